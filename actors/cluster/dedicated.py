@@ -4,8 +4,8 @@ All requests go to the pooled owner. It hands a publish to a child, an owner of 
 process of its own, and forwards that workflow's requests. A child works under its parent's member
 id and the epoch of the workflow's shard, so no epoch tells the two apart: the parent drives on what
 an ended child leaves unfinished only when that process has ended for certain. A child ends with its
-parent process, and when the shard is given away or lost. Children occupy slots, so that their number
-is bounded. design.md section 3 (isolation); shards.md (Dedicated workflows).
+parent process, and when the shard is given away or lost. Children occupy slots, so that their
+number is bounded. design.md section 3 (isolation); shards.md (Dedicated workflows).
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class Owner:
         self._tasks: set[asyncio.Task[None]] = set()
         # Shards whose open calls are known, and hints that are waited for.
         self._handed: set[int] = set()
-        self._awaited_hints: dict[int, asyncio.Event] = {}
+        self._hints: dict[int, asyncio.Event] = {}
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -408,31 +408,45 @@ class Owner:
     def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
         """Implement `ShardWork`."""
         assert self._restorer is not None, "a member holds shards after it has joined"
-        for shard in shards:
-            self._restorer.expect(shard)
-            self._begin(self._restore_shard(shard, is_given=is_given))
+        self._restorer.expect(shards)
+        if is_given:
+            for shard in shards:
+                self._begin(self._restore_given(shard))
+        else:
+            self._begin(self._restore(shards))
 
-    async def _restore_shard(self, shard: int, *, is_given: bool) -> None:
-        """Restore a shard; one that was given after the hint of its giver, if that comes soon."""
-        runner, restorer = self._require_runner(), self._restorer
-        assert restorer is not None
-        if is_given and shard not in self._handed:
-            arrived = self._awaited_hints.setdefault(shard, asyncio.Event())
+    async def _restore_given(self, shard: int) -> None:
+        """Restore a shard after the hint of its giver, if that comes soon."""
+        if shard not in self._handed:
+            arrived = self._hints.setdefault(shard, asyncio.Event())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(arrived.wait(), HINT_S)
-            self._awaited_hints.pop(shard, None)
-        await restorer.restore_shards([shard])
-        self._handed.discard(shard)
-        self.remote_dispatch.forget_handed(runner.shards.forget_taken(shard))
+            self._hints.pop(shard, None)
+        await self._restore([shard])
+
+    async def _restore(self, shards: Sequence[int]) -> None:
+        assert self._restorer is not None
+        await self._restorer.restore_shards(shards)
+        for shard in self._handed.intersection(shards):
+            self._handed.remove(shard)
+            left = self._require_runner().shards.forget_taken(shard)
+            self.remote_dispatch.forget_handed(left)
 
     def _take_handed(self, handed: HandedShard) -> None:
-        """Keep the open calls of a shard that another member has given to this one."""
+        """Keep the open calls of a shard that another member has given to this one.
+
+        A hint that comes late finds their attempts repeated: the calls are ended.
+        """
+        assert self._restorer is not None
+        shard = handed.shard
+        if shard in self.held and not self._restorer.is_expecting(shard):
+            self.remote_dispatch.forget_handed(handed.calls)
+            return
         self._require_runner().shards.take(handed)
-        self._handed.add(handed.shard)
-        arrived = self._awaited_hints.get(handed.shard)
-        if arrived is not None:
-            arrived.set()
-        if isinstance(self.membership, Membership):
+        self._handed.add(shard)
+        if shard in self._hints:
+            self._hints[shard].set()
+        elif isinstance(self.membership, Membership):
             self._begin(self.membership.renew_once())
 
     def lost(self, shards: Sequence[int]) -> None:

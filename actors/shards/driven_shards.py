@@ -1,4 +1,4 @@
-"""A runner's workflows by shard: events parked while one is frozen, its calls given, its runs dropped.
+"""A runner's workflows by shard: events parked, calls given, runs dropped.
 
 Knows no lease and no ledger: `membership.py` says when, the runner's callbacks stop and hear.
 shards.md (Hand-over). Decision 0200.

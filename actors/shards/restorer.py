@@ -154,9 +154,13 @@ class Restorer:
         shard = shard_of(workflow_id)
         return any(shard in some for some in (self._scanning, self._wanted, self._expected))
 
-    def expect(self, shard: int) -> None:
-        """Know that a shard is held whose restore will be asked for soon."""
-        self._expected.add(shard)
+    def expect(self, shards: Iterable[int]) -> None:
+        """Know that these shards are held and that their restore will be asked for soon."""
+        self._expected.update(shards)
+
+    def is_expecting(self, shard: int) -> bool:
+        """Whether a shard's restore is not asked for yet."""
+        return shard in self._expected
 
     def restore_shards(self, shards: Iterable[int]) -> asyncio.Future[None]:
         """Restore every workflow of these shards that is not driven; the future is done then."""

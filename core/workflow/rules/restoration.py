@@ -39,7 +39,7 @@ def load_nodes(
 def resume_nodes(
     workflow: WorkflowState, at_ms: int, awaited: Set[tuple[str, int, int]], decision: Decision
 ) -> None:
-    """Resume the open work of each node, except what `awaited` names (`WorkflowMachine.restore`)."""
+    """Resume the open work of each node, except what is awaited (`WorkflowMachine.restore`)."""
     for state in workflow.nodes.values():
         name, attempt = state.compiled.name, state.attempt
         is_verified = state.has_unverified_result and state.verifier_did is not None
