@@ -106,6 +106,7 @@ class Membership:
         self._was_fenced = False
         self._moves = 0
         self._taking: asyncio.Task[None] | None = None
+        self._asked: frozenset[int] = frozenset()  # of the Take under way
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._loop: asyncio.Task[None] | None = None
 
@@ -192,16 +193,19 @@ class Membership:
             self._work.unfenced()
 
     def _compare(self) -> None:
-        """Hold what the map says is this member's, drop what it says is another's."""
+        """Hold what the map says is this member's, drop what it says is another's.
+
+        Not what is being given: the outcome of its Give decides, and may arrive after a map that
+        knows it already. What is being taken is no gift of another member.
+        """
         mine = {
             shard: held.epoch
             for shard, held in enumerate(self._shards)
-            if held.member == self._held.member
+            if held.member == self._held.member and shard not in self._giving
         }
-        # A shard that was taken again under a newer epoch is restored anew.
-        lost = [shard for shard in self._held.shards() if shard not in mine]
-        self._drop(lost)
-        # What a Take has brought is held since its outcome, unless that was lost.
+        self._drop([s for s in self._held.shards() if s not in mine and s not in self._giving])
+        taken = {shard: epoch for shard, epoch in mine.items() if shard in self._asked}
+        self._hold(taken, is_given=False)
         self._hold(mine, is_given=True)
 
     def _hold(self, epochs: dict[int, int], *, is_given: bool) -> None:
@@ -224,6 +228,7 @@ class Membership:
     def _move(self) -> None:
         moves = moves_of(self._held.member, self._members, self._shards)
         if moves.take and self._taking is None:
+            self._asked = frozenset(shard for shard, _ in moves.take)
             self._taking = asyncio.get_running_loop().create_task(self._take(moves.take))
         views = {one.member: one for one in self._members}
         for shard, to in moves.give:
@@ -249,7 +254,7 @@ class Membership:
             held = {int(shard): int(epoch) for shard, epoch in taken.items()}
             self._hold(held, is_given=False)
         finally:
-            self._taking = None
+            self._taking, self._asked = None, frozenset()
 
     async def _give(self, shard: int, to: MemberView) -> None:
         """Hand a shard over: freeze it, wait for its commands, give it, pass its calls on."""
