@@ -43,8 +43,11 @@ class ShardWork(Protocol):
     def load(self) -> int:
         """Return how many unfinished workflows are driven here."""
 
-    def taken(self, shards: Sequence[int]) -> None:
-        """Restore the workflows of these shards, which are held from now on."""
+    def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
+        """Restore the workflows of these shards, which are held from now on.
+
+        `is_given`: another member has given them, whose hint may come.
+        """
 
     def lost(self, shards: Sequence[int]) -> None:
         """Drop these shards' workflows at once: another member drives them."""
@@ -103,6 +106,7 @@ class Membership:
         self._was_fenced = False
         self._moves = 0
         self._taking: asyncio.Task[None] | None = None
+        self._asked: frozenset[int] = frozenset()  # of the Take under way
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._loop: asyncio.Task[None] | None = None
 
@@ -139,9 +143,12 @@ class Membership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def note_stale(self, shard: int) -> None:
-        """Note that the ledger refused a command as of another's shard: drop that shard alone."""
-        if shard in self._held:
+    def note_stale(self, shard: int, epoch: int) -> None:
+        """Note that the ledger refused a command under this epoch: drop that shard alone.
+
+        Not when it is held under a newer one: then the command came of what was held before.
+        """
+        if epoch and self._held.epoch(shard) == epoch:
             log.warning("shard lost member=%s shard=%d", self._held.member, shard)
             self._drop([shard])
 
@@ -170,7 +177,9 @@ class Membership:
         if not lease.is_known:
             self._on_ended(f"{self._held.member} is no member of this cluster any more")
             return
-        self._acknowledged_ms = sent_ms
+        self._acknowledged_ms = max(sent_ms, self._acknowledged_ms or 0)
+        if lease.map_version < self._map_version:
+            return  # of a renewal before: two may be under way
         if self._members != lease.members:
             self._members = lease.members
             self._work.members_changed(lease.members)
@@ -184,22 +193,26 @@ class Membership:
             self._work.unfenced()
 
     def _compare(self) -> None:
-        """Hold what the map says is this member's, drop what it says is another's."""
+        """Hold what the map says is this member's, drop what it says is another's.
+
+        Not what is being given: the outcome of its Give decides, and may arrive after a map that
+        knows it already. What is being taken is no gift of another member.
+        """
         mine = {
             shard: held.epoch
             for shard, held in enumerate(self._shards)
-            if held.member == self._held.member
+            if held.member == self._held.member and shard not in self._giving
         }
-        # A shard that was taken again under a newer epoch is restored anew.
-        lost = [shard for shard in self._held.shards() if shard not in mine]
-        self._drop(lost)
-        self._hold(mine)
+        self._drop([s for s in self._held.shards() if s not in mine and s not in self._giving])
+        taken = {shard: epoch for shard, epoch in mine.items() if shard in self._asked}
+        self._hold(taken, is_given=False)
+        self._hold(mine, is_given=True)
 
-    def _hold(self, epochs: dict[int, int]) -> None:
+    def _hold(self, epochs: dict[int, int], *, is_given: bool) -> None:
         new = [shard for shard, epoch in epochs.items() if self._held.add(shard, epoch)]
         if new:
             log.info("shards held member=%s new=%d", self._held.member, len(new))
-            self._work.taken(new)
+            self._work.taken(new, is_given=is_given)
 
     def _drop(self, shards: Sequence[int]) -> None:
         for shard in shards:
@@ -215,6 +228,7 @@ class Membership:
     def _move(self) -> None:
         moves = moves_of(self._held.member, self._members, self._shards)
         if moves.take and self._taking is None:
+            self._asked = frozenset(shard for shard, _ in moves.take)
             self._taking = asyncio.get_running_loop().create_task(self._take(moves.take))
         views = {one.member: one for one in self._members}
         for shard, to in moves.give:
@@ -237,9 +251,10 @@ class Membership:
                 return
             self._moved_version = max(self._moved_version, int(outcome.result["mapVersion"]))
             taken = outcome.result["taken"]
-            self._hold({int(shard): int(epoch) for shard, epoch in taken.items()})
+            held = {int(shard): int(epoch) for shard, epoch in taken.items()}
+            self._hold(held, is_given=False)
         finally:
-            self._taking = None
+            self._taking, self._asked = None, frozenset()
 
     async def _give(self, shard: int, to: MemberView) -> None:
         """Hand a shard over: freeze it, wait for its commands, give it, pass its calls on."""
