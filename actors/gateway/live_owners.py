@@ -55,6 +55,7 @@ class LiveOwners:
         on_finished: receives each workflow whose end an owner tells of, and what it tells.
         ask_map: asks the ledger for the map of shards; raises while it is away.
         machine: Ray's id of this replica's machine.
+        map_refresh_s: how often it is asked for when nothing is amiss.
     """
 
     def __init__(
@@ -64,10 +65,12 @@ class LiveOwners:
         ask_map: Callable[[Renewal], Awaitable[Lease]],
         *,
         machine: str,
+        map_refresh_s: float = MAP_REFRESH_S,
     ) -> None:
         self._settings = settings
         self._on_finished = on_finished
         self._ask_map = ask_map
+        self._map_refresh_s = map_refresh_s
         self.watcher = os.urandom(8).hex()
         self.map = ShardMap()
         self._map_version = 0
@@ -200,7 +203,7 @@ class LiveOwners:
                 pause_s = RETRY_DELAY_S
             await asyncio.sleep(pause_s)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(MAP_REFRESH_S - pause_s):
+                async with asyncio.timeout(self._map_refresh_s):
                     await self._is_map_wanted.wait()
 
     async def _poll(self, address: str) -> None:
