@@ -45,9 +45,7 @@ def _weight(address: str, shard: int) -> bytes:
     return hashlib.blake2b(f"{address}|{shard}".encode(), digest_size=8).digest()
 
 
-def moves_of(
-    member: str, members: Sequence[MemberView], shards: Sequence[HeldShard]
-) -> Moves:
+def moves_of(member: str, members: Sequence[MemberView], shards: Sequence[HeldShard]) -> Moves:
     """Return what a member should do by this map; nothing when the map does not know it.
 
     Only members that live and are READY are targets. A shard of a member that does not live is
