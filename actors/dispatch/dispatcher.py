@@ -154,11 +154,12 @@ class Dispatcher:
         self._beginning: OrderedDict[_Ticket, None] = OrderedDict()
         self._begins: asyncio.Handle | None = None
         self._large_turn = asyncio.Lock()
+        self._resumed = asyncio.Event()
         self._starved_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
         self._sent = 0
-        self._client = HttpClient(settings.egress_allow, names)
+        self._client = HttpClient(settings.egress_allow, names, may_write=may_send)
         self._notices = CancelNotices(settings, self._client, weight_of)
 
     def __repr__(self) -> str:
@@ -292,6 +293,7 @@ class Dispatcher:
 
     def resume(self) -> None:
         """Begin the open orders that have waited until something may be sent."""
+        self._resumed.set()
         if self._beginning and self._begins is None:
             self._begins = asyncio.get_running_loop().call_soon(self._begin_orders)
 
@@ -475,6 +477,9 @@ class Dispatcher:
         await self._wait_large_turn()
         built = await build_in_child(payer_did, sources, self._load, self._value_process, bytes_max)
         await self._wait_large_turn()
+        while not self._may_send():  # until the workflow's end at most
+            self._resumed.clear()
+            await self._resumed.wait()
         self._post_or_fail(ticket, built)
 
     async def _wait_large_turn(self) -> None:
