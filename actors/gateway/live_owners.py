@@ -56,6 +56,7 @@ class LiveOwners:
         ask_map: asks the ledger for the map of shards; raises while it is away.
         machine: Ray's id of this replica's machine.
         map_refresh_s: how often it is asked for when nothing is amiss.
+        on_map: receives each map.
     """
 
     def __init__(
@@ -66,11 +67,13 @@ class LiveOwners:
         *,
         machine: str,
         map_refresh_s: float = MAP_REFRESH_S,
+        on_map: Callable[[ShardMap], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._on_finished = on_finished
         self._ask_map = ask_map
         self._map_refresh_s = map_refresh_s
+        self._on_map = on_map
         self.watcher = os.urandom(8).hex()
         self.map = ShardMap()
         self._map_version = 0
@@ -179,6 +182,7 @@ class LiveOwners:
         has_changed = bool(lease.shards) or shard_map.states() != self.map.states()
         self.map = shard_map
         self._placement.use_map(shard_map)
+        self._on_map(shard_map)
         addresses = shard_map.addresses()
         for address in set(self._channels) - addresses:
             self._channels.pop(address).close()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from actors.gateway.gateway import Gateway
 from actors.gateway.live_owners import LiveOwners
 from actors.gateway.publishes import publish_once
 from actors.shards.lease_calls import LeaseCalls
@@ -210,3 +211,16 @@ async def test_ends_are_heard_from_every_live_member_by_its_address(
                 gateway.owners.use_lease(lease([former, successor], ["m-2"]))
                 async with asyncio.timeout(30):
                     assert (await told).told == end
+
+
+async def test_each_map_is_passed_on_with_the_shards_that_no_live_owner_holds(
+    tmp_path: Path,
+) -> None:
+    unheld: list[int] = []
+    settings = Settings(run_folder=str(tmp_path), database_url="postgresql://")
+    gateway = Gateway(settings, "here", lambda known: unheld.append(known.unheld))
+    gateway.owners.use_lease(lease(members_of(OWNER)))
+    dead = member("dead", is_live=False)
+    gateway.owners.use_lease(lease([member(OWNER), dead], map_version=2))
+    await gateway.close()
+    assert unheld == [0, 128]
