@@ -1,7 +1,7 @@
 """The ledger as a few dictionaries: what the simulation commits into instead of Postgres.
 
-Says what `ledger/writer/store.py` says; `test_ledger_model.py` holds it to that. Accounts, auctions
-and trust are in the files beside. money.md section 4.
+Says what `ledger/writer/store.py` says; `test_ledger_model.py` holds it to that. Accounts,
+auctions, trust and shards are in the files beside. money.md section 4.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from core.shards.shard import shard_of
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.accounts.account_commands import Deposit
@@ -39,10 +38,10 @@ from ledger.workflows.workflow_commands import (
 from ledger.writer.plan import request_hash_of
 from tests.simulation.auction_model import AuctionModel, BadBid
 from tests.simulation.money_model import Escrow, MoneyModel, Refused, Row
-from tests.simulation.shard_model import ShardModel
+from tests.simulation.shard_model import BadMove, ShardModel
 from tests.simulation.trust_model import TrustModel, Untraced
 
-_OF_SHARDS = PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow | EndBidding
+_FENCED = PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow | EndBidding
 _CODES = {ErrorCode.ALREADY_SETTLED: "ALREADY_SETTLED"}
 _NOT_QUARANTINED = {"quarantined_ms": None, "quarantine_code": None}
 _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
@@ -58,7 +57,7 @@ class LedgerModel(MoneyModel):
 
     def __init__(self, on_applied: Callable[[Command, Outcome], None] | None = None) -> None:
         super().__init__()
-        self.cluster = ShardModel()
+        self.shards = ShardModel()
         self.workflows: dict[str, Row] = {}
         self.nodes: dict[str, dict[str, Row]] = {}
         self.attempts: dict[str, list[Row]] = {}
@@ -75,10 +74,10 @@ class LedgerModel(MoneyModel):
         return [self._commit(command) for command in commands]
 
     def unfinished(self, shards: Collection[int]) -> list[StoredWorkflow]:
-        """Return what is unfinished in these shards, as the readers of the real ledger would."""
+        """Return what there is to drive on in shards, as the readers of the real ledger would."""
         found = []
         for workflow_id, row in self.workflows.items():
-            if shard_of(workflow_id) in shards and row["status"] in _UNFINISHED:
+            if int(workflow_id[16:18], 16) in shards and row["status"] in _UNFINISHED:
                 rows = []
                 for name, node in sorted(self.nodes[workflow_id].items()):
                     tries = [t for t in self.attempts[workflow_id] if t["node"] == name]
@@ -89,13 +88,13 @@ class LedgerModel(MoneyModel):
 
     def stored(self, workflow_id: str) -> StoredWorkflow | None:
         """Return an unfinished workflow."""
-        of_shard = self.unfinished([shard_of(workflow_id)])
-        return next((one for one in of_shard if one.id == workflow_id), None)
+        shard = int(workflow_id[16:18], 16)
+        return next((one for one in self.unfinished([shard]) if one.id == workflow_id), None)
 
     def _commit(self, command: Command) -> Outcome:
         if self._is_stale(command):
-            # Before the key: a fenced member may use its successor's key, and must not believe that
-            # what was stored under it is its own.
+            # Before the key: who has lost a shard may use its successor's key, and must not believe
+            # that what was stored under it is its own.
             return Outcome(OutcomeStatus.STALE)
         if (known := self._known.get(command.key)) is not None:
             if request_hash_of(command) != known[0]:
@@ -103,7 +102,7 @@ class LedgerModel(MoneyModel):
             return replace(known[1], status=OutcomeStatus.REPEATED)
         try:
             outcome = Outcome(OutcomeStatus.APPLIED, self._apply(command))
-        except (BadBid, Untraced) as untraced:
+        except (BadBid, BadMove, Untraced) as untraced:
             return untraced.outcome
         except Refused as refusal:
             outcome = refusal.outcome
@@ -112,16 +111,15 @@ class LedgerModel(MoneyModel):
                 return replace(outcome, result=self._quarantine(command.workflow_id, code))
             if isinstance(command, AdvanceWorkflow) and outcome.error is ErrorCode.FORBIDDEN:
                 return outcome
-        if not (isinstance(command, TakeShards) and not outcome.result.get("taken")):
-            self._known[command.key] = (request_hash_of(command), outcome)
+        self._known[command.key] = (request_hash_of(command), outcome)
         if self._on_applied is not None and outcome.error is None:
             self._on_applied(command, outcome)
         return outcome
 
     def _is_stale(self, command: Command) -> bool:
-        if not isinstance(command, _OF_SHARDS):
-            return False
-        return not self.cluster.holds(command.member, command.workflow_id, command.shard_epoch)
+        return isinstance(command, _FENCED) and not self.shards.is_current(
+            command.workflow_id, command.member, command.shard_epoch
+        )
 
     def _apply(self, command: Command) -> dict[str, Any]:
         match command:
@@ -145,15 +143,15 @@ class LedgerModel(MoneyModel):
                 self.trust.change(command, self.now_ms())
                 return {}
             case QuarantineWorkflow(workflow_id=workflow_id, code=code):
-                self._held(command.workflow_id)
+                self._held(workflow_id)
                 return self._quarantine(workflow_id, code)
             case ResumeWorkflow(workflow_id=workflow_id):
-                self._held(command.workflow_id)
+                self._held(workflow_id)
                 self.trust.end_quarantine(workflow_id)
                 self._show_quarantine(workflow_id, None)
                 return {}
             case JoinCluster() | ChangeMember() | TakeShards() | GiveShards():
-                return self.cluster.apply(command)
+                return self.shards.apply(command, self.now_ms())
         raise AssertionError(f"the simulation has no {command}")
 
     def _publish(self, command: PublishWorkflow) -> dict[str, Any]:

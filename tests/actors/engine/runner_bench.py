@@ -163,6 +163,7 @@ class Bench:
         take = TakeShards(
             key=f"take:{self.starts}", member=held.member, shards=((SHARD, self.starts - 1),)
         )
+        self.model.shards.is_live = lambda member: member == held.member
         for command in (join, take):
             outcome = self.model.commit([command])[0]
             assert outcome.error is None, outcome
