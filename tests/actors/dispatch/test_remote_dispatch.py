@@ -85,16 +85,15 @@ class Machines:
     orders: dict[str, DispatchOrder] = field(default_factory=dict)
 
     def introduce(self, **epochs: int) -> None:
-        """Let every machine know those named, at these epochs."""
+        """Let every machine know the members there: of each, the process of this number."""
         for own, spread in self.spreads.items():
             spread.set_peers(
                 {
-                    name: PeerCalls(
-                        epoch,
+                    name + number * (number != "1"): PeerCalls(
                         self.wire.to(partial(self.called, name, "accept")),
                         self.wire.to(partial(self.called, name, "deliver")),
                     )
-                    for name, epoch in epochs.items()
+                    for name, number in ((n, str(e)) for n, e in epochs.items())
                     if name != own
                 }
             )
