@@ -105,7 +105,7 @@ class LiveOwners:
 
     def place(self, workflow_id: str, refused: Collection[str] = ()) -> str | None:
         """Return a new workflow's id in the shard where it should go; as `Placement.place`."""
-        return self._placement.place(workflow_id, refused)
+        return self._placement.place(workflow_id, refused, now_s=time.monotonic())
 
     def holder(self, workflow_id: str) -> MemberView | None:
         """Return the live member that holds a workflow's shard, None when there is none."""
@@ -148,6 +148,7 @@ class LiveOwners:
                 raise
             log.info("call failed owner=%s error=%s", holder.address, type(error).__name__)
             self._is_map_wanted.set()
+            self._placement.note_failed(holder.member, time.monotonic())
             raise _unknown_outcome() from None
 
     async def wait_change(self, timeout_s: float) -> None:

@@ -188,6 +188,22 @@ async def test_call_to_a_member_that_lives_no_more_is_given_up(tmp_path: Path) -
     await server.close()
 
 
+async def test_new_workflows_avoid_a_member_to_which_a_call_has_failed(tmp_path: Path) -> None:
+    """Each publish after an owner's end waited for its shards to be taken, 4 s."""
+    async with (
+        Owner([LOST, STORED]).listening(tmp_path, OWNER),
+        Owner([STORED]).listening(tmp_path, OTHER) as other,
+        gateway_of(tmp_path) as gateway,
+    ):
+        far = member(OTHER, machine="there", load=1_000)
+        gateway.owners.use_lease(lease([member(OWNER), far]))
+        assert await gateway.publish(request()) == STORED
+        assert not other.calls
+        placed = gateway.owners.place(ID)
+        assert placed is not None
+        assert gateway.owners.holder(placed) == far
+
+
 @pytest.mark.parametrize("state", [MemberState.READY, MemberState.DRAINING])
 async def test_ends_are_heard_from_every_live_member_by_its_address(
     tmp_path: Path, state: MemberState
