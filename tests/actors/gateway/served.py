@@ -42,6 +42,7 @@ class Owner:
         self.answers = list(answers)
         self.calls: list[list[OwnerRequest]] = []
         self.is_raising = False
+        self.polls = 0
         self.server: SocketServer | None = None
 
     @property
@@ -57,17 +58,22 @@ class Owner:
         self.calls.append(batch)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Lost):
-            assert self.server is not None
-            for connection in list(self.server._open):
-                connection.close()
+            self.cut()
             await asyncio.Event().wait()
             raise AssertionError("nothing is waited for that long")
         if self.is_raising and isinstance(answer, ServiceError):
             raise answer
         return [answer] * len(batch)
 
+    def cut(self) -> None:
+        """End every connection, as the end of a process does."""
+        assert self.server is not None
+        for connection in list(self.server._open):
+            connection.close()
+
     async def finished(self, watcher: str) -> dict[str, bytes | None]:
         """Tell of no end."""
+        self.polls += 1
         await asyncio.Event().wait()
         return {}
 
