@@ -510,11 +510,13 @@ async def test_replies_to_calls_that_were_handed_over_are_heard_by_the_recipient
     chances: dict[str, float],
 ) -> None:
     """Whichever machine has sent them: `a` itself, or `b` and `c` for it."""
-    async with three_machines(**chances) as machines:
+    async with three_machines() as machines:
         machines.gate.clear()
         for number in range(6):
             machines.send(f"n{number}")
         await machines.wait(lambda: len(machines.seen) == 6)
+        for name, chance in chances.items():
+            setattr(machines.wire, name, chance)
         found = [handed_of(machines, f"n{number}") for number in range(6)]
         calls = [call for one in found if one is not None for call in one[1:]]
         assert len(calls) == 6
