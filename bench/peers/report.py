@@ -17,7 +17,7 @@ from bench.peers.loads import Round
 from bench.peers.plots import bars
 from bench.peers.results import Results
 from bench.peers.systems.system import AGENTS, CLIENT, DATABASE, WORKERS
-from bench.peers.workloads import ALL, LARGE, WORKLOADS, Workload
+from bench.peers.workloads import ALL, LARGE, SLOW_MS, WORKLOADS, Workload
 
 OURS, PEERS = "callboard", ("restate", "dbos")
 _INTERVAL_FROM, _EARLIER_MAX = 4, 10
@@ -164,9 +164,17 @@ def _crowd(results: Results) -> list[str]:
 
 
 def _early(results: Results) -> list[str]:
-    """Return what early dispatch gains, with agents that answer at once."""
+    """Return what early dispatch gains, with agents that answer at once and that take time."""
     heads = ["chain of 3", "throughput with early dispatch / without"]
-    return _own(results, "Early dispatch", heads, "chain3", "early", ("alone", "waiting", "bulk"))
+    cases = ("alone", "waiting", "bulk")
+    title, slow = "Early dispatch", f"{SLOW_MS}ms"
+    return [
+        *_own(results, title, heads, "chain3", "early", cases),
+        *_own(
+            results, f"{title}, agents of {SLOW_MS} ms", heads,
+            f"agents-{slow}", f"early-{slow}", cases,
+        ),
+    ]  # fmt: skip
 
 
 def _middle(rounds: Sequence[Round], of: str) -> str:
