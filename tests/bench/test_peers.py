@@ -201,6 +201,8 @@ def test_a_report_has_ratios_figures_and_plots(tmp_path: Path) -> None:
     # 1.0 s of the engine in 1,000 workflows of 3 nodes; half as much again with the client.
     assert "| 200 (200 to 200) | 5.0 | 20.0 | 30.0 | 0.33 | 0.50 |" in text
     assert "| chain of 3, 32 callers | callboard | 1.00 | 0.00 | 0.00 |" in text
+    # Two cores have 2,000 ms a second and a workflow takes 1.5 ms of them; Restate ran 101.5.
+    assert "| chain of 3, 32 callers | callboard | 0.50 | 200 | 15 % | 1333 | 13.14 |" in text
     assert f"| {results.began} | abc1234 | 1.97 |" in text
 
 
