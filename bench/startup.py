@@ -2,8 +2,10 @@
 
 Run as `python -m bench.startup [A] [B] [--runs N]`: A and B are folders of checkouts (default: this
 one alone); the two are started in turns, each in a folder of its own that an earlier start has
-filled, so that neither Postgres nor any file is made anew. Prints the median of the whole and the
-medians of the times at which the steps were reported. Asserts nothing about times.
+filled, so that neither Postgres nor any file is made anew. Prints the median of the whole, the
+medians of the times at which the steps were reported, and the CPU seconds that the processes of the
+deployment have used when it is ready: those over the cores are the least that it can take. What has
+ended by then (the migration, the deploying program) is not in them. Asserts nothing about times.
 """
 
 from __future__ import annotations
@@ -16,15 +18,25 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.checkouts import Checkout
+from bench.figures.process_usage import cpu_seconds
 from tests.platform.deployments import free_port
 
 RUNS = 5
 # A line of `up`: the seconds since its start, then those of the step's own if it has any, then it.
 _STEP = re.compile(r"^\[ *([0-9.]+) s\] (?:\[ *[0-9.]+ s\] )?(.+)$")
 _READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start: seconds until each step and until the end, CPU seconds by kind of process."""
+
+    times: dict[str, float]
+    cpu: dict[str, float]
 
 
 def read_steps(printed: str) -> dict[str, float]:
@@ -40,19 +52,20 @@ def read_steps(printed: str) -> dict[str, float]:
     return found
 
 
-def start(checkout: Checkout, home: Path) -> dict[str, float]:
-    """Start a deployment, end it, and return the times of its steps, the whole among them."""
+def start(checkout: Checkout, home: Path) -> Start:
+    """Start a deployment, end it, and return what the start took."""
     began = time.perf_counter()
     try:
         arguments = ("--home", str(home), "--port", str(free_port()), "--detach")
         printed = checkout.supervisor("up", *arguments)
-        return {**read_steps(printed), _READY: time.perf_counter() - began}
+        times = {**read_steps(printed), _READY: time.perf_counter() - began}
+        return Start(times, cpu_seconds(home))
     finally:
         checkout.supervisor("down", "--home", str(home))
 
 
-def median_times(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the median of each step's times, in the order of the first run that has it."""
+def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median by name, in the order of the first run that has it."""
     times: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         for name, seconds in run.items():
@@ -72,18 +85,21 @@ def main() -> None:
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-bench-")))
             for _ in checkouts
         ]
-        runs: list[list[dict[str, float]]] = [[] for _ in checkouts]
+        runs: list[list[Start]] = [[] for _ in checkouts]
         for number in range(options.runs + 1):
-            for checkout, home, times in zip(checkouts, homes, runs, strict=True):
+            for checkout, home, starts in zip(checkouts, homes, runs, strict=True):
                 measured = start(checkout, home)
                 if number:  # the first start fills the folder
-                    times.append(measured)
-    for checkout, times in zip(checkouts, runs, strict=True):
-        whole = sorted(run[_READY] for run in times)
+                    starts.append(measured)
+    for checkout, starts in zip(checkouts, runs, strict=True):
+        whole = sorted(one.times[_READY] for one in starts)
         print(f"{checkout.root} at {checkout.commit}: {options.runs} starts, s:"
               f" {', '.join(f'{one:.1f}' for one in whole)}")  # fmt: skip
-        for name, seconds in median_times(times).items():
+        for name, seconds in medians([one.times for one in starts]).items():
             print(f"  {seconds:5.1f} s  {name}")
+        spent = medians([one.cpu for one in starts])
+        shares = ", ".join(f"{kind} {seconds:.1f}" for kind, seconds in spent.items())
+        print(f"  CPU-s when ready: {sum(spent.values()):.1f} ({shares})")
 
 
 if __name__ == "__main__":

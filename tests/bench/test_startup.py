@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.startup import median_times, read_steps
+from bench.startup import medians, read_steps
 
 PRINTED = """\
 [  0.3 s] starting Ray
@@ -25,4 +25,4 @@ def test_a_step_has_the_time_since_the_start_and_no_address() -> None:
 
 def test_a_median_is_of_the_runs_that_have_the_step() -> None:
     runs = [{"a": 1.0, "b": 5.0}, {"a": 3.0}, {"a": 2.0, "b": 7.0}]
-    assert median_times(runs) == {"a": 2.0, "b": 6.0}
+    assert medians(runs) == {"a": 2.0, "b": 6.0}
