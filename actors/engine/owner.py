@@ -461,10 +461,10 @@ class Owner:
             await self.children.release(shard)
         await self._shard_ledger.settled(shard)
 
-    def given(self, shard: int, to: MemberView) -> None:
+    def given(self, shard: int, epoch: int, to: MemberView) -> None:
         """Implement `ShardWork`."""
         given = self._require_runner().shards.give(shard, to.member)
-        handed = HandedShard(self.held.member, shard, given.calls, given.watchers)
+        handed = HandedShard(self.held.member, shard, epoch, given.calls, given.watchers)
         self.remote_dispatch.tell_handed(to.member, handed, given.parked)
 
     def thawed(self, shard: int) -> None:

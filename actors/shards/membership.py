@@ -55,8 +55,8 @@ class ShardWork(Protocol):
     async def settled(self, shard: int) -> None:
         """Return when no command of a frozen shard is without its outcome."""
 
-    def given(self, shard: int, to: MemberView) -> None:
-        """Pass a shard's open calls on; it is another member's now."""
+    def given(self, shard: int, epoch: int, to: MemberView) -> None:
+        """Pass the open calls of a shard on that was held under this epoch; it is another's now."""
 
     def thawed(self, shard: int) -> None:
         """Take a frozen shard's work up again: it was not given."""
@@ -281,7 +281,7 @@ class Membership:
             if self._held.epoch(shard) == epoch:  # else it was lost, or came back, meanwhile
                 self._held.drop(shard)
                 if shard in outcome.result["given"]:
-                    self._work.given(shard, to)
+                    self._work.given(shard, epoch, to)
                 else:
                     self._work.lost([shard])
         finally:
