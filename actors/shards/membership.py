@@ -108,6 +108,7 @@ class Membership:
         self._taking: asyncio.Task[None] | None = None
         self._asked: frozenset[int] = frozenset()  # of the Take under way
         self._giving: dict[int, asyncio.Task[None]] = {}
+        self._tried = -1  # the shard of the newest hand-over; the next ones come after it
         self._loop: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -146,9 +147,11 @@ class Membership:
     def note_stale(self, shard: int, epoch: int) -> None:
         """Note that the ledger refused a command under this epoch: drop that shard alone.
 
-        Not when it is held under a newer one: then the command came of what was held before.
+        Not when it is held under a newer one: then the command came of what was held before. Nor
+        when it is being given: the outcome of the Give says whether its calls are passed on, and
+        may be heard after the refusal of a command that was committed with it.
         """
-        if epoch and self._held.epoch(shard) == epoch:
+        if epoch and self._held.epoch(shard) == epoch and shard not in self._giving:
             log.warning("shard lost member=%s shard=%d", self._held.member, shard)
             self._drop([shard])
 
@@ -209,6 +212,8 @@ class Membership:
         self._hold(mine, is_given=True)
 
     def _hold(self, epochs: dict[int, int], *, is_given: bool) -> None:
+        # Another member has driven these meanwhile, so what is known of their workflows is old.
+        self._drop([s for s, epoch in epochs.items() if 0 < self._held.epoch(s) < epoch])
         new = [shard for shard, epoch in epochs.items() if self._held.add(shard, epoch)]
         if new:
             log.info("shards held member=%s new=%d", self._held.member, len(new))
@@ -231,10 +236,13 @@ class Membership:
             self._asked = frozenset(shard for shard, _ in moves.take)
             self._taking = asyncio.get_running_loop().create_task(self._take(moves.take))
         views = {one.member: one for one in self._members}
-        for shard, to in moves.give:
+        # In turn: a few whose commands stay open must not keep all others here.
+        later = [(shard, to) for shard, to in moves.give if shard > self._tried]
+        for shard, to in (*later, *moves.give):
             if len(self._giving) >= GIVES_MAX:
                 break
             if shard in self._held and shard not in self._giving:
+                self._tried = shard
                 task = asyncio.get_running_loop().create_task(self._give(shard, views[to]))
                 self._giving[shard] = task
 

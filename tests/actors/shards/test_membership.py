@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.shards.held_shards import HeldShards
-from actors.shards.membership import Membership
+from actors.shards.membership import GIVES_MAX, Membership
 from core.errors import ErrorCode, ServiceError
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import SELF_FENCE_MS
@@ -301,3 +301,60 @@ async def test_a_draining_member_gives_everything() -> None:
         await cluster.settle()
     await cluster.member.renew_once()
     assert cluster.member.is_drained
+
+
+async def test_a_stale_command_of_a_shard_that_is_being_given_leaves_its_calls_to_the_give() -> (
+    None
+):
+    """A round that closes in a frozen shard: its command was refused in the batch of the Give.
+
+    The refusal was heard first and dropped the shard, so that its calls were ended, not passed on.
+    """
+    cluster = Cluster()
+    await cluster.join()
+    cluster.members = Cluster("you").members
+    cluster.answering.clear()
+    await cluster.member.renew_once()
+    await cluster.settle()
+    (giving, *_) = [one for one in cluster.commands if isinstance(one, GiveShards)]
+    ((shard, epoch),) = giving.shards
+    cluster.member.note_stale(shard, epoch)
+    cluster.answering.set()
+    await cluster.settle()
+    assert ("gave", (shard, "you")) in cluster.work.did
+    assert not [one for one in cluster.work.did if one[0] == "lost"]
+    assert shard not in cluster.held
+
+
+async def test_a_shard_that_was_away_and_came_back_between_two_maps_is_begun_anew() -> None:
+    """Its workflows were driven on from what they were before the other member drove them."""
+    cluster = Cluster()
+    await cluster.join()
+    cluster.shards[9] = HeldShard("me", 3)  # another took it, and gave it back
+    cluster.version += 1
+    await cluster.member.renew_once()
+    assert cluster.work.did == [("lost", [9]), ("given", [9])]
+    assert cluster.held.epoch(9) == 3
+
+
+async def test_shards_whose_commands_stay_open_keep_no_others_from_being_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many as are given at once were tried again and again, and the others never."""
+    monkeypatch.setattr("actors.shards.membership.FREEZE_S", 0.01)
+    cluster = Cluster("you")
+    await cluster.join()
+    busy = set(sorted(cluster.held.shards())[: 2 * GIVES_MAX])
+    never = asyncio.Event()
+
+    async def settled(shard: int) -> None:
+        if shard in busy:
+            await never.wait()
+
+    cluster.work.settled = settled  # type: ignore[method-assign]
+    own = replace(cluster.members[0], state=MemberState.DRAINING)
+    cluster.members = (own, *cluster.members[1:])
+    async with asyncio.timeout(10):
+        while set(cluster.held.shards()) != busy:
+            await cluster.member.renew_once()
+            await asyncio.sleep(0.001)
