@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from actors.engine.runner import Runner
 from actors.ports import LedgerPort
@@ -48,6 +48,14 @@ class Rows(Protocol):
 
     async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
         """Return those of these workflows that are unfinished and of these shards."""
+
+
+class _Page(NamedTuple):
+    """A read of rows under way. `epochs`: by shard, under which it was held when the read began."""
+
+    changed_ids: set[str]
+    epochs: Mapping[int, int]
+    rows: asyncio.Task[tuple[Sequence[StoredWorkflow], PageKey | None]]
 
 
 class AheadLedger:
@@ -215,25 +223,30 @@ class Restorer:
             return
         rows = self._rows(shards)
         with ExitStack() as ahead:  # the read of the next page
-            changed_ids, page = self._start_page(ahead, rows, None)
+            page = self._start_page(ahead, rows, None, shards)
             while True:
-                workflows, after = await page
-                restored_ids = changed_ids
+                workflows, after = await page.rows
+                read = page
                 with ahead.pop_all():
                     if after is not None:
-                        changed_ids, page = self._start_page(ahead, rows, after)
-                    await self._restore_rows(workflows, restored_ids, self._ahead.counting)
+                        page = self._start_page(ahead, rows, after, shards)
+                    await self._restore_rows(
+                        workflows, read.changed_ids, read.epochs, self._ahead.counting
+                    )
                 if after is None:
                     return
                 await self._ahead.wait_open(AHEAD_MAX)
 
     def _start_page(
-        self, ahead: ExitStack, rows: Rows, after: PageKey | None
-    ) -> tuple[set[str], asyncio.Task[tuple[Sequence[StoredWorkflow], PageKey | None]]]:
+        self, ahead: ExitStack, rows: Rows, after: PageKey | None, shards: Sequence[int]
+    ) -> _Page:
         changed_ids = ahead.enter_context(self._runner.reads.open())
         page = asyncio.create_task(read_until_success(partial(rows.page, after)))
         ahead.callback(page.cancel)
-        return changed_ids, page
+        return _Page(changed_ids, self._epochs_of(shards), page)
+
+    def _epochs_of(self, shards: Iterable[int]) -> dict[int, int]:
+        return {shard: self._held.epoch(shard) for shard in shards}
 
     # -- single workflows -------------------------------------------------------------------------
 
@@ -255,22 +268,29 @@ class Restorer:
         # The directory first: a revocation may be the reason for this read.
         await read_until_success(self._refresh)
         with self._runner.reads.open() as changed_ids:
-            rows = self._rows(sorted({shard_of(workflow_id) for workflow_id in ids}))
+            shards = sorted({shard_of(workflow_id) for workflow_id in ids})
+            rows, epochs = self._rows(shards), self._epochs_of(shards)
             workflows = await read_until_success(partial(rows.by_ids, ids))
             found = {stored.workflow_id for stored in workflows}
             for workflow_id in ids:
                 if workflow_id not in found and workflow_id not in changed_ids:
                     self._runner.handle_missing_rows(workflow_id)
-            await self._restore_rows(workflows, changed_ids)
+            await self._restore_rows(workflows, changed_ids, epochs)
 
     async def _restore_rows(
         self,
         workflows: Sequence[StoredWorkflow],
         changed_ids: set[str],
+        epochs: Mapping[int, int],
         counting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         slices = Slices()
         for stored in workflows:
+            shard = shard_of(stored.workflow_id)
+            if self._held.epoch(shard) != epochs[shard]:
+                # Lost since; when it has come back, another has driven these workflows meanwhile,
+                # and a later scan reads them.
+                continue
             if self._is_skipped(stored.workflow_id):
                 continue
             try:

@@ -314,3 +314,38 @@ async def test_the_steps_of_a_busy_payer_do_not_keep_others_from_being_restored(
     async with asyncio.timeout(60):
         while client.statistics().queued:
             await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("is_single", [False, True], ids=["scan", "single"])
+async def test_rows_from_before_the_shard_went_away_are_not_driven_when_it_is_back(
+    is_single: bool,
+) -> None:
+    """They passed as the new epoch's: a member drove on what another had long driven further."""
+    bench = unfinished(2)
+    rows = ModelRows(bench)
+    restorer = restorer_of(bench, rows)
+    reading = asyncio.Event()
+
+    async def old_rows(*_: object) -> object:
+        stored = bench.model.unfinished([SHARD])
+        reading.set()
+        await rows.gate.wait()
+        return stored if is_single else (stored, None)
+
+    rows.page = rows.by_ids = old_rows  # type: ignore[assignment, method-assign]
+    rows.gate.clear()
+    if is_single:
+        restorer.restore_one(wid("w000"))
+    else:
+        restorer.restore_shards([SHARD])
+    async with asyncio.timeout(60):
+        await reading.wait()
+    before = bench.held.epoch(SHARD)
+    bench.held.drop(SHARD)
+    bench.held.add(SHARD, before + 2)
+    rows.gate.set()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert restorer.count == 0
+    assert not bench.gate.waiting
+    await restorer.close()
