@@ -181,7 +181,13 @@ class Restorer:
         return done
 
     def restore_one(self, workflow_id: str) -> None:
-        """Read and restore one workflow in the background."""
+        """Read and restore one workflow in the background.
+
+        Not while its shard's restore is only expected, which reads it: before the hint of the
+        shard's giver its open calls are not known, and would be repeated.
+        """
+        if shard_of(workflow_id) in self._expected:
+            return
         self._requested[workflow_id] = None
         if self._single is None:
             self._single = asyncio.create_task(self._read_requested())

@@ -349,3 +349,19 @@ async def test_rows_from_before_the_shard_went_away_are_not_driven_when_it_is_ba
     assert restorer.count == 0
     assert not bench.gate.waiting
     await restorer.close()
+
+
+async def test_what_is_asked_for_while_a_hint_is_waited_for_is_read_after_it() -> None:
+    """A watch, or a result, came in that time: open calls were repeated, and ended by the hint."""
+    bench = unfinished(2)
+    rows = ModelRows(bench)
+    restorer = restorer_of(bench, rows)
+    restorer.expect([SHARD])
+    restorer.restore_one(wid("w000"))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert (restorer.count, rows.ids) == (0, [])
+    assert restorer.is_restoring(wid("w000")), "whoever asks is told to ask again"
+    async with asyncio.timeout(60):
+        await restorer.restore_shards([SHARD])
+    assert restorer.count == 2
