@@ -25,7 +25,8 @@ class HandedCall(Message, frozen=True):
 class HandedShard(Message, frozen=True):
     """A shard that `sender` has given, its open calls, and which gateways wait for which end.
 
-    `epoch`: under which it was given; a sender gives a shard once under each.
+    `epoch`: under which it was given; a sender gives a shard once under each. `to`: the member that
+    it was given to; the message goes to an address, where its successor may be by then.
     """
 
     sender: str
@@ -33,3 +34,4 @@ class HandedShard(Message, frozen=True):
     epoch: int
     calls: tuple[HandedCall, ...]
     watchers: tuple[tuple[str, str], ...]
+    to: str

@@ -343,6 +343,8 @@ class RemoteDispatch:
             self._return_event(to, serial, "", event)
 
     def _take_handed(self, message: HandedShard) -> None:
+        if message.to != self._name:
+            return  # of a process before this one: nothing comes of its calls to this one
         given = (message.sender, message.shard, message.epoch)
         if given in self._handed_shards:
             return  # it came before

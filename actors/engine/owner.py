@@ -464,7 +464,8 @@ class Owner:
     def given(self, shard: int, epoch: int, to: MemberView) -> None:
         """Implement `ShardWork`."""
         given = self._require_runner().shards.give(shard, to.member)
-        handed = HandedShard(self.held.member, shard, epoch, given.calls, given.watchers)
+        calls, watchers = given.calls, given.watchers
+        handed = HandedShard(self.held.member, shard, epoch, calls, watchers, to.member)
         self.remote_dispatch.tell_handed(to.member, handed, given.parked)
 
     def thawed(self, shard: int) -> None:

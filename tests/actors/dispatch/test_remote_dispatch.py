@@ -520,7 +520,7 @@ async def test_replies_to_calls_that_were_handed_over_are_heard_by_the_recipient
         found = [handed_of(machines, f"n{number}") for number in range(6)]
         calls = [call for one in found if one is not None for call in one[1:]]
         assert len(calls) == 6
-        handed = HandedShard("a", 0, 1, tuple(calls), ())
+        handed = HandedShard("a", 0, 1, tuple(calls), (), "b")
         machines.spreads["a"].tell_handed("b", handed, [])
         heard: Counter[str] = Counter()
 
@@ -550,7 +550,7 @@ async def test_a_handed_call_whose_giver_ends_is_lost_and_one_nobody_waits_for_i
         await machines.wait(lambda: len(machines.seen) == 2)
         found = [handed_of(machines, node) for node in "xy"]
         calls = [call for one in found if one is not None for call in one[1:]]
-        machines.spreads["a"].tell_handed("b", HandedShard("a", 0, 1, tuple(calls), ()), [])
+        machines.spreads["a"].tell_handed("b", HandedShard("a", 0, 1, tuple(calls), (), "b"), [])
         await machines.wait(lambda: len(machines.spreads["b"].handed()) == 2)
         machines.spreads["b"].forget_handed(calls[1:])
         await machines.wait(lambda: machines.dispatchers["a"].statistics().in_flight == 1)
@@ -576,3 +576,31 @@ async def test_an_order_that_waits_in_its_queue_is_dropped_and_not_handed_over()
         ]
         assert len(waiting) == 1
         assert machines.dispatchers["a"].waiting == 0
+
+
+async def test_a_hint_for_a_process_that_has_ended_is_nothing_to_its_successor() -> None:
+    """Messages go to an address, where a successor awaited calls whose events nobody returned.
+
+    The giver keeps them for the member that it gave the shard to, and drops their events when that
+    is gone: the successor's workflows waited until their deadline.
+    """
+    async with three_machines() as machines:
+        machines.gate.clear()
+        order = machines.orders["x"] = machines.order("x")
+        machines.dispatchers["a"].send(order, lambda *_: None)
+        await machines.wait(lambda: len(machines.seen) == 1)
+        found = handed_of(machines, "x")
+        assert found is not None
+        hints: list[HandedShard] = []
+        machines.spreads["b"] = RemoteDispatch(
+            machines.dispatchers["b"],
+            "b2",
+            now_ms=LoopClock().now_ms,
+            is_always=True,
+            on_handed=hints.append,
+        )
+        machines.spreads["b"].deliver([HandedShard("a", 0, 1, (found[1],), (), "b")])
+        assert machines.spreads["b"].handed() == []
+        assert hints == []
+        machines.spreads["b"].deliver([HandedShard("a", 0, 1, (found[1],), (), "b2")])
+        assert len(hints) == 1

@@ -31,7 +31,7 @@ def hand_over(bench: Bench) -> HandedShard:
     """Let another member take the shard over, with the hint; `bench.runner` is its runner."""
     given = bench.runner.shards.give(SHARD, "two")
     bench.held.drop(SHARD)
-    handed = HandedShard("one", SHARD, 1, given.calls, given.watchers)
+    handed = HandedShard("one", SHARD, 1, given.calls, given.watchers, "two")
     bench.runner = bench.new_runner()
     bench.runner.shards.take(handed)
     bench.adopt_all()
@@ -140,7 +140,7 @@ def test_an_attempt_that_was_decided_before_the_hand_over_is_not_awaited() -> No
     given = bench.runner.shards.give(SHARD, "two")
     call = replace(given.calls[0], attempt=7)
     bench.runner = bench.new_runner()
-    bench.runner.shards.take(HandedShard("one", SHARD, 1, (call,), ()))
+    bench.runner.shards.take(HandedShard("one", SHARD, 1, (call,), (), "two"))
     bench.adopt_all()
     bench.gate.commit()
     assert bench.outbox.expected == []
@@ -151,7 +151,7 @@ def test_calls_of_workflows_that_are_not_restored_are_left_over() -> None:
     bench = running()
     given = bench.runner.shards.give(SHARD, "two")
     bench.runner = bench.new_runner()
-    bench.runner.shards.take(HandedShard("one", SHARD, 1, given.calls, given.watchers))
+    bench.runner.shards.take(HandedShard("one", SHARD, 1, given.calls, given.watchers, "two"))
     assert bench.runner.shards.forget_taken(SHARD) == list(given.calls)
     assert bench.runner.shards.forget_taken(SHARD) == []
 
