@@ -20,7 +20,7 @@ import contextlib
 import itertools
 import logging
 import os
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -90,6 +90,8 @@ AVOIDED_MS = 1_000
 ABORTED_MAX = 10_000
 # Hand-overs that are remembered, because their message may come again.
 HANDED_MAX = 1_000
+# Events that wait until their member is known again; the results in them may have 64 KiB each.
+UNRETURNED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class RemoteDispatch:
         self._handed: dict[int, _Handed] = {}  # by serial number
         self._handed_shards: OrderedDict[tuple[str, int, int], None] = OrderedDict()
         self._aborted: OrderedDict[tuple[str, int], None] = OrderedDict()
+        # By member: one that has just joined, or whose lease had expired for a moment.
+        self._unreturned: deque[tuple[str, SentEvent]] = deque(maxlen=UNRETURNED_MAX)
         self._avoided: dict[str, int] = {}
         self._next_peer = itertools.count()
 
@@ -220,6 +224,9 @@ class RemoteDispatch:
                         batch_size=BATCH_SIZE,
                     ),
                 )
+        kept, self._unreturned = self._unreturned, deque(maxlen=UNRETURNED_MAX)
+        for origin, message in kept:
+            self._return(origin, message)
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order here while there is capacity, else from the next machine."""
@@ -380,16 +387,30 @@ class RemoteDispatch:
 
     def _return_event(self, origin: str, serial: int, _: str, event: Event) -> None:
         sending = origin, serial
-        peer = self._peers.get(origin)
-        if peer is None:  # the origin is gone, and with it the owner that waits for the event
-            self._end_foreign(sending)
-            return
         if isinstance(event, AttemptAccepted):
-            if (foreign := self._foreign.get(sending)) is not None:
+            if origin not in self._peers:
+                self._end_foreign(sending)  # else its place is held for one that may be gone
+            elif (foreign := self._foreign.get(sending)) is not None:
                 foreign.is_accepted = True
         elif not isinstance(event, WorkStarted):
             self._foreign.pop(sending, None)
-        peer.replies.submit_always(SentEvent(serial, self._name, event), lambda _: None)
+        self._return(origin, SentEvent(serial, self._name, event))
+
+    def _return(self, origin: str, message: SentEvent) -> None:
+        """Send an event to the member whose order it is of, when that is known.
+
+        This process and that member hear of each other by their own renewals, not at once.
+        """
+        peer = self._peers.get(origin)
+        if peer is None:
+            self._unreturned.append((origin, message))
+            return
+
+        def returned(outcome: BaseException | None) -> None:
+            if isinstance(outcome, BaseException):  # the channel was closed
+                self._unreturned.append((origin, message))
+
+        peer.replies.submit_always(message, returned)
 
     def _abort_foreign(self, sending: tuple[str, int]) -> None:
         self._aborted[sending] = None
@@ -427,23 +448,34 @@ class RemoteDispatch:
 
     def _lose(self, serial: int) -> None:
         """End an order whose machine cannot be reached or has ended."""
-        away, at_ms = self._forget_away(serial), self._now_ms()
-        failure = Failure(
-            NodeErrorCode.AGENT_ERROR,
-            f"the dispatching process {away.peer} ended before the reply",
-            Verdict.LOST,
-        )
-        event = build_failed_event(away.order, failure, at_ms, at_ms)
+        away = self._forget_away(serial)
+        event = self._lost_event(away.order, away.peer)
         deliver_event(away.order, away.receive, event)
 
+    def _lost_event(self, order: DispatchOrder, name: str) -> Event:
+        at_ms = self._now_ms()
+        message = f"the dispatching process {name} ended before the reply"
+        failure = Failure(NodeErrorCode.AGENT_ERROR, message, Verdict.LOST)
+        return build_failed_event(order, failure, at_ms, at_ms)
+
     def _forget(self, name: str) -> None:
-        """Remove a peer: its open orders are lost, its accepted ones are held here."""
+        """Remove a peer: its open orders are lost, its accepted ones are held here.
+
+        Of its own orders here those that wait are dropped, because another member may have taken
+        its shards by now; agents know the others already, and the peer may live on.
+        """
         self._peers.pop(name).close()
         self._avoided.pop(name, None)
-        # Not its open orders: they may belong to its new process, whose orders arrived first.
         for sending, foreign in list(self._foreign.items()):
-            if sending[0] == name and foreign.is_accepted:
+            if sending[0] != name:
+                continue
+            if foreign.is_accepted:
                 self._end_foreign(sending)
+            elif id(foreign.order) not in self._serial_of and not self._local.redirect(
+                foreign.order, partial(self._return_event, *sending)
+            ):
+                lost = self._lost_event(foreign.order, self._name)
+                self._return_event(*sending, "", lost)
         for serial in [serial for serial, away in self._away.items() if away.peer == name]:
             away = self._away.get(serial)
             if away is None:

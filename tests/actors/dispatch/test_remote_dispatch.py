@@ -604,3 +604,65 @@ async def test_a_hint_for_a_process_that_has_ended_is_nothing_to_its_successor()
         assert hints == []
         machines.spreads["b"].deliver([HandedShard("a", 0, 1, (found[1],), (), "b2")])
         assert len(hints) == 1
+
+
+def only(machines: Machines, own: str, *others: str) -> None:
+    """Let a machine know these others."""
+    machines.spreads[own].set_peers(
+        {
+            name: PeerCalls(
+                machines.wire.to(partial(machines.called, name, "accept")),
+                machines.wire.to(partial(machines.called, name, "deliver")),
+            )
+            for name in others
+        }
+    )
+
+
+async def test_events_for_a_member_that_is_not_known_for_a_while_reach_it_later() -> None:
+    """Its lease had expired for a moment, or it has just joined: its events were dropped.
+
+    It waited for them until its workflow's deadline.
+    """
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(3):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.seen) == 3)
+        only(machines, "b", "c")
+        machines.gate.set()
+        await machines.wait(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
+        only(machines, "b", "a", "c")
+        await machines.wait(lambda: len(machines.heard) == 3)
+        assert set(machines.seen.values()) == {1}
+
+
+async def test_events_that_are_on_their_way_when_a_member_is_forgotten_reach_it_later() -> None:
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(3):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.seen) == 3)
+        machines.wire.is_cut = True
+        machines.gate.set()
+        await machines.wait(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
+        only(machines, "b", "c")
+        machines.wire.is_cut = False
+        only(machines, "b", "a", "c")
+        await machines.wait(lambda: len(machines.heard) == 3)
+
+
+async def test_what_is_not_sent_yet_for_a_member_whose_lease_has_expired_never_is() -> None:
+    """Whoever takes its shards repeats it; if it lives on, it hears of the loss."""
+    async with three_machines() as machines:
+        machines.gate.clear()
+        orders = [machines.order(f"n{number}") for number in range(ORDERS)]
+        sends = [Send(number, "a", order) for number, order in enumerate(orders)]
+        late = [Send(1_000 + number, "a", machines.order(f"late{number}")) for number in range(5)]
+        machines.spreads["b"].accept(sends + late)
+        await machines.wait(lambda: len(machines.seen) == ORDERS)
+        only(machines, "b", "c")
+        machines.gate.set()
+        await machines.wait(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
+        assert not [name for name in machines.seen if name.startswith("late")]
+        assert machines.spreads["b"].waiting == 0
