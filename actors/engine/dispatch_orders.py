@@ -232,6 +232,7 @@ def rebuild_handed_orders(
         if not is_open or did is None:
             continue
         entry = entry_of(did)  # None of an agent that was deregistered since
+        is_bound = not (is_verification or node.has_side_effects)
         yield (
             call,
             DispatchOrder(
@@ -253,6 +254,7 @@ def rebuild_handed_orders(
                 public_key=None if entry is None else entry.public_key,
                 key_version=state.key_version,
                 ends_ms=machine.deadline_ms,
+                binding=bind_open_attempt(run, call.node) if is_bound else "",
             ),
         )
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from actors.dispatch.handed_calls import HandedShard
 from core.workflow.events import AttemptAccepted, AttemptSucceeded, RetryDue
-from tests.actors.engine.runner_bench import FIRST, PAYER, SHARD, VERIFIED, Bench, wid
+from tests.actors.engine.runner_bench import CHAIN, FIRST, PAYER, SHARD, VERIFIED, Bench, wid
+from tests.simulation.shapes import CAPABILITIES, Shape, compiled
 
 
-def running(shape: object = None) -> Bench:
+def running(shape: Shape = CHAIN) -> Bench:
     """Return a bench whose first node is open at its agent."""
     bench = Bench()
-    if shape is None:
-        bench.publish(watcher="gateway")
-    else:
-        bench.publish(VERIFIED, watcher="gateway")
+    bench.publish(shape, watcher="gateway")
     bench.runner.watch(FIRST, "gateway")
     bench.gate.commit()
     return bench
@@ -167,3 +166,19 @@ def test_a_lost_shards_calls_are_aborted_except_what_agents_have_accepted() -> N
         pass
     assert [order.workflow_id for order, _ in bench.outbox.aborted] == [wid("w2")]
     assert [order.workflow_id for order in bench.outbox.over] == [FIRST]
+
+
+@pytest.mark.parametrize("has_side_effects", [False, True])
+def test_a_handed_call_keeps_the_binding_that_its_cancel_notice_names(
+    has_side_effects: bool,
+) -> None:
+    """The agent did not know the eventId in the notice, and worked on."""
+    shape = compiled(
+        {"nodes": {"a": {"capabilityId": CAPABILITIES[1], "sideEffects": has_side_effects}}}
+    )
+    bench = running(shape)
+    sent = bench.outbox.sent[0]
+    assert bool(sent.binding) is not has_side_effects
+    hand_over(bench)
+    ((_, order),) = bench.outbox.expected
+    assert order.binding == sent.binding
