@@ -249,7 +249,7 @@ class HttpClient:
             return
         if not self._may_write():
             self.keep(found)
-            exchange.fail(HttpFailureKind.NOT_TRIED, "nothing may be sent from here now")
+            exchange.fail(HttpFailureKind.WITHHELD, "nothing may be sent from here now")
             return
         self._limit(exchange, request.timeout_s - (self._loop.time() - began_s))
         found.begin(exchange, head, request.body)

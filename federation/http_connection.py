@@ -57,6 +57,7 @@ class HttpFailureKind(Enum):
 
     DENIED = auto()  # by the egress policy, before a packet was sent
     NOT_TRIED = auto()  # for want of our own means, which says nothing of the server
+    WITHHELD = auto()  # its sender may not send any more, now that it is connected
     UNREACHABLE = auto()
     CONNECT_TIMEOUT = auto()
     TIMEOUT = auto()

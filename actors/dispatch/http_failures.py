@@ -43,6 +43,10 @@ def judge_failure(
         case HttpFailureKind.NOT_TRIED:
             message = f"the service could not try: {outcome.detail}"
             return Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True), Contact.UNKNOWN
+        case HttpFailureKind.WITHHELD:
+            # The next attempt waits until this member may send, and uses up no retry.
+            message = f"the request was not sent: {outcome.detail}"
+            return Failure(NodeErrorCode.AGENT_ERROR, message, Verdict.LOST), Contact.UNKNOWN
         case HttpFailureKind.UNREACHABLE:
             failure = offline_failure(order, "the connection was refused")
             return failure, Contact.UNREACHABLE

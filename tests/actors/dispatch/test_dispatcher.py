@@ -90,6 +90,7 @@ async def scene(
     clock: LoopClock | None = None,
     blobs: Blobs | None = None,
     names: NameResolver | None = None,
+    may_send: Callable[[], bool] = lambda: True,
     **settings: Any,
 ) -> AsyncIterator[Scene]:
     """Serve `handler` at every path and give a dispatcher to it."""
@@ -107,6 +108,7 @@ async def scene(
         names=names or NameResolver(),
         at_work=AtWork(),
         blobs=blobs,
+        may_send=may_send,
     )
     try:
         yield Scene(dispatcher, f"http://127.0.0.1:{runner.addresses[0][1]}", contacts=contacts)
@@ -531,3 +533,40 @@ async def test_an_order_of_sources_that_exceed_a_dispatch_fails(*, is_large: boo
         event = await here.outcome(sources=_sources(result))
         assert isinstance(event, AttemptFailed)
         assert event.failure.code is NodeErrorCode.INPUT_TOO_LARGE
+
+
+async def test_a_fenced_member_sends_nothing_until_it_may_again() -> None:
+    seen: list[str] = []
+    may = False
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(request.path)
+        return web.json_response({"status": "success", "result": {}})
+
+    async with scene(handler, may_send=lambda: may) as here:
+        waiting = asyncio.create_task(here.outcome())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert here.dispatcher.statistics().in_flight == 1
+        assert seen == []
+        may = True
+        here.dispatcher.resume()
+        assert isinstance(await waiting, AttemptSucceeded)
+    assert seen == ["/node"]
+
+
+async def test_an_order_whose_connection_comes_about_behind_the_fence_uses_up_no_retry() -> None:
+    """The ledger was away for 3 s: a node without retries failed, and its workflow with it."""
+    seen: list[str] = []
+    answers = iter([True, False])  # when it begins, when its connection is made
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(request.path)
+        return web.json_response({"status": "success", "result": {}})
+
+    async with scene(handler, may_send=lambda: next(answers)) as here:
+        event = await here.outcome()
+    assert seen == []
+    assert isinstance(event, AttemptFailed)
+    assert event.failure.verdict is Verdict.LOST
+    assert here.contacts == [Contact.UNKNOWN]
