@@ -1,13 +1,19 @@
 """The handle of a workflow's own process (`CALLBOARD_ISOLATION=dedicated`).
 
-A wrapper only: implements `actors.cluster.dedicated.Child` over a handle. design.md section 3
-(isolation).
+A wrapper only: implements `actors.cluster.dedicated.Child` over a handle. Ray calls an actor dead
+as soon as it is told to end it, while its process drives on for a moment, or for longer if it is
+stopped. The parent, which works under the same epoch, waits for the process itself; both are on one
+machine. design.md section 3 (isolation). Decision 0200.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import select
+import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import ray
@@ -24,8 +30,18 @@ class ActorChild:
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
+        # A descriptor of its process, which no later process with its number is taken for. None
+        # before anything is asked of it, when it drives nothing, and after its end.
+        self._process: int | None = None
+        self._is_ending = False
 
     async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]:
+        if self._process is None:
+            pid = await self._actor.process_id.remote()
+            if self._is_ending:
+                raise ChildProcessError(f"process {pid} is being ended")
+            if self._process is None:  # another request may have asked as well
+                self._process = os.pidfd_open(pid)
         bodies = [REQUESTS.encode(request) for request in batch]
         # As a bulk, of which no reply comes late: a token would be the child's, and the gateway
         # asks the parent.
@@ -36,15 +52,32 @@ class ActorChild:
         return ends
 
     def end(self) -> None:
+        self._is_ending = True
         ray.kill(self._actor)
+        if self._process is not None:
+            with suppress(ProcessLookupError):  # Ray's way does not reach a process that is stopped
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     async def ended(self) -> None:
-        # Ray says so of a process that it has seen end; anything else leaves it open.
-        while True:
-            try:
-                await asyncio.wait_for(self._actor.process_id.remote(), ENDED_POLL_S)
-            except ActorDiedError:
-                return
-            except (RayError, TimeoutError):
-                pass
+        while not await self._is_dead():
             await asyncio.sleep(ENDED_POLL_S)
+        while self._process is not None and not _has_ended(self._process):
+            await asyncio.sleep(ENDED_POLL_S)
+        if self._process is not None:  # else another has waited as well
+            os.close(self._process)
+            self._process = None
+
+    async def _is_dead(self) -> bool:
+        try:
+            await asyncio.wait_for(self._actor.process_id.remote(), ENDED_POLL_S)
+        except ActorDiedError:
+            return True
+        except (RayError, TimeoutError):
+            pass
+        return False
+
+
+def _has_ended(process: int) -> bool:
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    return bool(poll.poll(0))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorDiedError
 
-from actors.cluster.child import ActorChild
+from actors.cluster.child import ENDED_POLL_S, ActorChild
 from actors.cluster.dedicated import Dedicated
 from actors.shards.child_lease import Parentage
 from actors.shards.held_shards import HeldShards
@@ -26,10 +30,14 @@ class SlowActor:
     """A `WorkflowActor` whose commit takes longer than others' replies wait for it."""
 
     def __init__(self) -> None:
+        self.process_id = SimpleNamespace(remote=self._process_id)
         self.handle = SimpleNamespace(remote=self._handle)
         self.handle_bulk = SimpleNamespace(remote=self._handle_bulk)
         self.finished = SimpleNamespace(remote=self._finished)
         self._late = LateReplies()
+
+    async def _process_id(self) -> int:
+        return os.getpid()
 
     async def _handle(self, bodies: list[bytes]) -> list[bytes]:
         return await answer_requests(partial(self._answer, late=self._late), bodies)
@@ -81,3 +89,50 @@ async def test_slow_commit_of_a_child_does_not_end_it() -> None:
     await asyncio.sleep(0)
     assert not children[0].is_ended
     await dedicated.close()
+
+
+class StoppedActor(SlowActor):
+    """An actor in a process of its own, of which Ray says that it has died."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__()
+        self._pid = pid
+        self.is_dead = False
+
+    async def _process_id(self) -> int:
+        if self.is_dead:
+            raise ActorDiedError
+        return self._pid
+
+
+async def test_a_child_has_ended_when_its_process_has_and_not_when_ray_says_so() -> None:
+    """Ray says so when it is told to end it: the process drove on for 60 ms, and longer if stopped.
+
+    Its parent drove the same workflow on under the same epoch, which no fence tells apart.
+    """
+    program = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    process = await asyncio.create_subprocess_exec(*program, stdin=asyncio.subprocess.PIPE)
+    actor = StoppedActor(process.pid)
+    child = Child(actor)
+    try:
+        await child.handle([request()])
+        os.kill(process.pid, signal.SIGSTOP)
+        actor.is_dead = True
+        ended = asyncio.create_task(child.ended())
+        for _ in range(3):
+            await asyncio.sleep(ENDED_POLL_S)
+        assert not ended.done()
+        os.kill(process.pid, signal.SIGKILL)
+        async with asyncio.timeout(60):
+            await ended
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_a_child_that_was_never_asked_anything_has_ended_when_ray_says_so() -> None:
+    actor = StoppedActor(0)
+    actor.is_dead = True
+    async with asyncio.timeout(60):
+        await Child(actor).ended()
