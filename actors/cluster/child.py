@@ -59,22 +59,18 @@ class ActorChild:
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     async def ended(self) -> None:
-        while not await self._is_dead():
-            await asyncio.sleep(ENDED_POLL_S)
-        while self._process is not None and not _has_ended(self._process):
+        while True:
+            try:
+                await asyncio.wait_for(self._actor.process_id.remote(), ENDED_POLL_S)
+            except ActorDiedError:
+                if self._process is None or _has_ended(self._process):
+                    break
+            except (RayError, TimeoutError):
+                pass
             await asyncio.sleep(ENDED_POLL_S)
         if self._process is not None:  # else another has waited as well
             os.close(self._process)
             self._process = None
-
-    async def _is_dead(self) -> bool:
-        try:
-            await asyncio.wait_for(self._actor.process_id.remote(), ENDED_POLL_S)
-        except ActorDiedError:
-            return True
-        except (RayError, TimeoutError):
-            pass
-        return False
 
 
 def _has_ended(process: int) -> bool:

@@ -2,8 +2,8 @@
 
 A dedicated process writes under its parent's member id and the epoch of one shard. It asks the
 ledger for the map, not for a lease: its renewals must not keep a silent parent alive. It may send
-while the map says that the parent lives and holds that shard under that epoch; when it does not any
-more, the process ends. Has the interface of `Membership` that an owner needs.
+for as long as its parent might after its last renewal, and while the map says that the parent holds
+that shard under that epoch; when it does not any more, the process ends. Has the interface of `Membership` that an owner needs.
 shards.md (Dedicated workflows). Decision 0200.
 """
 
@@ -96,12 +96,13 @@ class ChildLease:
         sent_ms = self._boot_ms()
         async with asyncio.timeout(RENEWAL_TIMEOUT_S):
             lease = await self._renew(Renewal(member=""))
-        lives = any(one.member == self._of.member and one.is_live for one in lease.members)
+        parent = next((one for one in lease.members if one.member == self._of.member), None)
         wanted = HeldShard(self._of.member, self._of.epoch)
         if lease.shards and lease.shards[self._of.shard] != wanted:
             self._on_ended(f"{self._of} is not what the map says")
-        elif lives:
-            self._acknowledged_ms = sent_ms
-            if self._was_fenced:
+        elif parent is not None and parent.is_live:
+            # Its parent's last renewal counts, not this question: the parent's lease ends with it.
+            self._acknowledged_ms = sent_ms - parent.silent_ms
+            if self._was_fenced and self.may_send():
                 self._was_fenced = False
                 self._on_unfenced()

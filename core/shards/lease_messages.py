@@ -31,7 +31,11 @@ class Renewal(Message, frozen=True, kw_only=True):
 
 
 class MemberView(Message, frozen=True, kw_only=True):
-    """A member that is not GONE, as the ledger knows it. `is_live`: its lease has not expired."""
+    """A member that is not GONE, as the ledger knows it.
+
+    `is_live`: its lease has not expired. `silent_ms`: since its last renewal, by the ledger's
+    running time.
+    """
 
     member: str
     machine: str
@@ -40,6 +44,7 @@ class MemberView(Message, frozen=True, kw_only=True):
     state: MemberState
     load: int = 0
     is_live: bool = True
+    silent_ms: int = 0
 
 
 class HeldShard(Message, frozen=True):

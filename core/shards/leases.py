@@ -112,6 +112,11 @@ class LeaseTable:
             return False
         return self._is_starved or not self._is_silent(life)
 
+    def silent_ms(self, member: str) -> int:
+        """Return the running time since a member's last renewal, 0 for one that is not known."""
+        life = self._lives.get(member)
+        return 0 if life is None else max(0, self._running_ms - life.renewed_ms)
+
     @property
     def _is_starved(self) -> bool:
         return self._running_ms < self._starved_until_ms

@@ -87,6 +87,7 @@ class MemberLeases:
                 state=known.state,
                 load=self._loads.get(member, 0),
                 is_live=self._table.is_live(member),
+                silent_ms=self._table.silent_ms(member),
             )
             for member, known in cluster.members.items()
         )
