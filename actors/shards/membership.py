@@ -177,6 +177,8 @@ class Membership:
         except Exception as error:  # the edge to another process: the next renewal is soon
             log.info("no lease member=%s error=%s", self._held.member, type(error).__name__)
             return
+        if not lease.is_known and lease.map_version < self._map_version:
+            return  # of a ledger that was replaced before this member joined
         if not lease.is_known:
             self._on_ended(f"{self._held.member} is no member of this cluster any more")
             return

@@ -358,3 +358,17 @@ async def test_shards_whose_commands_stay_open_keep_no_others_from_being_given(
         while set(cluster.held.shards()) != busy:
             await cluster.member.renew_once()
             await asyncio.sleep(0.001)
+
+
+async def test_a_ledger_that_was_replaced_does_not_end_a_member_that_joined_after_it() -> None:
+    """It acknowledges renewals for 2 s, and knows no member that the new one has registered."""
+    cluster = Cluster()
+    await cluster.join()
+    version, cluster.version, cluster.is_known = cluster.version, 0, False
+    cluster.now_ms = SELF_FENCE_MS + 1
+    await cluster.member.renew_once()
+    assert cluster.ended == []
+    assert not cluster.member.may_send(), "it has acknowledged nothing"
+    cluster.version = version
+    await cluster.member.renew_once()
+    assert len(cluster.ended) == 1
