@@ -3,7 +3,8 @@
 A dedicated process writes under its parent's member id and the epoch of one shard. It asks the
 ledger for the map, not for a lease: its renewals must not keep a silent parent alive. It may send
 for as long as its parent might after its last renewal, and while the map says that the parent holds
-that shard under that epoch; when it does not any more, the process ends. Has the interface of `Membership` that an owner needs.
+that shard under that epoch; when it does not any more, the process ends. Has the interface of
+`Membership` that an owner needs.
 shards.md (Dedicated workflows). Decision 0200.
 """
 
