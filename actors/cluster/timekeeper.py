@@ -46,7 +46,7 @@ class Timekeeper:
         configure_logging(settings, "timekeeper")
         self._reader = LedgerReader(settings.database_url, pool_size=1, timeout_s=PING_TIMEOUT_S)
         self._ledger = LedgerClient(
-            BatchCall(settings.run_folder, LEDGER, "submit"),
+            BatchCall(settings, LEDGER, "submit"),
             is_unknown_outcome,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,

@@ -29,11 +29,11 @@ from actors.process.logs import configure_logging
 from actors.process.loop_watchdog import TurnTrace
 from actors.process.metrics import quarantined_gauge, start_loop_watchdog
 from actors.process.slices import take_in_slices
-from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
+from actors.transport.actor_calls import BatchCall, BatchServer, actor_call, is_unknown_outcome
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.names import LEDGER, LIVENESS
-from actors.transport.sockets import serve_batches, socket_path
+from actors.transport.sockets import socket_path
 from actors.transport.wire import answer_requests
 from core.settings import Settings
 
@@ -66,13 +66,13 @@ class WorkflowActor:
             self._watchdog = start_loop_watchdog(name, "workflows", trace)
             trace.start()
         ledger = LedgerClient(
-            BatchCall(settings.run_folder, LEDGER, "submit"),
+            BatchCall(settings, LEDGER, "submit"),
             is_unknown_outcome,
             on_lost=_stop,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,
         )
-        self._name, self._run_folder = name, settings.run_folder
+        self._batches = BatchServer(settings, name)
         self._owner = Owner(name, settings, ledger, _stop, at_work)
         self._late = LateReplies()
         self._dedicated: Dedicated | None = None
@@ -91,7 +91,7 @@ class WorkflowActor:
             "refresh": self.refresh,
             "finished": self.finished,
         }
-        self._socket = await serve_batches(self._run_folder, self._name, methods)
+        await self._batches.start(methods)
         try:
             await self._owner.start()
             if self._dedicated is not None:
@@ -164,6 +164,10 @@ class WorkflowActor:
 
     def _steps(self) -> int:
         return self._watchdog.turns + self._owner.steps
+
+    async def endpoint(self) -> str:
+        """Return where other machines' processes reach this actor over TCP; "": nowhere."""
+        return self._batches.endpoint
 
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""

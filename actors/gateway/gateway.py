@@ -72,7 +72,7 @@ class Gateway:
         self.value_process = ValueProcess(lambda owner_did: 1)
         self.reads = WorkflowReads(settings, self.reader, self.blobs)
         self._ledger = LedgerClient(
-            BatchCall(settings.run_folder, LEDGER, "submit"),
+            BatchCall(settings, LEDGER, "submit"),
             is_unknown_outcome,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,

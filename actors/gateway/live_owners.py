@@ -71,8 +71,8 @@ class _OwnerChannels:
     def __init__(self, name: str, settings: Settings) -> None:
         self._single = _owner_channel(name, settings, "handle")
         self._bulk = _owner_channel(name, settings, "handle_bulk")
-        self._late = LatePoll(BatchCall(settings.run_folder, name, "late"))
-        refresh = BatchCall(settings.run_folder, name, "refresh")
+        self._late = LatePoll(BatchCall(settings, name, "late"))
+        refresh = BatchCall(settings, name, "refresh")
         # Who asks during a call shares the next one.
         self._refreshes: Channel[None, None] = Channel(
             f"owner {name}, refreshes",
@@ -107,7 +107,7 @@ class _OwnerChannels:
 
 
 def _owner_channel(name: str, settings: Settings, method: str) -> Channel[bytes, bytes]:
-    call = BatchCall(settings.run_folder, name, method)
+    call = BatchCall(settings, name, method)
     return Channel(
         f"owner {name}",
         call,
@@ -262,7 +262,7 @@ class LiveOwners:
 
     async def _poll(self, name: str) -> None:
         """Long-poll one owner for the watched workflows that have finished."""
-        with contextlib.closing(BatchCall(self._settings.run_folder, name, "finished")) as call:
+        with contextlib.closing(BatchCall(self._settings, name, "finished")) as call:
             while True:
                 try:
                     finished = await call(self.watcher)

@@ -23,12 +23,12 @@ from actors.transport.messages import (
     ResumeRequest,
     WatchReply,
 )
-from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_requests, packed
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.transitions import is_terminal
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
+from tests.actors.transport.listening import listening
 from tests.simulation.shapes import CAPABILITIES, compiled
 
 OWNER, OTHER, LOST = "owner-1", "owner-2", "owner-lost"
@@ -102,8 +102,7 @@ async def test_an_owner_that_cannot_answer_yet_is_asked_again(
     """As while it is replaced, or while it reads the workflow's rows."""
     owner = Owner([REPLACED, REPLACED, STORED])
     owner.is_raising = is_raised
-    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
-    assert server is not None
+    server = await listening(tmp_path, OWNER, owner.methods())
     gateway.owners.set_names([OWNER])
     asked = packed(request()) if is_packed else request()
     assert await gateway.publish(asked) == STORED
@@ -113,8 +112,7 @@ async def test_an_owner_that_cannot_answer_yet_is_asked_again(
 
 async def test_a_refusal_is_the_answer(gateway: Gateway, tmp_path: Path) -> None:
     owner = Owner([REFUSED])
-    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
-    assert server is not None
+    server = await listening(tmp_path, OWNER, owner.methods())
     gateway.owners.set_names([OWNER])
     with pytest.raises(ServiceError) as error:
         await gateway.publish(request())
@@ -162,8 +160,7 @@ async def test_what_its_owner_lost_is_asked_of_the_one_that_takes_it_over(
     """The owner that was asked instead said that the workflow had finished."""
     ask, answer = DRIVEN[kind]
     owner = Owner([None, None, answer])
-    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
-    assert server is not None
+    server = await listening(tmp_path, OWNER, owner.methods())
     gateway.owners.set_names([OWNER])
     lost = stored(LOST, quarantined_ms=1)
     heads = Heads(gateway, lost, stored(OWNER, quarantined_ms=1))
@@ -181,8 +178,7 @@ async def test_what_has_ended_is_refused_by_its_row(
     gateway: Gateway, tmp_path: Path, kind: str, code: str, *, is_known: bool
 ) -> None:
     owner = Owner([None])
-    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
-    assert server is not None
+    server = await listening(tmp_path, OWNER, owner.methods())
     gateway.owners.set_names([OWNER])
     Heads(gateway, stored(OWNER, "success"))
     known = stored(OWNER, "success" if is_known else "running", quarantined_ms=1)
@@ -198,8 +194,7 @@ async def test_a_wait_is_not_over_because_an_owner_does_not_drive_the_workflow(
 ) -> None:
     """As while its owner is lost: the wait returned at once, with a workflow that ran on."""
     owner = Owner([None, WatchReply()])
-    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
-    assert server is not None
+    server = await listening(tmp_path, OWNER, owner.methods())
     gateway.owners.set_names([OWNER])
     Heads(gateway, stored(LOST), stored(OWNER))
     waiting = asyncio.create_task(gateway.wait_finished("w", 60.0, watched=False))
