@@ -18,7 +18,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple, cast
 
 from actors.transport.frames import Frames
@@ -149,12 +149,21 @@ class TcpListener:
         server: serves the connections.
         actor: the name of the actor that it serves.
         credentials: what both sides prove themselves with.
+        handshake_timeout_s: after which a peer that has not proven itself is ended.
 
     Raises:
         OSError: the files of TLS cannot be read.
     """
 
-    def __init__(self, server: SocketServer, actor: str, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        server: SocketServer,
+        actor: str,
+        credentials: Credentials,
+        *,
+        handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
+    ) -> None:
+        self._handshake_timeout_s = handshake_timeout_s
         self._server = server
         self._actor = actor
         self._keys = credentials.keys
@@ -196,6 +205,8 @@ class TcpListener:
             raise OSError(f"no port of {ports.start} to {ports.stop - 1} at {host}: {refusal}")
         listening.setblocking(False)
         self._accepting = asyncio.get_running_loop().create_task(self._accept(listening))
+        # Not by the task: one that is cancelled before its first turn does nothing.
+        self._accepting.add_done_callback(lambda _: listening.close())
         name = f"[{host}]" if family == socket.AF_INET6 else host
         return f"{name}:{listening.getsockname()[1]}"
 
@@ -207,27 +218,30 @@ class TcpListener:
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        with listening:
-            while True:
-                try:
-                    peer, address = await loop.sock_accept(listening)
-                except OSError as error:  # no descriptor is left, or the peer has left already
-                    self._refuse("all", error)
-                    await asyncio.sleep(ACCEPT_PAUSE_S)
-                    continue
-                if self._server.is_full:
-                    peer.close()
-                    self._refuse(address, "too many connections")
-                    await asyncio.sleep(0)
-                    continue
+        while True:
+            try:
+                peer, address = await loop.sock_accept(listening)
+            except OSError as error:  # no descriptor is left, or the peer has left already
+                self._refuse("all", error)
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            if self._server.is_full:
+                peer.close()
+                self._refuse(address, "too many connections")
+            else:
                 if len(self._handshakes) >= HANDSHAKES_MAX:
                     oldest = next(iter(self._handshakes))
                     self._handshakes.pop(oldest)
-                    oldest.cancel("too many handshakes")
+                    oldest.cancel()
                 task = loop.create_task(self._shake_hands(peer, address))
                 self._handshakes[task] = None
-                task.add_done_callback(lambda done: self._handshakes.pop(done, None))
-                await asyncio.sleep(0)  # other work, however fast callers come
+                task.add_done_callback(partial(self._forget, peer))
+            await asyncio.sleep(0)  # other work, however fast callers come
+
+    def _forget(self, peer: socket.socket, task: asyncio.Task[None]) -> None:
+        self._handshakes.pop(task, None)
+        if task.cancelled():  # perhaps before it had begun
+            peer.close()
 
     async def _shake_hands(self, peer: socket.socket, address: object) -> None:
         """Let one peer prove itself; the connection is the server's then, or ended."""
@@ -237,7 +251,7 @@ class TcpListener:
         transport: asyncio.BaseTransport | None = None
         try:
             _watch_peer(peer)
-            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+            async with asyncio.timeout(self._handshake_timeout_s):
                 transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                     lambda: protocol, peer, ssl=self._tls,
                     ssl_handshake_timeout=_tls_timeout_s(self._tls),
@@ -281,6 +295,7 @@ class TcpCarrier:
         actor: its name.
         credentials: what both sides prove themselves with.
         now_s: a monotonic clock.
+        timeout_s: of the actor's answer, the connection and the handshake together.
     """
 
     def __init__(
@@ -288,8 +303,11 @@ class TcpCarrier:
         endpoint: Callable[[], Awaitable[str]],
         actor: str,
         credentials: Credentials,
+        *,
         now_s: Callable[[], float] = time.monotonic,
+        timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
+        self._timeout_s = timeout_s
         self._ask = endpoint
         self._actor = actor
         self._keys = credentials.keys
@@ -317,7 +335,7 @@ class TcpCarrier:
             on_lost(connection)
 
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 if not self._endpoint:
                     self._endpoint = await self._ask()
                 if not self._endpoint:
