@@ -133,12 +133,14 @@ def test_a_hello_of_another_key_or_for_another_actor_gets_no_answer(
     assert str(met.server.refusal).startswith("the hello is of another key")
 
 
-def test_a_server_of_another_key_is_refused() -> None:
-    """As one that passes on the hello of a client to somebody who has the key cannot be."""
-    proven = meet(client(NEW), server(NEW)).server.sent
+def test_what_a_server_has_sent_before_is_refused() -> None:
+    recorded = meet(client(NEW), server(NEW)).server.sent
     deceived = client(NEW, nonce=9)
-    deceived.receive(proven)
-    assert "proof" in str(deceived.refusal)
+    deceived.receive(recorded)
+    assert (deceived.agreed, str(deceived.refusal)) == (
+        None,
+        "the server's proof is not of this deployment's key",
+    )
 
 
 def test_what_a_client_has_sent_before_is_refused() -> None:

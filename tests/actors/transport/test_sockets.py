@@ -140,6 +140,25 @@ async def test_a_lost_connection_is_an_unknown_outcome_and_the_next_call_finds_t
     await successor.close()
 
 
+async def test_a_connection_that_is_lost_before_its_first_call_is_passed_over(
+    actor: tuple[Actor, SocketServer, Path],
+) -> None:
+    """Its reply would never come: it is told of its end once, before the call waits for one."""
+
+    class LostCarrier:
+        """Connects to a process that ends in the same turn."""
+
+        async def connect(self, on_value: Any, on_lost: Any) -> Connection:
+            """Return a connection that is no more."""
+            made = Connection(on_value, on_lost)
+            made.connection_lost(None)
+            return made
+
+    carriers = [LostCarrier(), UnixCarrier(actor[2])]
+    with closing(SocketCall(carriers, "submit", by_ray)) as call:
+        assert await call([1]) == [2]
+
+
 async def test_a_call_that_is_given_up_leaves_no_reply_to_the_next(
     actor: tuple[Actor, SocketServer, Path], call: SocketCall
 ) -> None:

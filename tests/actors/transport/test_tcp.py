@@ -213,10 +213,13 @@ async def test_a_call_that_is_too_large_for_its_frames_goes_by_ray(tmp_path: Pat
             return PlainFrames.written(self, body)
 
     class SmallCarrier:
-        """Connects with such frames."""
+        """Connects with such frames, and counts."""
+
+        count = 0
 
         async def connect(self, on_value: Any, on_lost: Any) -> Connection:
             """Return a new connection."""
+            self.count += 1
             made = Connection(on_value, on_lost, SmallFrames())
             loop = asyncio.get_running_loop()
             await loop.create_unix_connection(lambda: made, str(tmp_path / "s"))
@@ -228,13 +231,15 @@ async def test_a_call_that_is_too_large_for_its_frames_goes_by_ray(tmp_path: Pat
     server.add_listener(
         await loop.create_unix_server(lambda: server.connection(SmallFrames()), tmp_path / "s")
     )
-    with closing(SocketCall([SmallCarrier()], "submit", by_ray)) as call:
+    carrier = SmallCarrier()
+    with closing(SocketCall([carrier], "submit", by_ray)) as call:
         assert await call([1]) == [2]
         assert await call([1] * 2_000) == BY_RAY
         assert actor.calls == 1
         with pytest.raises(RuntimeError, match="FrameTooLarge"):
             await call([100] * 900)  # whose reply takes twice the room
-        assert await call([2]) == [4], "the connection serves on"
+        assert await call([2]) == [4]
+        assert carrier.count == 1, "the connection serves on"
     await server.close()
 
 
@@ -435,7 +440,9 @@ async def test_a_flood_of_strangers_is_logged_in_few_lines(
     assert caplog.text.count("connection refused") < 50
 
 
-async def test_a_full_server_refuses_before_the_handshake() -> None:
+async def test_a_full_server_refuses_before_the_handshake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Full(SocketServer):
         """Has all its connections."""
 
@@ -449,6 +456,7 @@ async def test_a_full_server_refuses_before_the_handshake() -> None:
         await peer.connect()
         assert await peer.is_ended()
     assert listener.statistics().refused == 1
+    assert "too many connections" in caplog.text
     await server.close()
 
 
@@ -565,7 +573,8 @@ async def test_tls_carries_the_same_frames(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "caller", ["of another CA", "that trusts us", "without TLS", "of another key"]
+    "caller",
+    ["of another CA", "that trusts us", "that trusts another", "without TLS", "of another key"],
 )
 async def test_tls_and_the_key_are_both_needed(
     tmp_path: Path, caller: str, caplog: pytest.LogCaptureFixture
@@ -575,6 +584,9 @@ async def test_tls_and_the_key_are_both_needed(
         "of another CA": lambda: CREDENTIALS._replace(tls=tls(tmp_path, "stranger")),
         "that trusts us": lambda: CREDENTIALS._replace(
             tls=tls(tmp_path, "stranger")._replace(ca=files.ca)
+        ),
+        "that trusts another": lambda: CREDENTIALS._replace(
+            tls=files._replace(ca=tls(tmp_path, "stranger").ca)
         ),
         "without TLS": lambda: CREDENTIALS,
         "of another key": lambda: Credentials(transport_keys(OTHER, ""), files),
