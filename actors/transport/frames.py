@@ -1,19 +1,21 @@
 """Frames of a connection: plain between processes of one machine, sealed between machines.
 
-A frame is the length of its body, 4 bytes, then the body; a sealed one ends with a MAC. The MAC
-covers the frame's sequence number, its length and its body, and each direction has a key of its
-own. The sequence number does not travel: both sides count. So a frame that is altered, repeated,
-left out, moved to another place or sent back to its sender fails the check. Knows no sockets, no
-handshake. Decision 0205.
+A frame is the length of its body, 4 bytes, then the body. A sealed one has its body encrypted and
+ends with a MAC, both by AES-256-GCM (NIST SP 800-38D). The MAC covers the frame's sequence number,
+which is the nonce, its length and its body, and each direction of each connection has a key of its
+own, so no nonce is used twice. The sequence number does not travel: both sides count. So a frame
+that is altered, repeated, left out, moved to another place or sent back to its sender fails the
+check. Knows no sockets, no handshake. Decision 0205.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import struct
 from collections.abc import Sequence
 from typing import Final, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 LENGTH: Final = struct.Struct("!I")
 PLAIN_BODY_BYTES_MAX: Final = 1 << 30
@@ -21,7 +23,8 @@ PLAIN_BODY_BYTES_MAX: Final = 1 << 30
 # a Ray call.
 SEALED_BODY_BYTES_MAX: Final = 64 << 20
 MAC_BYTES: Final = 16
-_COVERED: Final = struct.Struct("!QI")
+# The sequence number, in the 12 bytes of a nonce.
+_NONCE: Final = struct.Struct("!4xQ")
 
 
 class FrameTooLarge(Exception):
@@ -57,8 +60,12 @@ class Frames(Protocol):
     def written(self, body: bytes) -> Sequence[bytes]:
         """Return the pieces of the next frame. Raises `FrameTooLarge`."""
 
-    def check(self, body: memoryview, tail: memoryview) -> None:
-        """Check the next frame that has arrived. Raises `FrameForged`."""
+    def opened(self, sealed: memoryview) -> memoryview | bytes:
+        """Return the body of the next frame that has arrived. Raises `FrameForged`.
+
+        Args:
+            sealed: what follows its length: as many bytes, and `tail_bytes`.
+        """
 
 
 class PlainFrames:
@@ -73,12 +80,13 @@ class PlainFrames:
             raise FrameTooLarge(len(body), PLAIN_BODY_BYTES_MAX)
         return LENGTH.pack(len(body)), body
 
-    def check(self, body: memoryview, tail: memoryview) -> None:
-        """Accept every frame."""
+    def opened(self, sealed: memoryview) -> memoryview | bytes:
+        """Return the body of a frame, which is all of it."""
+        return sealed
 
 
 class SealedFrames:
-    """Frames with a sequence number and a MAC, BLAKE2b of 16 bytes.
+    """Frames that are encrypted, with a sequence number and a MAC.
 
     Args:
         send_key: 32 bytes, of what this side sends on this connection.
@@ -89,9 +97,8 @@ class SealedFrames:
     tail_bytes = MAC_BYTES
 
     def __init__(self, send_key: bytes, receive_key: bytes) -> None:
-        # Keyed once and copied for each frame.
-        self._send = hashlib.blake2b(key=send_key, digest_size=MAC_BYTES)
-        self._receive = hashlib.blake2b(key=receive_key, digest_size=MAC_BYTES)
+        self._send = AESGCM(send_key)
+        self._receive = AESGCM(receive_key)
         self._sent = 0
         self._received = 0
 
@@ -100,17 +107,15 @@ class SealedFrames:
         size = len(body)
         if size > SEALED_BODY_BYTES_MAX:
             raise FrameTooLarge(size, SEALED_BODY_BYTES_MAX)
-        mac = self._send.copy()
-        mac.update(_COVERED.pack(self._sent, size))
-        mac.update(body)
+        sealed = self._send.encrypt(_NONCE.pack(self._sent), body, None)
         self._sent += 1
-        return LENGTH.pack(size), body, mac.digest()
+        return LENGTH.pack(size), sealed
 
-    def check(self, body: memoryview, tail: memoryview) -> None:
-        """Check the next frame that has arrived, in constant time. Raises `FrameForged`."""
-        mac = self._receive.copy()
-        mac.update(_COVERED.pack(self._received, len(body)))
-        mac.update(body)
-        if not hmac.compare_digest(mac.digest(), tail):
-            raise FrameForged(self._received, len(body))
+    def opened(self, sealed: memoryview) -> memoryview | bytes:
+        """Return the body of the next frame that has arrived. Raises `FrameForged`."""
+        try:
+            body = self._receive.decrypt(_NONCE.pack(self._received), sealed, None)
+        except InvalidTag:
+            raise FrameForged(self._received, len(sealed) - MAC_BYTES) from None
         self._received += 1
+        return body

@@ -101,13 +101,11 @@ class Connection(asyncio.BufferedProtocol):
             (size,) = LENGTH.unpack_from(view, begin)
             if size > frames.body_bytes_max:
                 return self._refuse(FrameTooLarge(size, frames.body_bytes_max))
-            tail = begin + LENGTH.size + size
-            end = tail + frames.tail_bytes
+            end = begin + LENGTH.size + size + frames.tail_bytes
             if self._end < end:
                 break
-            body = view[begin + LENGTH.size : tail]
             try:
-                frames.check(body, view[tail:end])
+                body = frames.opened(view[begin + LENGTH.size : end])
             except FrameForged as error:
                 return self._refuse(error)
             begin = end
@@ -132,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
         self._on_lost(self)
 
 
-def _value(body: memoryview) -> object:
+def _value(body: memoryview | bytes) -> object:
     try:
         return msgspec.msgpack.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

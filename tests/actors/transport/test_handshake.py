@@ -96,8 +96,7 @@ def carries(sender: SealedFrames, receiver: SealedFrames) -> bool:
     """Return whether the next frame of one is accepted by the other."""
     pieces = sender.written(b"body")
     with suppress(Exception):
-        receiver.check(memoryview(pieces[1]), memoryview(pieces[2]))
-        return True
+        return receiver.opened(memoryview(pieces[1])) == b"body"
     return False
 
 
