@@ -1,20 +1,23 @@
 """The handshake of a connection between machines: both sides prove that they have the key.
 
-1. The client sends its hello: mark, version, a fresh nonce, and one tag per key that it may use.
-   A tag is an HMAC over all of that and the name of the actor that the client wants to reach.
+1. The client sends its hello: mark, version, a public key of X25519 that is made for this
+   connection, and one tag per transport key that it may use. A tag is an HMAC over all of that and
+   the name of the actor that the client wants to reach.
 2. The server checks the version and finds the first of its own keys that a tag was made with.
-3. It sends mark, version, a fresh nonce and its proof.
+3. It sends mark, version, a public key made for this connection, and its proof.
 4. The client checks the proof and sends its own.
 5. The server checks that. From here on both have the same keys for frames, one per direction.
 
-Proofs and keys are outputs of HKDF over the key, with everything that was sent, the actor's name
-and the server's certificate (with TLS) as its salt. So a recorded side cannot be repeated to
-another nonce, a hello for one actor is refused by another that has taken over its port, and a
-machine that passes on what it receives cannot end the TLS of both sides.
+Proofs and keys are outputs of HKDF over the transport key and the secret that the two public keys
+have in common, with everything that was sent, the actor's name and the server's certificate (with
+TLS) as its salt. So a recorded side cannot be repeated to a public key that it has not seen, a
+transport key that leaks later reads nothing that was recorded, a hello for one actor is refused by
+another that has taken over its port, and a machine in between cannot end the TLS of both sides.
 
 Each message has a fixed size, so that a peer without the key makes nobody keep more than that.
-Knows no sockets and makes no nonces: exchanges are generators that get what has arrived and yield
-what is to be sent. Decision 0205.
+Knows no sockets and draws no random keys: exchanges are generators that get what has arrived and
+yield what is to be sent. The pattern is NNpsk0 of the Noise protocols. RFC 7748, RFC 5869.
+Decision 0205.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import hmac
 from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -31,14 +35,15 @@ from actors.transport.frames import SealedFrames
 from core.trust.derived_keys import KEY_VERSION, KeyPurpose, derived_key
 
 VERSION: Final = 1
-NONCE_BYTES: Final = 32
+PUBLIC_BYTES: Final = 32
 # The current key and the one before; a client with one key sends its tag twice.
 KEYS_MAX: Final = 2
 _MARK: Final = b"callbrd\n"
 _HEADER: Final = _MARK + bytes([VERSION])
 _TAG_BYTES: Final = 16
 _PROOF_BYTES: Final = 32
-HELLO_BYTES: Final = len(_HEADER) + NONCE_BYTES + KEYS_MAX * _TAG_BYTES
+_KEY_BYTES: Final = 32
+HELLO_BYTES: Final = len(_HEADER) + PUBLIC_BYTES + KEYS_MAX * _TAG_BYTES
 
 
 class HandshakeRefused(Exception):
@@ -75,13 +80,13 @@ class Side(NamedTuple):
     Args:
         keys: transport keys, the current one first; 1 or 2.
         actor: the name of the actor that is called.
-        nonce: 32 bytes that were never used before.
+        secret: a private key that is made for this connection.
         certificate: the server's certificate, DER; empty without TLS.
     """
 
     keys: Sequence[bytes]
     actor: str
-    nonce: bytes
+    secret: X25519PrivateKey
     certificate: bytes = b""
 
 
@@ -105,15 +110,17 @@ def client_exchange(side: Side) -> Exchange:
     Raises:
         HandshakeRefused: the server speaks another version or has none of the keys.
     """
-    assert 1 <= len(side.keys) <= KEYS_MAX and len(side.nonce) == NONCE_BYTES
-    tags = [_tag(key, side.nonce, side.actor) for key in side.keys]
-    hello = _HEADER + side.nonce + b"".join((tags * KEYS_MAX)[:KEYS_MAX])
+    assert 1 <= len(side.keys) <= KEYS_MAX, len(side.keys)
+    public = side.secret.public_key().public_bytes_raw()
+    tags = [_tag(key, public, side.actor) for key in side.keys]
+    hello = _HEADER + public + b"".join((tags * KEYS_MAX)[:KEYS_MAX])
     header = yield Step(hello, len(_HEADER))  # 1
     _check_version(header)
-    answer = yield Step(b"", NONCE_BYTES + _PROOF_BYTES)
-    nonce, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
+    answer = yield Step(b"", PUBLIC_BYTES + _PROOF_BYTES)
+    theirs, proof = answer[:PUBLIC_BYTES], answer[PUBLIC_BYTES:]
+    shared = _shared(side.secret, theirs)
     for key in side.keys:
-        session = _session(key, hello + header + nonce, side)
+        session = _session(key + shared, hello + header + theirs, side)
         if hmac.compare_digest(session.server_proof, proof):  # 4
             frames = SealedFrames(session.client_frames, session.server_frames)
             return Agreed(session.client_proof, frames)
@@ -127,17 +134,18 @@ def server_exchange(side: Side) -> Exchange:
         HandshakeRefused: the client speaks another version, has none of the keys, wants to reach
             another actor, or repeats what another has sent.
     """
-    assert 1 <= len(side.keys) <= KEYS_MAX and len(side.nonce) == NONCE_BYTES
+    assert 1 <= len(side.keys) <= KEYS_MAX, len(side.keys)
     header = yield Step(b"", len(_HEADER))
     if header != _HEADER and header[: len(_MARK)] == _MARK:
         yield Step(_HEADER, 0)  # so that the client can say which version was expected
     _check_version(header)  # 2
     rest = yield Step(b"", HELLO_BYTES - len(_HEADER))
-    nonce = rest[:NONCE_BYTES]
-    tags = [rest[at : at + _TAG_BYTES] for at in range(NONCE_BYTES, len(rest), _TAG_BYTES)]
-    key = _key_of(side, nonce, tags)
-    session = _session(key, header + rest + _HEADER + side.nonce, side)
-    proof = yield Step(_HEADER + side.nonce + session.server_proof, _PROOF_BYTES)  # 3
+    theirs = rest[:PUBLIC_BYTES]
+    tags = [rest[at : at + _TAG_BYTES] for at in range(PUBLIC_BYTES, len(rest), _TAG_BYTES)]
+    key = _key_of(side, theirs, tags)
+    public = side.secret.public_key().public_bytes_raw()
+    session = _session(key + _shared(side.secret, theirs), header + rest + _HEADER + public, side)
+    proof = yield Step(_HEADER + public + session.server_proof, _PROOF_BYTES)  # 3
     if not hmac.compare_digest(session.client_proof, proof):  # 5
         raise HandshakeRefused("the client's proof is wrong: it repeats another's hello")
     return Agreed(b"", SealedFrames(session.server_frames, session.client_frames))
@@ -150,22 +158,30 @@ class _Session(NamedTuple):
     server_frames: bytes
 
 
-def _session(key: bytes, transcript: bytes, side: Side) -> _Session:
+def _session(secret: bytes, transcript: bytes, side: Side) -> _Session:
     parts = (transcript, side.certificate, side.actor.encode())
     # Digests have one length each, so no part can pass for the beginning of the next.
     salt = b"".join(hashlib.sha256(part).digest() for part in parts)
     info = f"callboard/transport/session/v{VERSION}".encode()
-    material = HKDF(SHA256(), 4 * _PROOF_BYTES, salt=salt, info=info).derive(key)
-    return _Session(*(material[at : at + 32] for at in range(0, len(material), 32)))
+    size = 2 * _PROOF_BYTES + 2 * _KEY_BYTES
+    material = HKDF(SHA256(), size, salt=salt, info=info).derive(secret)
+    return _Session(*(material[at : at + _KEY_BYTES] for at in range(0, size, _KEY_BYTES)))
 
 
-def _tag(key: bytes, nonce: bytes, actor: str) -> bytes:
-    return hmac.digest(key, _HEADER + nonce + actor.encode(), "sha256")[:_TAG_BYTES]
+def _shared(secret: X25519PrivateKey, theirs: bytes) -> bytes:
+    try:
+        return secret.exchange(X25519PublicKey.from_public_bytes(theirs))
+    except ValueError:  # a point of low order, which no honest side sends
+        raise HandshakeRefused("the peer's public key is none") from None
 
 
-def _key_of(side: Side, nonce: bytes, tags: Sequence[bytes]) -> bytes:
+def _tag(key: bytes, public: bytes, actor: str) -> bytes:
+    return hmac.digest(key, _HEADER + public + actor.encode(), "sha256")[:_TAG_BYTES]
+
+
+def _key_of(side: Side, public: bytes, tags: Sequence[bytes]) -> bytes:
     for key in side.keys:
-        tag = _tag(key, nonce, side.actor)
+        tag = _tag(key, public, side.actor)
         if any(hmac.compare_digest(tag, sent) for sent in tags):
             return key
     raise HandshakeRefused(f"the hello is of another key, or for another actor than {side.actor}")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import os
 import socket
 import ssl
 import time
@@ -21,9 +20,10 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, cast
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
 from actors.transport.frames import Frames
 from actors.transport.handshake import (
-    NONCE_BYTES,
     Exchange,
     HandshakeRefused,
     Side,
@@ -270,7 +270,7 @@ class TcpListener:
             raise
 
     def _side(self) -> Side:
-        return Side(self._keys, self._actor, os.urandom(NONCE_BYTES), self._certificate)
+        return Side(self._keys, self._actor, X25519PrivateKey.generate(), self._certificate)
 
     def _refuse(self, address: object, reason: object) -> None:
         self._refused += 1
@@ -384,7 +384,7 @@ class TcpCarrier:
         certificate = b""
         if self._tls_files is not None:
             certificate = transport.get_extra_info("ssl_object").getpeercert(True)
-        return Side(self._keys, self._actor, os.urandom(NONCE_BYTES), certificate)
+        return Side(self._keys, self._actor, X25519PrivateKey.generate(), certificate)
 
 
 def _address(endpoint: str) -> tuple[str, int]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from actors.transport.frames import SealedFrames
 from actors.transport.handshake import (
     HELLO_BYTES,
-    NONCE_BYTES,
+    PUBLIC_BYTES,
     VERSION,
     Agreed,
     Exchange,
@@ -71,14 +72,19 @@ class Met(NamedTuple):
         return self.client.agreed is not None and self.server.agreed is not None
 
 
-def client(*keys: bytes, actor: str = ACTOR, nonce: int = 1, certificate: bytes = b"") -> End:
+def private(number: int) -> X25519PrivateKey:
+    """Return a private key that a number stands for."""
+    return X25519PrivateKey.from_private_bytes(bytes([number]) * 32)
+
+
+def client(*keys: bytes, actor: str = ACTOR, secret: int = 1, certificate: bytes = b"") -> End:
     """Return a client's end."""
-    return End(client_exchange(Side(keys, actor, bytes([nonce]) * NONCE_BYTES, certificate)))
+    return End(client_exchange(Side(keys, actor, private(secret), certificate)))
 
 
-def server(*keys: bytes, actor: str = ACTOR, nonce: int = 2, certificate: bytes = b"") -> End:
+def server(*keys: bytes, actor: str = ACTOR, secret: int = 2, certificate: bytes = b"") -> End:
     """Return a server's end."""
-    return End(server_exchange(Side(keys, actor, bytes([nonce]) * NONCE_BYTES, certificate)))
+    return End(server_exchange(Side(keys, actor, private(secret), certificate)))
 
 
 def meet(left: End, right: End) -> Met:
@@ -134,7 +140,7 @@ def test_a_hello_of_another_key_or_for_another_actor_gets_no_answer(
 
 def test_what_a_server_has_sent_before_is_refused() -> None:
     recorded = meet(client(NEW), server(NEW)).server.sent
-    deceived = client(NEW, nonce=9)
+    deceived = client(NEW, secret=9)
     deceived.receive(recorded)
     assert (deceived.agreed, str(deceived.refusal)) == (
         None,
@@ -144,11 +150,39 @@ def test_what_a_server_has_sent_before_is_refused() -> None:
 
 def test_what_a_client_has_sent_before_is_refused() -> None:
     recorded = meet(client(NEW), server(NEW)).client.sent
-    again = server(NEW, nonce=3)
+    again = server(NEW, secret=3)
     again.receive(recorded)
     assert again.agreed is None
     assert "repeats another's hello" in str(again.refusal)
-    assert server(NEW, nonce=2).sent == b"", "a server speaks when it has heard a tag"
+    assert server(NEW, secret=2).sent == b"", "a server speaks when it has heard a tag"
+
+
+def test_the_transport_key_alone_does_not_open_what_was_recorded() -> None:
+    """Who gets it later knows all that was sent, but neither private key."""
+
+    class Recorded:
+        """Shows a public key without having its private one."""
+
+        def public_key(self) -> X25519PublicKey:
+            """Return what was recorded."""
+            return private(2).public_key()
+
+        def exchange(self, theirs: X25519PublicKey) -> bytes:
+            """Return a secret of another private key."""
+            return private(3).exchange(theirs)
+
+    thief = End(server_exchange(Side((NEW,), ACTOR, cast(X25519PrivateKey, Recorded()))))
+    met = meet(client(NEW), thief)
+    assert thief.sent[9 : 9 + PUBLIC_BYTES] == private(2).public_key().public_bytes_raw()
+    assert met.client.agreed is None
+    assert "proof" in str(met.client.refusal)
+
+
+def test_a_public_key_of_low_order_is_refused() -> None:
+    """The secret in common would be the same for everybody."""
+    ours = client(NEW)
+    ours.receive(server(NEW).sent + ours.sent[:9] + bytes(PUBLIC_BYTES) + bytes(32))
+    assert str(ours.refusal) == "the peer's public key is none"
 
 
 @pytest.mark.parametrize("size", [len(b"callbrd\n") + 1, HELLO_BYTES, 10_000])

@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from actors.transport.actor_calls import BatchServer
 from actors.transport.frames import LENGTH, MAC_BYTES, FrameTooLarge, PlainFrames
 from actors.transport.handshake import (
-    NONCE_BYTES,
     Agreed,
     Side,
     client_exchange,
@@ -288,7 +288,9 @@ class RawClient:
 
     async def shake_hands(self, key: str = KEY) -> Agreed:
         """Do the client's half of a handshake."""
-        exchange = client_exchange(Side(transport_keys(key, ""), ACTOR, bytes(NONCE_BYTES)))
+        exchange = client_exchange(
+            Side(transport_keys(key, ""), ACTOR, X25519PrivateKey.generate())
+        )
         received: bytes | None = None
         try:
             while True:
