@@ -116,7 +116,7 @@ def carries(sender: SealedFrames, receiver: SealedFrames) -> bool:
     ],
     ids=["one key", "an old server", "an old client", "both change"],
 )
-def test_sides_with_a_key_in_common_agree(
+def test_sides_that_share_a_key_agree(
     clients: tuple[bytes, ...], servers: tuple[bytes, ...]
 ) -> None:
     met = meet(client(*clients), server(*servers))
