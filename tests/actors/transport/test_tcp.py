@@ -463,6 +463,17 @@ async def test_a_full_server_refuses_before_the_handshake(
     await server.close()
 
 
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_peer_that_is_accepted_while_the_server_closes_is_ended(turns: int) -> None:
+    """Its socket was left open when its handshake was cancelled before the first turn."""
+    served = Served(CREDENTIALS)
+    with closing(await RawClient(served.address).connect()) as peer:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await served.server.close()
+        assert await peer.is_ended()
+
+
 # --- where the actor listens ----------------------------------------------------------------------
 
 
