@@ -262,10 +262,10 @@ class TcpListener:
         except HandshakeRefused as error:  # its connection closes when the reason is sent
             self._refuse(address, error)
         except OSError as error:  # of the network, of TLS, or out of time
-            _end(transport, peer)
+            _end(transport, peer, protocol)
             self._refuse(address, error if str(error) else f"{type(error).__name__}")
         except asyncio.CancelledError:
-            _end(transport, peer)
+            _end(transport, peer, protocol)
             self._refuse(address, "too many handshakes, or the actor ends")
             raise
 
@@ -377,7 +377,7 @@ class TcpCarrier:
             )  # fmt: skip
             return await protocol.done
         except BaseException:
-            _end(transport, peer)
+            _end(transport, peer, protocol)
             raise
 
     def _side(self, transport: asyncio.Transport) -> Side:
@@ -408,7 +408,10 @@ def _watch_peer(peer: socket.socket) -> None:
             peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def _end(transport: asyncio.BaseTransport | None, peer: socket.socket) -> None:
+def _end(
+    transport: asyncio.BaseTransport | None, peer: socket.socket, protocol: _HandshakeProtocol
+) -> None:
+    protocol.done.cancel()  # nobody waits for it any more
     if transport is None:
         peer.close()
     else:
