@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -31,9 +32,14 @@ MACHINES = 3
 # Ray gives a machine up that has not joined after 30 s, which is too little on a busy one.
 TRIES = 3
 PROGRESS = 40
-# Where owners and the ledger listen for each other; the first free ones are taken.
-PORTS_FIRST = free_port()
-PORTS = range(PORTS_FIRST, min(PORTS_FIRST + 200, 65_536))
+PORTS_MAX = 200
+
+
+@cache
+def transport_ports() -> range:
+    """Return where owners and the ledger listen for each other; the first free ones are taken."""
+    first = free_port()
+    return range(first, min(first + PORTS_MAX, 65_536))
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +47,10 @@ def cluster(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment that spreads its dispatches, over three raylets."""
     home = short_folder / "cluster"
     home.mkdir()
+    ports = transport_ports()
     (home / "callboard.toml").write_text(
         f'dispatch = "spread"\ntransport_host = "machine"\n'
-        f"transport_port_min = {PORTS[0]}\ntransport_port_max = {PORTS[-1]}\n",
+        f"transport_port_min = {ports[0]}\ntransport_port_max = {ports[-1]}\n",
         encoding="utf-8",
     )
     running = start_deployment(home, port=free_port())
@@ -143,7 +150,9 @@ def called_over_tcp(caller: int) -> set[int]:
     return {
         item.raddr.port
         for item in connections
-        if item.status == psutil.CONN_ESTABLISHED and item.raddr and item.raddr.port in PORTS
+        if item.status == psutil.CONN_ESTABLISHED
+        and item.raddr
+        and item.raddr.port in transport_ports()
     }
 
 
