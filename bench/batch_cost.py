@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+from ledger.owners.owner_commands import RegisterOwner
 
 from core.ids import uuid7
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
@@ -34,7 +35,6 @@ from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command
 from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
 from ledger.migrate import migrate
-from ledger.owners.owner_commands import RegisterOwner
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.store import Genesis, LedgerStore
 

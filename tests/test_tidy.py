@@ -46,6 +46,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("values",),
         ("directory", "dispatch"),
         ("shards",),
+        ("workflows",),
         ("engine",),
         ("cluster",),
         ("gateway",),

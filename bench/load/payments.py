@@ -14,13 +14,14 @@ import time
 from dataclasses import dataclass
 from itertools import count
 
+from ledger.owners.owner_commands import RegisterOwner
+
 from core.ids import uuid7
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command
 from ledger.errors import LedgerIntegrityError
-from ledger.owners.owner_commands import RegisterOwner
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis

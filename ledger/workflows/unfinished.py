@@ -47,7 +47,7 @@ _BEFORE_ALL: Final = PageKey(-1, "00000000-0000-0000-0000-000000000000")
 
 _SHARD: Final = sql.func.get_byte(sql.func.uuid_send(workflow.c.id), 7)
 _IS_UNFINISHED: Final = sql.and_(
-    _SHARD == sql.any_(sql.bindparam("shards", type_=ARRAY(Integer))),
+    sql.any_(sql.bindparam("shards", type_=ARRAY(Integer))) == _SHARD,
     workflow.c.completed_ms.is_(None),  # spelt as the partial index is
 )
 _ORDER: Final = (workflow.c.deadline_ms, workflow.c.id)

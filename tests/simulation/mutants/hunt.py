@@ -29,7 +29,7 @@ TESTS = (
     "tests/actors/engine/test_runner.py",
     "tests/actors/engine/test_revoking.py",
     "tests/actors/engine/test_early_dispatch.py",
-    "tests/actors/engine/test_publish_estimate.py",
+    "tests/actors/workflows/test_publish_estimate.py",
     "tests/core/workflow",
 )
 TIMEOUT_S = 1_200
