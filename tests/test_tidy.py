@@ -34,14 +34,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("core",),
-        ("records", "trust", "topology"),
+        ("records", "trust", "topology", "shards"),
         ("market",),
         ("workflow",),
         ("settings",),
     ),
     "actors": (
         ("actors",),
-        ("process",),
+        ("process", "shards"),
         ("transport",),
         ("values",),
         ("directory", "dispatch"),

@@ -15,7 +15,7 @@ from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced, LedgerIntegrityError
 from ledger.shards.shard_commands import ChangeMember
-from ledger.writer.group_commit import GroupCommit
+from ledger.writer.group_commit import PROOF_REFRESH_MS, GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -374,6 +374,21 @@ async def test_busy_writer_asks_too_when_its_batches_prove_nothing(
     clock.now_ms += PROOF_MS + 1
     assert (await one(commits, command)).status is OutcomeStatus.REPEATED
     renewed(commits)
+
+
+async def test_look_up_proves_nothing_to_a_writer_that_was_replaced(
+    start: Start, clock: Clock, auditor: Auditor
+) -> None:
+    """It answers a repeat yet; what it acknowledges afterwards its successor does not know."""
+    first = await start()
+    command = deposit(1)
+    await one(first, command)
+    await start()
+    clock.now_ms += PROOF_REFRESH_MS - 1
+    assert (await one(first, command)).status is OutcomeStatus.REPEATED
+    clock.now_ms += PROOF_MS
+    with pytest.raises(ServiceError):
+        renewed(first, "")
 
 
 async def test_idle_writer_that_was_replaced_stops_and_acknowledges_nothing(

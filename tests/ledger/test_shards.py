@@ -152,6 +152,18 @@ async def test_predecessor_at_the_address_is_gone_with_its_last_shard(
     await store.close()
 
 
+async def test_next_writer_knows_which_member_of_an_address_has_ended(
+    database: Database, auditor: Auditor
+) -> None:
+    """They joined in the same millisecond; neither the order of ids nor that of rows tells."""
+    store, _ = await open_with_member(database.service_url)
+    await store.commit([join("a later one", address=f"address of {MEMBER}")], AT)
+    await store.close()
+    store = await open_store(database.service_url)
+    assert store.cluster.replaced() == {MEMBER}
+    await store.close()
+
+
 async def test_replaced_member_is_gone_with_the_last_shard_that_it_gives(
     database: Database, auditor: Auditor
 ) -> None:
@@ -435,6 +447,9 @@ async def test_command_of_a_shard_that_another_holds_leaves_no_trace(
     assert repeated.status is OutcomeStatus.STALE
     current = Flow(epoch + 1, id=flow.id, member=OTHER)
     assert (await one(store, current.pay(CREDIT))).status is OutcomeStatus.APPLIED
+    # Without records a step's key is looked up first.
+    assert (await one(store, current.advance(key="same"))).status is OutcomeStatus.APPLIED
+    assert (await one(store, flow.advance(key="same"))).status is OutcomeStatus.STALE
     # What the member holds besides it drives on.
     kept = Flow(epoch, id=id_in_shard(new_id(), (shard + 1) % SHARDS))
     assert (await one(store, kept.publish())).status is OutcomeStatus.APPLIED
