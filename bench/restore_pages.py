@@ -20,7 +20,7 @@ from typing import Final
 
 import psycopg
 from psycopg import sql
-from sqlalchemy.dialects.postgresql import psycopg as dialect
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from core.shards.shard import SHARDS
 from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
@@ -98,7 +98,7 @@ async def measure(url: str, numbers: list[int]) -> None:
 
 def explain(server: EmbeddedPostgres, number: int) -> None:
     """Print the plan of the first look at sizes."""
-    compiled = _SIZES.compile(dialect=dialect.dialect())
+    compiled = _SIZES.compile(dialect=PGDialect_psycopg())  # type: ignore[no-untyped-call]
     values = {
         "shards": list(range(number)),
         "after_ms": -1,
@@ -108,7 +108,7 @@ def explain(server: EmbeddedPostgres, number: int) -> None:
     url = server.url_for(SUPERUSER, DATABASE)
     with psycopg.connect(url, options="-c jit=off") as connection:
         query = f"EXPLAIN (ANALYZE, BUFFERS) {compiled}"
-        rows = connection.execute(query, {**compiled.params, **values})  # type: ignore[arg-type]
+        rows = connection.execute(query.encode(), {**compiled.params, **values})
         print(f"-- {number} shards")
         print("\n".join(line for (line,) in rows))
 
