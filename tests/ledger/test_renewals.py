@@ -340,7 +340,7 @@ async def test_ledger_acknowledges_nothing_while_postgres_is_silent(
                 renewed(commits, member)
             assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
         # Both still call; that they are not answered is not their death.
-        clock.pass_ms(LEASE_MS + 1_000, commits, MEMBER, OTHER)
+        clock.pass_ms(2 * STARVED_MS, commits, MEMBER, OTHER)
     lease = await acknowledged(commits)
     assert live(lease) == {MEMBER: True, OTHER: True}
     assert lease.shards[0] == HeldShard(MEMBER, epoch)
