@@ -41,7 +41,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "actors": (
         ("actors",),
-        ("process",),
+        ("process", "shards"),
         ("transport",),
         ("values",),
         ("directory", "dispatch"),
