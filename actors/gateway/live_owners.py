@@ -219,7 +219,7 @@ class LiveOwners:
 
     async def _poll(self, address: str) -> None:
         """Long-poll one owner for the watched workflows that have finished."""
-        with contextlib.closing(BatchCall(self._settings.run_folder, address, "finished")) as call:
+        with contextlib.closing(BatchCall(self._settings, address, "finished")) as call:
             while True:
                 try:
                     finished = await call(self.watcher)

@@ -13,7 +13,6 @@ from actors.gateway.live_owners import LiveOwners
 from actors.gateway.publishes import publish_once
 from actors.shards.lease_calls import LeaseCalls
 from actors.transport.messages import Moved, WorkflowEnd
-from actors.transport.sockets import serve_batches
 from actors.transport.wire import ENDS
 from core.errors import ErrorCode
 from core.settings import Settings
@@ -33,6 +32,7 @@ from tests.actors.gateway.served import (
     request,
     until,
 )
+from tests.actors.transport.listening import listening
 
 MOVED = Moved(ErrorCode.OVERLOADED, "the shard is another's", retry_after_s=1)
 
@@ -59,7 +59,7 @@ async def test_map_is_asked_for_at_once_when_a_request_misses_its_owner(
     both = members_of(OWNER, OTHER)
     leases = Leases(lease(both, [OWNER]))
     settings = Settings(run_folder=str(tmp_path), database_url="postgresql://")
-    calls = LeaseCalls(str(tmp_path))
+    calls = LeaseCalls(settings)
     owners = LiveOwners(settings, lambda *_: None, calls.renew, machine="here", map_refresh_s=3_600)
     async with (
         leases.listening(tmp_path),
@@ -170,7 +170,7 @@ async def test_call_to_a_member_that_lives_no_more_is_given_up(tmp_path: Path) -
         await asyncio.Event().wait()
         return bodies
 
-    server = await serve_batches(str(tmp_path), OWNER, {"handle": never})
+    server = await listening(tmp_path, OWNER, {"handle": never})
     assert server is not None
     async with (
         Owner([STORED]).listening(tmp_path, OTHER) as owner,

@@ -10,7 +10,6 @@ import msgspec
 import orjson
 import pytest
 
-from actors.engine.step_commands import is_halting, quarantine_code
 from actors.transport.messages import Moved, NotYet, OwnerReply, OwnerRequest, WatchRequest
 from actors.transport.wire import (
     COMMANDS,
@@ -28,6 +27,7 @@ from actors.transport.wire import (
     packed,
     with_workflow_id,
 )
+from actors.workflows.step_commands import is_halting, quarantine_code
 from core.errors import ErrorCode, Problem, ServiceError
 from core.message import Message
 from core.records.manifest import parse_manifest
