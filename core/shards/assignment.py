@@ -27,17 +27,21 @@ class Moves(NamedTuple):
     give: tuple[tuple[int, str], ...]
 
 
-def target_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
-    """Return by shard the address that should hold it; empty without addresses."""
-    return _targets(tuple(sorted(set(addresses))))
+def target_addresses(addresses: Iterable[str], shards: int = SHARDS) -> tuple[str, ...]:
+    """Return by shard the address that should hold it; empty without addresses.
+
+    Args:
+        shards: how many there are.
+    """
+    return _targets(tuple(sorted(set(addresses))), shards)
 
 
 @lru_cache(maxsize=64)
-def _targets(addresses: tuple[str, ...]) -> tuple[str, ...]:
+def _targets(addresses: tuple[str, ...], shards: int) -> tuple[str, ...]:
     if not addresses:
         return ()
     return tuple(
-        max(addresses, key=lambda address: _weight(address, shard)) for shard in range(SHARDS)
+        max(addresses, key=lambda address: _weight(address, shard)) for shard in range(shards)
     )
 
 
@@ -45,26 +49,25 @@ def _weight(address: str, shard: int) -> bytes:
     return hashlib.blake2b(f"{address}|{shard}".encode(), digest_size=8).digest()
 
 
-def moves_of(
-    member: str, members: Sequence[MemberView], shards: Sequence[HeldShard]
-) -> Moves:
+def moves_of(member: str, members: Sequence[MemberView], shards: Sequence[HeldShard]) -> Moves:
     """Return what a member should do by this map; nothing when the map does not know it.
 
     Only members that live and are READY are targets. A shard of a member that does not live is
     taken by its target; whether it may be is the ledger's to decide. A member that is DRAINING
-    gives everything, takes nothing.
+    gives everything, takes nothing. Of two at one address the newest is the target: the other has
+    ended, though its lease has not yet.
 
     Args:
         member: the id of the one that asks.
-        members: all that are not GONE.
-        shards: by shard, who holds it.
+        members: all that are not GONE, in the order in which they joined.
+        shards: by shard, who holds it; empty while the map is not known.
     """
     live = {one.member: one for one in members if one.is_live}
     own = live.get(member)
-    if own is None or len(shards) != SHARDS:
+    if own is None:
         return Moves((), ())
     ready = {one.address: one.member for one in members if _is_target(one)}
-    targets = target_addresses(ready)
+    targets = target_addresses(ready, len(shards))
     if not targets:
         return Moves((), ())
     take = [

@@ -54,6 +54,7 @@ class Lease(Message, frozen=True, kw_only=True):
 
     `is_known`: the member is registered and not GONE; else it has lost everything and must end.
     `ledger_ms`: the ledger's clock, Unix milliseconds. `map_version`: of the map; it only grows.
+    `members`: in the order in which they joined, so of two at an address the last is the newest.
     `shards`: by shard, all of them; empty when the map is the one that was known already.
     """
 
