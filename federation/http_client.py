@@ -81,6 +81,8 @@ class HttpClient:
         egress_allow: networks that servers may live in although not public.
         names: looks names up; closed with the client.
         keep_alive_s: how long an idle connection is kept; 0: none is.
+        may_write: whether a request may be written whose connection has just been made: whoever
+            sent it asked before, and connecting takes time.
     """
 
     def __init__(
@@ -89,10 +91,12 @@ class HttpClient:
         names: NameResolver,
         *,
         keep_alive_s: float = KEEP_ALIVE_S,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._open_socket = gated_socket_factory(egress_allow)
         self._names = names
         self._keep_alive_s = keep_alive_s
+        self._may_write = may_write
         self._loop = asyncio.get_running_loop()
         self._idle: IdleConnections[Connection] = IdleConnections()
         self._connections: set[Connection] = set()
@@ -242,6 +246,10 @@ class HttpClient:
             return
         if not found.is_open:
             exchange.fail(HttpFailureKind.BROKEN, "the server closed the connection")
+            return
+        if not self._may_write():
+            self.keep(found)
+            exchange.fail(HttpFailureKind.NOT_TRIED, "nothing may be sent from here now")
             return
         self._limit(exchange, request.timeout_s - (self._loop.time() - began_s))
         found.begin(exchange, head, request.body)

@@ -77,6 +77,11 @@ class Services:
         """Make a time-ordered id."""
         return uuid7(at_ms=self.now_ms(), entropy=os.urandom(10))
 
+    def new_workflow_id(self) -> str:
+        """Make the id of a new workflow, in a shard of an owner that is near and has room."""
+        workflow_id = self.new_id()
+        return self.gateway.owners.place(workflow_id) or workflow_id
+
     async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run work that must not stop half-way because its client left.
 

@@ -6,13 +6,17 @@ A wrapper only: implements `actors.cluster.dedicated.Child` over a handle. desig
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import ray
+from ray.exceptions import ActorDiedError, RayError
 
 from actors.transport.messages import OwnerReply, OwnerRequest
 from actors.transport.wire import REQUESTS, decode_reply
+
+ENDED_POLL_S: Final = 0.1
 
 
 class ActorChild:
@@ -33,3 +37,14 @@ class ActorChild:
 
     def end(self) -> None:
         ray.kill(self._actor)
+
+    async def ended(self) -> None:
+        # Ray says so of a process that it has seen end; anything else leaves it open.
+        while True:
+            try:
+                await asyncio.wait_for(self._actor.process_id.remote(), ENDED_POLL_S)
+            except ActorDiedError:
+                return
+            except (RayError, TimeoutError):
+                pass
+            await asyncio.sleep(ENDED_POLL_S)

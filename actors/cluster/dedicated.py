@@ -1,23 +1,26 @@
 """A process for each workflow (`CALLBOARD_ISOLATION=dedicated`), behind a pooled owner.
 
 All requests go to the pooled owner. It hands a publish to a child, an owner of the same class in a
-process of its own, and forwards that workflow's requests. Children occupy slots, whose names are
-their owner names, so that their number is bounded and the owner table does not grow. A child ends
-with its parent process; the pooled owner claims and drives the workflows that an ended child leaves
-unfinished. design.md section 3 (isolation).
+process of its own, and forwards that workflow's requests. A child works under its parent's member
+id and the epoch of the workflow's shard, so no epoch tells the two apart: the parent drives on what
+an ended child leaves unfinished only when that process has ended for certain. A child ends with its
+parent process, and when the shard is given away or lost. Children occupy slots, so that their
+number is bounded. design.md section 3 (isolation); shards.md (Dedicated workflows).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from actors.engine.owner import Owner
+from actors.engine.step_commands import moved_error
+from actors.shards.child_lease import Parentage
 from actors.transport.messages import (
     NotYet,
     OwnerReply,
@@ -27,8 +30,8 @@ from actors.transport.messages import (
     WatchReply,
     WatchRequest,
 )
-from actors.transport.names import dedicated_owner
 from core.errors import ErrorCode, ServiceError
+from core.shards.shard import shard_of
 
 log = logging.getLogger("callboard.owner")
 
@@ -45,11 +48,13 @@ class Child(Protocol):
 
     def end(self) -> None: ...
 
+    async def ended(self) -> None:
+        """Return when the process has ended for certain."""
+
 
 @dataclass(slots=True)
 class _ChildRun:
     slot: int
-    name: str
     child: Child
     watchers: set[str]
 
@@ -58,35 +63,48 @@ class Dedicated:
     """One machine's children.
 
     Args:
-        owner: the pooled owner.
-        name: its name.
-        spawn: starts a child that registers under the given name.
+        owner: the pooled owner; ends children with the shards that it loses.
+        spawn: starts a child in a slot, under what it works under.
         slots: most children at once; beyond it a publish is refused with OVERLOADED.
     """
 
     def __init__(
-        self, owner: Owner, name: str, spawn: Callable[[str], Child], *, slots: int
+        self, owner: Owner, spawn: Callable[[int, Parentage], Child], *, slots: int
     ) -> None:
         self._owner = owner
-        self._name = name
+        owner.children = self
         self._spawn = spawn
         self._free = list(range(slots))
         self._runs: dict[str, _ChildRun] = {}
-        self._following: set[asyncio.Task[None]] = set()
+        self._following: dict[str, asyncio.Task[None]] = {}
 
     def __repr__(self) -> str:
-        return f"<Dedicated {self._name} runs={len(self._runs)} free={len(self._free)}>"
-
-    async def start(self) -> None:
-        """Take over the unfinished workflows of an earlier process's children."""
-        children = dedicated_owner(self._name, "")
-        await self._owner.take_over(lambda name: name.startswith(children))
+        return f"<Dedicated runs={len(self._runs)} free={len(self._free)}>"
 
     async def close(self) -> None:
         """End every task; children end with their process."""
-        for task in self._following:
+        for task in self._following.values():
             task.cancel()
-        await asyncio.gather(*self._following, return_exceptions=True)
+        await asyncio.gather(*self._following.values(), return_exceptions=True)
+
+    def drives(self, workflow_id: str) -> bool:
+        """Implement `Children`."""
+        return workflow_id in self._runs
+
+    def drop(self, shards: Collection[int]) -> None:
+        """Implement `Children`."""
+        for run in self._of_shards(shards):
+            run.child.end()
+
+    async def release(self, shard: int) -> None:
+        """Implement `Children`."""
+        runs = self._of_shards([shard])
+        for run in runs:
+            run.child.end()
+        await asyncio.gather(*(run.child.ended() for run in runs))
+
+    def _of_shards(self, shards: Collection[int]) -> list[_ChildRun]:
+        return [run for name, run in self._runs.items() if shard_of(name) in shards]
 
     async def handle(self, batch: Sequence[OwnerRequest]) -> list[OwnerReply]:
         """Answer a batch of requests, each after its commit, in their order."""
@@ -110,37 +128,42 @@ class Dedicated:
                 f"{len(self._runs)} workflows run here in a process each, which is the limit",
                 retry_after_s=1,
             )
+        workflow_id, held = request.workflow_id, self._owner.held
+        if not held.is_held(workflow_id) or held.is_frozen(workflow_id):
+            return moved_error(workflow_id)
         slot = self._free.pop(0)
-        name = dedicated_owner(self._name, str(slot))
-        run = _ChildRun(slot, name, self._spawn(name), {request.watcher} - {""})
-        self._runs[request.workflow_id] = run
+        of = Parentage(held.member, shard_of(workflow_id), held.epoch_of(workflow_id))
+        run = _ChildRun(slot, self._spawn(slot, of), {request.watcher} - {""})
+        self._runs[workflow_id] = run
         reply = await _ask_child(run.child, replace(request, watcher=PARENT))
         is_driven = isinstance(reply, PublishReply) and not reply.is_repeat
-        task = asyncio.create_task(self._follow(request.workflow_id, run, is_driven))
-        self._following.add(task)
-        task.add_done_callback(self._following.discard)
+        task = asyncio.create_task(self._follow(workflow_id, run, is_driven))
+        self._following[workflow_id] = task
+        task.add_done_callback(lambda _: self._following.pop(workflow_id, None))
         return reply
 
     async def _follow(self, workflow_id: str, run: _ChildRun, is_driven: bool) -> None:
-        """Wait for the end of the workflow or of the child; then take over unfinished work."""
+        """Wait for the end of the workflow or of the child; then drive unfinished work on."""
         is_finished = False
         try:
             while is_driven and not is_finished:
                 is_finished = workflow_id in await run.child.finished(PARENT)
         except Exception as error:  # the edge to another process
-            log.warning("child ended owner=%s error=%s", run.name, type(error).__name__)
+            log.warning("child ended workflow=%s error=%s", workflow_id, type(error).__name__)
         if is_finished:
             self._owner.outboxes.put(workflow_id, run.watchers)
         run.child.end()
-        await self._owner.take_over(lambda name: name == run.name)
+        await run.child.ended()
         del self._runs[workflow_id]
         self._free.append(run.slot)
+        if is_finished:
+            return
+        await self._owner.restore_now(workflow_id)
         watches = [WatchRequest(workflow_id=workflow_id, watcher=w) for w in run.watchers]
-        if watches and not is_finished:
-            replies = await self._owner.handle(watches)
-            # Who is not watched for by now was waiting for a workflow that has ended meanwhile.
-            told = {w.watcher for w, reply in zip(watches, replies, strict=True) if reply is None}
-            self._owner.outboxes.put(workflow_id, told)
+        replies = await self._owner.handle(watches)
+        # Who is not watched for by now was waiting for a workflow that has ended meanwhile.
+        told = {w.watcher for w, reply in zip(watches, replies, strict=True) if reply is None}
+        self._owner.outboxes.put(workflow_id, told)
 
 
 async def _ask_child(child: Child, request: OwnerRequest) -> OwnerReply:

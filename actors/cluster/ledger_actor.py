@@ -22,7 +22,7 @@ from actors.process.metrics import start_loop_watchdog
 from actors.transport.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
 from actors.transport.names import LEDGER, LIVENESS
 from actors.transport.sockets import serve_batches
-from actors.transport.wire import answer_commands
+from actors.transport.wire import answer_commands, answer_renewals
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis
@@ -50,7 +50,8 @@ class LedgerActor:
         self._start = asyncio.create_task(self._open(settings.run_folder))
 
     async def _open(self, run_folder: str) -> None:
-        self._socket = await serve_batches(run_folder, LEDGER, {"submit": self.submit})
+        methods = {"submit": self.submit, "renew": self.renew}
+        self._socket = await serve_batches(run_folder, LEDGER, methods)
         delay_s = RETRY_DELAY_S_MIN
         while True:
             try:
@@ -73,6 +74,10 @@ class LedgerActor:
         if not self._start.done():
             await asyncio.shield(self._start)
         return await answer_commands(self._commits.submit, bodies)
+
+    async def renew(self, bodies: list[bytes]) -> list[bytes]:
+        """Renew leases of members; raise LEDGER_UNAVAILABLE while Postgres does not answer."""
+        return answer_renewals(self._commits.renew, bodies)
 
     async def ping(self) -> dict[str, Any]:
         """Return the counters of the writer and of its event loop, and the progress counter."""

@@ -1,15 +1,13 @@
-"""The handles of all workflow actors: creates, pings, calls and ends them.
+"""The handles of all workflow actors: creates, pings and ends them.
 
-A wrapper only, without decisions. A failure of one owner does not affect the others: every call
-returns whether it was answered. design.md section 3 (Starting and owning). Decision 0092.
+A wrapper only, without decisions. design.md section 3 (Starting and owning). Decision 0092.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError
@@ -22,8 +20,6 @@ from actors.transport.names import ensure_actor, workflow_actor
 from core.settings import Settings
 
 log = logging.getLogger("callboard.timekeeper")
-
-CALL_TIMEOUT_S: Final = 2.0
 
 
 class OwnerActors:
@@ -82,17 +78,6 @@ class OwnerActors:
             log.exception("owner is gone and is created again owner=%s", name)
             self._handles.pop(name, None)
             raise
-
-    async def call_owner(self, name: str, method: str, *arguments: Any) -> bool:
-        """Call a method of an owner; return whether it was answered in time."""
-        try:
-            call = getattr(self._handles[name], method).remote(*arguments)
-            await asyncio.wait_for(call, CALL_TIMEOUT_S)
-        except Exception as error:  # the edge to one owner: a later round repeats the call
-            kind = type(error).__name__
-            log.warning("call failed owner=%s method=%s error=%s", name, method, kind)
-            return False
-        return True
 
     def restart(self, name: str) -> None:
         """End an owner's process; Ray starts another."""

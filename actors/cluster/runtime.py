@@ -46,6 +46,11 @@ def ensure_runtime(settings: Settings) -> None:
     ensure_timekeeper(settings)
 
 
+def this_machine() -> str:
+    """Return Ray's id of the machine that this process runs on."""
+    return str(ray.get_runtime_context().get_node_id())
+
+
 def ensure_timekeeper(settings: Settings) -> None:
     """Start the timekeeper if it is not there, as when it has died for good; blocks."""
     ensure_actor(Timekeeper, TIMEKEEPER, settings_argument(settings))

@@ -1,8 +1,8 @@
 """The workflow actor: drives many workflows from one loop, one or more per machine.
 
-A wrapper only: `actors/engine/owner.py` holds the parts. An owner that was fenced off, or whose
-state the ledger contradicts, ends its process; the new one starts from the stored rows. design.md
-section 3.
+A wrapper only: `actors/engine/owner.py` holds the parts. A member that the ledger does not know any
+more ends its process; the new one is another member and starts from the stored rows. design.md
+section 3; shards.md.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,6 +29,8 @@ from actors.process.logs import configure_logging
 from actors.process.loop_watchdog import TurnTrace
 from actors.process.metrics import quarantined_gauge, start_loop_watchdog
 from actors.process.slices import take_in_slices
+from actors.shards.child_lease import Parentage
+from actors.shards.lease_calls import LeaseCalls
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient
@@ -48,7 +50,7 @@ class WorkflowActor:
     """Owns workflows: publishes, drives, dispatches, restores."""
 
     async def __init__(  # type: ignore[misc]
-        self, name: str, values: Mapping[str, object]
+        self, name: str, values: Mapping[str, object], parent: Parentage | None = None
     ) -> None:
         settings = parse_settings_argument(values)
         configure_logging(settings, "workflows")
@@ -73,13 +75,22 @@ class WorkflowActor:
             batch_size=settings.batch_commands_max,
         )
         self._name, self._run_folder = name, settings.run_folder
-        self._owner = Owner(name, settings, ledger, _stop, at_work)
+        self._owner = Owner(
+            name,
+            ray.get_runtime_context().get_node_id(),
+            settings,
+            ledger=ledger,
+            renew=LeaseCalls(settings.run_folder).renew,
+            peer_calls=_peer_calls,
+            on_lost=_stop,
+            at_work=at_work,
+            parent=parent,
+        )
         self._late = LateReplies()
         self._dedicated: Dedicated | None = None
         if settings.isolation == "dedicated":
-            spawn = partial(_spawn, settings)
-            slots = settings.dedicated_actors_max
-            self._dedicated = Dedicated(self._owner, name, spawn, slots=slots)
+            spawn = partial(_spawn, settings, name)
+            self._dedicated = Dedicated(self._owner, spawn, slots=settings.dedicated_actors_max)
         # Not awaited: a constructor that waits for an absent Postgres would hang the creation.
         self._start = asyncio.create_task(self._begin())
 
@@ -94,8 +105,6 @@ class WorkflowActor:
         self._socket = await serve_batches(self._run_folder, self._name, methods)
         try:
             await self._owner.start()
-            if self._dedicated is not None:
-                await self._dedicated.start()
         except Exception as error:  # the edge of the process: a new one repeats a failed start
             log.exception("owner did not start")
             _stop(repr(error))
@@ -124,20 +133,6 @@ class WorkflowActor:
     async def finished(self, watcher: str) -> dict[str, bytes | None]:
         """Return the finished workflows that the watcher waits for; wait for the first."""
         return await self._owner.outboxes.take(watcher, FINISHED_POLL_S)
-
-    async def adopt(self) -> None:
-        """Start to restore the workflows that the timekeeper has claimed for this owner."""
-        await asyncio.shield(self._start)
-        self._owner.restore_all()
-
-    async def know_peers(self, peers: Sequence[tuple[str, int]]) -> None:
-        """Set the other machines' actors and epochs, for remote dispatch."""
-        self._owner.remote_dispatch.set_peers(
-            {
-                name: PeerCalls(epoch, actor_call(name, "accept"), actor_call(name, "deliver"))
-                for name, epoch in peers
-            }
-        )
 
     async def accept(self, batch: list[OrderMessage]) -> list[None]:
         """Send orders of another machine's actor from this loop."""
@@ -170,12 +165,16 @@ class WorkflowActor:
         return os.getpid()
 
 
-def _spawn(settings: Settings, name: str) -> ActorChild:
+def _peer_calls(address: str) -> PeerCalls:
+    return PeerCalls(actor_call(address, "accept"), actor_call(address, "deliver"))
+
+
+def _spawn(settings: Settings, name: str, slot: int, parent: Parentage) -> ActorChild:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1_000}
     own = replace(settings, isolation="pooled", reader_pool_size=1)
     actor = WorkflowActor.options(**options, scheduling_strategy=here)  # type: ignore[attr-defined]
-    return ActorChild(actor.remote(name, settings_argument(own)))
+    return ActorChild(actor.remote(f"{name}.{slot}", settings_argument(own), parent))
 
 
 def _stop(reason: str) -> None:

@@ -108,6 +108,7 @@ class Dispatcher:
         note: receives the order and what its end tells of reaching the agent, when it is closed.
         at_work: notes whose order is at work.
         concurrency: how many orders an agent takes from here at once; None: the setting.
+        may_send: whether anything may be sent now; while it may not, open orders wait for `resume`.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Dispatcher:
         at_work: AtWork,
         concurrency: Callable[[str], int] | None = None,
         blobs: Blobs | None = None,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self._settings = settings
         self._service = settings.service
@@ -129,6 +131,7 @@ class Dispatcher:
         self._begin = begin
         self._note = note
         self._blobs = blobs
+        self._may_send = may_send
         self._at_work = at_work
         weights = parse_weights(settings.payer_weights)
         self._bytes = InflightBytes(settings.inflight_bytes_max)
@@ -151,11 +154,12 @@ class Dispatcher:
         self._beginning: OrderedDict[_Ticket, None] = OrderedDict()
         self._begins: asyncio.Handle | None = None
         self._large_turn = asyncio.Lock()
+        self._resumed = asyncio.Event()
         self._starved_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
         self._sent = 0
-        self._client = HttpClient(settings.egress_allow, names)
+        self._client = HttpClient(settings.egress_allow, names, may_write=may_send)
         self._notices = CancelNotices(settings, self._client, weight_of)
 
     def __repr__(self) -> str:
@@ -226,6 +230,20 @@ class Dispatcher:
         else:
             ticket.is_over = True
 
+    def redirect(self, order: DispatchOrder, receive: Receive) -> bool:
+        """Let another receive what comes of an order; one that waits to be sent is dropped.
+
+        Returns: False when it was dropped, so that nothing will come and its agent knows nothing.
+        """
+        ticket = self._tickets.get(id(order))
+        if ticket is None:
+            return True  # its final event is out
+        if not ticket.is_sent and ticket.until is None:
+            self.cancel(order)
+            return False
+        ticket.receive = receive
+        return True
+
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Stop waiting for the order's reply, or never send it; tell the agent if it was sent."""
         if self.cancel(order):
@@ -273,6 +291,12 @@ class Dispatcher:
                 deliver_event(order, ticket.receive, event)
             yield
 
+    def resume(self) -> None:
+        """Begin the open orders that have waited until something may be sent."""
+        self._resumed.set()
+        if self._beginning and self._begins is None:
+            self._begins = asyncio.get_running_loop().call_soon(self._begin_orders)
+
     def notify(self, order: DispatchOrder, reason: str) -> None:
         """Send the agent a cancel notice, once, best effort (spec: Events 3)."""
         self._notices.add(order, reason)
@@ -304,12 +328,14 @@ class Dispatcher:
         if ticket.bytes_max:
             self._hold_bytes(ticket, ticket.bytes_max)
         self._beginning[ticket] = None
-        if self._begins is None:
-            self._begins = asyncio.get_running_loop().call_soon(self._begin_orders)
+        self.resume()
         self._sent += 1
 
     def _begin_orders(self) -> None:
         """Begin open orders for the time of a slice; each may have megabytes to write."""
+        if not self._may_send():
+            self._begins = None
+            return
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + SLICE_MS / 1_000
         try:
@@ -451,6 +477,9 @@ class Dispatcher:
         await self._wait_large_turn()
         built = await build_in_child(payer_did, sources, self._load, self._value_process, bytes_max)
         await self._wait_large_turn()
+        while not self._may_send():  # until the workflow's end at most
+            self._resumed.clear()
+            await self._resumed.wait()
         self._post_or_fail(ticket, built)
 
     async def _wait_large_turn(self) -> None:

@@ -27,6 +27,7 @@ from functools import partial
 from typing import TypeVar, assert_never
 
 from actors.dispatch.dispatcher import Dispatcher, deliver_event
+from actors.dispatch.handed_calls import HandedCall, HandedShard
 from actors.ports import DispatchOrder
 from actors.transport.channel import Channel
 from actors.values.reply_events import build_failed_event
@@ -77,6 +78,7 @@ class SentEvent(Message, frozen=True):
 
 
 OrderMessage = Send | End | Abort
+ReturnMessage = SentEvent | HandedShard
 
 QUEUE_MAX = 100_000
 BATCH_SIZE = 512
@@ -92,17 +94,15 @@ ABORTED_MAX = 10_000
 class PeerCalls:
     """The calls to another owner's process: `send` takes orders, `return_events` takes events."""
 
-    epoch: int
     send: Callable[[list[OrderMessage]], Awaitable[Sequence[None]]]
-    return_events: Callable[[list[SentEvent]], Awaitable[Sequence[None]]]
+    return_events: Callable[[list[ReturnMessage]], Awaitable[Sequence[None]]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Peer:
-    epoch: int
     orders: Channel[OrderMessage, None]
     ends: Channel[OrderMessage, None]
-    replies: Channel[SentEvent, None]
+    replies: Channel[ReturnMessage, None]
 
     def close(self) -> None:
         """Stop sending; waiting requests fail with a ConnectionError."""
@@ -129,29 +129,46 @@ class _Foreign:
     is_accepted: bool = False
 
 
+@dataclass(slots=True)
+class _Handed:
+    """A call that the member `peer` has handed over; `events`: what came of it before its order."""
+
+    peer: str
+    events: list[Event]
+
+
 class RemoteDispatch:
     """Implements `DispatchPort` over this machine's dispatcher and the other machines' actors.
 
     Args:
         local: the dispatcher of this loop.
-        name: this owner's name, to which events are returned.
+        name: this member's id, under which the others return events.
         now_ms: wall time.
         is_always: use all machines in turn even with capacity here (`CALLBOARD_DISPATCH=spread`).
+        on_handed: receives the shards that other members have handed over, before their events.
     """
 
     def __init__(
-        self, local: Dispatcher, name: str, *, now_ms: Callable[[], int], is_always: bool
+        self,
+        local: Dispatcher,
+        name: str,
+        *,
+        now_ms: Callable[[], int],
+        is_always: bool,
+        on_handed: Callable[[HandedShard], None] = lambda _: None,
     ) -> None:
         self._local = local
         self._name = name
         self._now_ms = now_ms
         self._is_always = is_always
+        self._on_handed = on_handed
         self._peers: dict[str, _Peer] = {}
         # Other numbers than those of this owner's predecessor, whose events may still come.
         self._serials = itertools.count(int.from_bytes(os.urandom(5)) << 20)
         self._away: dict[int, _Away] = {}  # by serial number
         self._serial_of: dict[int, int] = {}  # by the identity of the order that is away
         self._foreign: dict[tuple[str, int], _Foreign] = {}  # by origin and serial number
+        self._handed: dict[int, _Handed] = {}  # by serial number
         self._aborted: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._avoided: dict[str, int] = {}
         self._next_peer = itertools.count()
@@ -173,17 +190,17 @@ class RemoteDispatch:
         return self._local.waiting_of(payer)
 
     def set_peers(self, calls: dict[str, PeerCalls]) -> None:
-        """Replace the known owners of other machines, by name.
+        """Replace the known other members, by id.
 
-        Orders at an owner that is gone or was restarted are lost: their attempts fail at once.
+        Orders at a member that is gone are lost: their attempts fail at once. A process that is
+        started again is another member.
         """
         for name in list(self._peers):
-            if name not in calls or calls[name].epoch != self._peers[name].epoch:
+            if name not in calls:
                 self._forget(name)
         for name, peer in calls.items():
             if name not in self._peers:
                 self._peers[name] = _Peer(
-                    peer.epoch,
                     Channel(
                         f"dispatch to {name}", peer.send, capacity=QUEUE_MAX, batch_size=BATCH_SIZE
                     ),
@@ -267,11 +284,19 @@ class RemoteDispatch:
                     assert_never(message)
         return [None] * len(batch)
 
-    def deliver(self, batch: Sequence[SentEvent]) -> list[None]:
-        """Receive the events of orders that this owner sent to other machines."""
+    def deliver(self, batch: Sequence[ReturnMessage]) -> list[None]:
+        """Receive shards that were handed over, and the events of orders at other machines."""
         for message in batch:
+            if isinstance(message, HandedShard):
+                for call in message.calls:
+                    self._handed[call.serial] = _Handed(message.sender, [])
+                self._on_handed(message)
+                continue
             serial, event = message.serial, message.event
             away = self._away.get(serial)
+            if away is None and (handed := self._handed.get(serial)) is not None:
+                handed.events.append(event)
+                continue
             if away is None:
                 if isinstance(event, AttemptAccepted):
                     # The order has ended, or an earlier process of this owner sent it.
@@ -285,6 +310,55 @@ class RemoteDispatch:
                 self._forget_away(serial)
             deliver_event(away.order, away.receive, event)
         return [None] * len(batch)
+
+    # -- hand-over --------------------------------------------------------------------------------
+
+    def hand_over(self, order: DispatchOrder, to: str) -> int | None:
+        """Let what comes of an order go to another member, as if it had sent the order from here.
+
+        Returns: the number of its sending, None for one that was not sent yet and never will be.
+        """
+        serial = next(self._serials)
+        receive = partial(self._return_event, to, serial)
+        away_serial = self._serial_of.get(id(order))
+        if away_serial is not None:
+            self._away[away_serial].receive = receive
+        elif not self._local.redirect(order, receive):
+            return None
+        self._foreign[to, serial] = _Foreign(order)
+        return serial
+
+    def tell_handed(
+        self, to: str, handed: HandedShard, parked: Sequence[tuple[int, Event]]
+    ) -> None:
+        """Tell a member of the shard that it was given, then what has come of its calls."""
+        peer = self._peers.get(to)
+        if peer is None:
+            for call in handed.calls:
+                self._abort_foreign((to, call.serial))
+            return
+        peer.replies.submit_always(handed, lambda _: None)
+        for serial, event in parked:
+            self._return_event(to, serial, "", event)
+
+    def expect(self, serial: int, order: DispatchOrder, receive: Receive) -> None:
+        """Wait for a call that was handed over as for an order that was sent from there."""
+        handed = self._handed.pop(serial, None)
+        peer = "" if handed is None else handed.peer
+        self._away[serial] = _Away(peer, order, receive)
+        self._serial_of[id(order)] = serial
+        if peer not in self._peers:
+            self._lose(serial)
+            return
+        for event in [] if handed is None else handed.events:
+            self.deliver([SentEvent(serial, peer, event)])
+
+    def forget_handed(self, calls: Sequence[HandedCall]) -> None:
+        """End calls that were handed over and that no workflow waits for."""
+        for call in calls:
+            handed = self._handed.pop(call.serial, None)
+            if handed is not None:
+                self._send_end(handed.peer, Abort(call.serial, self._name))
 
     def _return_event(self, origin: str, serial: int, _: str, event: Event) -> None:
         sending = origin, serial
@@ -304,12 +378,12 @@ class RemoteDispatch:
         if len(self._aborted) > ABORTED_MAX:
             self._aborted.popitem(last=False)
         foreign = self._foreign.pop(sending, None)
-        if foreign is not None:
+        if foreign is not None and not self._end_away(foreign.order, Abort):
             self._local.cancel(foreign.order)
 
     def _end_foreign(self, sending: tuple[str, int]) -> None:
         foreign = self._foreign.pop(sending, None)
-        if foreign is not None:
+        if foreign is not None and not self._end_away(foreign.order, End):
             self._local.release(foreign.order)
 
     def _end_away(self, order: DispatchOrder, message: type[End | Abort]) -> bool:

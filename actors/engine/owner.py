@@ -1,33 +1,42 @@
 """A workflow owner: the parts of one `WorkflowActor`, wired together, without Ray.
 
-Every start is a recovery: the owner takes a new epoch, loads the directory, then restores in the
-background every unfinished workflow that the ledger assigns to it. A restart, a takeover and an
+Each process is a new member of the cluster. It loads the directory, joins, and from then on takes
+and gives shards (`actors/shards/membership.py`); of the shards that it comes to hold it restores
+every unfinished workflow in the background. A start, a restart, the loss of another machine and an
 empty database take the same path. Work on many workflows runs in slices, which bounds each turn of
-the event loop. design.md section 3 (Starting and owning, Recovery). Decision 0091.
+the event loop. design.md section 3 (Recovery); shards.md. Decisions 0091, 0200.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+import os
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from typing import Any, Protocol
 
 from actors.directory.auction_candidates import AuctioningDirectory
 from actors.directory.circuits import Opened
 from actors.directory.directory_sync import DirectorySync
 from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.handed_calls import HandedShard
 from actors.dispatch.large_results import Blobs
-from actors.dispatch.remote_dispatch import RemoteDispatch
+from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
 from actors.engine.node_results import take_result
 from actors.engine.outbox import Outboxes
-from actors.engine.restorer import AheadLedger, Restorer, read_until_success
 from actors.engine.runner import Runner
-from actors.engine.step_commands import rereading_error
+from actors.engine.step_commands import moved_error, rereading_error
 from actors.ports import Contact, DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
 from actors.process.slices import Slices, run_in_slices
+from actors.shards.child_lease import ChildLease, Parentage
+from actors.shards.held_shards import HeldShards
+from actors.shards.membership import Membership
+from actors.shards.restorer import AheadLedger, Restorer, read_until_success
+from actors.shards.shard_ledger import ShardLedger
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
 from actors.transport.messages import (
@@ -43,46 +52,107 @@ from actors.transport.messages import (
 )
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from core.shards.lease_messages import Lease, MemberView, Renewal
 from federation.name_resolver import NameResolver
 from ledger.blobs import BlobStore
-from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.code_version import CODE_VERSION
+from ledger.commands import Command, Outcome
 from ledger.merged_runs import MergedRuns
-from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.reads.reader import LedgerReader
+from ledger.shards.shard_commands import JoinCluster
 from ledger.workflows.unfinished import UnfinishedPages
 
 log = logging.getLogger("callboard.owner")
 
+# How long the restore of a given shard waits for the hint of its giver, who sends it at once.
+HINT_S = 0.5
 # After it, the caller's reply says that the outcome is unknown.
 COMMIT_TIMEOUT_S = 10.0
 # In each ping reply: the timekeeper probes these agents. Further ones follow when these recover.
 OPEN_CIRCUITS_REPORTED_MAX = 100
 
 
+def new_member(address: str) -> str:
+    """Return the id of a new member at an address; no process has had it before."""
+    return f"{address}~{os.urandom(4).hex()}"
+
+
+def boot_ms() -> int:
+    """Return a monotonic time that runs while the machine or the process is suspended."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class Children(Protocol):
+    """The processes of single workflows under this owner (`isolation: dedicated`)."""
+
+    def drives(self, workflow_id: str) -> bool:
+        """Say whether a workflow has a process of its own, which may not have ended yet."""
+
+    def drop(self, shards: Collection[int]) -> None:
+        """End the processes of workflows in these shards; another member drives those now."""
+
+    async def release(self, shard: int) -> None:
+        """End the processes of a shard's workflows; return when they have ended for certain."""
+
+
 class Owner:
-    """One owner of workflows: runner, directory and its sync, dispatcher.
+    """One owner of workflows: runner, directory and its sync, dispatcher, membership.
+
+    Implements `ShardWork`.
 
     Args:
-        name: unique per actor; a restarted actor keeps its name and takes a new epoch.
+        address: the actor's name, the same for each process that is started there.
+        machine: Ray's id of the machine.
         settings: the deployment's.
         ledger: the client of the ledger actor.
+        renew: sends a renewal to the ledger actor.
+        peer_calls: makes the calls to another owner's process, by its address.
         on_lost: ends this process, so that a new one starts from the stored rows.
         at_work: the workflow at work, and those that have ended this owner's processes before.
+        parent: what a process of one workflow works under; None: this one joins as a member.
     """
 
     def __init__(
         self,
-        name: str,
+        address: str,
+        machine: str,
         settings: Settings,
+        *,
         ledger: LedgerClient,
+        renew: Callable[[Renewal], Awaitable[Lease]],
+        peer_calls: Callable[[str], PeerCalls],
         on_lost: Callable[[str], None],
         at_work: AtWork,
+        parent: Parentage | None = None,
     ) -> None:
         self._at_work = at_work
-        self._name = name
+        self._address = address
+        self._machine = machine
         self._settings = settings
         self._ledger = ledger
-        self._on_lost = on_lost
+        self._peer_calls = peer_calls
+        self._is_member = parent is None
+        self.children: Children | None = None
+        self.held = HeldShards(new_member(address) if parent is None else parent.member)
+        self.membership: Membership | ChildLease
+        if parent is None:
+            self.membership = Membership(
+                self.held,
+                self,
+                renew=renew,
+                commit=self._commit,
+                boot_ms=boot_ms,
+                on_ended=on_lost,
+            )
+        else:
+            self.held.add(parent.shard, parent.epoch)
+            self.membership = ChildLease(
+                parent,
+                renew=renew,
+                boot_ms=boot_ms,
+                on_ended=on_lost,
+                on_unfenced=self.unfenced,
+            )
         self._clock = LoopClock()
         self._reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
         self._blob_store = BlobStore(settings.database_url, self._reader)
@@ -101,7 +171,7 @@ class Owner:
             self._directory,
             self._reader,
             database_url=settings.database_url,
-            owner=name,
+            owner=address,
             on_revoked=self._revoked_work.soon,
             now_ms=self._clock.now_ms,
         )
@@ -114,63 +184,76 @@ class Owner:
             concurrency=self._concurrency,
             at_work=self._at_work,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
+            may_send=self.membership.may_send,
         )
         self.remote_dispatch = RemoteDispatch(
             self._dispatcher,
-            name,
+            self.held.member,
             now_ms=self._clock.now_ms,
             is_always=settings.dispatch == "spread",
+            on_handed=self._take_handed,
         )
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
         self._restorer: Restorer | None = None
-        self._epoch = 0
-        self._learning: set[asyncio.Task[None]] = set()
+        self._shard_ledger = ShardLedger(ledger, self.membership.note_stale)
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Shards whose open calls are known, and hints that are waited for.
+        self._handed: set[int] = set()
+        self._hints: dict[int, asyncio.Event] = {}
 
     # -- starting ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Register a new epoch, load the directory, and start to restore this owner's workflows."""
+        """Load the directory, join the cluster, and begin to take and restore shards."""
         started_ms = self._clock.now_ms()
-        command = RegisterOwner(
-            key=f"owner:{self._name}:{started_ms}", owner=self._name, address=self._name
-        )
-        outcome = await self._commit_applied(command)
-        self._epoch = int(outcome.result["epoch"])
         await read_until_success(self._directory_sync.start)
-        ahead = AheadLedger(self._ledger)
-        runner = Runner(
-            self._name,
-            self._epoch,
+        ahead = AheadLedger(self._shard_ledger)
+        self._runner = Runner(
+            self.held,
             self._settings,
             ledger=ahead,
             directory=self._directory,
             dispatcher=self.remote_dispatch,
             clock=self._clock,
             on_finished=self.outboxes.put,
-            on_lost=self._on_lost,
-            on_rows_needed=self._request_restore,
+            on_rows_needed=self.restore_one,
             at_work=self._at_work,
         )
-        self._runner = runner
         self._restorer = Restorer(
-            runner,
-            UnfinishedPages(self._reader, self._name),
+            self._runner,
+            self.held,
+            lambda shards: UnfinishedPages(self._reader, shards),
             refresh=self._directory_sync.refresh,
             ahead=ahead,
+            is_skipped=self._is_childs,
         )
-        log.info(
-            "owner started owner=%s epoch=%d ms=%d",
-            self._name,
-            self._epoch,
-            self._clock.now_ms() - started_ms,
-        )
-        self.restore_all()
+        member = self.held.member
+        if self._is_member:
+            join = JoinCluster(
+                key=f"join:{member}",
+                member=member,
+                machine=self._machine,
+                address=self._address,
+                version=str(CODE_VERSION),
+            )
+            outcome = await self._commit(join)
+            assert outcome.error is None, f"{join.key}: {outcome}"
+        self.membership.start()
+        log.info("owner started member=%s ms=%d", member, self._clock.now_ms() - started_ms)
 
-    def restore_all(self) -> asyncio.Future[None]:
-        """Restore every owned workflow that is not driven here; the future is done afterwards."""
+    def restore_one(self, workflow_id: str) -> None:
+        """Read a workflow's rows and drive it on, in the background, if its shard is held."""
         assert self._restorer is not None, "an owner restores after it has started"
-        return self._restorer.restore_all()
+        self._restorer.restore_one(workflow_id)
+
+    async def restore_now(self, workflow_id: str) -> None:
+        """Read a workflow's rows and drive it on, if its shard is held; return when it is."""
+        assert self._restorer is not None, "an owner restores after it has started"
+        await self._restorer.restore_ids([workflow_id])
+
+    def _is_childs(self, workflow_id: str) -> bool:
+        return self.children is not None and self.children.drives(workflow_id)
 
     @property
     def quarantined(self) -> int:
@@ -184,34 +267,16 @@ class Owner:
         steps = 0 if runner is None else runner.statistics().commands
         return steps + (0 if restorer is None else restorer.count)
 
-    async def take_over(self, is_left: Callable[[str], bool]) -> None:
-        """Claim and restore the unfinished workflows of ended owners.
-
-        Args:
-            is_left: whether the owner of this name has ended.
-        """
-        for stored in await read_until_success(self._reader.owners):
-            if is_left(stored.name):
-                command = ClaimWorkflows(
-                    key=f"claim:{stored.name}:{stored.epoch}",
-                    from_owner=stored.name,
-                    from_epoch=stored.epoch,
-                    to_owner=self._name,
-                    to_epoch=self._epoch,
-                )
-                outcome = await self._commit(command)
-                log.info("owner taken over owner=%s outcome=%s", stored.name, outcome)
-        await self.restore_all()
-
     async def close(self) -> None:
         """End every task and connection."""
+        await self.membership.close()
         await self._directory_sync.close()
         if self._restorer is not None:
             await self._restorer.close()
         await self._revoked_work.close()
-        for task in self._learning:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._learning, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._dispatcher.close()
         await self._blob_store.close()
         await self._reader.close()
@@ -238,9 +303,7 @@ class Owner:
             reply: asyncio.Future[OwnerReply] = loop.create_future()
             replies.append(reply)
             if isinstance(request, PublishRequest) and not self._directory_sync.is_known(request):
-                task = asyncio.create_task(self._handle_when_known(runner, request, reply))
-                self._learning.add(task)
-                task.add_done_callback(self._learning.discard)
+                self._begin(self._handle_when_known(runner, request, reply))
             else:
                 self._handle_request(runner, request, reply)
             await slices.pause()
@@ -276,6 +339,9 @@ class Owner:
         """Start to answer one request; an error is the reply to this request alone."""
         settle = _build_settle(reply)
         try:
+            if not self._is_held(request):
+                settle(moved_error(request.workflow_id))
+                return
             if self._request_missing_restore(runner, request):
                 settle(rereading_error(request.workflow_id))
                 return
@@ -297,10 +363,19 @@ class Owner:
             log.exception("request failed workflow=%s", request.workflow_id)
             settle(ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service"))
 
+    def _is_held(self, request: OwnerRequest) -> bool:
+        """Say whether a request is this owner's to answer: nothing begins in a frozen shard."""
+        if isinstance(request, PublishRequest) and request.is_dry_run:
+            return True
+        workflow_id = request.workflow_id
+        return self.held.is_held(workflow_id) and not self.held.is_frozen(workflow_id)
+
     def _request_missing_restore(self, runner: Runner, request: OwnerRequest) -> bool:
         """Say whether a workflow may be unfinished and not restored; if so, request its restore."""
         assert self._restorer is not None, "an owner answers after it has started"
-        if not self._restorer.is_scanning or isinstance(request, PublishRequest):
+        if isinstance(request, PublishRequest):
+            return False
+        if not self._restorer.is_restoring(request.workflow_id):
             return False
         if isinstance(request, NodeResultRequest) and request.is_late:
             return False
@@ -313,8 +388,9 @@ class Owner:
         """Return the counters of all parts, for `ping` and metrics."""
         runner = self._runner
         return {
-            "owner": self._name,
-            "epoch": self._epoch,
+            "owner": self._address,
+            "member": self.held.member,
+            "shards": len(self.held),
             "runner": runner.statistics() if runner is not None else None,
             "dispatch": self._dispatcher.statistics(),
             "ledger": self._ledger.statistics(),
@@ -322,6 +398,94 @@ class Owner:
             "restored": 0 if self._restorer is None else self._restorer.count,
             "openCircuits": self._directory.open_circuits()[:OPEN_CIRCUITS_REPORTED_MAX],
         }
+
+    # -- shards -----------------------------------------------------------------------------------
+
+    def load(self) -> int:
+        """Implement `ShardWork`."""
+        return 0 if self._runner is None else self._runner.statistics().running
+
+    def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
+        """Implement `ShardWork`."""
+        assert self._restorer is not None, "a member holds shards after it has joined"
+        self._restorer.expect(shards)
+        if is_given:
+            for shard in shards:
+                self._begin(self._restore_given(shard))
+        else:
+            self._begin(self._restore(shards))
+
+    async def _restore_given(self, shard: int) -> None:
+        """Restore a shard after the hint of its giver, if that comes soon."""
+        if shard not in self._handed:
+            arrived = self._hints.setdefault(shard, asyncio.Event())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(arrived.wait(), HINT_S)
+            self._hints.pop(shard, None)
+        await self._restore([shard])
+
+    async def _restore(self, shards: Sequence[int]) -> None:
+        assert self._restorer is not None
+        await self._restorer.restore_shards(shards)
+        for shard in self._handed.intersection(shards):
+            self._handed.remove(shard)
+            left = self._require_runner().shards.forget_taken(shard)
+            self.remote_dispatch.forget_handed(left)
+
+    def _take_handed(self, handed: HandedShard) -> None:
+        """Keep the open calls of a shard that another member has given to this one.
+
+        A hint that comes late finds their attempts repeated: the calls are ended.
+        """
+        assert self._restorer is not None
+        shard = handed.shard
+        if shard in self.held and not self._restorer.is_expecting(shard):
+            self.remote_dispatch.forget_handed(handed.calls)
+            return
+        self._require_runner().shards.take(handed)
+        self._handed.add(shard)
+        if shard in self._hints:
+            self._hints[shard].set()
+        elif isinstance(self.membership, Membership):
+            self._begin(self.membership.renew_once())
+
+    def lost(self, shards: Sequence[int]) -> None:
+        """Implement `ShardWork`."""
+        if self.children is not None:
+            self.children.drop(shards)
+        self._begin(run_in_slices(self._require_runner().shards.drop(set(shards))))
+
+    async def settled(self, shard: int) -> None:
+        """Implement `ShardWork`."""
+        if self.children is not None:
+            await self.children.release(shard)
+        await self._shard_ledger.settled(shard)
+
+    def given(self, shard: int, to: MemberView) -> None:
+        """Implement `ShardWork`."""
+        given = self._require_runner().shards.give(shard, to.member)
+        handed = HandedShard(self.held.member, shard, given.calls, given.watchers)
+        self.remote_dispatch.tell_handed(to.member, handed, given.parked)
+
+    def thawed(self, shard: int) -> None:
+        """Implement `ShardWork`."""
+        self._require_runner().shards.thaw(shard)
+
+    def unfenced(self) -> None:
+        """Implement `ShardWork`."""
+        self._dispatcher.resume()
+
+    def members_changed(self, members: Sequence[MemberView]) -> None:
+        """Implement `ShardWork`."""
+        others = [one for one in members if one.is_live and one.member != self.held.member]
+        self.remote_dispatch.set_peers(
+            {one.member: self._peer_calls(one.address) for one in others}
+        )
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # -- agents -----------------------------------------------------------------------------------
 
@@ -340,7 +504,7 @@ class Owner:
             return
         whose = None if opened is Opened.FOR_ALL else payer_did
         log.warning(
-            "agent is left alone owner=%s agent=%s payer=%s", self._name, did, whose or "all"
+            "agent is left alone owner=%s agent=%s payer=%s", self._address, did, whose or "all"
         )
         self._dispatcher.refuse_waiting(did, whose)
 
@@ -348,16 +512,7 @@ class Owner:
         if self._runner is not None and self._directory.revocations:
             await run_in_slices(self._runner.revoked_work_steps())
 
-    def _request_restore(self, workflow_id: str) -> None:
-        assert self._restorer is not None, "a runner works after its owner has started"
-        self._restorer.restore_one(workflow_id)
-
     # -- ledger commands --------------------------------------------------------------------------
-
-    async def _commit_applied(self, command: Command) -> Outcome:
-        outcome = await self._commit(command)
-        assert outcome.status is OutcomeStatus.APPLIED, f"{command.key}: {outcome}"
-        return outcome
 
     async def _commit(self, command: Command) -> Outcome:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()

@@ -11,7 +11,7 @@ from functools import cache
 
 from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import AskingPrices, DirectoryPort
-from actors.transport.messages import NotYet, PublishReply, PublishRequest
+from actors.transport.messages import Moved, PublishReply, PublishRequest
 from core.errors import ErrorCode, Problem, ServiceError
 from core.market.pricing import (
     FixedPrice,
@@ -246,8 +246,8 @@ def build_outcome_reply(outcome: Outcome) -> PublishReply | ServiceError:
         retry_after_s = outcome.result.get("retryAfterS")
         return ServiceError(outcome.error, outcome.detail, retry_after_s=retry_after_s)
     if outcome.status is OutcomeStatus.STALE:
-        return NotYet(
-            ErrorCode.OVERLOADED, "the workflow's owner is being replaced", retry_after_s=1
+        return Moved(
+            ErrorCode.OVERLOADED, "the workflow's shard is another member's", retry_after_s=1
         )
     return PublishReply(
         workflow_id=str(outcome.result["workflowId"]),

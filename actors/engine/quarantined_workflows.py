@@ -26,6 +26,7 @@ from actors.engine.workflow_restore import build_end_from_rows
 from actors.ports import Clock, Timer
 from actors.transport.messages import CancelReply, CancelRequest, NotYet, ResumeReply, ResumeRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
+from core.shards.shard import shard_of
 from core.workflow.events import (
     CancelRequested,
     Record,
@@ -144,11 +145,10 @@ class Quarantine:
         self._end_at(workflow_id, quarantined, deadline_ms)
 
     def _store_code(self, workflow_id: str, code: QuarantineCode) -> None:
-        owner, epoch = self._commands.owner, self._commands.epoch
         command = QuarantineWorkflow(
             key=self._key("quarantine", workflow_id),
-            owner=owner,
-            owner_epoch=epoch,
+            member=self._commands.held.member,
+            shard_epoch=self._commands.held.epoch_of(workflow_id),
             workflow_id=workflow_id,
             code=code,
         )
@@ -184,6 +184,11 @@ class Quarantine:
             done(None)
         return quarantined.watchers
 
+    def drop(self, shards: Collection[int]) -> None:
+        """Remove the workflows of these shards, which another member holds now."""
+        for workflow_id in [name for name in self._workflows if shard_of(name) in shards]:
+            self.remove(workflow_id)
+
     def _payer_of(self, workflow_id: str) -> str:
         quarantined = self._workflows.get(workflow_id)
         return "" if quarantined is None else quarantined.payer_did
@@ -195,13 +200,16 @@ class Quarantine:
         workflow_id = request.workflow_id
         command = ResumeWorkflow(
             key=self._key("resume", workflow_id),
-            owner=self._commands.owner,
-            owner_epoch=self._commands.epoch,
+            member=self._commands.held.member,
+            shard_epoch=self._commands.held.epoch_of(workflow_id),
             workflow_id=workflow_id,
             actor_did=request.actor_did,
         )
 
         def resumed(outcome: Outcome) -> None:
+            if outcome.status is OutcomeStatus.STALE:
+                done(None)
+                return
             if outcome.error is not None:
                 done(ServiceError(outcome.error, outcome.detail))
                 return
@@ -254,7 +262,7 @@ class Quarantine:
             log.exception("no end for workflow=%s", workflow_id)
             self._end_committed(workflow_id, event, [], _NO_END)
             return
-        by_did = event.by_did if isinstance(event, CancelRequested) else self._commands.owner
+        by_did = event.by_did if isinstance(event, CancelRequested) else self._commands.held.member
         key = self._key("end", workflow_id)
         command = self._commands.advance(workflow_id, key, records, by_did, is_fresh=True)
         ended = partial(self._end_committed, workflow_id, event, records)
@@ -305,8 +313,7 @@ class Quarantine:
     def _key(self, kind: str, workflow_id: str) -> str:
         """Return a key that no other command has, because a retry here is decided anew."""
         self._count += 1
-        owner, epoch = self._commands.owner, self._commands.epoch
-        return f"{kind}:{workflow_id}:{owner}:{epoch}:{self._count}"
+        return f"{kind}:{workflow_id}:{self._commands.held.member}:{self._count}"
 
 
 def ending_error(workflow_id: str) -> NotYet:

@@ -11,8 +11,10 @@ Each step has this order, which is the guarantee of the engine:
 Dispatches of nodes without side effects alone go out after 3, and what comes of them waits for 4.
 A step that the ledger refuses because of a revoked agent halts its workflow: the machine is ahead
 of the rows, and a machine restored from the rows replaces it. Any other refusal, and any exception
-in a callback from the ledger, a timer or a dispatch, quarantines that workflow alone. Only fencing
-ends the process. Spec: Execution order; design.md section 3. Decision 0090.
+in a callback from the ledger, a timer or a dispatch, quarantines that workflow alone. A shard that
+another member holds now is dropped with its workflows; the others go on. While a shard is handed
+over (it is frozen) events of its workflows are parked.
+Spec: Execution order; design.md section 3; shards.md. Decisions 0090, 0200.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from actors.engine.dispatch_orders import (
     build_unstaked_event,
     find_early_dispatches,
     rebuild_accepted_orders,
+    rebuild_handed_orders,
 )
 from actors.engine.door import Door
 from actors.engine.outbox import Finished, workflow_end
@@ -44,6 +47,7 @@ from actors.engine.publish_estimate import (
 from actors.engine.quarantined_workflows import Cancel, Quarantine, Resume
 from actors.engine.running_workflow import (
     Done,
+    DrivenWorkflows,
     RunnerStatistics,
     RunningWorkflow,
     hear_again,
@@ -52,8 +56,8 @@ from actors.engine.step_commands import (
     OwnerCommands,
     build_bids_heard,
     build_cancel_reply,
-    build_end_bidding,
     is_halting,
+    is_unanswered,
     newest_rows,
     not_cancellable_error,
     quarantine_code,
@@ -64,8 +68,10 @@ from actors.engine.step_commands import (
 )
 from actors.engine.workflow_restore import restore_workflow
 from actors.ports import Clock, DirectoryPort, DispatchPort, LedgerPort
-from actors.process.at_work import AtWork
+from actors.process.at_work import AtWork, Guard
 from actors.process.row_reads import RowReads
+from actors.shards.driven_shards import DrivenShards
+from actors.shards.held_shards import HeldShards
 from actors.transport.messages import (
     CancelRequest,
     PublishReply,
@@ -114,11 +120,10 @@ class Runner:
     """All workflows of one owner.
 
     Args:
-        owner: the owner's name.
-        epoch: the owner's epoch; the ledger refuses commands of an older one.
+        held: the shards of this owner, whose epochs its commands carry.
         settings: bounds and the fee.
+        ledger: commits commands; hears of the shards that they show to be lost.
         on_finished: receives (id, watchers, what is told) after the last commit of a workflow.
-        on_lost: receives the reason when another owner has taken over and this runner must stop.
         on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
             read, as one of `reads`, and, if they belong to this owner, passed to `restore_stored`.
         at_work: names the workflow at work, and knows which of them have ended this owner.
@@ -126,8 +131,7 @@ class Runner:
 
     def __init__(
         self,
-        owner: str,
-        epoch: int,
+        held: HeldShards,
         settings: Settings,
         *,
         ledger: LedgerPort,
@@ -135,28 +139,26 @@ class Runner:
         dispatcher: DispatchPort,
         clock: Clock,
         on_finished: Finished,
-        on_lost: Callable[[str], None],
         on_rows_needed: Callable[[str], None],
         at_work: AtWork,
     ) -> None:
-        self._owner = owner
-        self._epoch = epoch
+        self._held = held
+        self._owner = held.member
         self._settings = settings
         self._ledger = ledger
         self._directory = directory
         self._dispatcher = dispatcher
         self._clock = clock
         self._on_finished = on_finished
-        self._on_lost = on_lost
         self._on_rows_needed = on_rows_needed
         self._at_work = at_work
-        self._running: dict[str, RunningWorkflow] = {}
         self._door = Door(settings, dispatcher, ledger)
+        self._running = DrivenWorkflows(self._door)
         self._published = 0
         self._finished = 0
-        self._commands = OwnerCommands(owner, epoch, settings)
+        self._commands = OwnerCommands(held, settings)
         self._submitted = 0
-        self._raised = 0
+        self._guard: Guard[RunningWorkflow] = Guard(at_work, self._quarantine_raised)
         self._orders = OrderSender(
             directory, dispatcher, clock, receive=self.receive, guard=self._guard
         )
@@ -165,20 +167,25 @@ class Runner:
             self._commands,
             clock,
             self._door,
-            submit=self._submit_unfenced,
+            submit=self._submit_alone,
             request_rows=on_rows_needed,
             on_changed=self.reads.mark_changed,
             on_resumed=self._at_work.forget,
             on_ended=self._handle_quarantined_end,
         )
+        self.shards = DrivenShards(
+            self._running, self._quarantine, dispatcher, receive=self.receive, stop=self._stop
+        )
 
     def __repr__(self) -> str:
-        return f"<Runner {self._owner} epoch={self._epoch} running={len(self._running)}>"
+        return f"<Runner {self._held!r} running={len(self._running)}>"
 
     def statistics(self) -> RunnerStatistics:
         """Return the counters."""
         counts = (self._published, self._finished, self._submitted)
-        return RunnerStatistics(len(self._running), *counts, len(self._quarantine), self._raised)
+        return RunnerStatistics(
+            len(self._running), *counts, len(self._quarantine), self._guard.raised
+        )
 
     def is_driving(self, workflow_id: str) -> bool:
         """Whether the workflow is unfinished and driven here."""
@@ -186,7 +193,7 @@ class Runner:
 
     def driven_workflow_ids(self) -> set[str]:
         """Return the ids of the unfinished workflows that are driven here."""
-        return {name for name, run in self._running.items() if not run.is_halted}
+        return self._running.ids()
 
     def find_run(self, workflow_id: str) -> RunningWorkflow | None:
         """Return a workflow that is driven here, for reading only."""
@@ -217,7 +224,7 @@ class Runner:
             # A repeated request whose first reply was lost: the ledger's outcome is the reply.
             self._submit(run, command, lambda outcome: done(build_outcome_reply(outcome)))
             return
-        self._drive(run)
+        self._running.add(run)
         run.is_stored = False
         self._door.open(run.payer_did, len(actions))
         is_last = estimate.exceeds_budget or run.machine.is_finished
@@ -262,7 +269,7 @@ class Runner:
         def committed(outcome: Outcome) -> None:
             if outcome.error is ErrorCode.ESCROW_RELEASED:
                 done(not_cancellable_error(run.workflow_id))
-            elif is_halting(outcome) or quarantine_code(outcome) is not None:
+            elif is_unanswered(outcome):
                 done(rereading_error(run.workflow_id))
             if self._handle_commit(run, actions, True, outcome):
                 done(build_cancel_reply(run.workflow_id, now_ms, records, outcome))
@@ -292,6 +299,8 @@ class Runner:
                 own callback requests another read.
         """
         workflow_id = stored.workflow_id
+        if not self._held.is_held(workflow_id):
+            return False  # its shard was lost while the rows were read
         is_ending = self._quarantine.is_ending(workflow_id)
         is_left = workflow_id in changed_ids or workflow_id in self._quarantine
         if self.is_driving(workflow_id) or (is_left and not is_ending):
@@ -307,9 +316,10 @@ class Runner:
             return False
         before = self._at_work.begin(workflow_id)
         try:
-            restored = restore_workflow(stored, self._settings, self._clock.now_ms())
+            awaited = self.shards.taken.awaited(workflow_id)
+            restored = restore_workflow(stored, self._settings, self._clock.now_ms(), awaited)
         except Exception:  # rows of another version, or damaged: other workflows go on
-            self._raised += 1
+            self._guard.raised += 1
             log.exception("workflow cannot be restored workflow=%s", workflow_id)
             if is_ending:
                 self._quarantine.end(stored, None)
@@ -345,11 +355,16 @@ class Runner:
             former.cancel_timers()
             run.watchers |= former.watchers
             run.halts = former.halts
-        self._drive(run)
+        self._running.add(run)
         self._arm_deadline(run)
         for order in rebuild_accepted_orders(run, self._directory.entry, self._clock.now_ms()):
             run.orders[order.node, False] = order
             self._dispatcher.hold(order)
+        calls, watchers = self.shards.taken.take(run.workflow_id)
+        run.watchers |= watchers
+        for call, order in rebuild_handed_orders(run, calls, self._directory.entry):
+            run.orders[order.node, order.is_verification] = order
+            self._dispatcher.expect(call.serial, order, self.receive)
         records, actions = resolve_selections(run, self._directory, self._clock, records, actions)
         # An agent may have been revoked while no owner drove this workflow.
         for event in revoked_at_work(run, self._directory, self._clock):
@@ -357,7 +372,7 @@ class Runner:
             records = newest_rows([*records, *more_records])
             actions = [*actions, *more_actions]
         # A second read may find other rows, so no key is used twice.
-        key = f"restore:{run.workflow_id}:{self._owner}:{self._epoch}:{self._submitted}"
+        key = f"restore:{run.workflow_id}:{self._owner}:{self._submitted}"
         self._submit_step(run, key, records, actions, is_fresh=True)
 
     # -- events -----------------------------------------------------------------------------------
@@ -371,6 +386,9 @@ class Runner:
         """
         run = self.find_run(workflow_id)
         if run is None or not run.is_stored:
+            return
+        if self._held.is_frozen(workflow_id):
+            self.shards.park(workflow_id, event, done)
             return
         if run.early and run.hold_back(event, partial(self.receive, workflow_id, event, done)):
             return
@@ -392,7 +410,7 @@ class Runner:
     def revoked_work_steps(self) -> Iterator[None]:
         """End the open work of revoked agents, one workflow per step of the generator."""
         # Dispatches of workflows whose publish is not committed are checked when they are sent.
-        for run in [run for run in self._running.values() if run.is_stored]:
+        for run in self._running.stored():
             yield
             if self.find_run(run.workflow_id) is not run:
                 continue
@@ -406,7 +424,7 @@ class Runner:
         run = self._running.get(workflow_id)
         payer_did = "" if run is None else run.payer_did
         command = self._commands.advance(workflow_id, key, [], self._owner)
-        self._submit_unfenced(command, done, payer_did)
+        self._submit_alone(command, done, payer_did)
 
     # -- the step ---------------------------------------------------------------------------------
 
@@ -428,13 +446,12 @@ class Runner:
         outcome: Outcome,
     ) -> None:
         self._door.opened(run.payer_did, len(actions))
+        is_driven = self._running.has(run)
         if outcome.status is not OutcomeStatus.APPLIED:
-            if run.workflow_id in self._running:
-                self._leave(run.workflow_id)
+            if is_driven:
+                self._running.remove(run.workflow_id)
             done(build_outcome_reply(outcome))
-            if outcome.status is OutcomeStatus.STALE:
-                self._report_fenced()
-            elif outcome.error is ErrorCode.INTERNAL_ERROR:
+            if outcome.error is ErrorCode.INTERNAL_ERROR:
                 # An unexpected refusal leaves open whether the workflow is stored.
                 self._on_rows_needed(run.workflow_id)
             elif outcome.result.get("workflowId") == run.workflow_id:
@@ -445,7 +462,7 @@ class Runner:
         self._published += 1
         run.is_stored = True
         done(reply)
-        if not is_last:
+        if is_driven and not is_last:
             self._arm_deadline(run)
         self._handle_commit(run, actions, is_last, outcome)
 
@@ -492,57 +509,18 @@ class Runner:
         guarded = partial(self._guard, run, done, otherwise=otherwise)
         self._ledger.submit(command, guarded, run.payer_did)
 
-    def _submit_unfenced(
-        self, command: Command, done: Callable[[Outcome], None], payer: str
-    ) -> None:
-        """Commit a command that belongs to no run; fencing ends the process."""
-
-        def handle_outcome(outcome: Outcome) -> None:
-            if outcome.status is OutcomeStatus.STALE:
-                self._report_fenced()
-            else:
-                done(outcome)
-
+    def _submit_alone(self, command: Command, done: Callable[[Outcome], None], payer: str) -> None:
+        """Commit a command that belongs to no run."""
         self._submitted += 1
-        self._ledger.submit(command, handle_outcome, payer)
-
-    def _report_fenced(self) -> None:
-        self._on_lost(f"{self._owner} epoch {self._epoch} was fenced off")
-
-    def _guard(
-        self,
-        run: RunningWorkflow,
-        work: Callable[..., object],
-        *arguments: Any,
-        otherwise: Callable[[], object] | None = None,
-    ) -> None:
-        """Call `work`; an exception quarantines the workflow and stops here.
-
-        Args:
-            otherwise: answers the request that the work was for, when it raised.
-        """
-        before = self._at_work.begin(run.workflow_id)
-        try:
-            work(*arguments)
-        except Exception:  # the edge of one workflow: the others go on
-            self._raised += 1
-            log.exception("workflow failed inside its owner workflow=%s", run.workflow_id)
-            self._quarantine_run(run, QuarantineCode.STEP_FAILED, is_known=False)
-        else:
-            otherwise = None
-        finally:
-            self._at_work.end(before)
-        if otherwise is not None:
-            otherwise()
+        self._ledger.submit(command, done, payer)
 
     def _handle_commit(
         self, run: RunningWorkflow, actions: list[Action], is_last: bool, outcome: Outcome
     ) -> bool:
         """Act after a commit; return whether the command was applied, now or before."""
         if outcome.status is OutcomeStatus.STALE:
-            self._report_fenced()
-            return False
-        is_driven = self._running.get(run.workflow_id) is run
+            return False  # its shard was dropped, and with it this run
+        is_driven = self._running.has(run)
         if outcome.error is ErrorCode.ESCROW_RELEASED:
             # Restored from rows that were read before its end: there is nothing to do.
             if is_driven:
@@ -566,18 +544,8 @@ class Runner:
             self._on_finished(run.workflow_id, run.watchers, workflow_end(run, outcome))
         return True
 
-    def _drive(self, run: RunningWorkflow) -> None:
-        """Know a workflow as driven here, instead of another run of it."""
-        if run.workflow_id not in self._running:
-            self._door.enter(run.payer_did)
-        self._running[run.workflow_id] = run
-
-    def _leave(self, workflow_id: str) -> None:
-        """Know a workflow as driven here no longer."""
-        self._door.leave(self._running.pop(workflow_id).payer_did)
-
     def _forget(self, run: RunningWorkflow) -> None:
-        self._leave(run.workflow_id)
+        self._running.remove(run.workflow_id)
         self.reads.mark_changed(run.workflow_id)
         run.cancel_timers()
         for (node, _), order in run.orders.items():
@@ -612,6 +580,9 @@ class Runner:
         run.orders.clear()
         hear_again(run.early)
 
+    def _quarantine_raised(self, run: RunningWorkflow) -> None:
+        self._quarantine_run(run, QuarantineCode.STEP_FAILED, is_known=False)
+
     def _quarantine_run(self, run: RunningWorkflow, code: str, *, is_known: bool) -> None:
         """Quarantine a workflow that is driven here.
 
@@ -619,9 +590,9 @@ class Runner:
             code: a `QuarantineCode`.
             is_known: whether the ledger has stored it.
         """
-        if self._running.get(run.workflow_id) is not run:
+        if not self._running.has(run):
             return  # it has ended, or another run has replaced this one
-        self._leave(run.workflow_id)
+        self._running.remove(run.workflow_id)
         ends_ms, payer = run.machine.deadline_ms, run.payer_did
         self._quarantine.add(run.workflow_id, code, ends_ms, payer, run.watchers, is_known=is_known)
         self._stop(run)
@@ -676,7 +647,7 @@ class Runner:
         """Ask the ledger for a round's bids; again a little later while its clock holds it open."""
 
         def handle_bids(outcome: Outcome) -> None:
-            if self._running.get(run.workflow_id) is not run or run.is_halted:
+            if not self._running.has(run) or run.is_halted:
                 return
             now_ms = self._clock.now_ms()
             if outcome.error is None:
@@ -687,7 +658,7 @@ class Runner:
                 log.error("bids refused workflow=%s outcome=%s", run.workflow_id, outcome)
                 self._quarantine_run(run, QuarantineCode.STEP_REFUSED, is_known=False)
 
-        self._submit(run, build_end_bidding(run.workflow_id, action), handle_bids)
+        self._submit(run, self._commands.end_bidding(run.workflow_id, action), handle_bids)
 
     # -- timers -----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""One unfinished workflow in its owner's process, and a runner's counters.
+"""Unfinished workflows in their owner's process, and a runner's counters.
 
 Values only. design.md section 3.
 """
@@ -6,12 +6,14 @@ Values only. design.md section 3.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from actors.engine.door import Door
 from actors.ports import DispatchOrder, Timer
 from core.canonical import hash_bytes
+from core.shards.shard import shard_of
 from core.workflow.actions import Action, DispatchNode, DispatchVerification
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
@@ -139,6 +141,57 @@ class RunningWorkflow:
         ):
             return None
         return self.orders.pop((event.node, is_verification))
+
+
+class DrivenWorkflows:
+    """The unfinished workflows that one runner drives, halted ones included.
+
+    Args:
+        door: counts them by payer.
+    """
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._runs: dict[str, RunningWorkflow] = {}
+
+    def __repr__(self) -> str:
+        return f"<DrivenWorkflows {len(self)}>"
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __contains__(self, workflow_id: object) -> bool:
+        return workflow_id in self._runs
+
+    def get(self, workflow_id: str) -> RunningWorkflow | None:
+        """Return the run of a workflow, halted or not."""
+        return self._runs.get(workflow_id)
+
+    def has(self, run: RunningWorkflow) -> bool:
+        """Say whether this run is the one that is driven, no other of its workflow."""
+        return self._runs.get(run.workflow_id) is run
+
+    def ids(self) -> set[str]:
+        """Return the ids of those that are not halted."""
+        return {name for name, run in self._runs.items() if not run.is_halted}
+
+    def stored(self) -> list[RunningWorkflow]:
+        """Return those whose publish is known to be committed."""
+        return [run for run in self._runs.values() if run.is_stored]
+
+    def of_shards(self, shards: Collection[int]) -> list[RunningWorkflow]:
+        """Return those of these shards."""
+        return [run for name, run in self._runs.items() if shard_of(name) in shards]
+
+    def add(self, run: RunningWorkflow) -> None:
+        """Know a workflow as driven, instead of another run of it."""
+        if run.workflow_id not in self._runs:
+            self._door.enter(run.payer_did)
+        self._runs[run.workflow_id] = run
+
+    def remove(self, workflow_id: str) -> None:
+        """Know a workflow as driven no longer."""
+        self._door.leave(self._runs.pop(workflow_id).payer_did)
 
 
 def hear_again(early: Early) -> None:

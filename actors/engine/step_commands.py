@@ -13,7 +13,8 @@ from typing import Final
 from actors.engine.publish_estimate import Estimate
 from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import Clock, DirectoryPort
-from actors.transport.messages import CancelReply, NotYet, PublishRequest
+from actors.shards.held_shards import HeldShards
+from actors.transport.messages import CancelReply, Moved, NotYet, PublishRequest
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid
 from core.settings import Settings
@@ -29,7 +30,7 @@ from core.workflow.events import (
 )
 from core.workflow.terms import reserved_json
 from ledger.auctions.auction_commands import EndBidding, bids_key
-from ledger.commands import Outcome
+from ledger.commands import Outcome, OutcomeStatus
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 
 _HALTING: Final = (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED)
@@ -37,10 +38,9 @@ _HALTING: Final = (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED
 
 @dataclass(frozen=True, slots=True)
 class OwnerCommands:
-    """Builds the commands of one owner, with its name, epoch and settings."""
+    """Builds the commands of one owner, with the epochs of its shards and its settings."""
 
-    owner: str
-    epoch: int
+    held: HeldShards
     settings: Settings
 
     def publish(
@@ -51,8 +51,8 @@ class OwnerCommands:
             key=request.command_key,
             request_hash=request.request_hash,
             actor_did=request.actor_did,
-            owner=self.owner,
-            owner_epoch=self.epoch,
+            member=self.held.member,
+            shard_epoch=self.held.epoch_of(request.workflow_id),
             workflow_id=request.workflow_id,
             task_id=request.task_id,
             payer_did=request.payer_did,
@@ -80,14 +80,25 @@ class OwnerCommands:
         """Return the command that stores one step of a workflow."""
         return AdvanceWorkflow(
             key=key,
-            owner=self.owner,
-            owner_epoch=self.epoch,
+            member=self.held.member,
+            shard_epoch=self.held.epoch_of(workflow_id),
             workflow_id=workflow_id,
             actor_did=actor_did,
             records=tuple(records),
             slash_bps=self.settings.slash_failure_bps,
             slash_fraud_bps=self.settings.slash_fraud_bps,
             is_fresh=is_fresh,
+        )
+
+    def end_bidding(self, workflow_id: str, action: CloseAuction) -> EndBidding:
+        """Return the command that closes a round and reads its live bids."""
+        return EndBidding(
+            key=bids_key(workflow_id, action.node, action.round),
+            member=self.held.member,
+            shard_epoch=self.held.epoch_of(workflow_id),
+            workflow_id=workflow_id,
+            node=action.node,
+            round=action.round,
         )
 
 
@@ -170,12 +181,6 @@ def step_key(workflow_id: str, event: Event) -> str:
     return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
 
 
-def build_end_bidding(workflow_id: str, action: CloseAuction) -> EndBidding:
-    """Return the command that closes a round and reads its live bids."""
-    key = bids_key(workflow_id, action.node, action.round)
-    return EndBidding(key=key, workflow_id=workflow_id, node=action.node, round=action.round)
-
-
 def build_bids_heard(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:
     """Return the event of a round's live bids, from the ledger's outcome."""
     bids = tuple(
@@ -213,6 +218,15 @@ def is_halting(outcome: Outcome) -> bool:
     return is_refused and "quarantined" not in outcome.result
 
 
+def is_unanswered(outcome: Outcome) -> bool:
+    """Say whether a step was not taken here, so that who asked for it asks again.
+
+    It was halted or quarantined, or its shard is another member's.
+    """
+    is_stale = outcome.status is OutcomeStatus.STALE
+    return is_stale or is_halting(outcome) or quarantine_code(outcome) is not None
+
+
 def quarantine_code(outcome: Outcome) -> tuple[str, bool] | None:
     """Return the quarantine code of a refused step and whether the ledger has stored it.
 
@@ -230,6 +244,12 @@ def rereading_error(workflow_id: str) -> NotYet:
     """Return the error of a request while the workflow's rows are read again."""
     message = f"workflow {workflow_id} is being read again"
     return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
+
+
+def moved_error(workflow_id: str) -> Moved:
+    """Return the error of a request whose workflow's shard is not held here, or is given away."""
+    message = f"workflow {workflow_id} is driven by another member, or will be at once"
+    return Moved(ErrorCode.OVERLOADED, message, retry_after_s=1)
 
 
 def quarantined_error(workflow_id: str) -> ServiceError:

@@ -12,6 +12,7 @@ import orjson
 from msgspec.structs import replace
 
 from actors.engine.running_workflow import RunningWorkflow
+from actors.shards.handover import Awaited
 from core.errors import NodeErrorCode
 from core.records.manifest import parse_manifest
 from core.settings import Settings
@@ -33,7 +34,7 @@ from ledger.reads.reader import RowDict, StoredWorkflow
 
 
 def restore_workflow(
-    stored: StoredWorkflow, settings: Settings, now_ms: int
+    stored: StoredWorkflow, settings: Settings, now_ms: int, awaited: Awaited = frozenset()
 ) -> tuple[RunningWorkflow, list[Record], list[Action]]:
     """Return the running workflow with the records and actions of its restore.
 
@@ -41,6 +42,7 @@ def restore_workflow(
         stored: an unfinished workflow's row and its node rows.
         settings: defaults for members that the manifest leaves out.
         now_ms: the time of the restore.
+        awaited: the attempts whose calls another member keeps open (`WorkflowMachine.restore`).
     """
     row = stored.row
     reserved, terms = reserved_from_json(row["reserved"])
@@ -55,6 +57,7 @@ def restore_workflow(
         nodes=[_node_changed(node) for node in stored.nodes],
         agents_used={node["name"]: node["agents_used"] or () for node in stored.nodes},
         at_ms=now_ms,
+        awaited=awaited,
     )
     running = RunningWorkflow(stored.task_id, machine, payer_did=stored.payer_did)
     return running, decision.records, decision.actions

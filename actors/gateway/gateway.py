@@ -1,7 +1,8 @@
 """A Serve replica's access to the actors: publishes, cancels, ledger commands, waiting, health.
 
-What is asked of the owner that drives a workflow is asked by the workflow's row, which is read
-again before each further try. design.md section 3; contract.md section 6 (`Prefer: wait`).
+What is asked about a workflow goes to the owner that holds its shard. The workflow's row is read
+before each further try, because one that has ended is driven by none. design.md section 3;
+contract.md section 6 (`Prefer: wait`).
 """
 
 from __future__ import annotations
@@ -10,26 +11,30 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from actors.cluster.runtime import ensure_runtime
+from actors.cluster.runtime import ensure_runtime, this_machine
 from actors.dispatch.large_results import Blobs
 from actors.gateway.ends import Ended, Ends
-from actors.gateway.live_owners import PING_TIMEOUT_S, REQUEST_TIMEOUT_S, Asked, LiveOwners
+from actors.gateway.live_owners import LiveOwners, Tries
+from actors.gateway.publishes import publish_once
+from actors.gateway.timekeeper_watch import TimekeeperWatch
 from actors.gateway.workflow_reads import WorkflowReads
 from actors.process.bulk_window import request_all
 from actors.process.cached_answer import CachedAnswer
 from actors.process.foreground import Foreground
+from actors.shards.lease_calls import LeaseCalls
 from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
-from actors.transport.ledger_client import LedgerClient
+from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
 from actors.transport.messages import (
     CALL_BYTES_MAX,
     CancelReply,
     CancelRequest,
     NodeResultReply,
     NodeResultRequest,
+    NotYet,
     OwnerAnswer,
     OwnerRequest,
     PackedPublish,
@@ -43,6 +48,7 @@ from actors.transport.names import LEDGER, TIMEKEEPER
 from actors.values.value_process import ValueProcess
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from core.shards.shard import SHARDS
 from core.workflow.transitions import is_terminal
 from ledger.agents.offer_index import OfferIndex
 from ledger.blobs import BlobStore
@@ -51,6 +57,8 @@ from ledger.reads.reader import LedgerReader, StoredWorkflow
 
 log = logging.getLogger("callboard.gateway")
 
+REQUEST_TIMEOUT_S = 15.0
+PING_TIMEOUT_S = 2.0
 # The longest delay between two tries of which each reads the workflow's row.
 READ_DELAY_S_MAX = 1.0
 # Interval at which a waiting request reads the row, which covers a lost notice.
@@ -59,10 +67,22 @@ WAIT_POLL_S = 3.0
 BULK_BYTES_IN_FLIGHT_MAX = 2 * CALL_BYTES_MAX
 
 
-class Gateway:
-    """One per replica, created by `connect`."""
+class Question(NamedTuple):
+    """A request and in whose turn it is sent; `payer`: "" for the service's own."""
 
-    def __init__(self, settings: Settings) -> None:
+    request: OwnerRequest
+    payer: str
+
+
+class Gateway:
+    """One per replica, created by `connect`.
+
+    Args:
+        settings: the deployment's.
+        machine: Ray's id of this replica's machine.
+    """
+
+    def __init__(self, settings: Settings, machine: str = "") -> None:
         self.settings = settings
         self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
         self.offers = OfferIndex(settings.database_url)
@@ -78,22 +98,28 @@ class Gateway:
             batch_size=settings.batch_commands_max,
         )
         self._ends = Ends(settings.replica_requests_max)
-        self.owners = LiveOwners(settings, self._ends.tell)
+        self._leases = LeaseCalls(settings.run_folder)
+        self.owners = LiveOwners(settings, self._ends.tell, self._leases.renew, machine=machine)
+        self._watching: asyncio.Task[None] | None = None
         self._health = CachedAnswer(
             self._check_components, age_max_s=settings.health_cache_ms / 1_000
         )
 
     @classmethod
     async def connect(cls, settings: Settings) -> Gateway:
-        """Make sure that the actors run, and keep the list of live owners fresh."""
+        """Make sure that the actors run, and keep the map of their shards fresh."""
         await asyncio.to_thread(ensure_runtime, settings)
-        gateway = cls(settings)
+        gateway = cls(settings, this_machine())
         gateway.owners.follow()
+        gateway._watching = asyncio.create_task(TimekeeperWatch(settings).run())
         return gateway
 
     async def close(self) -> None:
         """End every task and connection."""
+        if self._watching is not None:
+            self._watching.cancel()
         self.owners.close()
+        self._leases.close()
         self.value_process.close()
         await self._blob_store.close()
         await self.offers.close()
@@ -111,12 +137,7 @@ class Gateway:
             return await self._publish(request)
 
     async def _publish(self, request: PublishRequest | PackedPublish) -> PublishReply:
-        async def asked() -> Asked:
-            return Asked(request, self.owners.choose(request.workflow_id), request.payer_did)
-
-        reply = await self.owners.request(asked, time.monotonic() + REQUEST_TIMEOUT_S)
-        assert isinstance(reply, PublishReply)
-        return reply
+        return await publish_once(self.owners, request, REQUEST_TIMEOUT_S)
 
     async def publish_bulk(
         self, requests: Sequence[PackedPublish]
@@ -146,12 +167,12 @@ class Gateway:
             ServiceError: NOT_CANCELLABLE when it has ended.
         """
 
-        def asked(now: StoredWorkflow) -> tuple[OwnerRequest, str]:
+        def asked(now: StoredWorkflow) -> Question:
             if is_terminal(now.status):
                 raise _unexpected(ErrorCode.NOT_CANCELLABLE, now, "that has not ended")
-            return request, request.actor_did
+            return Question(request, request.actor_did)
 
-        reply = await self._request_driver(request.workflow_id, asked, stored)
+        reply = await self._request_driver(request.workflow_id, asked, asked(stored))
         assert isinstance(reply, CancelReply)
         return reply
 
@@ -165,12 +186,12 @@ class Gateway:
             ServiceError: CONFLICT when it is not quarantined.
         """
 
-        def asked(now: StoredWorkflow) -> tuple[OwnerRequest, str]:
+        def asked(now: StoredWorkflow) -> Question:
             if is_terminal(now.status) or now.row["quarantined_ms"] is None:
                 raise _unexpected(ErrorCode.CONFLICT, now, "that is quarantined")
-            return request, request.actor_did
+            return Question(request, request.actor_did)
 
-        reply = await self._request_driver(request.workflow_id, asked, stored)
+        reply = await self._request_driver(request.workflow_id, asked, asked(stored))
         assert isinstance(reply, ResumeReply)
         return reply
 
@@ -181,8 +202,8 @@ class Gateway:
             ServiceError: ALREADY_SETTLED or ESCROW_RELEASED for a result that came too late.
         """
 
-        def asked(now: StoredWorkflow) -> tuple[OwnerRequest, str]:
-            return replace(request, is_late=is_terminal(now.status)), now.payer_did
+        def asked(now: StoredWorkflow) -> Question:
+            return Question(replace(request, is_late=is_terminal(now.status)), now.payer_did)
 
         reply = await self._request_driver(request.workflow_id, asked)
         assert isinstance(reply, NodeResultReply)
@@ -211,41 +232,47 @@ class Gateway:
     async def _request_driver(
         self,
         workflow_id: str,
-        asked: Callable[[StoredWorkflow], tuple[OwnerRequest, str] | None],
-        stored: StoredWorkflow | None = None,
+        asked: Callable[[StoredWorkflow], Question | None],
+        question: Question | None = None,
         *,
         deadline: float | None = None,
     ) -> OwnerAnswer:
-        """Ask the owner that drives a workflow; by its row, which is read again before each try.
+        """Ask the owner that holds a workflow's shard; its row is read before each further try.
 
         Args:
-            asked: what is asked of a workflow that stands so, and in whose turn; None: nothing.
-            stored: the workflow as it was just read; None: it is read.
+            asked: what is asked of a workflow that stands so; None: nothing.
+            question: what is asked first, without a read; None: it is read.
             deadline: of `time.monotonic()`; None: that of a request.
 
         Raises:
-            ServiceError: as `LiveOwners.request`; NOT_FOUND without such a workflow; what `asked`
-                raises.
+            ServiceError: the owner's refusal; its last `NotYet`, or LEDGER_UNAVAILABLE, when the
+                deadline has passed; NOT_FOUND without such a workflow; what `asked` raises.
         """
-
-        async def asked_now() -> Asked | None:
-            nonlocal stored
-            now, stored = stored, None
-            if now is None:
-                head = await self.reads.head(workflow_id, "")
-                if head is None:
-                    raise ServiceError(ErrorCode.NOT_FOUND, f"there is no workflow {workflow_id}")
-                now = head.workflow
-            question = asked(now)
-            if question is None:
-                return None
-            # Until another owner takes a lost one's workflow over, any of them says that it does
-            # not drive it.
-            return Asked(question[0], self.owners.choose(workflow_id, now.owner), question[1])
-
         if deadline is None:
             deadline = time.monotonic() + REQUEST_TIMEOUT_S
-        return await self.owners.request(asked_now, deadline, READ_DELAY_S_MAX)
+        tries = Tries(self.owners, deadline, READ_DELAY_S_MAX)
+        refusal = ledger_unavailable_error()
+        while True:
+            is_read = question is None
+            question = question or asked(await self._stored(workflow_id))
+            if question is None:
+                return None
+            try:
+                reply = await self.owners.ask(*question, deadline)
+                if reply is not None:
+                    return reply
+            except NotYet as error:
+                refusal = error
+                is_read = True
+            question = None
+            if is_read:  # else its row tells why it is not driven: it has ended, as a rule
+                await tries.pause(refusal)
+
+    async def _stored(self, workflow_id: str) -> StoredWorkflow:
+        head = await self.reads.head(workflow_id, "")
+        if head is None:
+            raise ServiceError(ErrorCode.NOT_FOUND, f"there is no workflow {workflow_id}")
+        return head.workflow
 
     # -- waiting ----------------------------------------------------------------------------------
 
@@ -279,13 +306,14 @@ class Gateway:
 
         While no owner drives the workflow, its row is read for its end.
         """
-        request = WatchRequest(workflow_id=workflow_id, watcher=self.owners.watcher)
+        watch = Question(WatchRequest(workflow_id=workflow_id, watcher=self.owners.watcher), "")
 
-        def asked(now: StoredWorkflow) -> tuple[OwnerRequest, str] | None:
-            return None if is_terminal(now.status) else (request, "")
+        def asked(now: StoredWorkflow) -> Question | None:
+            return None if is_terminal(now.status) else watch
 
         try:
-            return await self._request_driver(workflow_id, asked, deadline=deadline) is not None
+            reply = await self._request_driver(workflow_id, asked, watch, deadline=deadline)
+            return reply is not None
         except ServiceError as error:
             log.info("not watched workflow=%s error=%s", workflow_id, error)
             return True
@@ -305,7 +333,8 @@ class Gateway:
             _check_call(self.reader.ping()),
             _check_call(actor_call(TIMEKEEPER, "ping")()),
         )
-        workflows = "healthy" if len(self.owners) else "no workflow owner is ready"
+        unheld = self.owners.map.unheld
+        workflows = f"{unheld} of {SHARDS} shards have no live owner" if unheld else "healthy"
         if self._ledger.is_down:
             ledger = "unreachable"
         return {

@@ -1,130 +1,50 @@
-"""The live owners as one replica knows them: who they are, their channels, asking one of them.
+"""The owners that live, as one replica knows them: the map of shards, their channels, one question.
 
-Requests go to owners by rendezvous hash, or to the owner that a workflow's row names. One whose
-outcome is unknown, after an owner's end, is asked again with the same key until the caller's
-deadline. Waiting for workflows costs one long poll per owner, not one call per workflow. design.md
-section 3; contract.md section 6 (`Prefer: wait`).
+The map comes from the ledger once a second, and at once when an owner says that a shard has moved
+or a call has failed; while the ledger is away the last one stays in use. A request about a workflow
+goes to the live member that holds its shard, also to one that is DRAINING. Waiting for workflows
+costs one long poll per owner, not one call per workflow. shards.md; contract.md section 6
+(`Prefer: wait`). Decision 0202.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
 
-from actors.cluster.runtime import ensure_timekeeper
-from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
-from actors.transport.channel import Channel
-from actors.transport.late_replies import LatePoll
+from actors.gateway.owner_channels import OwnerChannels
+from actors.gateway.placement import Placement
+from actors.gateway.shard_map import ShardMap
+from actors.transport.actor_calls import BatchCall, is_unknown_outcome
 from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.messages import (
-    CALL_BYTES_MAX,
-    Late,
+    Moved,
     NotYet,
     OwnerAnswer,
     OwnerRequest,
     PackedPublish,
     WorkflowEnd,
 )
-from actors.transport.names import TIMEKEEPER, pooled_owner
-from actors.transport.wire import ENDS, REQUESTS, Undecodable, decode_reply
-from core.errors import ServiceError
+from actors.transport.wire import ENDS, Undecodable
+from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from core.shards.lease_messages import Lease, MemberView, Renewal
+from core.shards.shard import SHARDS
 
 log = logging.getLogger("callboard.gateway")
 
-REQUEST_TIMEOUT_S = 15.0
-RETRY_DELAY_S = 0.1
-OWNERS_REFRESH_S = 1.0
-PING_TIMEOUT_S = 2.0
-# An owner that says nothing for that long is replaced meanwhile, and reads everything as it starts.
-REFRESH_TIMEOUT_S = 10.0
-# Requests of a replica that may wait for an owner to know what they have stored.
-REFRESHES_MAX = 100_000
-# A larger request uses the bulk channel.
-LARGE_BYTES = 16 * 1024
-
-
-class Asked(NamedTuple):
-    """A request, the live owner that gets it, if there is one, and in whose turn it is sent.
-
-    `payer`: "" for the service's own.
-    """
-
-    request: OwnerRequest | PackedPublish
-    owner: str | None
-    payer: str
-
-
-class _OwnerChannels:
-    """The channels to one owner: for single requests, for bulks and large requests, for refreshes.
-
-    A call is answered when all of its requests are committed, so requests that are slow to store or
-    to read do not share a call with fast ones.
-    """
-
-    def __init__(self, name: str, settings: Settings) -> None:
-        self._single = _owner_channel(name, settings, "handle")
-        self._bulk = _owner_channel(name, settings, "handle_bulk")
-        self._late = LatePoll(BatchCall(settings.run_folder, name, "late"))
-        refresh = BatchCall(settings.run_folder, name, "refresh")
-        # Who asks during a call shares the next one.
-        self._refreshes: Channel[None, None] = Channel(
-            f"owner {name}, refreshes",
-            refresh,
-            capacity=REFRESHES_MAX,
-            batch_size=REFRESHES_MAX,
-            on_close=refresh.close,
-        )
-
-    async def request(self, request: OwnerRequest | PackedPublish, payer: str = "") -> OwnerAnswer:
-        """Return the owner's answer. Raises the `ServiceError` that it answers with."""
-        if isinstance(request, PackedPublish):
-            reply = decode_reply(await self._bulk.request(request.body, payer))
-        else:
-            body = REQUESTS.encode(request)
-            lane = self._bulk if len(body) > LARGE_BYTES else self._single
-            reply = decode_reply(await lane.request(body, payer))
-            if isinstance(reply, Late):
-                reply = await self._late.reply(reply)
-        if isinstance(reply, ServiceError):
-            raise reply
-        return reply
-
-    async def refresh(self) -> None:
-        await self._refreshes.request(None)
-
-    def close(self) -> None:
-        self._single.close()
-        self._bulk.close()
-        self._refreshes.close()
-        self._late.close()
-
-
-def _owner_channel(name: str, settings: Settings, method: str) -> Channel[bytes, bytes]:
-    call = BatchCall(settings.run_folder, name, method)
-    return Channel(
-        f"owner {name}",
-        call,
-        capacity=settings.replica_requests_max + settings.bulk_items_max,
-        batch_size=settings.batch_commands_max,
-        weight_of=len,
-        batch_weight=CALL_BYTES_MAX,
-        on_close=call.close,
-    )
-
-
-def _told(body: bytes) -> WorkflowEnd | None:
-    try:
-        return ENDS.decode(body)
-    except Undecodable as error:  # of another version: the workflow's rows are read
-        log.info("got an end that cannot be read reason=%s", error)
-        return None
+RETRY_DELAY_S: Final = 0.1
+MAP_REFRESH_S: Final = 1.0
+MAP_TIMEOUT_S: Final = 2.0
+# The ledger is asked for the map no sooner after its last answer, however many requests miss it.
+MAP_PAUSE_S: Final = 0.05
+# An owner that says nothing for that long loses its lease, and its successor reads everything.
+REFRESH_TIMEOUT_S: Final = 10.0
 
 
 class LiveOwners:
@@ -133,93 +53,102 @@ class LiveOwners:
     Args:
         settings: the deployment's.
         on_finished: receives each workflow whose end an owner tells of, and what it tells.
+        ask_map: asks the ledger for the map of shards; raises while it is away.
+        machine: Ray's id of this replica's machine.
     """
 
     def __init__(
-        self, settings: Settings, on_finished: Callable[[str, WorkflowEnd | None], None]
+        self,
+        settings: Settings,
+        on_finished: Callable[[str, WorkflowEnd | None], None],
+        ask_map: Callable[[Renewal], Awaitable[Lease]],
+        *,
+        machine: str,
     ) -> None:
         self._settings = settings
         self._on_finished = on_finished
+        self._ask_map = ask_map
         self.watcher = os.urandom(8).hex()
-        self._timekeeper_owners = actor_call(TIMEKEEPER, "owners")
-        self._owners: dict[str, _OwnerChannels] = {}
+        self.map = ShardMap()
+        self._map_version = 0
+        self._placement = Placement(machine)
+        self._channels: dict[str, OwnerChannels] = {}
         self._polls: dict[str, asyncio.Task[None]] = {}
+        self._is_map_wanted = asyncio.Event()
+        self._has_changed = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<LiveOwners {sorted(self._owners)}>"
-
-    def __len__(self) -> int:
-        return len(self._owners)
+        return f"<LiveOwners {sorted(self._channels)} {self.map!r}>"
 
     def follow(self) -> None:
-        """Keep the list of owners fresh, until `close`."""
-        self._following = asyncio.create_task(self._follow_owners())
+        """Keep the map fresh, until `close`."""
+        self._following = asyncio.create_task(self._follow())
 
     def close(self) -> None:
-        """End every task."""
+        """End every task and channel."""
         for task in [self._following, *self._polls.values()]:
             if task is not None:
                 task.cancel()
+        for channels in self._channels.values():
+            channels.close()
+        self._channels.clear()
+        self._polls.clear()
 
-    def choose(self, key: str, owner: str = "") -> str | None:
-        """Return a live owner, None when there is none.
+    # -- asking -----------------------------------------------------------------------------------
 
-        Args:
-            key: without that owner, the one with the highest hash for it (rendezvous hashing).
-            owner: the name of the owner that is preferred.
-        """
-        home = pooled_owner(owner)
-        if home in self._owners:
-            return home
-        if len(self._owners) <= 1:
-            return next(iter(self._owners), None)
-        return max(
-            self._owners,
-            key=lambda name: hashlib.blake2b(f"{name}|{key}".encode(), digest_size=8).digest(),
-        )
+    def place(self, workflow_id: str, refused: Collection[str] = ()) -> str | None:
+        """Return a new workflow's id in the shard where it should go; as `Placement.place`."""
+        return self._placement.place(workflow_id, refused)
 
-    async def request(
-        self,
-        asked: Callable[[], Awaitable[Asked | None]],
-        deadline: float,
-        delay_s_max: float = RETRY_DELAY_S,
+    def holder(self, workflow_id: str) -> MemberView | None:
+        """Return the live member that holds a workflow's shard, None when there is none."""
+        return self.map.holder(workflow_id)
+
+    async def ask(
+        self, request: OwnerRequest | PackedPublish, payer: str, deadline: float
     ) -> OwnerAnswer:
-        """Ask an owner until an outcome is known or the deadline has passed.
+        """Ask the holder of a workflow's shard, once.
 
         Args:
-            asked: called before each try; returns what is asked of which owner. None: nothing is.
+            request: what is asked.
+            payer: in whose turn it is sent; "" for the service's own.
             deadline: of `time.monotonic()`.
-            delay_s_max: the longest delay between two tries.
+
+        Returns: its answer; None when it does not drive the workflow.
 
         Raises:
-            ServiceError: the owner's refusal; its last `NotYet`, or LEDGER_UNAVAILABLE, when the
-                deadline has passed.
+            Moved: nothing was done; no live member holds the shard, or none that is known.
+            NotYet: whether it was done is not known; only the same request may be sent again.
+            ServiceError: the owner's refusal.
         """
-        refusal = ledger_unavailable_error()
-        delay_s = RETRY_DELAY_S
-        while True:
-            question = await asked()
-            if question is None:
-                return None
-            if question.owner is not None:
-                owner = self._owners[question.owner]
-                try:
-                    async with asyncio.timeout(max(0.01, deadline - time.monotonic())):
-                        reply = await owner.request(question.request, question.payer)
-                    if reply is not None:
-                        return reply
-                except NotYet as error:
-                    refusal = error
-                except ServiceError:
-                    raise
-                except Exception as error:  # the edge to another process
-                    if not (is_unknown_outcome(error) or isinstance(error, TimeoutError)):
-                        raise
-            if time.monotonic() + delay_s >= deadline:
-                raise refusal
-            await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, delay_s_max)
+        holder = self.map.holder(request.workflow_id)
+        if holder is None:
+            self._is_map_wanted.set()
+            raise Moved(
+                ErrorCode.LEDGER_UNAVAILABLE,
+                "no process that lives drives the workflow's shard; repeat the request soon",
+                retry_after_s=1,
+            )
+        try:
+            async with asyncio.timeout(max(0.01, deadline - time.monotonic())):
+                return await self._channels[holder.address].request(request, payer)
+        except ServiceError as refusal:
+            if isinstance(refusal, Moved):
+                self._is_map_wanted.set()
+            raise
+        except Exception as error:  # the edge to another process
+            if not (is_unknown_outcome(error) or isinstance(error, TimeoutError)):
+                raise
+            log.info("call failed owner=%s error=%s", holder.address, type(error).__name__)
+            self._is_map_wanted.set()
+            raise _unknown_outcome() from None
+
+    async def wait_change(self, timeout_s: float) -> None:
+        """Return when the map has changed, or after the timeout."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._has_changed.wait()
 
     async def refresh(self) -> None:
         """Let every owner read the changes of agents, health, prices and stakes.
@@ -227,50 +156,104 @@ class LiveOwners:
         So a client that registers an agent and publishes at once finds it, although the notice may
         not have arrived. An owner that does not answer reads the change at its next poll.
         """
-        asked = [channels.refresh() for channels in self._owners.values()]
+        asked = [channels.refresh() for channels in self._channels.values()]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REFRESH_TIMEOUT_S):
                 await asyncio.gather(*asked, return_exceptions=True)
 
-    def set_names(self, names: Sequence[str]) -> None:
-        """Know these owners as live, and no others."""
-        for name in set(self._owners) - set(names):
-            self._owners.pop(name).close()
-            self._polls.pop(name).cancel()
-        for name in set(names) - set(self._owners):
-            self._owners[name] = _OwnerChannels(name, self._settings)
-            self._polls[name] = asyncio.create_task(self._poll(name))
+    # -- the map ----------------------------------------------------------------------------------
 
-    async def _follow_owners(self) -> None:
+    def use_lease(self, lease: Lease) -> None:
+        """Use what the ledger says: the members, and the shards if they have changed."""
+        if lease.shards:
+            if len(lease.shards) != SHARDS:
+                raise ValueError(f"got a map of {len(lease.shards)} shards, expected {SHARDS}")
+            self._map_version = lease.map_version
+        elif lease.map_version != self._map_version:
+            # The whole map is asked for next: what is known here is of another ledger's history.
+            self._map_version = 0
+        shard_map = ShardMap(lease.members, lease.shards or self.map.shards)
+        has_changed = bool(lease.shards) or shard_map.states() != self.map.states()
+        self.map = shard_map
+        self._placement.use_map(shard_map)
+        addresses = shard_map.addresses()
+        for address in set(self._channels) - addresses:
+            self._channels.pop(address).close()
+            self._polls.pop(address).cancel()
+        for address in addresses - set(self._channels):
+            self._channels[address] = OwnerChannels(address, self._settings)
+            self._polls[address] = asyncio.create_task(self._poll(address))
+        if has_changed:
+            self._has_changed.set()
+            self._has_changed = asyncio.Event()
+
+    async def _follow(self) -> None:
         while True:
+            self._is_map_wanted.clear()
+            pause_s = MAP_PAUSE_S
             try:
-                await self._follow_once()
-            except Exception as error:  # the edge to another process; the old list stays in use
-                log.info("timekeeper did not answer error=%s", type(error).__name__)
-            await asyncio.sleep(OWNERS_REFRESH_S if self._owners else RETRY_DELAY_S)
+                async with asyncio.timeout(MAP_TIMEOUT_S):
+                    lease = await self._ask_map(Renewal(member="", map_version=self._map_version))
+                self.use_lease(lease)
+            except Exception as error:  # the edge to another process; the last map stays in use
+                log.info("no map of shards error=%s", type(error).__name__)
+                pause_s = RETRY_DELAY_S
+            await asyncio.sleep(pause_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(MAP_REFRESH_S - pause_s):
+                    await self._is_map_wanted.wait()
 
-    async def _follow_once(self) -> None:
-        try:
-            async with asyncio.timeout(PING_TIMEOUT_S):
-                owners = await self._timekeeper_owners()
-            self.set_names(owners)
-        except Exception as error:  # the edge to another process
-            if is_unknown_outcome(error):
-                # It has ended and Ray restarts it, or it died for good and this call creates one.
-                await asyncio.to_thread(ensure_timekeeper, self._settings)
-            raise
-
-    async def _poll(self, name: str) -> None:
+    async def _poll(self, address: str) -> None:
         """Long-poll one owner for the watched workflows that have finished."""
-        with contextlib.closing(BatchCall(self._settings.run_folder, name, "finished")) as call:
+        with contextlib.closing(BatchCall(self._settings.run_folder, address, "finished")) as call:
             while True:
                 try:
                     finished = await call(self.watcher)
                 except Exception as error:  # the edge to another process; waiters poll the rows
-                    log.info("poll failed owner=%s error=%s", name, type(error).__name__)
+                    log.info("poll failed owner=%s error=%s", address, type(error).__name__)
                     await asyncio.sleep(RETRY_DELAY_S)
                     continue
                 # An owner of an older version tells ids alone.
                 ends = finished if isinstance(finished, dict) else dict.fromkeys(finished)
                 for workflow_id, body in ends.items():
                     self._on_finished(workflow_id, None if body is None else _told(body))
+
+
+class Tries:
+    """The pauses between the tries of one request, up to its deadline.
+
+    Args:
+        owners: whose map ends a pause early when it has changed.
+        deadline: of `time.monotonic()`.
+        delay_s_max: the longest pause.
+    """
+
+    def __init__(self, owners: LiveOwners, deadline: float, delay_s_max: float) -> None:
+        self._owners = owners
+        self.deadline = deadline
+        self._delay_s_max = delay_s_max
+        self._delay_s = RETRY_DELAY_S
+
+    async def pause(self, refusal: ServiceError) -> None:
+        """Wait before the next try.
+
+        Raises:
+            ServiceError: `refusal`, when there is no time for another try.
+        """
+        if time.monotonic() + self._delay_s >= self.deadline:
+            raise refusal
+        await self._owners.wait_change(self._delay_s)
+        self._delay_s = min(2 * self._delay_s, self._delay_s_max)
+
+
+def _unknown_outcome() -> NotYet:
+    known = ledger_unavailable_error()
+    return NotYet(known.code, known.detail, retry_after_s=known.retry_after_s)
+
+
+def _told(body: bytes) -> WorkflowEnd | None:
+    try:
+        return ENDS.decode(body)
+    except Undecodable as error:  # of another version: the workflow's rows are read
+        log.info("got an end that cannot be read reason=%s", error)
+        return None

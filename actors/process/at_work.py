@@ -11,14 +11,17 @@ instead of restored. Decision 0161.
 
 from __future__ import annotations
 
+import logging
 import mmap
 import types
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import orjson
+
+log = logging.getLogger("callboard.runner")
 
 # Ends of their owner in which a workflow was at work, before it is quarantined.
 ENDS_MAX: Final = 3
@@ -103,6 +106,57 @@ class AtWork:
             del self._ends[next(iter(self._ends))]
         text = orjson.dumps(self._ends)
         self._memory[_NAME_BYTES:_FILE_BYTES] = text.ljust(_FILE_BYTES - _NAME_BYTES, b"\0")
+
+
+class _OfWorkflow(Protocol):
+    @property
+    def workflow_id(self) -> str: ...
+
+
+Run = TypeVar("Run", bound=_OfWorkflow)
+
+
+class Guard(Generic[Run]):
+    """Calls what works on a workflow; an exception stops here and ends the work on it alone.
+
+    Args:
+        at_work: notes whose work it is.
+        on_raised: receives the run whose work raised.
+    """
+
+    def __init__(self, at_work: AtWork, on_raised: Callable[[Run], None]) -> None:
+        self._at_work = at_work
+        self._on_raised = on_raised
+        self.raised = 0
+
+    def __repr__(self) -> str:
+        return f"<Guard raised={self.raised}>"
+
+    def __call__(
+        self,
+        run: Run,
+        work: Callable[..., object],
+        *arguments: Any,
+        otherwise: Callable[[], object] | None = None,
+    ) -> None:
+        """Call `work`.
+
+        Args:
+            otherwise: answers the request that the work was for, when it raised.
+        """
+        before = self._at_work.begin(run.workflow_id)
+        try:
+            work(*arguments)
+        except Exception:  # the edge of one workflow: the others go on
+            self.raised += 1
+            log.exception("workflow failed inside its owner workflow=%s", run.workflow_id)
+            self._on_raised(run)
+        else:
+            otherwise = None
+        finally:
+            self._at_work.end(before)
+        if otherwise is not None:
+            otherwise()
 
 
 def _map(path: Path) -> mmap.mmap:

@@ -159,10 +159,12 @@ class Membership:
     def note_stale(self, shard: int, epoch: int) -> None:
         """Note that the ledger refused a command as of another's shard: drop that shard alone.
 
+        Not when it is held under a newer one: then the command came of what was held before.
+
         Args:
-            epoch: that the command carried.
+            epoch: that the command carried, 0 for a shard that was not held.
         """
-        if self._held.epoch(shard) == epoch:
+        if epoch and self._held.epoch(shard) == epoch:
             log.warning("shard lost member=%s shard=%d", self._held.member, shard)
             self._drop([shard])
 

@@ -20,7 +20,8 @@ class PublishRequest(Message, frozen=True, kw_only=True):
     """Start this compiled workflow.
 
     `command_key`: the idempotency key (`http:{principal}:{Idempotency-Key}`, else
-    `publish:{workflow_id}`). `watcher`: the gateway to tell when it has finished, or "".
+    `publish:{task_id}`); it stays the same when another workflow's id is chosen. `watcher`: the
+    gateway to tell when it has finished, or "".
     """
 
     command_key: str
@@ -106,7 +107,16 @@ class ResumeReply(Message, frozen=True, kw_only=True):
 class NotYet(ServiceError):
     """The owner cannot answer yet, but soon: the gateway asks again within its own deadline.
 
-    Any other refusal of an owner goes to the caller at once.
+    Any other refusal of an owner goes to the caller at once. Whether the request was carried out is
+    open, unless it is a `Moved`.
+    """
+
+
+class Moved(NotYet):
+    """Nothing of the request was or will be done here: its workflow's shard is another member's.
+
+    Also while the shard is handed over, and for a command that the ledger has refused as stale. The
+    gateway asks for the map of shards again; a publish may go to another member under another id.
     """
 
 

@@ -18,7 +18,7 @@ LIVENESS = {"liveness": 1}
 
 
 def workflow_actor(node_id: str, index: int) -> str:
-    """Return the name of one of a machine's `WorkflowActor`s, which is also its owner name.
+    """Return the name of one of a machine's `WorkflowActor`s, the address of its member.
 
     Args:
         node_id: Ray's hexadecimal id of the machine.
@@ -30,12 +30,6 @@ def workflow_actor(node_id: str, index: int) -> str:
 def dedicated_owner(pooled: str, slot: str) -> str:
     """Return the owner name of the child in a slot of a pooled owner; "" gives their prefix."""
     return f"{pooled}.{slot}"
-
-
-def pooled_owner(name: str) -> str:
-    """Return the pooled owner that an owner belongs to: itself, unless it is a child."""
-    machine, mark, rest = name.partition("#")
-    return machine + mark + rest.partition(".")[0]
 
 
 def ensure_actor(kind: Any, name: str, *arguments: Any, **options: Any) -> Any:

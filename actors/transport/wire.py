@@ -14,8 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from actors.transport.messages import (
+    Moved,
     NotYet,
     OwnerAnswer,
     OwnerReply,
@@ -26,6 +28,7 @@ from actors.transport.messages import (
 )
 from core.errors import ErrorCode, Problem, ServiceError
 from core.message import Message
+from core.shards.lease_messages import Lease, Renewal
 from ledger.commands import Command, Outcome, OutcomeStatus
 
 log = logging.getLogger("callboard.wire")
@@ -51,13 +54,14 @@ class NewerMessage(Undecodable):
 
 
 class Refusal(Message, frozen=True, kw_only=True):
-    """A `ServiceError` on its way; `is_not_yet`: a `NotYet`."""
+    """A `ServiceError` on its way; `is_not_yet`: a `NotYet`; `is_moved`: of these a `Moved`."""
 
     code: ErrorCode
     detail: str
     problems: tuple[Problem, ...] = ()
     retry_after_s: int | None = None
     is_not_yet: bool = False
+    is_moved: bool = False
 
     @classmethod
     def of(cls, error: ServiceError) -> Refusal:
@@ -68,11 +72,12 @@ class Refusal(Message, frozen=True, kw_only=True):
             problems=error.problems,
             retry_after_s=error.retry_after_s,
             is_not_yet=isinstance(error, NotYet),
+            is_moved=isinstance(error, Moved),
         )
 
     def error(self) -> ServiceError:
         """Return the error that it was made of."""
-        kind = NotYet if self.is_not_yet else ServiceError
+        kind = Moved if self.is_moved else NotYet if self.is_not_yet else ServiceError
         return kind(self.code, self.detail, self.problems, self.retry_after_s)
 
 
@@ -126,6 +131,8 @@ COMMANDS: Final = Wire[Command](Command)
 OUTCOMES: Final = Wire[Outcome](Outcome)
 REQUESTS: Final = Wire[OwnerRequest](OwnerRequest)
 ENDS: Final = Wire[WorkflowEnd](WorkflowEnd)
+RENEWALS: Final = Wire[Renewal](Renewal)
+LEASES: Final = Wire[Lease](Lease)
 _REPLIES: Final = Wire[OwnerAnswer | Refusal](OwnerAnswer | Refusal)
 _FAILURES: Final = Wire[Refusal | Crash](Refusal | Crash)
 
@@ -135,6 +142,20 @@ def packed(request: PublishRequest) -> PackedPublish:
     return PackedPublish(
         request.workflow_id, request.payer_did, request.is_dry_run, REQUESTS.encode(request)
     )
+
+
+def with_workflow_id(
+    request: PublishRequest | PackedPublish, workflow_id: str
+) -> PublishRequest | PackedPublish:
+    """Return a request to publish under another workflow's id; its key stays as it is.
+
+    A packed one is read and packed again, which takes as long as its workflow is large.
+    """
+    if isinstance(request, PublishRequest):
+        return replace(request, workflow_id=workflow_id)
+    publish = REQUESTS.decode(request.body)
+    assert isinstance(publish, PublishRequest), publish
+    return packed(replace(publish, workflow_id=workflow_id))
 
 
 def encode_failure(error: Exception) -> bytes:
@@ -177,6 +198,18 @@ async def answer_requests(
     """
     replies = await _answered(REQUESTS, bodies, handle, _unread_request)
     return [encode_reply(reply) for reply in replies]
+
+
+def answer_renewals(
+    renew: Callable[[list[Renewal]], Sequence[Lease]], bodies: Sequence[bytes]
+) -> list[bytes]:
+    """Renew leases by what has travelled, and return these as they travel back.
+
+    Raises:
+        Undecodable: one cannot be read; there is no lease that could be its answer.
+        ServiceError: what `renew` raises.
+    """
+    return [LEASES.encode(lease) for lease in renew([RENEWALS.decode(body) for body in bodies])]
 
 
 def encode_reply(reply: OwnerReply) -> bytes:

@@ -1,4 +1,4 @@
-"""What a member tells the ledger twice a second, and what it hears: its lease and the map of shards.
+"""What a member tells the ledger twice a second, and what it hears: its lease and the shards' map.
 
 Values only; `leases.py` decides. shards.md (Lease). Decision 0200.
 """

@@ -11,7 +11,7 @@ from core.errors import QuarantineCode
 from core.message import Message
 from core.workflow.events import Record
 
-# What the keys of publishes without a client's own begin with; their workflow's id follows.
+# What the keys of publishes without a client's own begin with; their task's id follows.
 PUBLISH_KEY: Final = "publish:"
 
 

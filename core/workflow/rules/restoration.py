@@ -2,13 +2,14 @@
 
 1. `load_nodes`: rows become states; counts, results and reservations are computed from them.
 2. `resume_nodes`: open attempts become lost, by the usual event; open verifications are repeated;
-timers are set again; ready nodes ask for agents again.
+timers are set again; ready nodes ask for agents again. Attempts whose call another process keeps
+open stay as they are.
 Spec: design.md section 3 (Recovery).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitResult, Decision, ScheduleRetry
@@ -35,10 +36,17 @@ def load_nodes(
     budget.fit({name: budget.reserved_micro(name) for name in active})
 
 
-def resume_nodes(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
-    """Resume the open work of each node."""
+def resume_nodes(
+    workflow: WorkflowState, at_ms: int, awaited: Set[tuple[str, int, int]], decision: Decision
+) -> None:
+    """Resume the open work of each node, except what is awaited (`WorkflowMachine.restore`)."""
     for state in workflow.nodes.values():
-        _resume_node(workflow, state, at_ms, decision)
+        name, attempt = state.compiled.name, state.attempt
+        is_verified = state.has_unverified_result and state.verifier_did is not None
+        verify_attempt = state.verify_attempt if is_verified else 0
+        is_open = state.is_active and state.retry_at_ms is None
+        if not (is_open and (name, attempt, verify_attempt) in awaited):
+            _resume_node(workflow, state, at_ms, decision)
 
 
 def _load_node(workflow: WorkflowState, row: NodeChanged, agents_used: Sequence[str]) -> None:

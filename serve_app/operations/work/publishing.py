@@ -50,7 +50,7 @@ def publish_request(
         manifest: checked in its form.
         manifest_json: what is stored of it; parsing it gives the manifest again.
         limits: bounds and defaults.
-        command_key: the caller's idempotency key, None to make one of the new id.
+        command_key: the caller's idempotency key, None to make one of the task's new id.
         body_hash: what a repeat under the same key must equal.
         watcher: the replica that is notified when it has finished, "" for none.
 
@@ -62,13 +62,13 @@ def publish_request(
     code = denial(principal, None, (payer_did,))
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not spend as {payer_did}")
-    workflow_id = services.new_id()
+    task_id = services.new_id()
     return PublishRequest(
-        command_key=command_key or f"{PUBLISH_KEY}{workflow_id}",
+        command_key=command_key or f"{PUBLISH_KEY}{task_id}",
         request_hash=body_hash,
         actor_did=principal.did,
-        workflow_id=workflow_id,
-        task_id=services.new_id(),
+        workflow_id=services.new_workflow_id(),
+        task_id=task_id,
         payer_did=payer_did,
         manifest_json=manifest_json.decode(),
         compiled=compiled,

@@ -1,8 +1,8 @@
-"""The watch over owners: who lives, who is silent, who takes over from whom."""
+"""The watch over processes: which of them are silent and which are only busy or starting."""
 
 from __future__ import annotations
 
-from actors.cluster.process_watch import BUSY_MS_MAX, START_MS_LONGEST, Claim, OwnerWatch, Silence
+from actors.cluster.process_watch import BUSY_MS_MAX, START_MS_LONGEST, OwnerWatch, Silence
 
 
 def silent_at(watch: OwnerWatch, at_ms: int, name: str = "a") -> list[str]:
@@ -12,71 +12,23 @@ def silent_at(watch: OwnerWatch, at_ms: int, name: str = "a") -> list[str]:
     return watch.silent_owners()
 
 
-def test_an_owner_lives_only_when_it_is_ready_and_was_heard_lately() -> None:
+def test_an_owner_is_silent_only_when_it_was_not_heard_lately() -> None:
     watch = OwnerWatch(silence_ms_max=5_000)
     watch.note_created("a", 0)
-    assert watch.live_owners(0) == []
-    watch.note_answered("a", 1, 100)
-    assert watch.live_owners(5_100) == ["a"]
-    assert watch.live_owners(5_101) == []
+    watch.note_answered("a", 100)
+    assert silent_at(watch, 5_100) == []
     assert silent_at(watch, 5_101) == ["a"]
+    watch.note_answered("a", 5_102)
+    assert watch.silent_owners() == []
 
 
-def test_orphans_are_dealt_out_in_turn_and_claimed_once() -> None:
+def test_an_owner_whose_machine_is_gone_is_not_asked_for() -> None:
+    """A silent one of a lost machine was restarted again and again."""
     watch = OwnerWatch(silence_ms_max=5_000)
-    watch.note_answered("a", 3, 0)
-    watch.note_answered("b", 4, 0)
-    stored = {"a": 3, "b": 4, "gone1": 7, "gone2": 8}
-    claims = watch.list_claims(stored, 0)
-    assert claims == [Claim("gone1", 7, "a", 3), Claim("gone2", 8, "b", 4)]
-    assert watch.list_claims(stored, 0) == claims, "a claim that was not committed is tried again"
-    for claim in claims:
-        watch.note_claimed(claim)
-    assert watch.list_claims({**stored, "gone1": 8, "gone2": 9}, 0) == []
-
-
-def test_children_of_an_owner_are_orphans_only_with_it() -> None:
-    watch = OwnerWatch(silence_ms_max=5_000)
-    watch.note_answered("workflow@m1#0", 3, 0)
-    stored = {"workflow@m1#0": 3, "workflow@m1#0.7": 1, "workflow@m2#0": 5, "workflow@m2#0.1": 2}
-    assert [claim.from_owner for claim in watch.list_claims(stored, 0)] == [
-        "workflow@m2#0",
-        "workflow@m2#0.1",
-    ]
-
-
-def test_a_claim_is_adopted_even_if_the_watch_ended_in_between() -> None:
-    watch = OwnerWatch(silence_ms_max=5_000)
-    watch.note_answered("a", 3, 0)
-    assert watch.owners_to_adopt(0) == ["a"], "an earlier watch may have claimed for it"
-    watch.note_adopted("a")
-    watch.note_answered("a", 3, 1)
-    assert watch.owners_to_adopt(1) == []
-    (claim,) = watch.list_claims({"a": 3, "gone": 7}, 1)
-    watch.note_claimed(claim)
-    assert watch.owners_to_adopt(1) == ["a"]
-    assert watch.owners_to_adopt(9_000) == [], "a silent owner is asked when it is back"
-    watch.note_adopted("a")
-    assert watch.owners_to_adopt(1) == []
-
-
-def test_an_owner_that_is_only_silent_is_no_orphan() -> None:
-    watch = OwnerWatch(silence_ms_max=5_000)
-    watch.note_answered("a", 3, 0)
-    watch.note_answered("b", 4, 9_000)
-    assert watch.list_claims({"a": 3, "b": 4}, 9_000) == []
-
-
-def test_peers_are_told_once_and_again_after_a_restart() -> None:
-    watch = OwnerWatch(silence_ms_max=5_000)
-    watch.note_answered("a", 1, 0)
-    assert watch.pending_peer_updates(0) == []
-    watch.note_answered("b", 1, 0)
-    assert watch.pending_peer_updates(0) == [("a", (("b", 1),)), ("b", (("a", 1),))]
-    assert watch.pending_peer_updates(0) == []
-    watch.note_answered("a", 2, 0)
-    news = watch.pending_peer_updates(0)
-    assert news == [("a", (("b", 1),)), ("b", (("a", 2),))], "both: what a held for b is lost"
+    watch.note_answered("a", 0)
+    assert silent_at(watch, 6_000) == ["a"]
+    watch.remove_owner("a")
+    assert silent_at(watch, 12_000) == []
 
 
 def test_an_owner_may_take_long_to_start_but_not_to_answer_again() -> None:
@@ -84,19 +36,18 @@ def test_an_owner_may_take_long_to_start_but_not_to_answer_again() -> None:
     watch.note_created("a", 0)
     assert silent_at(watch, 60_000) == []
     assert silent_at(watch, 60_001) == ["a"]
-    watch.note_starting("a", 60_001)
-    assert watch.live_owners(60_001) == []
+    watch.note_answered("a", 60_001)
     assert silent_at(watch, 65_001) == []
     assert silent_at(watch, 65_002) == ["a"]
 
 
 def test_a_watch_that_was_frozen_itself_asks_its_owners_again() -> None:
     watch = OwnerWatch(silence_ms_max=5_000)
-    watch.note_answered("a", 1, 0)
+    watch.note_answered("a", 0)
     for at_ms in (600_000, 602_000):
         watch.note_unanswered("a", at_ms)
         assert watch.silent_owners() == []
-    watch.note_answered("a", 1, 604_000)
+    watch.note_answered("a", 604_000)
     watch.note_unanswered("a", 606_000)
     assert watch.silent_owners() == []
 
@@ -121,7 +72,7 @@ def test_an_owner_too_slow_to_start_has_twice_the_time_each_time() -> None:
         began_ms += start_ms + 1
         assert silent_at(watch, began_ms) == ["a"]
         watch.note_replaced("a", began_ms)
-    watch.note_answered("a", 1, began_ms)
+    watch.note_answered("a", began_ms)
     assert silent_at(watch, began_ms + 5_001) == ["a"]
     watch.note_replaced("a", began_ms)
     assert silent_at(watch, began_ms + 60_001) == ["a"], "an answer makes the time short again"
@@ -166,10 +117,9 @@ def test_a_process_that_is_being_started_has_longer() -> None:
 def test_an_owner_whose_answer_is_late_is_busy_while_its_counter_moves() -> None:
     """It was killed as silent for working: while it restored, or published a large bulk."""
     watch = OwnerWatch(silence_ms_max=5_000)
-    watch.note_answered("a", 1, 0, progress=10)
+    watch.note_answered("a", 0, progress=10)
     for second in range(1, 60):
         assert watch.note_progress("a", 10 + second, 2_000 * second)
-        assert watch.live_owners(2_000 * second) == ["a"], "as ready as it was"
         if 2_000 * (second + 1) > BUSY_MS_MAX:
             break
     assert watch.silent_owners() == []
@@ -177,7 +127,7 @@ def test_an_owner_whose_answer_is_late_is_busy_while_its_counter_moves() -> None
 
 def test_an_owner_whose_loop_turns_and_never_answers_is_silent_in_the_end() -> None:
     watch = OwnerWatch(silence_ms_max=5_000)
-    watch.note_answered("a", 1, 0)
+    watch.note_answered("a", 0)
     assert watch.note_progress("a", 1, BUSY_MS_MAX)
     assert not watch.note_progress("a", 2, BUSY_MS_MAX + 1)
     assert silent_at(watch, BUSY_MS_MAX + 5_000) == []
@@ -186,7 +136,7 @@ def test_an_owner_whose_loop_turns_and_never_answers_is_silent_in_the_end() -> N
 
 def test_an_owner_whose_counter_stands_still_is_silent() -> None:
     watch = OwnerWatch(silence_ms_max=5_000)
-    watch.note_answered("a", 1, 0, progress=10)
+    watch.note_answered("a", 0, progress=10)
     assert watch.note_progress("a", 11, 2_000)
     assert not watch.note_progress("a", 11, 4_000)
     assert silent_at(watch, 7_000) == []
@@ -196,10 +146,9 @@ def test_an_owner_whose_counter_stands_still_is_silent() -> None:
 def test_an_owner_that_is_starting_is_not_killed_while_its_counter_moves() -> None:
     watch = OwnerWatch(silence_ms_max=5_000)
     watch.note_created("a", 0)
-    watch.note_starting("a", 1_000, progress=1)
+    watch.note_answered("a", 1_000, progress=1)
     assert watch.note_progress("a", 2, 5_500)
     assert silent_at(watch, 10_000) == []
-    assert watch.live_owners(10_000) == []
 
 
 def test_silence_is_none_while_the_counter_moves() -> None:
@@ -211,22 +160,12 @@ def test_silence_is_none_while_the_counter_moves() -> None:
     assert [silence.note_miss(60_000 + ms) for ms in range(3)] == [False, False, True]
 
 
-def test_peers_that_were_not_heard_are_told_again() -> None:
-    watch = OwnerWatch(silence_ms_max=5_000)
-    watch.note_answered("a", 1, 0)
-    watch.note_answered("b", 1, 0)
-    assert len(watch.pending_peer_updates(0)) == 2
-    watch.note_peer_update_failed("a")
-    assert watch.pending_peer_updates(0) == [("a", (("b", 1),))]
-
-
 def test_an_owner_whose_process_has_ended_has_the_time_of_a_start() -> None:
     """It was killed again while it was being started, because the one before had answered."""
     watch = OwnerWatch(silence_ms_max=5_000, start_ms_max=60_000)
-    watch.note_answered("a", 1, 0)
+    watch.note_answered("a", 0)
     for second in range(1, 61):
         watch.note_ended("a", 1_000 * second)
         assert watch.silent_owners() == []
-        assert watch.live_owners(1_000 * second) == []
     watch.note_ended("a", 61_001)
     assert watch.silent_owners() == ["a"], "since the first word of its end"

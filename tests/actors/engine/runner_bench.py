@@ -15,17 +15,20 @@ from actors.engine.outbox import Finished
 from actors.engine.runner import Runner
 from actors.ports import DispatchOrder, LedgerPort
 from actors.process.at_work import AtWork
+from actors.shards.held_shards import HeldShards
+from actors.shards.shard_ledger import ShardLedger
 from actors.transport.messages import CancelRequest, PublishRequest
 from core.settings import Settings
 from core.workflow.events import AttemptSucceeded, Event
 from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command, Outcome
-from ledger.owners.owner_commands import RegisterOwner
+from ledger.shards.shard_commands import JoinCluster, TakeShards
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.shapes import CAPABILITIES, Shape, agent_rows, compiled
 from tests.simulation.skewed_clock import VirtualClock
 
 PAYER = "did:test:payer"
+SHARD = 0  # of all workflows whose id is `wid`'s
 CHAIN = compiled(
     {
         "nodes": {
@@ -37,6 +40,11 @@ CHAIN = compiled(
 VERIFIED = compiled(
     {"nodes": {"a": {"capabilityId": CAPABILITIES[1], "requiresVerification": True}}}
 )
+
+
+def wid(name: str) -> str:
+    """Return the id of a workflow that tests know by a name of at most six letters."""
+    return f"00000000-0000-7000-8000-{int.from_bytes(name.encode()):012x}"
 
 
 class Gate:
@@ -71,6 +79,8 @@ class Outbox:
         self.aborted: list[tuple[DispatchOrder, str]] = []
         self.held: list[DispatchOrder] = []
         self.over: list[DispatchOrder] = []
+        self.handed: list[tuple[DispatchOrder, str]] = []
+        self.expected: list[tuple[int, DispatchOrder]] = []
         self.waiting = 0
 
     def waiting_of(self, payer: str) -> int:
@@ -92,6 +102,17 @@ class Outbox:
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Implement `DispatchPort`."""
         self.aborted.append((order, reason))
+
+    def hand_over(self, order: DispatchOrder, to: str) -> int | None:
+        """Implement `DispatchPort`."""
+        self.handed.append((order, to))
+        return len(self.handed)
+
+    def expect(
+        self, serial: int, order: DispatchOrder, receive: Callable[[str, Event], None]
+    ) -> None:
+        """Implement `DispatchPort`."""
+        self.expected.append((serial, order))
 
 
 class Bench:
@@ -118,7 +139,8 @@ class Bench:
         self.gate = Gate(self.model)
         self.outbox = Outbox()
         self.finished: list[str] = []
-        self.lost: list[str] = []
+        self.lost: list[tuple[int, int]] = []
+        self.starts = 0
         self.unsure: list[str] = []
         self.replies: list[Any] = []
         self.runner = self.new_runner()
@@ -130,23 +152,43 @@ class Bench:
         ledger: LedgerPort | None = None,
     ) -> Runner:
         """Start an owner's process anew: a new epoch and nothing in memory."""
-        start = RegisterOwner(key="o", owner="one", address="")
-        epoch = int(self.model.commit([start])[0].result["epoch"])
+        self.starts += 1
+        self.held = HeldShards(f"one~{self.starts}")
+        join = JoinCluster(
+            key=f"join:{self.starts}", member=self.held.member, machine="m", address="one",
+            version="1",
+        )  # fmt: skip
+        take = TakeShards(
+            key=f"take:{self.starts}", member=self.held.member, shards=((SHARD, self.starts - 1),)
+        )
+        for command in (join, take):
+            outcome = self.model.commit([command])[0]
+            assert outcome.error is None, outcome
+        self.held.add(SHARD, int(outcome.result["taken"][str(SHARD)]))
+        self.ledger = ShardLedger(ledger or self.gate, self.stale)
         return Runner(
-            "one",
-            epoch,
+            self.held,
             self.settings,
-            ledger=ledger or self.gate,
+            ledger=self.ledger,
             directory=self.directory,
             dispatcher=self.outbox,
             clock=self.clock,
             on_finished=on_finished or (lambda workflow_id, *_: self.finished.append(workflow_id)),
-            on_lost=self.lost.append,
             on_rows_needed=self.unsure.append,
             at_work=at_work or AtWork(),
         )
 
-    def publish(self, shape: Shape = CHAIN, *, workflow_id: str = "w1", **changes: Any) -> None:
+    def stale(self, shard: int, epoch: int) -> None:
+        """Drop a shard that the ledger says is lost, as the membership does."""
+        self.lost.append((shard, epoch))
+        if self.held.epoch(shard) == epoch:
+            self.held.drop(shard)
+            for _ in self.runner.shards.drop([shard]):
+                pass
+
+    def publish(
+        self, shape: Shape = CHAIN, *, workflow_id: str = wid("w1"), **changes: Any
+    ) -> None:
         """Ask the runner to publish."""
         request = PublishRequest(
             **{
@@ -166,7 +208,7 @@ class Bench:
     def cancel(self) -> None:
         """Ask the runner to cancel."""
         request = CancelRequest(
-            workflow_id="w1", reason="user_request", details="", actor_did=PAYER
+            workflow_id=wid("w1"), reason="user_request", details="", actor_did=PAYER
         )
         self.runner.cancel(request, self.replies.append)
 
@@ -183,9 +225,9 @@ class Bench:
     def adopt_all(self) -> None:
         """Restore what the ledger has, as an owner's start does."""
         with self.runner.reads.open() as changed_ids:
-            for stored in self.model.unfinished("one"):
+            for stored in self.model.unfinished([SHARD]):
                 self.runner.restore_stored(stored, changed_ids)
 
     def status(self) -> str:
         """Return the stored status of the workflow."""
-        return str(self.model.workflows["w1"]["status"])
+        return str(self.model.workflows[wid("w1")]["status"])

@@ -26,7 +26,7 @@ from core.workflow.events import (
 from core.workflow.transitions import NodeStatus
 from ledger.commands import Outcome, OutcomeStatus
 from serve_app.operations.work.publishing import workflow_limits
-from tests.actors.engine.runner_bench import Bench
+from tests.actors.engine.runner_bench import Bench, wid
 from tests.actors.engine.test_revoking import known_to, revoked
 from tests.simulation.shapes import CAPABILITIES, Shape, compiled
 
@@ -56,7 +56,7 @@ def hand_in(bench: Bench, order: DispatchOrder) -> list[Any]:
     """Hand in the result of an order; returns the list that gets the answer."""
     answers: list[Any] = []
     request = NodeResultRequest(
-        workflow_id="w1",
+        workflow_id=wid("w1"),
         node=order.node,
         attempt=order.attempt,
         verify_attempt=0,
@@ -78,7 +78,7 @@ def test_a_child_goes_out_before_its_parents_commit_and_its_reply_waits_for_it()
     assert sent(bench) == ["a", "b", "c"]
     bench.deliver(bench.outbox.sent[2])
     bench.gate.commit()
-    assert (bench.status(), bench.finished) == ("success", ["w1"])
+    assert (bench.status(), bench.finished) == ("success", [wid("w1")])
     assert bench.runner.statistics().commands == 4
     assert not bench.outbox.aborted
 
@@ -125,10 +125,10 @@ def test_a_refused_commit_takes_the_child_back_and_its_reply_counts_for_nothing(
     bench.gate.commit()
     assert [order for order, _ in bench.outbox.aborted][-1] is early
     assert answers == [None], "the agent is asked to hand it in again"
-    assert bench.unsure == ["w1"]
+    assert bench.unsure == [wid("w1")]
     bench.deliver(early)
     assert not bench.gate.waiting
-    assert "b" not in bench.model.escrows["w1"].paid
+    assert "b" not in bench.model.escrows[wid("w1")].paid
 
 
 def test_a_child_whose_agent_is_revoked_by_then_is_not_paid() -> None:
@@ -141,7 +141,7 @@ def test_a_child_whose_agent_is_revoked_by_then_is_not_paid() -> None:
     bench.gate.commit()
     assert (bench.outbox.sent[-1].node, bench.outbox.sent[-1].attempt) == ("b", 2)
     assert bench.outbox.sent[-1].agent_did != early.agent_did
-    assert "b" not in bench.model.escrows["w1"].paid
+    assert "b" not in bench.model.escrows[wid("w1")].paid
 
 
 def test_a_child_of_an_agent_that_is_known_to_be_revoked_goes_to_another() -> None:
@@ -165,7 +165,7 @@ def test_a_cancel_in_between_ends_the_child_unpaid(*, is_answered: bool) -> None
     bench.gate.commit()
     assert bench.status() == "cancelled"
     assert [order for order, _ in bench.outbox.aborted] == ([] if is_answered else [early])
-    assert set(bench.model.escrows["w1"].paid) == {"a"}
+    assert set(bench.model.escrows[wid("w1")].paid) == {"a"}
 
 
 def test_a_result_that_is_handed_in_before_the_commit_is_answered_after_it() -> None:
@@ -232,9 +232,9 @@ def test_a_result_of_a_workflow_that_ended_in_between_is_answered(ends: str) -> 
     if ends == "cancel":
         bench.cancel()
     else:
-        run = bench.runner.find_run("w1")
+        run = bench.runner.find_run(wid("w1"))
         assert run is not None
-        bench.runner.receive("w1", RuntimeExceeded(run.machine.deadline_ms))
+        bench.runner.receive(wid("w1"), RuntimeExceeded(run.machine.deadline_ms))
     bench.gate.commit()
     (answer,) = answers
     assert isinstance(answer, ServiceError) and answer.code is ErrorCode.ESCROW_RELEASED
@@ -261,8 +261,8 @@ def test_whatever_an_early_dispatch_brings_waits_for_the_commit(event: type) -> 
         AttemptAccepted: (now_ms, now_ms),
         AttemptFailed: (Failure(NodeErrorCode.AGENT_ERROR, "boom"), now_ms, now_ms),
     }
-    bench.runner.receive("w1", event("b", 1, *values[event]))
-    run = bench.runner.find_run("w1")
+    bench.runner.receive(wid("w1"), event("b", 1, *values[event]))
+    run = bench.runner.find_run(wid("w1"))
     assert run is not None
     assert run.machine.node("b").status is NodeStatus.DISPATCHED
     assert len(bench.gate.waiting) == 1
@@ -274,7 +274,7 @@ def test_a_restored_order_is_cancelled_by_the_event_id_that_it_was_sent_with() -
     bench = with_child_under_way()
     bench.gate.commit()
     early, now_ms = bench.outbox.sent[1], bench.clock.now_ms()
-    bench.runner.receive("w1", AttemptAccepted("b", 1, now_ms, now_ms))
+    bench.runner.receive(wid("w1"), AttemptAccepted("b", 1, now_ms, now_ms))
     bench.gate.commit()
     bench.runner = bench.new_runner()
     bench.adopt_all()
@@ -318,4 +318,4 @@ def test_a_defect_in_sending_early_does_not_answer_the_parents_result_twice(
     assert not answers
     bench.gate.commit()
     assert answers == [NodeResultReply(status="success")]
-    assert bench.runner.is_quarantined("w1")
+    assert bench.runner.is_quarantined(wid("w1"))

@@ -15,7 +15,7 @@ from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.workflow.actions import AwaitResult
 from core.workflow.events import AttemptAccepted, Failure, Verdict
-from tests.actors.engine.runner_bench import VERIFIED, Bench
+from tests.actors.engine.runner_bench import VERIFIED, Bench, wid
 from tests.simulation.shapes import Shape, agent_rows
 
 KEY = SigningKey(bytes(range(32)))
@@ -58,7 +58,7 @@ def hand_in(bench: Bench, node: str = "a", attempt: int = 1, **fields: Any) -> l
         "output_hash": "sha256:o",
     }
     request = NodeResultRequest(
-        workflow_id="w1", node=node, attempt=attempt, **{**values, **fields}
+        workflow_id=wid("w1"), node=node, attempt=attempt, **{**values, **fields}
     )
     answers: list[Any] = []
     take_result(bench.runner, request, bench.clock.now_ms(), answers.append)
@@ -80,7 +80,7 @@ def test_result_is_answered_after_its_commit_and_the_child_goes_out() -> None:
     sources = bench.outbox.sent[-1].sources
     assert sources is not None
     assert sources.results == {"a": '{"n":1}'}
-    row = bench.model.nodes["w1"]["a"]
+    row = bench.model.nodes[wid("w1")]["a"]
     assert (row["status"], row["attempt"], row["input_hash"]) == ("success", 1, "sha256:i")
 
 
@@ -103,7 +103,7 @@ def test_result_may_come_before_the_acceptance_and_knows_its_inputs() -> None:
     answers = hand_in(bench)
     bench.gate.commit()
     assert answers == [NodeResultReply(status="success")]
-    (line,) = bench.model.attempts["w1"]
+    (line,) = bench.model.attempts[wid("w1")]
     assert str(line["input_hash"]).startswith("sha256:")
 
 
@@ -124,12 +124,12 @@ def test_deadline_is_kept_across_a_restart() -> None:
     bench.runner = bench.new_runner()
     bench.adopt_all()
     bench.gate.commit()
-    due_ms = bench.model.nodes["w1"]["a"]["deadline_ms"]
+    due_ms = bench.model.nodes[wid("w1")]["a"]["deadline_ms"]
     bench.clock.call_at(due_ms, bench.gate.commit)
     bench.clock.call_at(due_ms + 1, stop)
     with pytest.raises(Stopped):
         bench.clock.run()
-    (line,) = bench.model.attempts["w1"]
+    (line,) = bench.model.attempts[wid("w1")]
     assert (line["outcome"], line["error_code"]) == ("timeout", "AGENT_TIMEOUT")
     assert code_of(hand_in(bench)) is ErrorCode.ALREADY_SETTLED
 
@@ -174,7 +174,7 @@ def test_accepted_order_ends_with_its_result_not_before() -> None:
 
 def test_accepted_order_ends_with_its_time_out() -> None:
     bench = accepted()
-    due_ms = bench.model.nodes["w1"]["a"]["deadline_ms"]
+    due_ms = bench.model.nodes[wid("w1")]["a"]["deadline_ms"]
     bench.clock.call_at(due_ms + 1, stop)
     with pytest.raises(Stopped):
         bench.clock.run()
@@ -188,12 +188,12 @@ def test_accepted_order_holds_its_place_again_after_a_restart_and_ends_with_its_
     (held,) = bench.outbox.held
     sent = bench.outbox.sent[0]
     assert (held.node, held.attempt, held.agent_did) == (sent.node, sent.attempt, sent.agent_did)
-    row = bench.model.nodes["w1"]["a"]
+    row = bench.model.nodes[wid("w1")]["a"]
     assert held.timeout_ms == row["deadline_ms"] - bench.clock.now_ms()
     hand_in(bench)
     assert [order is held for order in bench.outbox.over] == [True]
     bench.gate.commit()
-    assert bench.model.nodes["w1"]["a"]["status"] == "success"
+    assert bench.model.nodes[wid("w1")]["a"]["status"] == "success"
 
 
 def test_place_of_a_workflow_that_had_ended_when_it_was_restored_is_given_back() -> None:
@@ -204,7 +204,7 @@ def test_place_of_a_workflow_that_had_ended_when_it_was_restored_is_given_back()
     bench.runner.adopt(*restore_workflow(rows[0], bench.settings, bench.clock.now_ms()))
     (held,) = bench.outbox.held
     bench.gate.commit()
-    assert not bench.runner.is_driving("w1")
+    assert not bench.runner.is_driving(wid("w1"))
     assert [order is held for order in bench.outbox.over] == [True]
 
 
@@ -248,13 +248,13 @@ def test_result_with_a_wrong_signature_is_a_forgery_and_the_agents_last_word() -
             bench.runner = bench.new_runner()
             bench.adopt_all()
             bench.gate.commit()
-        first = bench.model.nodes["w1"]["a"]["agent_did"]
+        first = bench.model.nodes[wid("w1")]["a"]["agent_did"]
         hand_in(bench, signature="ed25519:AAAA")
         bench.gate.commit()
-        (tried,) = bench.model.attempts["w1"]
+        (tried,) = bench.model.attempts[wid("w1")]
         assert (tried["agent_did"], tried["error_code"]) == (first, "INVALID_REPLY")
         assert "signature" in tried["error_message"]
-        node = bench.model.nodes["w1"]["a"]
+        node = bench.model.nodes[wid("w1")]["a"]
         assert node["agents_tried"] == (first,)
         assert node["agent_did"] != first
 

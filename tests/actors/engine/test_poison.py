@@ -13,7 +13,7 @@ from actors.process.at_work import ENDS_MAX, AtWork
 from actors.transport.messages import CancelReply, ResumeReply, ResumeRequest
 from core.errors import ErrorCode, ServiceError
 from ledger.commands import Outcome, OutcomeStatus
-from tests.actors.engine.runner_bench import PAYER, Bench
+from tests.actors.engine.runner_bench import PAYER, Bench, wid
 
 
 class Killed(BaseException):
@@ -44,13 +44,13 @@ def poisoned(path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Return a bench with two workflows, of which the first ends each process that sends it."""
     bench = Bench()
     bench.runner = bench.new_runner(at_work=AtWork(path))
-    for workflow_id in ("w1", "w2"):
+    for workflow_id in (wid("w1"), wid("w2")):
         bench.publish(workflow_id=workflow_id)
     bench.gate.commit()
     send = bench.outbox.send
 
     def send_or_end(order: DispatchOrder, *arguments: object) -> None:
-        if order.workflow_id == "w1":
+        if order.workflow_id == wid("w1"):
             end_process(path)
         send(order, *arguments)  # type: ignore[arg-type]
 
@@ -64,22 +64,22 @@ def test_a_workflow_that_ends_its_owner_again_and_again_is_quarantined_and_the_o
     bench = poisoned(tmp_path / "work", monkeypatch)
     new_process(bench, tmp_path / "work", is_to_blame=False)
     for _ in range(ENDS_MAX):
-        assert not bench.runner.is_quarantined("w1")
+        assert not bench.runner.is_quarantined(wid("w1"))
         new_process(bench, tmp_path / "work", is_to_blame=True)
-    assert bench.runner.is_quarantined("w1")
-    assert bench.model.workflows["w1"]["quarantine_code"] == "STEP_FAILED"
-    while bench.runner.is_driving("w2"):
+    assert bench.runner.is_quarantined(wid("w1"))
+    assert bench.model.workflows[wid("w1")]["quarantine_code"] == "STEP_FAILED"
+    while bench.runner.is_driving(wid("w2")):
         bench.deliver(bench.outbox.sent[-1])
         bench.gate.commit()
-    assert bench.model.workflows["w2"]["status"] == "success"
-    assert bench.model.workflows["w1"]["status"] in ("pending", "running")
+    assert bench.model.workflows[wid("w2")]["status"] == "success"
+    assert bench.model.workflows[wid("w1")]["status"] in ("pending", "running")
 
     monkeypatch.undo()
-    bench.runner.resume(ResumeRequest(workflow_id="w1", actor_did=PAYER), bench.replies.append)
+    bench.runner.resume(ResumeRequest(workflow_id=wid("w1"), actor_did=PAYER), bench.replies.append)
     bench.gate.commit()
     assert isinstance(bench.replies[-1], ResumeReply)
     bench.adopt_all()
-    assert bench.runner.is_driving("w1"), "a resume is a new try"
+    assert bench.runner.is_driving(wid("w1")), "a resume is a new try"
 
 
 def quarantined(path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
@@ -95,9 +95,9 @@ def quarantined(path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(runner_module, "restore_workflow", restore_or_end)
     new_process(bench, path, is_to_blame=False)
     for _ in range(ENDS_MAX):
-        assert not bench.runner.is_quarantined("w1")
+        assert not bench.runner.is_quarantined(wid("w1"))
         new_process(bench, path, is_to_blame=True)
-    assert bench.runner.is_quarantined("w1")
+    assert bench.runner.is_quarantined(wid("w1"))
     bench.unsure.clear()
     return bench
 
@@ -107,12 +107,12 @@ def test_a_poison_workflow_does_not_end_its_owner_at_its_deadline(
 ) -> None:
     """It was restored then, and each successor of its owner ended in that again."""
     bench = quarantined(tmp_path / "work", monkeypatch)
-    bench.clock.run_until(bench.model.workflows["w1"]["deadline_ms"])
-    assert bench.unsure == ["w1"]
+    bench.clock.run_until(bench.model.workflows[wid("w1")]["deadline_ms"])
+    assert bench.unsure == [wid("w1")]
     bench.adopt_all()
     bench.gate.commit()
     assert bench.status() == "timeout"
-    assert bench.finished == ["w1"]
+    assert bench.finished == [wid("w1")]
 
 
 def test_a_poison_workflow_does_not_end_its_owner_when_it_is_cancelled(
@@ -135,7 +135,7 @@ def test_a_workflow_that_ends_its_owner_at_its_deadline_ends_without_its_machine
     bench.runner = bench.new_runner(at_work=AtWork(path))
     bench.publish()
     bench.gate.commit()
-    bench.model.workflows["w1"]["quarantine_code"] = "STEP_FAILED"
+    bench.model.workflows[wid("w1")]["quarantine_code"] = "STEP_FAILED"
 
     def step_or_end(*_: object) -> Any:
         end_process(path)
@@ -144,7 +144,7 @@ def test_a_workflow_that_ends_its_owner_at_its_deadline_ends_without_its_machine
         new_process(bench, path, is_to_blame=True)
         with monkeypatch.context() as patch:
             patch.setattr("actors.engine.quarantined_workflows._last_step", step_or_end)
-            bench.clock.run_until(bench.model.workflows["w1"]["deadline_ms"])
+            bench.clock.run_until(bench.model.workflows[wid("w1")]["deadline_ms"])
             try:
                 bench.adopt_all()
                 bench.gate.commit()
@@ -157,7 +157,7 @@ def test_a_resume_that_the_ledger_refuses_is_no_new_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = quarantined(tmp_path / "work", monkeypatch)
-    bench.runner.resume(ResumeRequest(workflow_id="w1", actor_did=PAYER), bench.replies.append)
+    bench.runner.resume(ResumeRequest(workflow_id=wid("w1"), actor_did=PAYER), bench.replies.append)
     _, done = bench.gate.waiting.pop()
     done(Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.OVERLOADED, "not now"))
     assert isinstance(bench.replies[-1], ServiceError)
@@ -173,4 +173,4 @@ def test_ends_from_outside_quarantine_nothing(
     bench = poisoned(tmp_path / "work", monkeypatch)
     for _ in range(3 * ENDS_MAX):
         new_process(bench, tmp_path / "work", is_to_blame=False)
-    assert not bench.runner.is_quarantined("w1")
+    assert not bench.runner.is_quarantined(wid("w1"))

@@ -31,7 +31,7 @@ from core.workflow.actions import Decision
 from core.workflow.events import AttemptFailed, Event, Failure
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.workflows.workflow_commands import AdvanceWorkflow
-from tests.actors.engine.runner_bench import PAYER, VERIFIED, Bench, Outbox
+from tests.actors.engine.runner_bench import PAYER, VERIFIED, Bench, Outbox, wid
 from tests.simulation.shapes import CAPABILITIES, auctioned_shape, compiled
 
 REFUSED = Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, "unforeseen")
@@ -41,14 +41,14 @@ def published() -> Bench:
     """Return a bench with two workflows at their first node."""
     bench = Bench()
     bench.publish()
-    bench.publish(workflow_id="w2")
+    bench.publish(workflow_id=wid("w2"))
     bench.gate.commit()
     return bench
 
 
 def damaged(bench: Bench) -> None:
     """Make the ledger refuse the payment of the first workflow's first node."""
-    bench.model.escrows["w1"].paid["a"] = ("did:test:other", 0, 0)
+    bench.model.escrows[wid("w1")].paid["a"] = ("did:test:other", 0, 0)
 
 
 def quarantined() -> Bench:
@@ -64,25 +64,25 @@ def quarantined() -> Bench:
 def assert_only_the_first_is_quarantined(bench: Bench) -> None:
     """The process lives, the first workflow stands still, in its status, the other is driven."""
     assert bench.lost == []
-    assert bench.runner.is_quarantined("w1")
-    assert not bench.runner.is_driving("w1")
-    assert bench.runner.is_driving("w2")
+    assert bench.runner.is_quarantined(wid("w1"))
+    assert not bench.runner.is_driving(wid("w1"))
+    assert bench.runner.is_driving(wid("w2"))
     assert bench.status() in ("pending", "running")
     assert bench.runner.statistics().quarantined == 1
 
 
 def finish_the_other(bench: Bench) -> None:
     """Drive the second workflow to its end."""
-    while bench.runner.is_driving("w2"):
-        order = [order for order in bench.outbox.sent if order.workflow_id == "w2"][-1]
+    while bench.runner.is_driving(wid("w2")):
+        order = [order for order in bench.outbox.sent if order.workflow_id == wid("w2")][-1]
         bench.deliver(order)
         bench.gate.commit()
-    assert bench.model.workflows["w2"]["status"] == "success"
+    assert bench.model.workflows[wid("w2")]["status"] == "success"
 
 
 def reread(bench: Bench) -> None:
     """Do as the owner does when its runner asks for rows."""
-    assert bench.unsure.count("w1") == len(bench.unsure) > 0
+    assert bench.unsure.count(wid("w1")) == len(bench.unsure) > 0
     bench.unsure.clear()
     bench.adopt_all()
     bench.gate.commit()
@@ -90,7 +90,7 @@ def reread(bench: Bench) -> None:
 
 def resume(bench: Bench) -> None:
     """Ask for the first workflow to be resumed."""
-    request = ResumeRequest(workflow_id="w1", actor_did=PAYER)
+    request = ResumeRequest(workflow_id=wid("w1"), actor_did=PAYER)
     bench.runner.resume(request, bench.replies.append)
     bench.gate.commit()
 
@@ -100,8 +100,10 @@ def resume(bench: Bench) -> None:
 
 def test_refused_step_quarantines_its_workflow_and_the_process_lives() -> None:
     bench = quarantined()
-    assert bench.model.trust.quarantined == {"w1": "ALREADY_SETTLED"}
-    assert [order.workflow_id for order in bench.outbox.sent].count("w1") == 1, "nothing follows"
+    assert bench.model.trust.quarantined == {wid("w1"): "ALREADY_SETTLED"}
+    assert [order.workflow_id for order in bench.outbox.sent].count(wid("w1")) == 1, (
+        "nothing follows"
+    )
     finish_the_other(bench)
 
 
@@ -113,7 +115,7 @@ def test_refusal_that_stores_nothing_is_stored_by_the_owner() -> None:
     done(REFUSED)
     bench.gate.commit()
     assert_only_the_first_is_quarantined(bench)
-    assert bench.model.trust.quarantined == {"w1": "STEP_REFUSED"}
+    assert bench.model.trust.quarantined == {wid("w1"): "STEP_REFUSED"}
     finish_the_other(bench)
 
 
@@ -121,14 +123,14 @@ def test_steps_behind_a_refused_one_are_dropped() -> None:
     bench = Bench()
     nodes = {name: {"capabilityId": CAPABILITIES[1]} for name in "ab"}
     bench.publish(compiled({"nodes": nodes}))
-    bench.publish(workflow_id="w2")
+    bench.publish(workflow_id=wid("w2"))
     bench.gate.commit()
     damaged(bench)
     for order in bench.outbox.sent[:2]:
         bench.deliver(order)
     bench.gate.commit()
     assert_only_the_first_is_quarantined(bench)
-    assert bench.model.balances["escrow:w1"] == bench.model.escrows["w1"].amount
+    assert bench.model.balances["escrow:" + wid("w1")] == bench.model.escrows[wid("w1")].amount
 
 
 class RaisingOutbox(Outbox):
@@ -136,7 +138,7 @@ class RaisingOutbox(Outbox):
 
     def send(self, order: DispatchOrder, receive: Callable[..., None]) -> None:
         """Implement `DispatchPort`."""
-        if order.workflow_id == "w1" and order.node == "b":
+        if order.workflow_id == wid("w1") and order.node == "b":
             raise RuntimeError("unforeseen")
         super().send(order, receive)
 
@@ -146,19 +148,19 @@ def test_exception_in_the_callback_of_a_commit_quarantines_its_workflow() -> Non
     bench.outbox = RaisingOutbox()
     bench.runner = bench.new_runner()
     bench.publish()
-    bench.publish(workflow_id="w2")
+    bench.publish(workflow_id=wid("w2"))
     bench.gate.commit()
     bench.deliver(bench.outbox.sent[0])
     bench.gate.commit()
     assert_only_the_first_is_quarantined(bench)
-    assert bench.model.trust.quarantined == {"w1": "STEP_FAILED"}
+    assert bench.model.trust.quarantined == {wid("w1"): "STEP_FAILED"}
     assert bench.runner.statistics().raised == 1
     finish_the_other(bench)
 
 
 def spoilt(bench: Bench) -> None:
     """Make the first workflow's machine raise at its next step."""
-    run = bench.runner.find_run("w1")
+    run = bench.runner.find_run(wid("w1"))
     assert run is not None
     run.machine.compiled = None  # type: ignore[assignment]
 
@@ -175,7 +177,7 @@ def test_exception_while_a_result_is_heard_quarantines_its_workflow() -> None:
 
 def broken_step(bench: Bench) -> None:
     """Make the first workflow's machine raise when its next step is done."""
-    run = bench.runner.find_run("w1")
+    run = bench.runner.find_run(wid("w1"))
     assert run is not None
     step = run.machine.step
 
@@ -196,7 +198,11 @@ def test_exception_while_a_result_is_taken_answers_the_agent(
     spoil(bench)
     heard: list[NodeResultReply | ServiceError | None] = []
     request = NodeResultRequest(
-        workflow_id="w1", node=order.node, attempt=order.attempt, verify_attempt=0, result_json="{}"
+        workflow_id=wid("w1"),
+        node=order.node,
+        attempt=order.attempt,
+        verify_attempt=0,
+        result_json="{}",
     )
     take_result(bench.runner, request, bench.clock.now_ms(), heard.append)
     bench.gate.commit()
@@ -216,7 +222,7 @@ def test_exception_while_a_workflow_is_cancelled_quarantines_it_and_is_answered(
     reread(bench)
     assert isinstance(bench.replies[-1], CancelReply)
     assert bench.status() == "cancelled"
-    assert bench.model.balances["escrow:w1"] == 0
+    assert bench.model.balances["escrow:" + wid("w1")] == 0
 
 
 def test_exception_in_a_timer_quarantines_its_workflow() -> None:
@@ -224,7 +230,7 @@ def test_exception_in_a_timer_quarantines_its_workflow() -> None:
     order, now_ms = bench.outbox.sent[0], bench.clock.now_ms()
     failure = Failure(NodeErrorCode.AGENT_ERROR, "comes again in a second")
     for attempt in (1, 2):  # the first retry is at once
-        bench.runner.receive("w1", AttemptFailed("a", attempt, failure, now_ms, now_ms))
+        bench.runner.receive(wid("w1"), AttemptFailed("a", attempt, failure, now_ms, now_ms))
         bench.gate.commit()
         bench.clock.run_until(now_ms)
     spoilt(bench)
@@ -238,7 +244,7 @@ def test_refused_end_of_a_round_quarantines_its_workflow() -> None:
     """It was dropped, and the auction never ended."""
     bench = Bench()
     bench.publish(auctioned_shape(0))
-    bench.publish(workflow_id="w2")
+    bench.publish(workflow_id=wid("w2"))
     bench.gate.commit()
     asked: list[Command] = []
     bench.clock.run_until(bench.clock.now_ms() + 60_000, while_not=lambda: bool(bench.gate.waiting))
@@ -253,12 +259,12 @@ def test_refused_end_of_a_round_quarantines_its_workflow() -> None:
 
 def test_rows_that_cannot_be_restored_quarantine_their_workflow() -> None:
     bench = published()
-    bench.model.workflows["w1"]["manifest"] = "{}"
+    bench.model.workflows[wid("w1")]["manifest"] = "{}"
     bench.runner = bench.new_runner()
     bench.adopt_all()
     bench.gate.commit()
     assert_only_the_first_is_quarantined(bench)
-    assert bench.model.trust.quarantined == {"w1": "NOT_RESTORABLE"}
+    assert bench.model.trust.quarantined == {wid("w1"): "NOT_RESTORABLE"}
     finish_the_other(bench)
 
 
@@ -268,7 +274,7 @@ def test_publish_that_raises_is_refused_alone() -> None:
     _, done = bench.gate.waiting.pop()
     done(REFUSED)
     assert bench.replies[0].code is ErrorCode.INTERNAL_ERROR
-    assert bench.unsure == ["w1"], "whether it is stored, only the rows can tell"
+    assert bench.unsure == [wid("w1")], "whether it is stored, only the rows can tell"
     assert bench.lost == []
 
 
@@ -278,14 +284,14 @@ def test_publish_that_raises_is_refused_alone() -> None:
 def test_deadline_ends_a_quarantined_workflow_and_returns_its_money() -> None:
     bench = quarantined()
     before_micro = bench.model.balances[f"wallet:{PAYER}"]
-    deadline_ms = bench.model.workflows["w1"]["deadline_ms"]
+    deadline_ms = bench.model.workflows[wid("w1")]["deadline_ms"]
     bench.clock.run_until(deadline_ms)
     bench.gate.commit()
     reread(bench)
     assert bench.status() == "timeout"
     assert bench.model.balances[f"wallet:{PAYER}"] > before_micro
-    assert not bench.runner.is_quarantined("w1")
-    assert "w1" in bench.finished
+    assert not bench.runner.is_quarantined(wid("w1"))
+    assert wid("w1") in bench.finished
 
 
 def test_quarantined_workflow_can_be_cancelled() -> None:
@@ -294,14 +300,14 @@ def test_quarantined_workflow_can_be_cancelled() -> None:
     reread(bench)
     (reply,) = [reply for reply in bench.replies if not isinstance(reply, PublishReply)]
     assert isinstance(reply, CancelReply)
-    assert reply.refunded_micro == bench.model.escrows["w1"].amount
+    assert reply.refunded_micro == bench.model.escrows[wid("w1")].amount
     assert bench.status() == "cancelled"
-    assert not bench.runner.is_quarantined("w1")
+    assert not bench.runner.is_quarantined(wid("w1"))
 
 
 def test_workflow_that_cannot_be_restored_can_be_cancelled() -> None:
     bench = published()
-    bench.model.workflows["w1"]["manifest"] = "{}"
+    bench.model.workflows[wid("w1")]["manifest"] = "{}"
     bench.runner = bench.new_runner()
     bench.adopt_all()
     bench.gate.commit()
@@ -309,18 +315,18 @@ def test_workflow_that_cannot_be_restored_can_be_cancelled() -> None:
     reread(bench)
     assert isinstance(bench.replies[-1], CancelReply)
     assert bench.status() == "cancelled"
-    assert bench.model.nodes["w1"]["a"]["status"] == "skipped"
+    assert bench.model.nodes[wid("w1")]["a"]["status"] == "skipped"
 
 
 def test_resumed_workflow_goes_on_from_its_rows() -> None:
     bench = quarantined()
-    del bench.model.escrows["w1"].paid["a"]  # the cause is mended
+    del bench.model.escrows[wid("w1")].paid["a"]  # the cause is mended
     resume(bench)
     assert isinstance(bench.replies[-1], ResumeReply)
     reread(bench)
-    assert bench.runner.is_driving("w1")
-    while bench.runner.is_driving("w1"):
-        bench.deliver([order for order in bench.outbox.sent if order.workflow_id == "w1"][-1])
+    assert bench.runner.is_driving(wid("w1"))
+    while bench.runner.is_driving(wid("w1")):
+        bench.deliver([order for order in bench.outbox.sent if order.workflow_id == wid("w1")][-1])
         bench.gate.commit()
     assert bench.status() == "success"
 
@@ -329,7 +335,7 @@ def test_resumed_workflow_whose_cause_stays_is_quarantined_again() -> None:
     bench = quarantined()
     resume(bench)
     reread(bench)
-    bench.deliver([order for order in bench.outbox.sent if order.workflow_id == "w1"][-1])
+    bench.deliver([order for order in bench.outbox.sent if order.workflow_id == wid("w1")][-1])
     bench.gate.commit()
     assert_only_the_first_is_quarantined(bench)
 
@@ -338,18 +344,18 @@ def test_workflow_that_is_not_quarantined_cannot_be_resumed() -> None:
     bench = published()
     resume(bench)
     assert bench.replies[-1].code is ErrorCode.CONFLICT
-    assert bench.runner.is_driving("w1")
+    assert bench.runner.is_driving(wid("w1"))
 
 
 def test_restarted_owner_repeats_nothing_of_a_quarantined_workflow() -> None:
     bench = quarantined()
-    sent = len([order for order in bench.outbox.sent if order.workflow_id == "w1"])
+    sent = len([order for order in bench.outbox.sent if order.workflow_id == wid("w1")])
     bench.runner = bench.new_runner()
     bench.adopt_all()
     bench.gate.commit()
     assert_only_the_first_is_quarantined(bench)
-    assert len([order for order in bench.outbox.sent if order.workflow_id == "w1"]) == sent
-    bench.clock.run_until(bench.model.workflows["w1"]["deadline_ms"])
+    assert len([order for order in bench.outbox.sent if order.workflow_id == wid("w1")]) == sent
+    bench.clock.run_until(bench.model.workflows[wid("w1")]["deadline_ms"])
     bench.gate.commit()
     reread(bench)
     assert bench.status() == "timeout", "its deadline is kept across the restart"
@@ -357,41 +363,41 @@ def test_restarted_owner_repeats_nothing_of_a_quarantined_workflow() -> None:
 
 def test_end_that_is_refused_is_tried_again_and_not_in_a_loop() -> None:
     bench = quarantined()
-    deadline_ms = bench.model.workflows["w1"]["deadline_ms"]
+    deadline_ms = bench.model.workflows[wid("w1")]["deadline_ms"]
     for attempt in range(2):
         bench.clock.run_until(deadline_ms + attempt * END_RETRY_MS)
         bench.gate.commit()
-        assert bench.unsure.pop() == "w1"
+        assert bench.unsure.pop() == wid("w1")
         assert not bench.unsure
         bench.adopt_all()
         while bench.gate.waiting:
             command, done = bench.gate.waiting.pop(0)
-            is_end = isinstance(command, AdvanceWorkflow) and command.workflow_id == "w1"
+            is_end = isinstance(command, AdvanceWorkflow) and command.workflow_id == wid("w1")
             done(REFUSED if is_end else bench.model.commit([command])[0])
-        assert bench.runner.is_quarantined("w1")
+        assert bench.runner.is_quarantined(wid("w1"))
     assert bench.lost == []
 
 
 def test_rows_that_allow_no_end_at_all_are_read_again_for_it() -> None:
     """As after a step back to a version that does not know what a newer one has stored."""
     bench = quarantined()
-    node = bench.model.nodes["w1"]["a"]
+    node = bench.model.nodes[wid("w1")]["a"]
     known, node["status"] = node["status"], "of a newer version"
     bench.cancel()
     reread(bench)
     assert bench.replies[-1].code is ErrorCode.INTERNAL_ERROR
-    bench.clock.run_until(bench.model.workflows["w1"]["deadline_ms"] + END_RETRY_MS)
+    bench.clock.run_until(bench.model.workflows[wid("w1")]["deadline_ms"] + END_RETRY_MS)
     bench.gate.commit()
     node["status"] = known
     reread(bench)
     assert bench.status() == "timeout"
-    assert not bench.runner.is_quarantined("w1")
+    assert not bench.runner.is_quarantined(wid("w1"))
 
 
 def test_result_for_a_quarantined_workflow_is_told_to_come_again() -> None:
     bench = quarantined()
     answers: list[Any] = []
-    request = NodeResultRequest(workflow_id="w1", node="a", attempt=1, verify_attempt=0)
+    request = NodeResultRequest(workflow_id=wid("w1"), node="a", attempt=1, verify_attempt=0)
     take_result(bench.runner, request, bench.clock.now_ms(), answers.append)
     assert isinstance(answers[0], ServiceError)
     assert answers[0].code is ErrorCode.OVERLOADED
@@ -400,12 +406,12 @@ def test_result_for_a_quarantined_workflow_is_told_to_come_again() -> None:
 def test_quarantined_workflows_count_against_the_bound() -> None:
     bench = Bench(settings=Settings(workflows_per_actor_max=2))
     bench.publish()
-    bench.publish(VERIFIED, workflow_id="w2")
+    bench.publish(VERIFIED, workflow_id=wid("w2"))
     bench.gate.commit()
     damaged(bench)
     bench.deliver(bench.outbox.sent[0])
     bench.gate.commit()
-    bench.publish(workflow_id="w3")
+    bench.publish(workflow_id=wid("w3"))
     assert bench.replies[-1].code is ErrorCode.OVERLOADED
 
 
@@ -427,7 +433,7 @@ def test_full_queue_refuses_at_the_door_and_keeps_what_was_accepted(count: int) 
     """A step that was decided and not stored would hold money without a dispatch or deadline."""
     bench = Bench()
     for number in range(count):
-        bench.publish(workflow_id=f"w{number + 1}")
+        bench.publish(workflow_id=wid(f"w{number + 1}"))
     bench.gate.commit()
     bench.gate.is_full = True
     bench.publish(workflow_id="refused")
@@ -437,7 +443,7 @@ def test_full_queue_refuses_at_the_door_and_keeps_what_was_accepted(count: int) 
     bench.gate.commit()
     assert [order.node for order in bench.outbox.sent] == ["a"] * count + ["b"] * count
     bench.runner.cancel(
-        CancelRequest(workflow_id="w1", reason="user_request", details="", actor_did=PAYER),
+        CancelRequest(workflow_id=wid("w1"), reason="user_request", details="", actor_did=PAYER),
         bench.replies.append,
     )
     bench.gate.commit()

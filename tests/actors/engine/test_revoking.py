@@ -13,7 +13,7 @@ from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode
 from core.workflow.events import AttemptAccepted, AttemptFinished, VerificationFinished
 from ledger.workflows.workflow_commands import AdvanceWorkflow
-from tests.actors.engine.runner_bench import VERIFIED, Bench
+from tests.actors.engine.runner_bench import VERIFIED, Bench, wid
 from tests.ledger.making import revoke
 from tests.simulation.shapes import CAPABILITIES, compiled
 
@@ -53,7 +53,7 @@ def test_work_of_the_revoked_is_taken_in_the_step_that_restores() -> None:
     (order,) = bench.outbox.sent
     now_ms = bench.clock.now_ms()
     bench.runner.receive(
-        "w1", AttemptAccepted(order.node, order.attempt, now_ms, now_ms, 0, "sha256:i")
+        wid("w1"), AttemptAccepted(order.node, order.attempt, now_ms, now_ms, 0, "sha256:i")
     )
     bench.gate.commit()
     bench.runner = bench.new_runner()
@@ -99,8 +99,8 @@ def test_work_is_not_taken_from_the_revoked_before_its_publish_is_known() -> Non
     bench.publish()
     known_to(bench)
     bench.gate.commit(times=2)
-    assert bench.unsure == ["w1"]
-    assert bench.model.attempts.get("w1", []) == []
+    assert bench.unsure == [wid("w1")]
+    assert bench.model.attempts.get(wid("w1"), []) == []
 
 
 def test_what_the_ledger_names_is_not_sent() -> None:
@@ -128,12 +128,12 @@ def test_after_a_refusal_the_workflow_is_read_again_and_the_process_goes_on() ->
     bench = Bench()
     halted(bench)
     assert bench.lost == []
-    assert bench.unsure == ["w1"], "once, however many steps were refused"
-    assert not bench.runner.is_driving("w1")
+    assert bench.unsure == [wid("w1")], "once, however many steps were refused"
+    assert not bench.runner.is_driving(wid("w1"))
     assert bench.runner.driven_workflow_ids() == set()
     bench.adopt_all()
     bench.gate.commit()
-    assert bench.runner.is_driving("w1")
+    assert bench.runner.is_driving(wid("w1"))
     assert {order.agent_did for order in bench.outbox.sent[2:]} == {"did:sim:w1"}
     for order in bench.outbox.sent[-2:]:
         bench.deliver(order)
@@ -146,7 +146,7 @@ def test_who_waits_for_the_end_is_told_of_it_by_the_new_run() -> None:
     bench = Bench()
     bench.runner = bench.new_runner(on_finished=lambda _, watchers, __: told.append(set(watchers)))
     halted(bench)
-    assert bench.runner.watch("w1", "replica")
+    assert bench.runner.watch(wid("w1"), "replica")
     bench.adopt_all()
     bench.gate.commit()
     for order in bench.outbox.sent[-2:]:

@@ -27,7 +27,7 @@ from core.workflow.events import (
     VerificationFinished,
 )
 from ledger.commands import Outcome, OutcomeStatus
-from tests.actors.engine.runner_bench import PAYER, VERIFIED, Bench
+from tests.actors.engine.runner_bench import PAYER, VERIFIED, Bench, wid
 from tests.simulation.shapes import CAPABILITIES, Shape, agent_row, agent_rows, compiled
 
 # More than is reserved for a node, less than is held for two.
@@ -86,7 +86,7 @@ def test_three_node_chain_is_four_commands() -> None:
         bench.deliver(bench.outbox.sent[number])
     bench.gate.commit()
     assert bench.status() == "success"
-    assert bench.finished == ["w1"]
+    assert bench.finished == [wid("w1")]
     assert bench.runner.statistics().commands == 4
     assert bench.runner.statistics().running == 0
 
@@ -111,14 +111,14 @@ def test_publish_without_credits_is_refused_and_forgotten() -> None:
     (reply,) = bench.replies
     assert isinstance(reply, ServiceError)
     assert reply.code is ErrorCode.INSUFFICIENT_CREDITS
-    assert not bench.runner.is_driving("w1")
+    assert not bench.runner.is_driving(wid("w1"))
     assert not bench.outbox.sent
 
 
 def test_publish_above_the_bound_is_refused_before_anything_is_stored() -> None:
     bench = Bench(settings=Settings(workflows_per_actor_max=1))
     bench.publish()
-    bench.publish(workflow_id="w2")
+    bench.publish(workflow_id=wid("w2"))
     assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED]
     assert len(bench.gate.waiting) == 1
 
@@ -127,7 +127,7 @@ def test_a_payer_that_has_filled_its_share_leaves_room_for_another() -> None:
     """Its 20,000 unfinished workflows refused everybody's first one for their whole runtime."""
     bench = Bench(settings=Settings(workflows_per_actor_max=18), deposit=10**12)
     for number in range(17):
-        bench.publish(workflow_id=f"w{number}")
+        bench.publish(workflow_id=wid(f"w{number}"))
     assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED]
     assert len(bench.gate.waiting) == 16
     bench.gate.commit()
@@ -142,12 +142,12 @@ def test_a_payer_has_its_room_back_when_its_workflows_have_ended() -> None:
     bench.gate.commit()
     bench.cancel()
     bench.gate.commit()
-    bench.publish(workflow_id="w2")
+    bench.publish(workflow_id=wid("w2"))
     bench.gate.commit()
     assert isinstance(bench.replies[-1], PublishReply)
     bench.adopt_all()
     bench.gate.commit()
-    bench.publish(workflow_id="w3")
+    bench.publish(workflow_id=wid("w3"))
     assert bench.replies[-1].code is ErrorCode.OVERLOADED, "taken up again, it is counted once"
 
 
@@ -168,19 +168,19 @@ def test_dispatches_that_are_being_committed_wait_too() -> None:
     """Else a thousand publishes of one batch would all find an empty queue."""
     bench = Bench(settings=Settings(dispatch_queue_max=2))
     for number in range(4):
-        bench.publish(workflow_id=f"w{number}")
+        bench.publish(workflow_id=wid(f"w{number}"))
     assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED] * 2
     assert len(bench.gate.waiting) == 2
     bench.gate.commit()
-    assert [order.workflow_id for order in bench.outbox.sent] == ["w0", "w1"]
-    bench.publish(workflow_id="w4")
+    assert [order.workflow_id for order in bench.outbox.sent] == [wid("w0"), wid("w1")]
+    bench.publish(workflow_id=wid("w4"))
     assert len(bench.gate.waiting) == 1, "they have left"
 
 
 def test_dispatches_of_a_refused_publish_do_not_wait() -> None:
     bench = Bench(settings=Settings(dispatch_queue_max=1), deposit=5)
     for number in range(2):
-        bench.publish(workflow_id=f"w{number}")
+        bench.publish(workflow_id=wid(f"w{number}"))
         bench.gate.commit()
     codes = [reply.code for reply in bench.replies]
     assert codes == [ErrorCode.INSUFFICIENT_CREDITS] * 2
@@ -229,9 +229,9 @@ def test_case_43_a_publish_whose_answer_was_lost_is_handed_on_to_be_restored() -
     bench = Bench()
     bench.publish()
     bench.gate.commit(times=2)
-    assert bench.replies[0].workflow_id == "w1"
-    assert bench.unsure == ["w1"]
-    assert not bench.runner.is_driving("w1")
+    assert bench.replies[0].workflow_id == wid("w1")
+    assert bench.unsure == [wid("w1")]
+    assert not bench.runner.is_driving(wid("w1"))
     bench.adopt_all()
     bench.gate.commit()
     assert [(order.node, order.attempt) for order in bench.outbox.sent] == [("a", 2)]
@@ -243,8 +243,8 @@ def test_a_publish_refused_for_an_unforeseen_reason_is_looked_for_in_the_rows() 
     bench.publish()
     _, done = bench.gate.waiting.pop()
     done(Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, "unforeseen"))
-    assert bench.unsure == ["w1"]
-    assert not bench.runner.is_driving("w1")
+    assert bench.unsure == [wid("w1")]
+    assert not bench.runner.is_driving(wid("w1"))
 
 
 def test_request_repeated_to_its_own_owner_does_not_start_the_workflow_again() -> None:
@@ -262,10 +262,10 @@ def test_key_used_for_another_workflow_answers_with_the_first() -> None:
     bench = Bench()
     bench.publish(command_key="k")
     bench.gate.commit()
-    bench.publish(command_key="k", workflow_id="w2")
+    bench.publish(command_key="k", workflow_id=wid("w2"))
     bench.gate.commit()
-    assert [reply.workflow_id for reply in bench.replies] == ["w1", "w1"]
-    assert not bench.runner.is_driving("w2")
+    assert [reply.workflow_id for reply in bench.replies] == [wid("w1"), wid("w1")]
+    assert not bench.runner.is_driving(wid("w2"))
     assert not bench.unsure
 
 
@@ -278,14 +278,14 @@ def test_rows_older_than_the_end_are_not_acted_upon() -> None:
     old_rows = bench.model.unfinished("one")
     now_ms = bench.clock.now_ms()
     approved = VerificationFinished("a", 1, True, None, now_ms, now_ms, 1)
-    bench.runner.receive("w1", approved)
+    bench.runner.receive(wid("w1"), approved)
     bench.gate.commit()
     assert bench.status() == "success"
     sent = len(bench.outbox.sent)
     bench.runner.adopt(*restore_workflow(old_rows[0], bench.settings, now_ms))
     bench.gate.commit()
     assert len(bench.outbox.sent) == sent
-    assert not bench.runner.is_driving("w1")
+    assert not bench.runner.is_driving(wid("w1"))
     assert not bench.lost
 
 
@@ -327,7 +327,7 @@ def test_cancel_aborts_what_is_at_work_and_returns_the_rest() -> None:
     reply = bench.replies[-1]
     assert isinstance(reply, CancelReply)
     assert reply.nodes_affected == 2
-    assert reply.refunded_micro == bench.model.escrows["w1"].amount
+    assert reply.refunded_micro == bench.model.escrows[wid("w1")].amount
     assert [(order.node, why) for order, why in bench.outbox.aborted] == [("a", "user_request")]
     assert bench.status() == "cancelled"
 
@@ -349,7 +349,7 @@ def test_before_a_publish_is_known_to_be_stored_nothing_else_is_decided() -> Non
     taken for it left the stake of the next attempt locked."""
     bench = Bench()
     bench.publish()
-    result = NodeResultRequest(workflow_id="w1", node="a", attempt=1, verify_attempt=0)
+    result = NodeResultRequest(workflow_id=wid("w1"), node="a", attempt=1, verify_attempt=0)
     take_result(bench.runner, result, bench.clock.now_ms(), bench.replies.append)
     bench.cancel()
     assert len(bench.gate.waiting) == 1, "the publish alone"
@@ -421,10 +421,10 @@ def test_workflow_that_is_not_driven_here_is_not_said_to_have_ended() -> None:
     """Another owner may drive it, or will: its row tells, which the gateway reads."""
     bench = Bench()
     bench.cancel()
-    bench.runner.resume(ResumeRequest(workflow_id="w1", actor_did=PAYER), bench.replies.append)
+    bench.runner.resume(ResumeRequest(workflow_id=wid("w1"), actor_did=PAYER), bench.replies.append)
     assert bench.replies == [None, None]
     assert not bench.gate.waiting
-    assert not bench.runner.watch("w1", "gateway")
+    assert not bench.runner.watch(wid("w1"), "gateway")
 
 
 def test_deadline_ends_a_silent_workflow_and_aborts_its_orders() -> None:
@@ -441,14 +441,14 @@ def test_restored_workflow_ends_at_the_deadline_it_was_published_with() -> None:
     bench = Bench()
     bench.publish()
     bench.gate.commit()
-    deadline_ms = bench.model.workflows["w1"]["deadline_ms"]
+    deadline_ms = bench.model.workflows[wid("w1")]["deadline_ms"]
     bench.runner = bench.new_runner()
     bench.adopt_all()
     bench.gate.commit()
     bench.clock.run()
     bench.gate.commit()
     assert bench.status() == "timeout"
-    assert bench.model.workflows["w1"]["completed_ms"] == deadline_ms
+    assert bench.model.workflows[wid("w1")]["completed_ms"] == deadline_ms
 
 
 def test_late_answer_leaves_the_open_order_alone() -> None:
@@ -459,7 +459,7 @@ def test_late_answer_leaves_the_open_order_alone() -> None:
     lost = Failure(NodeErrorCode.AGENT_ERROR, "lost", Verdict.LOST)
     now_ms = bench.clock.now_ms()
     for _ in range(2):
-        bench.runner.receive("w1", AttemptFailed("a", 1, lost, now_ms, now_ms))
+        bench.runner.receive(wid("w1"), AttemptFailed("a", 1, lost, now_ms, now_ms))
         bench.gate.commit()
     assert [order.attempt for order in bench.outbox.sent] == [1, 2]
     bench.cancel()
@@ -478,7 +478,7 @@ def test_nodes_at_work_at_once_leave_each_other_what_is_reserved() -> None:
     bench.deliver(bench.outbox.sent[0])
     bench.gate.commit()
     assert len(bench.outbox.sent) == 1
-    assert bench.model.workflows["w1"]["error"]["code"] == "BUDGET_EXCEEDED"
+    assert bench.model.workflows[wid("w1")]["error"]["code"] == "BUDGET_EXCEEDED"
 
 
 def test_restored_workflow_has_the_money_that_was_held() -> None:
@@ -490,7 +490,7 @@ def test_restored_workflow_has_the_money_that_was_held() -> None:
     bench.adopt_all()
     bench.gate.commit()
     assert len(bench.outbox.sent) == 1
-    assert bench.model.workflows["w1"]["error"]["code"] == "BUDGET_EXCEEDED"
+    assert bench.model.workflows[wid("w1")]["error"]["code"] == "BUDGET_EXCEEDED"
 
 
 def test_agent_that_left_before_its_dispatch_makes_the_attempt_fail() -> None:
@@ -500,7 +500,7 @@ def test_agent_that_left_before_its_dispatch_makes_the_attempt_fail() -> None:
         bench.directory.put([{**row, "status": "inactive"}])
     bench.gate.commit()
     assert not bench.outbox.sent
-    assert bench.model.attempts["w1"][0]["error_code"] == "AGENT_UNAVAILABLE"
+    assert bench.model.attempts[wid("w1")][0]["error_code"] == "AGENT_UNAVAILABLE"
     assert bench.status() == "failed"
 
 

@@ -1,4 +1,4 @@
-"""Requests to owners: asked again while the owner cannot answer yet, refused at once otherwise."""
+"""Requests about a workflow: asked of the holder of its shard, refused by its row."""
 
 from __future__ import annotations
 
@@ -14,119 +14,52 @@ from actors.gateway.gateway import Gateway
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,
+    Moved,
+    NodeResultReply,
+    NodeResultRequest,
     NotYet,
     OwnerReply,
-    OwnerRequest,
-    PublishReply,
-    PublishRequest,
     ResumeReply,
     ResumeRequest,
     WatchReply,
 )
-from actors.transport.sockets import serve_batches
-from actors.transport.wire import answer_requests, packed
 from core.errors import ErrorCode, ServiceError
-from core.settings import Settings
-from core.workflow.transitions import is_terminal
+from core.shards.lease_messages import MemberState
+from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
-from tests.simulation.shapes import CAPABILITIES, compiled
+from tests.actors.gateway.maps import lease, member
+from tests.actors.gateway.served import (
+    ID,
+    OTHER,
+    OWNER,
+    PAYER,
+    Owner,
+    gateway_of,
+    members_of,
+    until,
+)
 
-OWNER, OTHER, LOST = "owner-1", "owner-2", "owner-lost"
-PAYER = "did:test:payer"
-STORED = PublishReply(workflow_id="w", task_id="t", status="pending")
-REPLACED = NotYet(ErrorCode.OVERLOADED, "the workflow's owner is being replaced", retry_after_s=1)
-REFUSED = ServiceError(ErrorCode.INSUFFICIENT_CREDITS, "too little")
-CANCELLED = CancelReply(workflow_id="w", cancelled_ms=1, nodes_affected=1, refunded_micro=1)
-RESUMED = ResumeReply(workflow_id="w", resumed_ms=1)
-CANCEL = CancelRequest(workflow_id="w", reason="r", details="", actor_did=PAYER)
-RESUME = ResumeRequest(workflow_id="w", actor_did=PAYER)
-
-
-class Owner:
-    """Answers each call with the next of its answers, or raises it; repeats the last one."""
-
-    def __init__(self, answers: list[OwnerReply]) -> None:
-        self.answers = answers
-        self.calls: list[list[OwnerRequest]] = []
-        self.is_raising = False
-
-    async def handle(self, bodies: list[bytes]) -> list[bytes]:
-        """Answer every request of a call alike."""
-        return await answer_requests(self._answer, bodies)
-
-    async def _answer(self, batch: list[OwnerRequest]) -> list[OwnerReply]:
-        self.calls.append(batch)
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if self.is_raising and isinstance(answer, ServiceError):
-            raise answer
-        return [answer] * len(batch)
-
-    def methods(self) -> dict[str, object]:
-        """Return what the gateway calls, by name."""
-        return {"handle": self.handle, "handle_bulk": self.handle, "finished": self.finished}
-
-    async def finished(self, watcher: str) -> list[str]:
-        """Tell of no end."""
-        return []
+CANCELLED = CancelReply(workflow_id=ID, cancelled_ms=1, nodes_affected=1, refunded_micro=1)
+RESUMED = ResumeReply(workflow_id=ID, resumed_ms=1)
+CANCEL = CancelRequest(workflow_id=ID, reason="r", details="", actor_did=PAYER)
+RESUME = ResumeRequest(workflow_id=ID, actor_did=PAYER)
+RESULT = NodeResultRequest(workflow_id=ID, node="a", attempt=1, verify_attempt=0)
+TAKEN = NodeResultReply(status=NodeStatus.SUCCESS)
+MOVED = Moved(ErrorCode.OVERLOADED, "the shard is another's", retry_after_s=1)
+REREADING = NotYet(ErrorCode.OVERLOADED, "the workflow's rows are being read", retry_after_s=1)
 
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
-    """A gateway without a database or Ray: only owners are asked."""
-    gateway = Gateway(Settings(run_folder=str(tmp_path), database_url="postgresql://"))
-    yield gateway
-    await gateway.close()
+    """A gateway that knows one member, which holds all shards."""
+    async with gateway_of(tmp_path, *members_of(OWNER)) as made:
+        yield made
 
 
-def request() -> PublishRequest:
-    """Return a request to publish a chain."""
-    return PublishRequest(
-        command_key="k",
-        request_hash=b"",
-        actor_did="did:test:payer",
-        workflow_id="w",
-        task_id="t",
-        payer_did="did:test:payer",
-        manifest_json="{}",
-        compiled=compiled({"nodes": {"a": {"capabilityId": CAPABILITIES[0]}}}).compiled,
-        is_dry_run=False,
-        watcher="",
-    )
-
-
-@pytest.mark.parametrize("is_packed", [False, True], ids=["single", "packed"])
-@pytest.mark.parametrize("is_raised", [False, True], ids=["its answer", "raised by its call"])
-async def test_an_owner_that_cannot_answer_yet_is_asked_again(
-    gateway: Gateway, tmp_path: Path, *, is_packed: bool, is_raised: bool
-) -> None:
-    """As while it is replaced, or while it reads the workflow's rows."""
-    owner = Owner([REPLACED, REPLACED, STORED])
-    owner.is_raising = is_raised
-    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
-    assert server is not None
-    gateway.owners.set_names([OWNER])
-    asked = packed(request()) if is_packed else request()
-    assert await gateway.publish(asked) == STORED
-    assert len(owner.calls) == 3
-    await server.close()
-
-
-async def test_a_refusal_is_the_answer(gateway: Gateway, tmp_path: Path) -> None:
-    owner = Owner([REFUSED])
-    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
-    assert server is not None
-    gateway.owners.set_names([OWNER])
-    with pytest.raises(ServiceError) as error:
-        await gateway.publish(request())
-    assert error.value.code is ErrorCode.INSUFFICIENT_CREDITS
-    assert len(owner.calls) == 1
-    await server.close()
-
-
-def stored(owner: str, status: str = "running", *, quarantined_ms: int | None = None) -> Any:
+def stored(status: str = "running", *, quarantined_ms: int | None = 1) -> Any:
     """Return a workflow as in its head."""
-    row = {"id": "w", "owner": owner, "status": status, "payer_did": PAYER}
-    return StoredWorkflow({**row, "quarantined_ms": quarantined_ms})
+    row = {"id": ID, "status": status, "payer_did": PAYER, "quarantined_ms": quarantined_ms}
+    return StoredWorkflow(row)
 
 
 class Heads:
@@ -148,29 +81,81 @@ class Heads:
         return is_terminal(self.workflows[0].status)
 
 
-Ask = Callable[[Gateway, StoredWorkflow], Any]
+Ask = Callable[[Gateway], Any]
 DRIVEN: dict[str, tuple[Ask, OwnerReply]] = {
-    "cancel": (lambda gateway, known: gateway.cancel(CANCEL, known), CANCELLED),
-    "resume": (lambda gateway, known: gateway.resume(RESUME, known), RESUMED),
+    "cancel": (lambda gateway: gateway.cancel(CANCEL, stored()), CANCELLED),
+    "resume": (lambda gateway: gateway.resume(RESUME, stored()), RESUMED),
 }
 
 
 @pytest.mark.parametrize("kind", DRIVEN)
-async def test_what_its_owner_lost_is_asked_of_the_one_that_takes_it_over(
+async def test_holder_of_the_shard_is_asked_and_no_row_is_read(
     gateway: Gateway, tmp_path: Path, kind: str
 ) -> None:
-    """The owner that was asked instead said that the workflow had finished."""
     ask, answer = DRIVEN[kind]
-    owner = Owner([None, None, answer])
-    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
-    assert server is not None
-    gateway.owners.set_names([OWNER])
-    lost = stored(LOST, quarantined_ms=1)
-    heads = Heads(gateway, lost, stored(OWNER, quarantined_ms=1))
-    assert await ask(gateway, lost) == answer
-    assert len(owner.calls) == 3
-    assert heads.reads == 2, "the caller has read the first head"
-    await server.close()
+    heads = Heads(gateway, stored())
+    gateway.owners.use_lease(lease([member(OTHER), member(OWNER)], [OWNER, OTHER]))
+    async with Owner([answer]).listening(tmp_path, OWNER) as owner:
+        assert await ask(gateway) == answer
+    assert (len(owner.calls), heads.reads) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", DRIVEN)
+async def test_member_that_drains_is_asked_for_what_it_holds(
+    gateway: Gateway, tmp_path: Path, kind: str
+) -> None:
+    ask, answer = DRIVEN[kind]
+    draining = member(OWNER, state=MemberState.DRAINING)
+    gateway.owners.use_lease(lease([draining, member(OTHER)], [OWNER]))
+    async with Owner([answer]).listening(tmp_path, OWNER):
+        assert await ask(gateway) == answer
+
+
+@pytest.mark.parametrize("kind", DRIVEN)
+async def test_what_has_moved_is_asked_of_its_new_holder(
+    gateway: Gateway, tmp_path: Path, kind: str
+) -> None:
+    ask, answer = DRIVEN[kind]
+    Heads(gateway, stored())
+    both = members_of(OWNER, OTHER)
+    gateway.owners.use_lease(lease(both, [OWNER]))
+    async with (
+        Owner([MOVED]).listening(tmp_path, OWNER) as former,
+        Owner([answer]).listening(tmp_path, OTHER),
+    ):
+        asking = asyncio.create_task(ask(gateway))
+        await until(lambda: former.calls)
+        gateway.owners.use_lease(lease(both, [OTHER], map_version=2))
+        async with asyncio.timeout(30):
+            assert await asking == answer
+
+
+@pytest.mark.parametrize("kind", DRIVEN)
+async def test_shard_without_a_live_holder_is_waited_for(
+    gateway: Gateway, tmp_path: Path, kind: str
+) -> None:
+    """As after a crash, until another member has taken it."""
+    ask, answer = DRIVEN[kind]
+    heads = Heads(gateway, stored())
+    gateway.owners.use_lease(lease([member("dead", is_live=False)]))
+    asking = asyncio.create_task(ask(gateway))
+    await until(lambda: heads.reads)
+    async with Owner([answer]).listening(tmp_path, OTHER):
+        gateway.owners.use_lease(lease(members_of(OTHER), map_version=2))
+        async with asyncio.timeout(30):
+            assert await asking == answer
+
+
+@pytest.mark.parametrize("kind", DRIVEN)
+async def test_what_its_owner_does_not_drive_yet_is_asked_again(
+    gateway: Gateway, tmp_path: Path, kind: str
+) -> None:
+    """Its row says that it has not ended."""
+    ask, answer = DRIVEN[kind]
+    heads = Heads(gateway, stored())
+    async with Owner([None, REREADING, None, answer]).listening(tmp_path, OWNER) as owner:
+        assert await ask(gateway) == answer
+    assert (len(owner.calls), heads.reads) == (4, 3)
 
 
 @pytest.mark.parametrize(
@@ -180,48 +165,66 @@ async def test_what_its_owner_lost_is_asked_of_the_one_that_takes_it_over(
 async def test_what_has_ended_is_refused_by_its_row(
     gateway: Gateway, tmp_path: Path, kind: str, code: str, *, is_known: bool
 ) -> None:
-    owner = Owner([None])
-    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
-    assert server is not None
-    gateway.owners.set_names([OWNER])
-    Heads(gateway, stored(OWNER, "success"))
-    known = stored(OWNER, "success" if is_known else "running", quarantined_ms=1)
-    with pytest.raises(ServiceError) as error:
-        await DRIVEN[kind][0](gateway, known)
+    Heads(gateway, stored("success"))
+    known = stored("success" if is_known else "running")
+    async with Owner([None]).listening(tmp_path, OWNER) as owner:
+        with pytest.raises(ServiceError) as error:
+            await (
+                gateway.cancel(CANCEL, known) if kind == "cancel" else gateway.resume(RESUME, known)
+            )
     assert error.value.code == code
     assert len(owner.calls) == (0 if is_known else 1)
-    await server.close()
+
+
+async def test_result_of_a_workflow_that_has_ended_is_sent_as_late(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    """Its holder does not drive it any more; only the refusal is recorded."""
+    Heads(gateway, stored(), stored("success"))
+    async with Owner([None, TAKEN]).listening(tmp_path, OWNER) as owner:
+        assert await gateway.node_result(RESULT) == TAKEN
+    assert [getattr(one, "is_late", None) for one in owner.requests] == [False, True]
+
+
+async def test_wait_registers_without_a_read_and_is_over_when_told(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    heads = Heads(gateway, stored())
+    async with Owner([WatchReply()]).listening(tmp_path, OWNER) as owner:
+        waiting = asyncio.create_task(gateway.wait_finished(ID, 60.0, watched=False))
+        await until(lambda: owner.calls)
+        assert not waiting.done()
+        gateway._ends.tell(ID)
+        async with asyncio.timeout(30):
+            assert await waiting
+    assert heads.reads == 0
 
 
 async def test_a_wait_is_not_over_because_an_owner_does_not_drive_the_workflow(
     gateway: Gateway, tmp_path: Path
 ) -> None:
-    """As while its owner is lost: the wait returned at once, with a workflow that ran on."""
-    owner = Owner([None, WatchReply()])
-    server = await serve_batches(str(tmp_path), OWNER, owner.methods())
-    assert server is not None
-    gateway.owners.set_names([OWNER])
-    Heads(gateway, stored(LOST), stored(OWNER))
-    waiting = asyncio.create_task(gateway.wait_finished("w", 60.0, watched=False))
-    async with asyncio.timeout(30):
-        while len(owner.calls) < 2:
-            await asyncio.sleep(0.01)
-    assert not waiting.done()
-    gateway._ends.tell("w")
-    assert await waiting
-    await server.close()
+    """As while it is restored: the wait returned at once, with a workflow that ran on."""
+    Heads(gateway, stored())
+    async with Owner([None, WatchReply()]).listening(tmp_path, OWNER) as owner:
+        waiting = asyncio.create_task(gateway.wait_finished(ID, 60.0, watched=False))
+        await until(lambda: len(owner.calls) == 2)
+        assert not waiting.done()
+        gateway._ends.tell(ID)
+        async with asyncio.timeout(30):
+            assert await waiting
 
 
-async def test_a_wait_without_an_owner_ends_in_its_time(gateway: Gateway) -> None:
+async def test_a_wait_without_an_owner_ends_in_its_time(tmp_path: Path) -> None:
     """A wait of 1 s took 15 s: the time of a request."""
-    Heads(gateway, stored(LOST))
-    began_s = time.monotonic()
-    assert not await gateway.wait_finished("w", 0.2, watched=False)
-    assert time.monotonic() - began_s < 5
+    async with gateway_of(tmp_path) as gateway:
+        Heads(gateway, stored())
+        began_s = time.monotonic()
+        assert not await gateway.wait_finished(ID, 0.2, watched=False)
+        assert time.monotonic() - began_s < 5
 
 
-async def test_a_wait_without_an_owner_ends_with_its_workflow(gateway: Gateway) -> None:
-    Heads(gateway, stored(LOST), stored(LOST), stored(LOST, "success"))
-    began_s = time.monotonic()
-    assert await gateway.wait_finished("w", 60.0, watched=False)
-    assert time.monotonic() - began_s < 15
+async def test_a_wait_without_an_owner_ends_with_its_workflow(tmp_path: Path) -> None:
+    async with gateway_of(tmp_path) as gateway:
+        Heads(gateway, stored(), stored(), stored("success"))
+        async with asyncio.timeout(30):
+            assert await gateway.wait_finished(ID, 60.0, watched=False)

@@ -14,7 +14,8 @@ from actors.transport.messages import OwnerReply, OwnerRequest, PublishRequest
 from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_requests
 from core.settings import Settings
-from tests.actors.gateway.test_gateway import OWNER, STORED, request
+from tests.actors.gateway.maps import lease
+from tests.actors.gateway.served import OWNER, STORED, members_of, request
 
 
 class SlowOwner:
@@ -54,11 +55,10 @@ async def asked(folder: Path, owner: SlowOwner) -> AsyncIterator[Gateway]:
     server = await serve_batches(str(folder), OWNER, methods)
     assert server is not None
     gateway = Gateway(Settings(run_folder=str(folder), database_url="postgresql://"))
-    gateway.owners.set_names([OWNER])
+    gateway.owners.use_lease(lease(members_of(OWNER)))
     try:
         yield gateway
     finally:
-        gateway.owners.set_names([])
         await gateway.close()
         await server.close()
 

@@ -13,6 +13,7 @@ import msgspec
 from actors.transport.messages import OwnerAnswer, OwnerRequest
 from actors.transport.wire import Refusal
 from core.message import Message
+from core.shards.lease_messages import Lease, Renewal
 from core.workflow.events import Record
 from ledger.commands import Command, Outcome
 
@@ -35,6 +36,8 @@ def families() -> dict[str, Any]:
         "outcome": Outcome,
         "request": OwnerRequest,
         "reply": OwnerAnswer | Refusal,
+        "renewal": Renewal,
+        "lease": Lease,
     }
 
 

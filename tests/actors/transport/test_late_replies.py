@@ -24,7 +24,8 @@ from actors.transport.sockets import SocketServer, serve_batches
 from actors.transport.wire import Undecodable, answer_requests, decode_reply, encode_reply
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from tests.actors.gateway.test_gateway import OWNER, request
+from tests.actors.gateway.maps import lease
+from tests.actors.gateway.served import OWNER, members_of, request
 
 
 class Owner:
@@ -45,9 +46,9 @@ class Owner:
         return await self.late.settled([self.reply(one.workflow_id) for one in batch])
 
     def reply(self, workflow_id: str) -> asyncio.Future[OwnerReply]:
-        """Return what a workflow's request is answered by."""
+        """Return what a workflow's request is answered by, of its id or name."""
         loop = asyncio.get_running_loop()
-        return self.replies.setdefault(workflow_id, loop.create_future())
+        return self.replies.setdefault(workflow_id[-1], loop.create_future())
 
     async def poll(self, *arguments: Any) -> Any:
         """Answer what was late, when it is there."""
@@ -68,21 +69,25 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[Owner, SocketServer, Gat
     server = await serve_batches(str(tmp_path), OWNER, methods)
     assert server is not None
     gateway = Gateway(Settings(run_folder=str(tmp_path), database_url="postgresql://"))
-    gateway.owners.set_names([OWNER])
+    gateway.owners.use_lease(lease(members_of(OWNER)))
     yield owner, server, gateway
-    gateway.owners.set_names([])
     await gateway.close()
     await server.close()
 
 
 def of(name: str) -> PublishRequest:
-    """Return a request to publish of a payer and a workflow of that name."""
-    return replace(request(), workflow_id=name, payer_did=f"did:test:{name}")
+    """Return a request to publish of a payer and a workflow of that name, a hexadecimal digit."""
+    return replace(request(), workflow_id=id_of(name), payer_did=f"did:test:{name}")
+
+
+def id_of(name: str) -> str:
+    """Return the id of the workflow of that name."""
+    return f"01890000-0000-7000-8000-00000000000{name}"
 
 
 def stored(name: str) -> PublishReply:
     """Return the answer to it."""
-    return PublishReply(workflow_id=name, task_id="t", status="pending")
+    return PublishReply(workflow_id=id_of(name), task_id="t", status="pending")
 
 
 async def test_one_payers_slow_request_does_not_hold_up_anothers_in_its_call(

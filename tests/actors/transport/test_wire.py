@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from actors.engine.step_commands import is_halting, quarantine_code
-from actors.transport.messages import NotYet, OwnerReply, OwnerRequest, WatchRequest
+from actors.transport.messages import Moved, NotYet, OwnerReply, OwnerRequest, WatchRequest
 from actors.transport.wire import (
     COMMANDS,
     OUTCOMES,
@@ -26,6 +26,7 @@ from actors.transport.wire import (
     decode_reply,
     encode_failure,
     packed,
+    with_workflow_id,
 )
 from core.errors import ErrorCode, Problem, ServiceError
 from core.message import Message
@@ -119,7 +120,19 @@ def test_packed_request_travels_as_the_request() -> None:
     assert REQUESTS.decode(made.body) == request
 
 
-@pytest.mark.parametrize("error", [REFUSED, NotYet(ErrorCode.CONFLICT, "soon")])
+def test_request_under_another_id_keeps_its_key_packed_or_not() -> None:
+    (publish,) = (kind for kind in members(OwnerRequest) if kind.__name__ == "PublishRequest")
+    request: Any = full(publish)
+    other = with_workflow_id(request, "y")
+    assert other == msgspec.structs.replace(request, workflow_id="y")
+    again = with_workflow_id(packed(request), "y")
+    assert again == packed(other)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [REFUSED, NotYet(ErrorCode.CONFLICT, "soon"), Moved(ErrorCode.OVERLOADED, "elsewhere")],
+)
 async def test_refusal_arrives_with_all_its_fields(error: ServiceError) -> None:
     async def refuse(requests: list[OwnerRequest]) -> Sequence[OwnerReply]:
         return [error, None]

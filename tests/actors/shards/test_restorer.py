@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 import pytest
+from actors.engine.restorer import IDS_MAX, AheadLedger, Restorer, Rows
 
 from actors.engine import restorer as restorer_module
-from actors.engine.restorer import IDS_MAX, AheadLedger, Restorer, Rows
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.wire import COMMANDS, OUTCOMES
 from core.errors import ErrorCode, ServiceError
@@ -16,7 +16,7 @@ from ledger.accounts.account_commands import Deposit
 from ledger.commands import Outcome
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows.unfinished import PageKey
-from tests.actors.engine.runner_bench import Bench
+from tests.actors.engine.runner_bench import Bench, wid
 
 PAGE = 3
 
@@ -74,7 +74,7 @@ def unfinished(count: int) -> Bench:
     """Return a bench whose owner has ended with so many unfinished workflows."""
     bench = Bench()
     for number in range(count):
-        bench.publish(workflow_id=f"w{number:03}")
+        bench.publish(workflow_id=wid(f"w{number:03}"))
     bench.gate.commit()
     bench.outbox.sent.clear()
     return bench
@@ -88,7 +88,7 @@ async def test_everything_is_restored_page_by_page_whatever_fails() -> None:
     async with asyncio.timeout(60):
         await restorer.restore_all()
     after = [key and key.workflow_id for key in rows.pages]
-    assert after == [None, None, "w002", "w005", "w008"]
+    assert after == [None, None, wid("w002"), wid("w005"), wid("w008")]
     assert (restorer.count, restorer.is_scanning) == (10, False)
     bench.gate.commit()
     assert len(bench.outbox.sent) == 10
@@ -107,9 +107,9 @@ async def test_first_workflows_are_driven_and_new_ones_taken_while_later_pages_a
             await asyncio.sleep(0)
     bench.gate.commit()
     assert bench.outbox.sent, "resumed before everything is read"
-    bench.publish(workflow_id="new")
+    bench.publish(workflow_id=wid("new"))
     bench.gate.commit()
-    assert bench.replies[-1].workflow_id == "new"
+    assert bench.replies[-1].workflow_id == wid("new")
     assert restorer.is_scanning
     rows.gate.set()
     async with asyncio.timeout(60):
@@ -119,12 +119,12 @@ async def test_first_workflows_are_driven_and_new_ones_taken_while_later_pages_a
 
 async def test_damaged_workflow_stops_no_other_from_being_restored() -> None:
     bench = unfinished(7)
-    bench.model.workflows["w003"]["manifest"] = "[]"
+    bench.model.workflows[wid("w003")]["manifest"] = "[]"
     restorer = restorer_of(bench, ModelRows(bench))
     async with asyncio.timeout(60):
         await restorer.restore_all()
     assert restorer.count == 6
-    assert bench.runner.is_quarantined("w003")
+    assert bench.runner.is_quarantined(wid("w003"))
 
 
 async def test_workflows_that_are_asked_for_meanwhile_share_one_read() -> None:
@@ -135,7 +135,7 @@ async def test_workflows_that_are_asked_for_meanwhile_share_one_read() -> None:
     restorer = restorer_of(bench, rows)
     for _ in range(30):
         for number in range(10):
-            restorer.restore_one(f"w{number:03}")
+            restorer.restore_one(wid(f"w{number:03}"))
     rows.gate.set()
     async with asyncio.timeout(60):
         while restorer.count < 10:
@@ -154,7 +154,7 @@ async def test_reads_that_are_broken_off_are_not_under_way_any_more() -> None:
         while restorer.count < PAGE:
             await asyncio.sleep(0)
         rows.gate.clear()
-        restorer.restore_one("w000")
+        restorer.restore_one(wid("w000"))
         for _ in range(5):
             await asyncio.sleep(0)
     assert repr(bench.runner.reads) != "<RowReads open=0>"
@@ -167,7 +167,7 @@ async def test_reads_by_ids_are_bounded() -> None:
     rows = ModelRows(bench)
     restorer = restorer_of(bench, rows)
     for number in range(IDS_MAX + 5):
-        restorer.restore_one(f"w{number:03}")
+        restorer.restore_one(wid(f"w{number:03}"))
     async with asyncio.timeout(60):
         while restorer.count < IDS_MAX + 5:
             await asyncio.sleep(0)
@@ -259,7 +259,7 @@ async def test_single_workflows_that_are_restored_keep_no_page_waiting(
     rows = ModelRows(bench)
     restorer = restorer_of(bench, rows)
     for number in range(5):
-        restorer.restore_one(f"w{number:03}")
+        restorer.restore_one(wid(f"w{number:03}"))
     async with asyncio.timeout(60):
         while restorer.count < 5:
             await asyncio.sleep(0)

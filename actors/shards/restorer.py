@@ -1,18 +1,19 @@
-"""Restores an owner's stored workflows to its runner: all of them, or single ones on request.
+"""Restores a member's stored workflows to its runner: those of shards, or single ones on request.
 
 The restorer reads rows page by page, earliest deadlines first, and reads the next page while it
 restores one in slices. Meanwhile the runner drives its workflows and accepts new ones. A page waits
 for the outcomes of the pages' steps before it, of which few may be open, and for no other command:
 what payers' running work has queued would keep everything stored from being driven. Each read is
 retried until it succeeds, because no caller repeats the request. Requests that arrive during a read
-share the next one. design.md section 3 (Recovery). Decisions 0091, 0119.
+share the next one, and so do shards that come to be held during a scan. design.md section 3
+(Recovery); shards.md. Decisions 0091, 0119, 0200.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -20,7 +21,9 @@ from typing import Final, Protocol, TypeVar
 from actors.engine.runner import Runner
 from actors.ports import LedgerPort
 from actors.process.slices import Slices
+from actors.shards.held_shards import HeldShards
 from core.errors import ServiceError
+from core.shards.shard import shard_of
 from ledger.commands import Command, Outcome
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows.unfinished import PageKey
@@ -38,13 +41,13 @@ AHEAD_MAX: Final = 200
 
 
 class Rows(Protocol):
-    """Reads the rows of unfinished workflows."""
+    """Reads the rows of some shards' unfinished workflows."""
 
     async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
         """Return a page of workflows by deadline and the key of the next page, None at the end."""
 
     async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
-        """Return those of these workflows that are unfinished and belong to the owner."""
+        """Return those of these workflows that are unfinished and of these shards."""
 
 
 class AheadLedger:
@@ -96,29 +99,38 @@ class AheadLedger:
 
 
 class Restorer:
-    """Restores workflows of one owner, in the background.
+    """Restores workflows of one member, in the background.
 
     Args:
         runner: drives the restored workflows.
-        rows: reads the stored workflows.
+        held: the shards of the member.
+        rows: makes the reader of these shards' stored workflows, whose pages it keeps.
         refresh: refreshes the directory; raises `ServiceError` when it cannot.
         ahead: the runner's ledger.
+        is_skipped: whether a workflow is driven by a process of its own.
     """
 
     def __init__(
         self,
         runner: Runner,
-        rows: Rows,
+        held: HeldShards,
+        rows: Callable[[Sequence[int]], Rows],
         *,
         refresh: Callable[[], Awaitable[None]],
         ahead: AheadLedger,
+        is_skipped: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._runner = runner
+        self._held = held
         self._rows = rows
         self._refresh = refresh
         self._ahead = ahead
+        self._is_skipped = is_skipped
         self._count = 0
-        self._is_scan_wanted = False
+        # Shards whose scan is wanted, and those of the scan under way.
+        self._wanted: set[int] = set()
+        self._scanning: set[int] = set()
+        self._expected: set[int] = set()
         self._scanned: list[asyncio.Future[None]] = []
         self._requested: dict[str, None] = {}  # in order
         self._scan: asyncio.Task[None] | None = None
@@ -137,9 +149,23 @@ class Restorer:
         """Whether unfinished workflows may still be undriven."""
         return self._scan is not None
 
-    def restore_all(self) -> asyncio.Future[None]:
-        """Restore every owned workflow that is not driven; the future is done afterwards."""
-        self._is_scan_wanted = True
+    def is_restoring(self, workflow_id: str) -> bool:
+        """Whether a workflow's shard is not read to its end: it may be unfinished and undriven."""
+        shard = shard_of(workflow_id)
+        return any(shard in some for some in (self._scanning, self._wanted, self._expected))
+
+    def expect(self, shards: Iterable[int]) -> None:
+        """Know that these shards are held and that their restore will be asked for soon."""
+        self._expected.update(shards)
+
+    def is_expecting(self, shard: int) -> bool:
+        """Whether a shard's restore is not asked for yet."""
+        return shard in self._expected
+
+    def restore_shards(self, shards: Iterable[int]) -> asyncio.Future[None]:
+        """Restore every workflow of these shards that is not driven; the future is done then."""
+        self._wanted.update(shards)
+        self._expected.difference_update(self._wanted)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._scanned.append(done)
         if self._scan is None:
@@ -165,15 +191,15 @@ class Restorer:
 
     async def _scan_all(self) -> None:
         try:
-            while self._is_scan_wanted:
-                self._is_scan_wanted = False
+            while self._wanted or self._scanned:
+                self._scanning, self._wanted = self._wanted, set()
                 waiting, self._scanned = self._scanned, []
                 try:
                     await self._scan_once()
                 except Exception:  # the edge of the task: no stored workflow may stay undriven
                     log.exception("scan failed and is repeated")
                     self._scanned += waiting
-                    self._is_scan_wanted = True
+                    self._wanted |= self._scanning
                     await asyncio.sleep(READ_RETRY_S)
                     continue
                 for done in waiting:
@@ -181,26 +207,31 @@ class Restorer:
                         done.set_result(None)
         finally:
             self._scan = None
+            self._scanning = set()
 
     async def _scan_once(self) -> None:
+        shards = [shard for shard in sorted(self._scanning) if shard in self._held]
+        if not shards:
+            return
+        rows = self._rows(shards)
         with ExitStack() as ahead:  # the read of the next page
-            changed_ids, page = self._start_page(ahead, None)
+            changed_ids, page = self._start_page(ahead, rows, None)
             while True:
                 workflows, after = await page
                 restored_ids = changed_ids
                 with ahead.pop_all():
                     if after is not None:
-                        changed_ids, page = self._start_page(ahead, after)
+                        changed_ids, page = self._start_page(ahead, rows, after)
                     await self._restore_rows(workflows, restored_ids, self._ahead.counting)
                 if after is None:
                     return
                 await self._ahead.wait_open(AHEAD_MAX)
 
     def _start_page(
-        self, ahead: ExitStack, after: PageKey | None
+        self, ahead: ExitStack, rows: Rows, after: PageKey | None
     ) -> tuple[set[str], asyncio.Task[tuple[Sequence[StoredWorkflow], PageKey | None]]]:
         changed_ids = ahead.enter_context(self._runner.reads.open())
-        page = asyncio.create_task(read_until_success(partial(self._rows.page, after)))
+        page = asyncio.create_task(read_until_success(partial(rows.page, after)))
         ahead.callback(page.cancel)
         return changed_ids, page
 
@@ -213,17 +244,19 @@ class Restorer:
                 for workflow_id in ids:
                     del self._requested[workflow_id]
                 try:
-                    await self._read_ids(ids)
+                    await self.restore_ids(ids)
                 except Exception:  # the edge of the task: later requests are read even so
                     log.exception("workflows not read again count=%d", len(ids))
         finally:
             self._single = None
 
-    async def _read_ids(self, ids: Sequence[str]) -> None:
+    async def restore_ids(self, ids: Sequence[str]) -> None:
+        """Read these workflows, at most `IDS_MAX`, and restore them; return when it is done."""
         # The directory first: a revocation may be the reason for this read.
         await read_until_success(self._refresh)
         with self._runner.reads.open() as changed_ids:
-            workflows = await read_until_success(partial(self._rows.by_ids, ids))
+            rows = self._rows(sorted({shard_of(workflow_id) for workflow_id in ids}))
+            workflows = await read_until_success(partial(rows.by_ids, ids))
             found = {stored.workflow_id for stored in workflows}
             for workflow_id in ids:
                 if workflow_id not in found and workflow_id not in changed_ids:
@@ -238,6 +271,8 @@ class Restorer:
     ) -> None:
         slices = Slices()
         for stored in workflows:
+            if self._is_skipped(stored.workflow_id):
+                continue
             try:
                 with counting():
                     self._count += self._runner.restore_stored(stored, changed_ids)

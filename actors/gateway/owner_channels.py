@@ -1,0 +1,85 @@
+"""A replica's channels to one owner, which is found by its address, the name of its actor.
+
+design.md section 3. Decisions 0091 and 0119.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from actors.transport.actor_calls import BatchCall
+from actors.transport.channel import Channel
+from actors.transport.late_replies import LatePoll
+from actors.transport.messages import (
+    CALL_BYTES_MAX,
+    Late,
+    OwnerAnswer,
+    OwnerRequest,
+    PackedPublish,
+)
+from actors.transport.wire import REQUESTS, decode_reply
+from core.errors import ServiceError
+from core.settings import Settings
+
+# Requests of a replica that may wait for an owner to know what they have stored.
+REFRESHES_MAX: Final = 100_000
+# A larger request uses the bulk channel.
+LARGE_BYTES: Final = 16 * 1024
+
+
+class OwnerChannels:
+    """The channels to one owner: for single requests, for bulks and large requests, for refreshes.
+
+    A call is answered when all of its requests are committed, so requests that are slow to store or
+    to read do not share a call with fast ones.
+    """
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        self._single = _channel_to(name, settings, "handle")
+        self._bulk = _channel_to(name, settings, "handle_bulk")
+        self._late = LatePoll(BatchCall(settings.run_folder, name, "late"))
+        refresh = BatchCall(settings.run_folder, name, "refresh")
+        # Who asks during a call shares the next one.
+        self._refreshes: Channel[None, None] = Channel(
+            f"owner {name}, refreshes",
+            refresh,
+            capacity=REFRESHES_MAX,
+            batch_size=REFRESHES_MAX,
+            on_close=refresh.close,
+        )
+
+    async def request(self, request: OwnerRequest | PackedPublish, payer: str = "") -> OwnerAnswer:
+        """Return the owner's answer. Raises the `ServiceError` that it answers with."""
+        if isinstance(request, PackedPublish):
+            reply = decode_reply(await self._bulk.request(request.body, payer))
+        else:
+            body = REQUESTS.encode(request)
+            lane = self._bulk if len(body) > LARGE_BYTES else self._single
+            reply = decode_reply(await lane.request(body, payer))
+            if isinstance(reply, Late):
+                reply = await self._late.reply(reply)
+        if isinstance(reply, ServiceError):
+            raise reply
+        return reply
+
+    async def refresh(self) -> None:
+        await self._refreshes.request(None)
+
+    def close(self) -> None:
+        self._single.close()
+        self._bulk.close()
+        self._refreshes.close()
+        self._late.close()
+
+
+def _channel_to(name: str, settings: Settings, method: str) -> Channel[bytes, bytes]:
+    call = BatchCall(settings.run_folder, name, method)
+    return Channel(
+        f"owner {name}",
+        call,
+        capacity=settings.replica_requests_max + settings.bulk_items_max,
+        batch_size=settings.batch_commands_max,
+        weight_of=len,
+        batch_weight=CALL_BYTES_MAX,
+        on_close=call.close,
+    )

@@ -1,0 +1,84 @@
+"""Where a new workflow goes: to a shard of a member that is near and has little to do.
+
+Near is the machine of this replica, whose member is reached over a socket. A near member is passed
+over once its load is more than twice that of the least loaded one and `NEAR_LOAD_LEAD` workflows:
+moving a request to another machine costs more than a small difference in load, and with little
+load everything stays near. A member's load is what the ledger says, up to a second old, and
+what this replica has placed there since. Equal loads are shared out by the workflows' ids.
+
+Decides only; any thread may ask. A count that two threads raise at once is lost, which misplaces
+nothing. shards.md (Shard of a workflow). Decision 0202.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from actors.gateway.shard_map import ShardMap
+from core.shards.lease_messages import MemberView
+from core.shards.shard import id_in_shard, shard_of
+
+NEAR_LOAD_FACTOR: Final = 2
+NEAR_LOAD_LEAD: Final = 32
+
+
+class Placement:
+    """Chooses the shards of new workflows.
+
+    Args:
+        machine: Ray's id of this replica's machine.
+    """
+
+    def __init__(self, machine: str) -> None:
+        self._machine = machine
+        self._map = ShardMap()
+        self._placed: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Placement {self._map!r} placed={sum(self._placed.values())}>"
+
+    def use_map(self, shard_map: ShardMap) -> None:
+        """Place by this map, whose loads hold what was placed before."""
+        self._map, self._placed = shard_map, {}
+
+    def place(self, workflow_id: str, refused: Collection[str] = ()) -> str | None:
+        """Return this id in a shard of the member that should get the workflow.
+
+        Args:
+            workflow_id: new, of no workflow yet.
+            refused: ids of members that do not get it.
+
+        Returns: None when no other member takes new work.
+        """
+        shard_map, placed = self._map, self._placed
+        chosen = self._choose(shard_map, placed, shard_of(workflow_id), refused)
+        if chosen is None:
+            return None
+        placed[chosen.member] = placed.get(chosen.member, 0) + 1
+        if shard_map.holder(workflow_id) is chosen:
+            return workflow_id
+        numbers = shard_map.shards_of(chosen.member)
+        return id_in_shard(workflow_id, numbers[shard_of(workflow_id) % len(numbers)])
+
+    def _choose(
+        self, shard_map: ShardMap, placed: dict[str, int], shard: int, refused: Collection[str]
+    ) -> MemberView | None:
+        members = shard_map.open_members
+        ranked: list[tuple[int, int]] = []
+        near: list[tuple[int, int]] = []
+        for position, view in enumerate(members):
+            if view.member in refused:
+                continue
+            # Of equal loads the first in a turn that begins at the id's shard.
+            turn = (position + shard) % len(members)
+            rank = (view.load + placed.get(view.member, 0), turn)
+            ranked.append(rank)
+            if view.machine == self._machine:
+                near.append(rank)
+        if not ranked:
+            return None
+        chosen = min(ranked)
+        if near and min(near)[0] <= NEAR_LOAD_FACTOR * chosen[0] + NEAR_LOAD_LEAD:
+            chosen = min(near)
+        return members[(chosen[1] - shard) % len(members)]

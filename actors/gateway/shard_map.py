@@ -1,0 +1,65 @@
+"""The map of shards as a replica knows it: which members live, which of them holds a shard.
+
+A value, made anew of each answer of the ledger and never changed, so any thread may read it. It may
+be old: a member that holds a shard no longer says so. shards.md. Decision 0202.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from core.shards.lease_messages import HeldShard, MemberState, MemberView
+from core.shards.shard import SHARDS, shard_of
+
+
+class ShardMap:
+    """Who lives and who holds what.
+
+    Args:
+        members: all that are not GONE.
+        shards: by shard, all of them; empty while nothing is known.
+    """
+
+    def __init__(
+        self, members: Sequence[MemberView] = (), shards: Sequence[HeldShard] = ()
+    ) -> None:
+        self.shards = shards
+        self.live = {one.member: one for one in members if one.is_live}
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for shard, held in enumerate(shards):
+            if held.member in self.live:
+                numbers[held.member].append(shard)
+        self._numbers = dict(numbers)
+        # Those that take new work: they live, are READY and hold shards.
+        self.open_members = tuple(
+            one
+            for one in self.live.values()
+            if one.state is MemberState.READY and one.member in self._numbers
+        )
+
+    def __repr__(self) -> str:
+        return f"<ShardMap live={len(self.live)} unheld={self.unheld}>"
+
+    @property
+    def unheld(self) -> int:
+        """How many shards no live member holds; all of them while nothing is known."""
+        return SHARDS - sum(map(len, self._numbers.values()))
+
+    def states(self) -> dict[str, MemberState]:
+        """Return the states of the live members, by id."""
+        return {one.member: one.state for one in self.live.values()}
+
+    def addresses(self) -> set[str]:
+        """Return the addresses of the live members, which are the names of their actors."""
+        return {one.address for one in self.live.values()}
+
+    def holder(self, workflow_id: str) -> MemberView | None:
+        """Return the live member that holds a workflow's shard, None when there is none."""
+        if not self.shards:
+            return None
+        return self.live.get(self.shards[shard_of(workflow_id)].member)
+
+    def shards_of(self, member: str) -> Sequence[int]:
+        """Return the numbers of the shards that a live member holds, in their order."""
+        return self._numbers.get(member, ())

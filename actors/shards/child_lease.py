@@ -1,0 +1,107 @@
+"""The lease of a workflow's own process, which works under its parent's membership.
+
+A dedicated process writes under its parent's member id and the epoch of one shard. It asks the
+ledger for the map, not for a lease: its renewals must not keep a silent parent alive. It may send
+while the map says that the parent lives and holds that shard under that epoch; when it does not any
+more, the process ends. Has the interface of `Membership` that an owner needs.
+shards.md (Dedicated workflows). Decision 0200.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from core.shards.lease_messages import HeldShard, Lease, Renewal
+from core.shards.leases import RENEWAL_MS, SELF_FENCE_MS
+
+log = logging.getLogger("callboard.membership")
+
+RENEWAL_TIMEOUT_S: Final = 2.0
+
+
+class Parentage(NamedTuple):
+    """Under which member, shard and epoch a process works."""
+
+    member: str
+    shard: int
+    epoch: int
+
+
+class ChildLease:
+    """Follows the parent's lease and shard.
+
+    Args:
+        of: what this process works under.
+        renew: asks the ledger for the map.
+        boot_ms: a monotonic clock that runs while the process is suspended.
+        on_ended: receives the reason when the shard is not the parent's any more.
+        on_unfenced: sends what has waited for an answer of the ledger.
+    """
+
+    def __init__(
+        self,
+        of: Parentage,
+        *,
+        renew: Callable[[Renewal], Awaitable[Lease]],
+        boot_ms: Callable[[], int],
+        on_ended: Callable[[str], None],
+        on_unfenced: Callable[[], None],
+    ) -> None:
+        self._of = of
+        self._renew = renew
+        self._boot_ms = boot_ms
+        self._on_ended = on_ended
+        self._on_unfenced = on_unfenced
+        self._acknowledged_ms: int | None = None
+        self._was_fenced = True
+        self._loop: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<ChildLease {self._of} may_send={self.may_send()}>"
+
+    def may_send(self) -> bool:
+        """Say whether this process may send anything new to agents."""
+        sent_ms = self._acknowledged_ms
+        may = sent_ms is not None and self._boot_ms() - sent_ms <= SELF_FENCE_MS
+        self._was_fenced |= not may
+        return may
+
+    def note_stale(self, shard: int, epoch: int) -> None:
+        """Note that the ledger refused a command: the shard is another member's."""
+        self._on_ended(f"{self._of} holds shard {shard} no longer under epoch {epoch}")
+
+    def start(self) -> None:
+        """Follow from now on, until `close`."""
+        self._loop = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """End the task."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.gather(self._loop, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.follow_once()
+            except Exception as error:  # the edge to another process: the next question is soon
+                log.info("no map member=%s error=%s", self._of.member, type(error).__name__)
+            await asyncio.sleep(RENEWAL_MS / 1_000)
+
+    async def follow_once(self) -> None:
+        """Ask for the map and act on what it says of the parent."""
+        sent_ms = self._boot_ms()
+        async with asyncio.timeout(RENEWAL_TIMEOUT_S):
+            lease = await self._renew(Renewal(member=""))
+        lives = any(one.member == self._of.member and one.is_live for one in lease.members)
+        wanted = HeldShard(self._of.member, self._of.epoch)
+        if lease.shards and lease.shards[self._of.shard] != wanted:
+            self._on_ended(f"{self._of} is not what the map says")
+        elif lives:
+            self._acknowledged_ms = sent_ms
+            if self._was_fenced:
+                self._was_fenced = False
+                self._on_unfenced()

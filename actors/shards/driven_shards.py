@@ -1,0 +1,108 @@
+"""A runner's workflows by shard: events parked, calls given, runs dropped.
+
+Knows no lease and no ledger: `membership.py` says when, the runner's callbacks stop and hear.
+shards.md (Hand-over). Decision 0200.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from actors.dispatch.handed_calls import HandedCall, HandedShard
+from actors.engine.quarantined_workflows import Quarantine
+from actors.engine.running_workflow import DrivenWorkflows, RunningWorkflow
+from actors.ports import DispatchPort
+from actors.shards.handover import GivenCalls, TakenCalls, give_calls
+from actors.shards.parked_events import ParkedEvents, refuse
+from core.workflow.events import Event
+
+Done = Callable[[bool], None]
+
+
+class DrivenShards:
+    """The shards of one runner's workflows.
+
+    Args:
+        running: the workflows that are driven.
+        quarantine: those that are not driven on.
+        dispatcher: has their orders.
+        receive: receives an event again that was parked.
+        stop: stops a run that is driven no longer, with its orders and timers.
+    """
+
+    def __init__(
+        self,
+        running: DrivenWorkflows,
+        quarantine: Quarantine,
+        dispatcher: DispatchPort,
+        *,
+        receive: Callable[[str, Event, Done | None], None],
+        stop: Callable[[RunningWorkflow], None],
+    ) -> None:
+        self._running = running
+        self._quarantine = quarantine
+        self._dispatcher = dispatcher
+        self._receive = receive
+        self._stop = stop
+        self._parked = ParkedEvents()
+        self._taken = TakenCalls()
+
+    def __repr__(self) -> str:
+        return f"<DrivenShards {self._parked!r} {self._taken!r}>"
+
+    def park(self, workflow_id: str, event: Event, done: Done | None) -> None:
+        """Keep an event of a workflow whose shard is frozen."""
+        self._parked.park(workflow_id, event, done)
+
+    def thaw(self, shard: int) -> None:
+        """Hear the events of a shard that was frozen and stays here."""
+        for workflow_id, event, done in self._parked.take(shard):
+            self._receive(workflow_id, event, done)
+
+    def give(self, shard: int, to: str) -> GivenCalls:
+        """Pass the open calls of a shard on to the member that it was given to; drop its runs."""
+        given = give_calls(
+            self._running.of_shards([shard]),
+            self._parked.take(shard),
+            pass_on=lambda order: self._dispatcher.hand_over(order, to),
+            release=self._dispatcher.release,
+        )
+        for _ in self.drop([shard]):  # no order is left, only timers
+            pass
+        return given
+
+    def take(self, handed: HandedShard) -> None:
+        """Keep the open calls of a shard until its rows are read."""
+        self._taken.keep(handed)
+
+    @property
+    def taken(self) -> TakenCalls:
+        """Return the handed calls of workflows that are not restored yet."""
+        return self._taken
+
+    def forget_taken(self, shard: int) -> list[HandedCall]:
+        """Remove and return the handed calls of a shard that no restored workflow waits for."""
+        return self._taken.forget(shard)
+
+    def drop(self, shards: Collection[int]) -> Iterator[None]:
+        """Drive the workflows of these shards no longer, because another member does.
+
+        At once nothing is heard of them; the generator ends their orders, one workflow per step.
+        """
+        lost = self._running.of_shards(shards)
+        for run in lost:
+            run.is_halted = True
+            self._running.remove(run.workflow_id)
+        self._quarantine.drop(shards)
+        for shard in shards:
+            refuse(self._parked.take(shard))
+        return self._stop_runs(lost)
+
+    def _stop_runs(self, runs: Sequence[RunningWorkflow]) -> Iterator[None]:
+        for run in runs:
+            # What an agent has accepted it hands in at the member that drives its workflow now.
+            for node, is_verification in list(run.orders):
+                if run.machine.node(node).is_accepted:
+                    self._dispatcher.release(run.orders.pop((node, is_verification)))
+            self._stop(run)
+            yield

@@ -1,0 +1,36 @@
+"""The way to the ledger's leases: one renewal out, one lease back.
+
+Knows how renewals travel; what a lease means, `membership.py` and the gateway decide. shards.md
+(Lease). Decision 0200.
+"""
+
+from __future__ import annotations
+
+from actors.transport.actor_calls import BatchCall
+from actors.transport.names import LEDGER
+from actors.transport.wire import LEASES, RENEWALS
+from core.shards.lease_messages import Lease, Renewal
+
+
+class LeaseCalls:
+    """Sends renewals to the ledger, over its socket if it runs on this machine.
+
+    Args:
+        run_folder: the deployment's folder of sockets; empty: no sockets.
+    """
+
+    def __init__(self, run_folder: str) -> None:
+        self._call = BatchCall(run_folder, LEDGER, "renew")
+
+    async def renew(self, renewal: Renewal) -> Lease:
+        """Return the lease, or the map alone for a renewal without a member; the caller has a
+        deadline.
+
+        Raises: whatever keeps the ledger from acknowledging it; the member was renewed or not.
+        """
+        (body,) = await self._call([RENEWALS.encode(renewal)])
+        return LEASES.decode(body)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._call.close()

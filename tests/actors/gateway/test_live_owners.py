@@ -1,0 +1,169 @@
+"""The map of shards as a replica follows it, and the channels and polls that it keeps by it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from actors.transport.messages import Moved, WorkflowEnd
+from actors.transport.sockets import serve_batches
+from actors.transport.wire import ENDS
+from core.errors import ErrorCode
+from core.shards.lease_messages import HeldShard, Lease, MemberState
+from tests.actors.gateway.maps import lease, member
+from tests.actors.gateway.served import (
+    ID,
+    OTHER,
+    OWNER,
+    STORED,
+    Leases,
+    Owner,
+    gateway_of,
+    members_of,
+    request,
+    until,
+)
+
+MOVED = Moved(ErrorCode.OVERLOADED, "the shard is another's", retry_after_s=1)
+
+
+async def test_map_is_asked_for_and_a_publish_finds_its_owner(tmp_path: Path) -> None:
+    """Only the version is asked for of a map that is known."""
+    async with (
+        Leases(lease(members_of(OWNER), map_version=7)).listening(tmp_path) as leases,
+        Owner([STORED]).listening(tmp_path, OWNER),
+        gateway_of(tmp_path) as gateway,
+    ):
+        gateway.owners.follow()
+        assert await gateway.publish(request()) == STORED
+        await until(lambda: len(leases.renewals) >= 2)
+    assert {one.member for one in leases.renewals} == {""}
+    assert [one.map_version for one in leases.renewals[:2]] == [0, 7]
+
+
+async def test_request_that_has_moved_has_the_map_asked_for_at_once(tmp_path: Path) -> None:
+    """The map is a second old at most; a request does not wait that long."""
+    both = members_of(OWNER, OTHER)
+    async with (
+        Leases(lease(both, [OWNER])).listening(tmp_path) as leases,
+        Owner([MOVED]).listening(tmp_path, OWNER) as former,
+        Owner([STORED]).listening(tmp_path, OTHER),
+        gateway_of(tmp_path) as gateway,
+    ):
+        gateway.owners.follow()
+        await until(lambda: leases.renewals and not gateway.owners.map.unheld)
+        asked = len(leases.renewals)
+        leases.lease = lease(both, [OTHER], map_version=2)
+        async with asyncio.timeout(30):
+            assert await gateway.publish(request()) == STORED
+        assert former.calls
+        assert len(leases.renewals) > asked
+        assert gateway.owners.holder(ID) == member(OTHER)
+
+
+async def test_last_map_stays_in_use_while_the_ledger_is_away(tmp_path: Path) -> None:
+    async with (
+        Leases(lease(members_of(OWNER))).listening(tmp_path) as leases,
+        Owner([STORED]).listening(tmp_path, OWNER),
+        gateway_of(tmp_path) as gateway,
+    ):
+        gateway.owners.follow()
+        await until(lambda: not gateway.owners.map.unheld)
+        leases.lease = None
+        away = len(leases.renewals)
+        await until(lambda: len(leases.renewals) > away + 1)
+        assert await gateway.publish(request()) == STORED
+
+
+async def test_answer_without_shards_changes_members_alone(tmp_path: Path) -> None:
+    """The ledger does not send a map again that is known; states and loads it does."""
+    async with gateway_of(tmp_path, *members_of(OWNER)) as gateway:
+        draining = [member(OWNER, state=MemberState.DRAINING, load=5)]
+        told = lease(draining)
+        gateway.owners.use_lease(
+            Lease(is_known=True, ledger_ms=0, map_version=1, members=told.members)
+        )
+        assert gateway.owners.holder(ID) == draining[0]
+        assert gateway.owners.place(ID) is None
+
+
+async def test_map_of_another_version_without_its_shards_is_asked_for_whole(tmp_path: Path) -> None:
+    told = lease(members_of(OWNER))
+    bare = Lease(is_known=True, ledger_ms=0, map_version=9, members=told.members)
+    async with (
+        Leases(told).listening(tmp_path) as leases,
+        gateway_of(tmp_path) as gateway,
+    ):
+        gateway.owners.follow()
+        await until(lambda: not gateway.owners.map.unheld)
+        leases.lease = bare
+        await until(lambda: leases.renewals[-1].map_version == 0)
+
+
+async def test_map_of_other_than_all_shards_is_refused(tmp_path: Path) -> None:
+    told = lease(members_of(OTHER), map_version=2)
+    short = Lease(
+        is_known=True,
+        ledger_ms=0,
+        map_version=2,
+        members=told.members,
+        shards=(HeldShard(OTHER, 1),),
+    )
+    async with gateway_of(tmp_path, *members_of(OWNER)) as gateway:
+        with pytest.raises(ValueError, match="1 shards"):
+            gateway.owners.use_lease(short)
+        assert gateway.owners.holder(ID) == member(OWNER)
+
+
+async def test_call_to_a_member_that_lives_no_more_is_given_up(tmp_path: Path) -> None:
+    """A machine that has lost its power answers nothing; the shard's new holder does."""
+    silent = asyncio.Event()
+
+    async def never(bodies: list[bytes]) -> list[bytes]:
+        silent.set()
+        await asyncio.Event().wait()
+        return bodies
+
+    server = await serve_batches(str(tmp_path), OWNER, {"handle": never})
+    assert server is not None
+    async with (
+        Owner([STORED]).listening(tmp_path, OTHER) as owner,
+        gateway_of(tmp_path, *members_of(OWNER)) as gateway,
+    ):
+        publishing = asyncio.create_task(gateway.publish(request()))
+        async with asyncio.timeout(30):
+            await silent.wait()
+            dead = member(OWNER, is_live=False)
+            gateway.owners.use_lease(lease([dead, member(OTHER)], [OWNER], map_version=2))
+            assert not owner.calls, "whether it is stored is open, so its id stays"
+            gateway.owners.use_lease(lease(members_of(OTHER), map_version=3))
+            assert await publishing == STORED
+        assert [one.workflow_id for one in owner.requests] == [ID]
+    await server.close()
+
+
+@pytest.mark.parametrize("state", [MemberState.READY, MemberState.DRAINING])
+async def test_ends_are_heard_from_every_live_member_by_its_address(
+    tmp_path: Path, state: MemberState
+) -> None:
+    """Also of a process that was started anew at the same address."""
+    end = WorkflowEnd(
+        workflow_id=ID, created_ms=1, started_ms=1, completed_ms=2, spent_micro=0, nodes=()
+    )
+
+    class Ending(Owner):
+        async def finished(self, watcher: str) -> dict[str, bytes | None]:
+            return {ID: ENDS.encode(end)} if self.calls else await super().finished(watcher)
+
+    async with gateway_of(tmp_path) as gateway:
+        owner = Ending([])
+        owner.calls.append([])
+        async with owner.listening(tmp_path, "address"):
+            former = member("m-1", address="address", is_live=False)
+            successor = member("m-2", address="address", state=state)
+            with gateway._ends.awaited(ID) as told:
+                gateway.owners.use_lease(lease([former, successor], ["m-2"]))
+                async with asyncio.timeout(30):
+                    assert (await told).told == end

@@ -1,0 +1,1 @@
+"""Tests of shards, leases and the assignment."""
