@@ -8,4 +8,4 @@ from __future__ import annotations
 
 from typing import Final
 
-CODE_VERSION: Final = 1
+CODE_VERSION: Final = 2

@@ -21,9 +21,9 @@ from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
 from ledger.keys.key_commands import CreateKey, RevokeKey
-from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.prices.price_commands import SetPrice
 from ledger.quotas.quota_commands import SetQuota
+from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from ledger.workflows.workflow_commands import (
@@ -34,8 +34,10 @@ from ledger.workflows.workflow_commands import (
 )
 
 Command = (
-    RegisterOwner
-    | ClaimWorkflows
+    JoinCluster
+    | ChangeMember
+    | TakeShards
+    | GiveShards
     | PublishWorkflow
     | AdvanceWorkflow
     | QuarantineWorkflow
@@ -66,7 +68,8 @@ BarrierCommand = CreateInvoice | ResolveDispute | SlashStake
 
 
 class OutcomeStatus(StrEnum):
-    """How a command ended. `stale`: its owner epoch is old (nothing stored, never retried)."""
+    """How a command ended. `stale`: its member does not hold the shard under its epoch
+    (nothing stored, never retried)."""
 
     APPLIED = "applied"
     REPEATED = "repeated"

@@ -40,12 +40,18 @@ from ledger.keys.key_plan import (
     plan_create_key,
     plan_revoke_key,
 )
-from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
-from ledger.owners.owner_plan import add_claim_reads, plan_claim, plan_register_owner
 from ledger.prices.price_commands import SetPrice
 from ledger.prices.price_plan import plan_set_price
 from ledger.quotas.quota_commands import SetQuota
 from ledger.quotas.quota_plan import add_quota_reads, plan_set_quota
+from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
+from ledger.shards.shard_plan import (
+    add_member_reads,
+    plan_change_member,
+    plan_give,
+    plan_join,
+    plan_take,
+)
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from ledger.stakes.stake_plan import add_stake_reads, plan_deposit_stake, plan_withdraw_stake
 from ledger.stakes.stake_risk import plan_slash_stake
@@ -81,42 +87,32 @@ def _add_barrier(command: BarrierCommand, read_set: ReadSet) -> None:
     read_set.barrier = command
 
 
-def _of_owner(
-    command: PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow,
-) -> tuple[str, int]:
-    return command.owner, command.owner_epoch
-
-
 def _refuse_unknown(command: Any, batch: Batch) -> Outcome:
     raise TypeError(f"a {type(command).__name__} is no command")
 
 
 KINDS: Final[dict[type, CommandKind]] = {
-    RegisterOwner: CommandKind(plan_register_owner, may_repeat=lambda command: False),
-    ClaimWorkflows: CommandKind(
-        plan_claim,
-        add_claim_reads,
-        is_barrier=True,
-        is_asked_again=True,
-        owner=lambda command: (command.to_owner, command.to_epoch),
-    ),
+    JoinCluster: CommandKind(plan_join, add_member_reads, is_asked_again=True),
+    ChangeMember: CommandKind(plan_change_member, add_member_reads, is_asked_again=True),
+    TakeShards: CommandKind(plan_take, is_asked_again=True),
+    GiveShards: CommandKind(plan_give, is_asked_again=True),
     PublishWorkflow: CommandKind(
         plan_publish,
         add_publish_reads,
         weight_of_publish,
         may_repeat=lambda command: not command.key.startswith(PUBLISH_KEY),
         is_hashed=True,
-        owner=_of_owner,
+        is_fenced=True,
     ),
     AdvanceWorkflow: CommandKind(
         plan_advance,
         add_advance_reads,
         weight_of_advance,
         may_repeat=lambda command: not command.records,
-        owner=_of_owner,
+        is_fenced=True,
     ),
-    QuarantineWorkflow: CommandKind(plan_quarantine, add_quarantine_reads, owner=_of_owner),
-    ResumeWorkflow: CommandKind(plan_resume, add_quarantine_reads, owner=_of_owner),
+    QuarantineWorkflow: CommandKind(plan_quarantine, add_quarantine_reads, is_fenced=True),
+    ResumeWorkflow: CommandKind(plan_resume, add_quarantine_reads, is_fenced=True),
     Deposit: CommandKind(plan_deposit, add_deposit_reads, is_hashed=True),
     RegisterAgent: CommandKind(plan_register_agent, add_agent_reads),
     DeregisterAgent: CommandKind(plan_deregister_agent, add_agent_reads),
@@ -131,7 +127,9 @@ KINDS: Final[dict[type, CommandKind]] = {
     WithdrawStake: CommandKind(plan_withdraw_stake, add_stake_reads, is_hashed=True),
     SlashStake: CommandKind(plan_slash_stake, _add_barrier, is_hashed=True, is_barrier=True),
     PlaceBid: CommandKind(plan_place_bid, add_bid_reads, is_hashed=True),
-    EndBidding: CommandKind(plan_end_bidding, add_end_bidding_reads, is_asked_again=True),
+    EndBidding: CommandKind(
+        plan_end_bidding, add_end_bidding_reads, is_asked_again=True, is_fenced=True
+    ),
     CreateInvoice: CommandKind(
         plan_create_invoice, _add_barrier, weight_of_create_invoice, is_barrier=True
     ),

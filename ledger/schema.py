@@ -33,6 +33,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.types import TypeEngine
 
 from core.errors import ErrorCode, ServiceError
+from ledger.tables.cluster_tables import MEMBER, SHARD
 from ledger.tables.history_tables import (
     AUDIT,
     AUDIT_EVENT,
@@ -63,7 +64,6 @@ from ledger.tables.work_tables import (
     AUCTION,
     BID,
     NODE,
-    OWNER,
     WORKFLOW,
 )
 
@@ -135,7 +135,8 @@ audit_event = _read(AUDIT_EVENT)
 workflow = _read(WORKFLOW)
 node = _read(NODE)
 attempt = _read(ATTEMPT)
-owner = _read(OWNER)
+member = _read(MEMBER)
+shard = _read(SHARD)
 agent = _read(AGENT)
 revocation = _read(REVOCATION)
 agent_live = _read(AGENT_LIVE)

@@ -51,8 +51,10 @@ class AuditEventType(StrEnum):
     QUOTA_SET = "quota.set"
     STAKE_DEPOSITED = "stake.deposited"
     STAKE_WITHDRAWN = "stake.withdrawn"
-    OWNER_REGISTERED = "owner.registered"
-    WORKFLOWS_CLAIMED = "workflows.claimed"
+    MEMBER_JOINED = "member.joined"
+    MEMBER_CHANGED = "member.changed"
+    SHARDS_TAKEN = "shards.taken"
+    SHARDS_GIVEN = "shards.given"
     COMMAND_REFUSED = "command.refused"
 
     @property

@@ -54,12 +54,11 @@ def moves_of(member: str, members: Sequence[MemberView], shards: Sequence[HeldSh
 
     Only members that live and are READY are targets. A shard of a member that does not live is
     taken by its target; whether it may be is the ledger's to decide. A member that is DRAINING
-    gives everything, takes nothing. Of two at one address the newest is the target: the other has
-    ended, though its lease has not yet.
+    gives everything, takes nothing.
 
     Args:
         member: the id of the one that asks.
-        members: all that are not GONE, in the order in which they joined.
+        members: all that are not GONE.
         shards: by shard, who holds it; empty while the map is not known.
     """
     live = {one.member: one for one in members if one.is_live}

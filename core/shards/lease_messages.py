@@ -52,9 +52,9 @@ class HeldShard(Message, frozen=True):
 class Lease(Message, frozen=True, kw_only=True):
     """The answer to a `Renewal`, of what is committed.
 
-    `is_known`: the member is registered and not GONE; else it has lost everything and must end.
+    `is_known`: the member is registered, not GONE, and no other has joined at its address; else it
+    has lost everything and must end. True where the question named no member.
     `ledger_ms`: the ledger's clock, Unix milliseconds. `map_version`: of the map; it only grows.
-    `members`: in the order in which they joined, so of two at an address the last is the newest.
     `shards`: by shard, all of them; empty when the map is the one that was known already.
     """
 

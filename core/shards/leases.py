@@ -2,24 +2,25 @@
 
 Theory of operation. Each member renews twice a second; one that is silent for `LEASE_MS` of the
 ledger's own running time has lost its lease, and its shards may be taken. Running time is what
-passed while this process ran and could acknowledge: a tick after a long freeze counts as one
-ordinary tick, one while Postgres is silent does not count, so that neither makes anybody dead. A
-member that fences itself stops sending 0.5 s before its lease can expire (`SELF_FENCE_MS`, counted
-from the sending of a renewal that was acknowledged), so nothing is sent for a shard after another
-member's Take. That holds as long as an acknowledgement means a lease:
+passed while this process ran: a tick after a long freeze counts as one ordinary tick, so a ledger
+that was suspended does not find everybody dead. A member that fences itself stops sending 0.5 s
+before its lease can expire (`SELF_FENCE_MS`, counted from the sending of a renewal that was
+acknowledged), so nothing is sent for a shard after another member's Take. That needs two rules:
 
-- Only the head acknowledges: Postgres has said that it is, to a question asked at most
-  `ACKNOWLEDGED_MS` ago. A ledger that was replaced does so for that long, and a fence of a member
-  that heard it ends `SELF_FENCE_MS` later; the first leases that a new ledger grants are longer
-  than both (`FIRST_LEASE_MS`). It grants one to everybody, because it does not know when they
-  renewed.
-- While a Take is being committed the member that it takes from is not acknowledged: its lease had
-  expired when the Take was planned, and renewing it does not undo that.
+- A new ledger process grants every member a first lease, because it does not know when they
+  renewed. The writer before may have acknowledged renewals for `PROOF_MS` without knowing that it
+  was replaced, and what it acknowledged last lets a member send for `SELF_FENCE_MS` more: a first
+  lease lasts longer than both together.
+- A member is not acknowledged while a Take from it is being committed: its lease had expired when
+  the Take was planned, and a renewal does not undo that.
 
 If more than half of the members fall silent at once, starvation is likelier than death: none of
 them may be taken from until it has been silent for `STARVED_MS`. "At once": when the first lease
-expires, the others have been silent for `QUIET_MS`. A process that registers at an address ends the
-lease of its predecessor there: whoever starts processes has seen that one end.
+expires, the others have been silent for `QUIET_MS`. Those that have been silent for longer than
+`STARVED_MS` are not counted: a few that never come back must not make half of all.
+
+A process that registers at an address ends the lease of its predecessor there: whoever starts
+processes has seen that one end.
 
 Safe while the clocks of a ledger and a member differ by a ratio below `LEASE_MS / SELF_FENCE_MS`.
 Pure: the caller measures the time. shards.md (Lease, Self-fence). Decisions 0200, 0203.
@@ -27,17 +28,21 @@ Pure: the caller measures the time. shards.md (Lease, Self-fence). Decisions 020
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 LEASE_MS: Final = 3_000
 SELF_FENCE_MS: Final = 2_500
 RENEWAL_MS: Final = 500
-ACKNOWLEDGED_MS: Final = 2_000
-FIRST_LEASE_MS: Final = LEASE_MS * (SELF_FENCE_MS + ACKNOWLEDGED_MS) // SELF_FENCE_MS
 STARVED_MS: Final = 15_000
 QUIET_MS: Final = 1_500
+# A ledger acknowledges renewals only for so long after it has asked Postgres, successfully, whether
+# it is the writer.
+PROOF_MS: Final = 2_000
+# With the same margin for clocks that differ as a lease has.
+FIRST_LEASE_MS: Final = (SELF_FENCE_MS + PROOF_MS) * LEASE_MS // SELF_FENCE_MS
+assert SELF_FENCE_MS < LEASE_MS, "a member stops sending before its shards are taken"
+assert SELF_FENCE_MS + PROOF_MS < FIRST_LEASE_MS, "whichever ledger has acknowledged"
 # The longest time that one tick counts for.
 TICK_MS_MAX: Final = 1_000
 
@@ -53,14 +58,12 @@ class LeaseTable:
     """The leases of all members that are not GONE.
 
     Args:
-        now_ms: of a monotonic clock that runs while the machine is suspended; all later times are
-            of the same clock.
+        now_ms: of a monotonic clock; all later times are of the same clock.
     """
 
     def __init__(self, now_ms: int) -> None:
         self._running_ms = 0
         self._seen_ms = now_ms
-        self._head_ms = now_ms
         self._lives: dict[str, _Life] = {}
         self._starved_until_ms = 0
 
@@ -70,35 +73,21 @@ class LeaseTable:
 
     def tick(self, now_ms: int) -> None:
         """Let running time pass; called several times a second, and before each question."""
-        if self.is_acknowledging(now_ms):
-            self._running_ms += min(max(0, now_ms - self._seen_ms), TICK_MS_MAX)
+        self._running_ms += min(max(0, now_ms - self._seen_ms), TICK_MS_MAX)
         self._seen_ms = max(self._seen_ms, now_ms)
-        present = [life for life in self._lives.values() if not life.is_ended]
+        present = [life for life in self._lives.values() if self._is_counted(life)]
         quiet = [life for life in present if self._silence_ms(life) > QUIET_MS]
         if 2 * len(quiet) > len(present) > 1 and any(map(self._is_silent, quiet)):
             newest_ms = max(life.renewed_ms for life in quiet)
             self._starved_until_ms = max(self._starved_until_ms, newest_ms + STARVED_MS)
 
-    def note_head(self, asked_ms: int) -> None:
-        """Note that Postgres has said that this ledger is the head.
-
-        Args:
-            asked_ms: when the question was sent: what was true when the answer came is not known.
-        """
-        self._head_ms = max(self._head_ms, asked_ms)
-
-    def is_acknowledging(self, now_ms: int) -> bool:
-        """Say whether this ledger can still be the only one that members believe."""
-        return now_ms - self._head_ms <= ACKNOWLEDGED_MS
-
-    def grant_all(self, members: Iterable[str]) -> None:
-        """Grant first leases: this ledger has become the head, after another perhaps."""
-        for member in members:
-            self._lives[member] = _Life(self._running_ms + FIRST_LEASE_MS - LEASE_MS)
-
     def grant(self, member: str) -> None:
-        """Grant a member that has registered a full lease."""
+        """Grant a member a full lease: it has registered."""
         self._lives[member] = _Life(self._running_ms)
+
+    def grant_first(self, member: str) -> None:
+        """Grant a member a first lease: another ledger may have acknowledged its renewals."""
+        self._lives[member] = _Life(self._running_ms + FIRST_LEASE_MS - LEASE_MS)
 
     def renew(self, member: str) -> bool:
         """Renew a member's lease; return whether it is known and has not ended.
@@ -109,29 +98,29 @@ class LeaseTable:
         life = self._lives.get(member)
         if life is None or life.is_ended:
             return False
-        assert not life.is_being_taken, member
+        # A first lease reaches further than a renewal may.
         life.renewed_ms = max(life.renewed_ms, self._running_ms)
         return True
 
-    def may_renew(self, member: str) -> bool:
-        """Say whether a renewal may be acknowledged; not while a Take from the member is open."""
-        life = self._lives.get(member)
-        return life is None or not life.is_being_taken
-
     def may_take(self, member: str) -> bool:
-        """Say whether a member's shards may be taken, to the plan of a Take.
+        """Say to the plan of a Take whether a member's shards may be taken.
 
-        A member of which they may is not acknowledged until `takes_ended`.
+        A member of which they may is not acknowledged until `end_takes`.
         """
-        life = self._lives.get(member)
-        if life is not None and self.is_live(member):
+        if self.is_live(member):
             return False
+        life = self._lives.get(member)
         if life is not None:
             life.is_being_taken = True
         return True
 
-    def takes_ended(self) -> None:
-        """Note that the outcome of every planned Take is known: it is committed, or never will."""
+    def may_acknowledge(self, member: str) -> bool:
+        """Say whether a renewal of a member may be acknowledged: no Take from it is open."""
+        life = self._lives.get(member)
+        return life is None or not life.is_being_taken
+
+    def end_takes(self) -> None:
+        """Note that the outcome of every Take that was planned is known."""
         for life in self._lives.values():
             life.is_being_taken = False
 
@@ -150,8 +139,11 @@ class LeaseTable:
         life = self._lives.get(member)
         if life is None or life.is_ended:
             return False
-        is_spared = self._running_ms < self._starved_until_ms
-        return not self._is_silent(life) or (is_spared and self._silence_ms(life) <= STARVED_MS)
+        is_spared = self._running_ms < self._starved_until_ms and self._is_counted(life)
+        return is_spared or not self._is_silent(life)
+
+    def _is_counted(self, life: _Life) -> bool:
+        return not life.is_ended and self._silence_ms(life) <= STARVED_MS
 
     def _is_silent(self, life: _Life) -> bool:
         return self._silence_ms(life) > LEASE_MS

@@ -40,6 +40,8 @@ class EndBidding(Message, frozen=True, kw_only=True):
     """
 
     key: str
+    member: str
+    shard_epoch: int
     workflow_id: str
     node: str
     round: int

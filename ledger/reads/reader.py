@@ -30,7 +30,6 @@ from ledger.reads.search_reads import SearchReads
 from ledger.reads.stored import (
     Balance,
     RowDict,
-    StoredOwner,
     StoredWorkflow,
 )
 from ledger.reads.turns import ReadTurns
@@ -42,19 +41,17 @@ from ledger.schema import (
     api_key,
     entry,
     escrow,
-    owner,
     unreachable,
     workflow,
 )
 from ledger.workflows.workflow_statements import NODES, WORKFLOWS, workflow_select
 from ledger.writer.state_cache import wallet_address
 
-__all__ = ["Balance", "LedgerReader", "RowDict", "RowPage", "StoredOwner", "StoredWorkflow"]
+__all__ = ["Balance", "LedgerReader", "RowDict", "RowPage", "StoredWorkflow"]
 
 READ_TIMEOUT_S: Final = 5.0
 # Spelt as the partial indexes are.
 _IS_UNFINISHED: Final = workflow.c.completed_ms.is_(None)
-_OWNERS_PAGE: Final = 500
 # Where a caller names no bound of a page.
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 _HASHES: Final = sql.any_(sql.bindparam("hashes", type_=ARRAY(LargeBinary)))
@@ -176,17 +173,6 @@ class LedgerReader:
         )
         rows = await self.rows(query)
         return rows[0] if rows else None
-
-    async def owners(self) -> list[StoredOwner]:
-        """Return the workflow owners that may own something, read in pages."""
-        found: list[StoredOwner] = []
-        while True:
-            after = found[-1].name if found else ""
-            query = sql.select(owner).where(owner.c.address != "", owner.c.name > after)
-            page = await self.rows(query.order_by(owner.c.name).limit(_OWNERS_PAGE))
-            found += [StoredOwner(**row) for row in page]
-            if len(page) < _OWNERS_PAGE:
-                return found
 
     # -- agents and keys --------------------------------------------------------------------------
 

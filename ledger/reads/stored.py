@@ -1,4 +1,4 @@
-"""What reads return besides plain rows: a workflow with its nodes, an owner, a balance.
+"""What reads return besides plain rows: a workflow with its nodes, a balance.
 
 Spec: Workflow record, Balance response; design.md section 3.
 """
@@ -45,11 +45,6 @@ class StoredWorkflow:
         """Who pays."""
         return str(self.row["payer_did"])
 
-    @property
-    def owner(self) -> str:
-        """The name of the workflow owner that drives it."""
-        return str(self.row["owner"])
-
 
 @dataclass(frozen=True, slots=True)
 class WorkflowHead:
@@ -62,16 +57,6 @@ class WorkflowHead:
     workflow: StoredWorkflow
     is_agent: bool
     record_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredOwner:
-    """A workflow owner as last registered; no address once its workflows were claimed."""
-
-    name: str
-    epoch: int
-    address: str
-    registered_ms: int
 
 
 @dataclass(frozen=True, slots=True)

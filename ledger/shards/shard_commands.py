@@ -1,7 +1,8 @@
 """Commands of members: one registers, changes its state, takes shards, gives shards.
 
-Plain values, as `ledger/commands.py` says. shards.md (Tables; Assignment without a leader).
-Decision 0200.
+Plain values, as `ledger/commands.py` says. `mapVersion` is the version of the first map that knows
+what the command has changed: the id of its audit entry; of the newest map, if it has changed
+nothing. No refusal is stored. shards.md (Tables; Assignment without a leader). Decision 0201.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ class JoinCluster(Message, frozen=True, kw_only=True):
 
     `member`: an id that no member has had. `machine`: Ray's id of it. `address`: the actor's name,
     the same for each process that is started there. `version`: of the code. The predecessor at the
-    address loses its lease with this command's commit. Result: {"mapVersion": int}.
+    address loses its lease with this command's commit; without shards it is GONE with it, else with
+    the last of them. Rejections: CONFLICT for an id that was a member's before; OVERLOADED,
+    {"retryAfterS"}, when the cluster is full. Result: {"mapVersion": int}.
     """
 
     key: str
@@ -28,8 +31,8 @@ class JoinCluster(Message, frozen=True, kw_only=True):
 class ChangeMember(Message, frozen=True, kw_only=True):
     """A member drains (DRAINING), takes work again (READY), or has ended (GONE).
 
-    Rejections: NOT_FOUND; CONFLICT for one that is GONE already, or that is to be GONE and holds
-    shards. Result: {"mapVersion": int}.
+    A state that it has already changes nothing. Rejections: NOT_FOUND; CONFLICT for one that is
+    GONE already, or that is to be GONE and holds shards. Result: {"mapVersion": int}.
     """
 
     key: str
@@ -44,8 +47,8 @@ class TakeShards(Message, frozen=True, kw_only=True):
     `shards`: (shard, the epoch that it was seen under). Taken is each that is still under that
     epoch and held by no member, or by one whose lease has expired or ended; its epoch grows by one.
     The others stay as they are. A member that loses its last shard this way is GONE. Rejections:
-    FORBIDDEN for a member that is not READY. Result: {"taken": {shard as text: epoch},
-    "mapVersion": int}. Not stored under its key when nothing was taken.
+    FORBIDDEN for a member that is not READY or does not live; INVALID_REQUEST. Result: {"taken":
+    {shard as text: epoch}, "mapVersion": int}. Not stored under its key when nothing was taken.
     """
 
     key: str
@@ -57,8 +60,10 @@ class GiveShards(Message, frozen=True, kw_only=True):
     """A member gives shards that it holds to another.
 
     `shards`: (shard, its epoch). Given is each that this member holds under that epoch; its epoch
-    grows by one. Rejections: CONFLICT when the recipient is not READY or does not live. Result:
-    {"given": [shards], "mapVersion": int}.
+    grows by one. A member at whose address another has joined is GONE with its last shard.
+    Rejections: CONFLICT when the recipient is not READY, does not live, or is the member itself;
+    INVALID_REQUEST. Result: {"given": [shards], "mapVersion": int}. Not stored under its key when
+    nothing was given.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""The tables of work: workflows, their nodes and attempts, auctions with their bids, owners.
+"""The tables of work: workflows, their nodes and attempts, auctions with their bids.
 
 Spec: Workflow record, Auctions; design.md section 3.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ledger.tables.table import Column, Table
+from ledger.tables.table import Table
 from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
 WORKFLOW: Final = Table.of(
@@ -18,7 +18,6 @@ WORKFLOW: Final = Table.of(
     "status text",
     "intent text",
     "manifest text",
-    "owner text",
     "created_ms bigint",
     "started_ms bigint",
     "completed_ms bigint",
@@ -114,13 +113,6 @@ BID: Final = Table.of(
     "is_standing boolean",
     "received_ms bigint",
 )
-OWNER: Final = Table.of(
-    "owner",
-    "name text",
-    "epoch bigint",
-    "address text",
-    "registered_ms bigint",
-)
 
 WORKFLOWS: Final = insert(
     "workflows",
@@ -160,12 +152,6 @@ HALTS: Final = change(
         f"    THEN coalesce(o.quarantined_ms, {NOW}) END"
     },
 )
-CLAIMS: Final = change(
-    "claims",
-    WORKFLOW,
-    [Column.of("from_owner text"), "owner"],
-    where="o.owner = r.from_owner AND o.completed_ms IS NULL",
-)
 NODES: Final = upsert(
     "nodes",
     NODE,
@@ -199,4 +185,3 @@ CLOSED_AUCTIONS: Final = change(
     guard=Guard("CB003", "an auction would close twice"),
 )
 BIDS: Final = insert("bids", BID)
-OWNERS: Final = upsert("owners", OWNER, ("name",), fixed={"registered_ms": NOW})

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from ledger.tables.cluster_tables import MEMBERS, SHARDS
 from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, COMMANDS
 from ledger.tables.market_tables import (
     AGENTS,
@@ -43,19 +44,17 @@ from ledger.tables.work_tables import (
     ATTEMPTS,
     AUCTIONS,
     BIDS,
-    CLAIMS,
     CLOSED_AUCTIONS,
     ENDED_LOCKS,
     HALTS,
     NODES,
-    OWNERS,
     WORKFLOW_CHANGES,
     WORKFLOWS,
 )
 from ledger.tables.writes import COUNT, NOW, ROWS, Write, indent, listed
 
-# Version 1 is written by hand (migration 0001).
-VERSION: Final = 2
+# Version 1 is written by hand (migration 0001), versions 1 and 2 are dropped by 0010.
+VERSION: Final = 3
 FUNCTION: Final = f"callboard.commit_batch_v{VERSION}"
 
 # In this order: the keys first, because whatever else a repeat would run into, it is known by its
@@ -74,8 +73,8 @@ WRITES: Final = (
     ENTRIES,
     RELEASES,
     COUNTS,
-    OWNERS,
-    CLAIMS,
+    MEMBERS,
+    SHARDS,
     HALTS,
     AGENTS,
     DEREGISTERED,

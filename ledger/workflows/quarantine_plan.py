@@ -1,8 +1,8 @@
-"""Planning what stops one workflow: a step that the ledger cannot take, an owner that cannot go on.
+"""Planning what stops one workflow: a step that the ledger cannot take, a member that cannot go on.
 
 A quarantined workflow keeps its status and its money; its steps are refused until it is resumed or
-ends. Its own row remembers it, so that neither a new command key nor a restart of the owner repeats
-the step. contract.md section 6 (Quarantine); decision 0115.
+ends. Its own row remembers it, so that neither a new command key nor another member repeats the
+step. contract.md section 6 (Quarantine); decision 0115.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from core.workflow.transitions import is_terminal
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.tables.work_tables import HALTS
 from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
-from ledger.writer.batch import Batch, Refusal, StaleCommand
+from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow
 
-# Refusals that an owner foresees and answers by itself; any other quarantines the workflow.
+# Refusals that a member foresees and answers by itself; any other quarantines the workflow.
 FORESEEN = (ErrorCode.ESCROW_RELEASED, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
 
 
@@ -72,15 +72,15 @@ def quarantined(
 
 
 def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Outcome:
-    """Quarantine a workflow at its owner's word."""
-    escrow = _own_escrow(command, batch)
-    code = _quarantine(command, escrow, command.code, command.owner, batch)
+    """Quarantine a workflow at the word of the member that drives it."""
+    escrow = held_escrow(command.workflow_id, batch)
+    code = _quarantine(command, escrow, command.code, command.member, batch)
     return batch.decided(command.key, result={"quarantined": code})
 
 
 def plan_resume(command: ResumeWorkflow, batch: Batch) -> Outcome:
     """End a quarantine. The workflow stays halted: its next step has to be a fresh one."""
-    escrow = _own_escrow(command, batch)
+    escrow = held_escrow(command.workflow_id, batch)
     if escrow.quarantine is None:
         raise Refusal(ErrorCode.CONFLICT, "the workflow is not quarantined", is_stored=False)
     code, escrow.quarantine = escrow.quarantine, None
@@ -127,26 +127,6 @@ def _quarantine(
         payload={"code": code.value, "commandKey": command.key},
     )
     return code.value
-
-
-def _own_escrow(command: QuarantineWorkflow | ResumeWorkflow, batch: Batch) -> Escrow:
-    """Return the escrow of the owner's workflow.
-
-    A step's epoch is enough, because a claim fences off the owner that it takes workflows from. But
-    an owner also knows workflows that are not its own: while a repeated publish waits for its
-    outcome, another may have stored it, and a failure then would quarantine that one's workflow.
-
-    Raises:
-        StaleCommand: the owner is fenced off.
-        Refusal: ESCROW_RELEASED; CONFLICT, not stored, where another drives the workflow.
-    """
-    if batch.cache.owners.get(command.owner) != command.owner_epoch:
-        raise StaleCommand
-    escrow = held_escrow(command.workflow_id, batch)
-    if escrow.owner != command.owner:
-        detail = f"the workflow is {escrow.owner!r}'s, not {command.owner!r}'s"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
-    return escrow
 
 
 def _is_end(command: AdvanceWorkflow) -> bool:

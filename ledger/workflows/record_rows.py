@@ -53,7 +53,6 @@ def workflow_row(command: PublishWorkflow) -> Row:
         "status": WorkflowStatus.PENDING,
         "intent": command.intent,
         "manifest": command.manifest_json,
-        "owner": command.owner,
         "created_ms": command.created_ms,
         "deadline_ms": command.deadline_ms,
         "estimate_micro": command.estimate_micro,

@@ -1,8 +1,8 @@
-"""The unfinished workflows of an owner, page by page, as it needs them to drive them on.
+"""The unfinished workflows of shards, page by page, as a member needs them to drive them on.
 
-No read holds more than a page: bounded by workflows, by their nodes' rows and by bytes, whatever an
-owner has. Pages follow each other by deadline and id, so that no deadline waits behind later ones,
-and so that each page is read, and repeated when it fails, by itself. To go on, an owner needs to
+No read holds more than a page: bounded by workflows, by their nodes' rows and by bytes, whatever a
+shard has. Pages follow each other by deadline and id, so that no deadline waits behind later ones,
+and so that each page is read, and repeated when it fails, by itself. To go on, a member needs to
 know which agents have had a node: its row names those that failed it finally and the one that had
 it last; the others that had an attempt, of whom there may be three altogether, are in the history.
 design.md section 3 (Recovery). Decision 0091.
@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sql
-from sqlalchemy import BigInteger, Uuid
-from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy import BigInteger, Integer, Uuid
+from sqlalchemy.dialects.postgresql import ARRAY, aggregate_order_by
 
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import StoredWorkflow
@@ -45,8 +45,9 @@ class _Sized(NamedTuple):
 
 _BEFORE_ALL: Final = PageKey(-1, "00000000-0000-0000-0000-000000000000")
 
+_SHARD: Final = sql.func.get_byte(sql.func.uuid_send(workflow.c.id), 7)
 _IS_UNFINISHED: Final = sql.and_(
-    workflow.c.owner == sql.bindparam("owner"),
+    _SHARD == sql.any_(sql.bindparam("shards", type_=ARRAY(Integer))),
     workflow.c.completed_ms.is_(None),  # spelt as the partial index is
 )
 _ORDER: Final = (workflow.c.deadline_ms, workflow.c.id)
@@ -130,14 +131,14 @@ _NODES: Final = _nodes_to_resume()
 
 
 class UnfinishedPages:
-    """The unfinished workflows of an owner; one page is read at a time.
+    """The unfinished workflows of some shards; one page is read at a time.
 
     What a look at sizes finds is kept for the pages that follow: with large workflows a page holds
     few of them, and the next look would size the others again.
 
     Args:
         reader: of the ledger's rows.
-        owner: the owner's name.
+        shards: their numbers.
         workflows_max: of one look at sizes, and so of a page.
         nodes_max, bytes_max: bounds of a page; one workflow is always in it.
     """
@@ -145,14 +146,14 @@ class UnfinishedPages:
     def __init__(
         self,
         reader: LedgerReader,
-        owner: str,
+        shards: Collection[int],
         *,
         workflows_max: int = PAGE_WORKFLOWS_MAX,
         nodes_max: int = PAGE_NODES_MAX,
         bytes_max: int = PAGE_BYTES_MAX,
     ) -> None:
         self._reader = reader
-        self._owner = owner
+        self._shards = sorted(set(shards))
         self._workflows_max = workflows_max
         self._nodes_max = nodes_max
         self._bytes_max = bytes_max
@@ -161,7 +162,7 @@ class UnfinishedPages:
         self._is_all_sized = False
 
     def __repr__(self) -> str:
-        return f"<UnfinishedPages owner={self._owner} sized={len(self._sized)}>"
+        return f"<UnfinishedPages shards={len(self._shards)} sized={len(self._sized)}>"
 
     async def page(self, after: PageKey | None) -> tuple[list[StoredWorkflow], PageKey | None]:
         """Return some unfinished workflows by deadline, and where the next page begins.
@@ -186,7 +187,7 @@ class UnfinishedPages:
         return found, None if is_last else sized[count - 1].key
 
     async def by_ids(self, ids: Collection[str]) -> list[StoredWorkflow]:
-        """Return those of these workflows that are unfinished and the owner's, by deadline.
+        """Return those of these workflows that are unfinished and in the shards, by deadline.
 
         Args:
             ids: workflow ids, at most some hundred.
@@ -195,7 +196,7 @@ class UnfinishedPages:
             return []
         values = {"ids": list(ids)}
         # The workflow first: read the other way round, a workflow could be over and its node not.
-        rows = await self._reader.rows(_WORKFLOWS, {**values, "owner": self._owner})
+        rows = await self._reader.rows(_WORKFLOWS, {**values, "shards": self._shards})
         found = {str(row["id"]): StoredWorkflow(row) for row in rows}
         for row in await self._reader.rows(_NODES, {"ids": list(found)}) if found else ():
             found[row["workflow_id"]].nodes.append(row)
@@ -203,7 +204,7 @@ class UnfinishedPages:
 
     async def _look_at_sizes(self, start: PageKey) -> list[_Sized]:
         values = {
-            "owner": self._owner,
+            "shards": self._shards,
             "after_ms": start.deadline_ms,
             "after_id": start.workflow_id,
             "most": self._workflows_max,

@@ -1,6 +1,8 @@
 """Commands of a workflow's life: it is published, advances, is quarantined and resumed.
 
-Plain values, as `ledger/commands.py` says. Spec: Settlement rules; design.md section 3.
+Plain values, as `ledger/commands.py` says. Each carries the member that holds the workflow's shard
+and the epoch under which it does, for the fence (`ledger/writer/plan.py`). Spec: Settlement rules;
+design.md section 3; shards.md (Fence per command).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ PUBLISH_KEY: Final = "publish:"
 
 
 class PublishWorkflow(Message, frozen=True, kw_only=True):
-    """Store a workflow, hold its budget in escrow, own it, and open its roots' attempts.
+    """Store a workflow, hold its budget in escrow, and open its roots' attempts.
 
     `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate over
     the budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
@@ -28,8 +30,8 @@ class PublishWorkflow(Message, frozen=True, kw_only=True):
     key: str
     request_hash: bytes
     actor_did: str
-    owner: str
-    owner_epoch: int
+    member: str
+    shard_epoch: int
     workflow_id: str
     task_id: str
     payer_did: str
@@ -61,8 +63,8 @@ class AdvanceWorkflow(Message, frozen=True, kw_only=True):
     """
 
     key: str
-    owner: str
-    owner_epoch: int
+    member: str
+    shard_epoch: int
     workflow_id: str
     actor_did: str
     records: tuple[Record, ...]
@@ -72,15 +74,15 @@ class AdvanceWorkflow(Message, frozen=True, kw_only=True):
 
 
 class QuarantineWorkflow(Message, frozen=True, kw_only=True):
-    """Stop a workflow for a reason that its owner has found; its status stays as it is.
+    """Stop a workflow for a reason that its member has found; its status stays as it is.
 
     Of a workflow that is quarantined already or has ended nothing changes; the first code stays.
     Rejections: ESCROW_RELEASED. Result: {"quarantined": code}.
     """
 
     key: str
-    owner: str
-    owner_epoch: int
+    member: str
+    shard_epoch: int
     workflow_id: str
     code: QuarantineCode
 
@@ -92,7 +94,7 @@ class ResumeWorkflow(Message, frozen=True, kw_only=True):
     """
 
     key: str
-    owner: str
-    owner_epoch: int
+    member: str
+    shard_epoch: int
     workflow_id: str
     actor_did: str

@@ -50,7 +50,6 @@ _HEADS: Final = PreparedStatement.of(
         workflow.c.task_id,
         workflow.c.payer_did,
         workflow.c.status,
-        workflow.c.owner,
         workflow.c.hold_micro,
         workflow.c.quarantined_ms,
         SPENT.label("spent_micro"),

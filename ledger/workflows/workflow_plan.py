@@ -43,11 +43,7 @@ from ledger.workflows.record_rows import (
     workflow_row,
 )
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.writer.batch import (
-    Batch,
-    Refusal,
-    StaleCommand,
-)
+from ledger.writer.batch import Batch, Refusal
 from ledger.writer.command_kind import ROW_WEIGHT, rows_weight
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -119,24 +115,22 @@ def _records_weight(records: tuple[Record, ...]) -> int:
 def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     """Store the workflow, hold its budget, open its roots' attempts.
 
-    Steps: (1) the owner is current, (2) the payer can pay, (3) and has room in its quota, (4) the
-    workflow, (5) its escrow, (6) the machine's records, (7) what they put at risk, (8) an end
-    within the same step releases the hold.
+    Steps: (1) the payer can pay, (2) and has room in its quota, (3) the workflow, (4) its escrow,
+    (5) the machine's records, (6) what they put at risk, (7) an end within the same step releases
+    the hold.
     """
     cache = batch.cache
-    if cache.owners.get(command.owner) != command.owner_epoch:  # (1)
-        raise StaleCommand
     hold = command.hold_micro
     wallet = cache.accounts.get(wallet_address(command.payer_did))
     available = wallet.balance if wallet is not None else 0
-    if hold > available:  # (2)
+    if hold > available:  # (1)
         raise Refusal(
             ErrorCode.INSUFFICIENT_CREDITS,
             f"the workflow needs {credits_text(hold)} credits,"
             f" {credits_text(available)} are available",
         )
-    use_quota(command, hold, batch)  # (3)
-    row = workflow_row(command)  # (4)
+    use_quota(command, hold, batch)  # (2)
+    row = workflow_row(command)  # (3)
     batch.put(WORKFLOWS, command.workflow_id, row)
     audit_id = batch.record(
         AuditEventType.WORKFLOW_PUBLISHED,
@@ -149,11 +143,11 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
         },
     )
     if command.has_hold:
-        _hold(command, wallet, batch)  # (5)
-    end = _store_records(command, batch, row)  # (6)
+        _hold(command, wallet, batch)  # (4)
+    end = _store_records(command, batch, row)  # (5)
     record_auctions(command, batch)
-    unstaked = move_stakes(command, batch)  # (7)
-    if end is not None:  # (8)
+    unstaked = move_stakes(command, batch)  # (6)
+    if end is not None:  # (7)
         _finish(command, batch, row, end)
     # Accepted is `pending`, whatever its first dispatches have made of it by now (contract.md 6).
     status = WorkflowStatus.PENDING if end is None else end.status
@@ -177,15 +171,11 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
 def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     """Store one step of a workflow: node rows, attempts, payments, perhaps its end.
 
-    Steps: (1) the owner is current, (2) what was done is taken and can be paid, (3) rows and audit
-    records of nodes and attempts, (4) payments, (5) the end releases the rest of the escrow, (6)
-    stakes.
+    Steps: (1) what was done is taken and can be paid, (2) rows and audit records of nodes and
+    attempts, (3) payments, (4) the end releases the rest of the escrow, (5) stakes.
     """
-    cache = batch.cache
-    if cache.owners.get(command.owner) != command.owner_epoch:  # (1)
-        raise StaleCommand
     payments = [record for record in command.records if type(record) is NodePaid]
-    escrow = held_escrow(command.workflow_id, batch)  # (2)
+    escrow = held_escrow(command.workflow_id, batch)  # (1)
     check_taken(command, escrow, batch)
     _check_not_settled(command, batch)
     _check_payments(payments, escrow, batch)
@@ -193,13 +183,13 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     record_auctions(command, batch)
     new_row = batch.row(WORKFLOWS, command.workflow_id)
     row = new_row or batch.row(WORKFLOW_CHANGES, command.workflow_id) or {}
-    end = _store_records(command, batch, row)  # (3)
+    end = _store_records(command, batch, row)  # (2)
     for payment in payments:
-        _pay(command, payment, batch)  # (4)
+        _pay(command, payment, batch)  # (3)
     result: dict[str, Any] = {}
     if end is not None:
-        result["releasedMicro"] = _finish(command, batch, row, end)  # (5)
-    if unstaked := move_stakes(command, batch):  # (6)
+        result["releasedMicro"] = _finish(command, batch, row, end)  # (4)
+    if unstaked := move_stakes(command, batch):  # (5)
         result["unstaked"] = unstaked
     if revoked := revoked_attempts(command, batch):
         result["revoked"] = revoked
@@ -250,7 +240,7 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
     hold = command.hold_micro
     account = batch.account(escrow_address(command.workflow_id), "escrow", command.payer_did)
     batch.cache.escrows[command.workflow_id] = Escrow(
-        account, command.payer_did, hold, command.fee_bps, command.created_ms, command.owner
+        account, command.payer_did, hold, command.fee_bps, command.created_ms
     )
     batch.add(
         ESCROWS,

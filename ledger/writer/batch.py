@@ -63,10 +63,6 @@ class Refusal(Exception):
         self.result = {"retryAfterS": retry_after_s} if retry_after_s is not None else result or {}
 
 
-class StaleCommand(Exception):
-    """A command's owner epoch is an old one: it leaves no trace."""
-
-
 class Batch:
     """One transaction in the making.
 

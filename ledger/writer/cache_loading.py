@@ -2,7 +2,7 @@
 
 Set-based, at most one statement per table, none at all in the usual batch. Only as a writer begins,
 or begins again after a batch that was rolled back, what is small and asked for by every batch is
-read whole: the head and the owners. money.md sections 3 and 4.
+read whole: the head, the members and the shards. money.md sections 3 and 4.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced
 from ledger.keys.key_loading import load_keys
 from ledger.quotas.quota_loading import load_quotas
+from ledger.shards.cluster_loading import load_cluster, load_gone_members
 from ledger.writer.barrier_loading import load_barrier_reads
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -28,6 +29,7 @@ from ledger.writer.state_cache import (
     Escrow,
     Head,
     KnownAgent,
+    Leases,
     Revocation,
     StateCache,
     escrow_address,
@@ -37,8 +39,12 @@ from ledger.writer.state_cache import (
 Connection = psycopg.AsyncConnection[Any]
 
 
-async def read_state_cache(connection: Connection, epoch: int) -> StateCache:
+async def read_state_cache(connection: Connection, epoch: int, leases: Leases) -> StateCache:
     """Return the committed state.
+
+    Args:
+        epoch: of this writer.
+        leases: which members live.
 
     Raises:
         LedgerFenced: another writer has taken over since this epoch.
@@ -60,10 +66,9 @@ async def read_state_cache(connection: Connection, epoch: int) -> StateCache:
         account_seq=row[3],
         latest_ms=row[5] or 0,
     )
-    cache = StateCache(head)
+    cache = StateCache(head, leases)
     await load_read_set(connection, cache, ReadSet(addresses={WORLD_ADDRESS, FEE_ADDRESS}))
-    owners = await connection.execute("SELECT name, epoch FROM callboard.owner")
-    cache.owners.update(await owners.fetchall())
+    await load_cluster(connection, cache)
     return cache
 
 
@@ -108,20 +113,14 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     if missing_nodes:
         await load_rounds(connection, cache, missing_nodes)
     await load_keys(connection, cache, read_set)
-    for owner in read_set.claimed_owners:
-        cursor = await connection.execute(
-            "SELECT count(*) FROM callboard.workflow WHERE owner = %s AND completed_ms IS NULL",
-            (owner,),
-        )
-        row = await cursor.fetchone()
-        assert row is not None
-        cache.claimable[owner] = row[0]
+    if read_set.member_ids:
+        await load_gone_members(connection, cache, read_set.member_ids)
 
 
 async def _load_escrows(connection: Connection, cache: StateCache, workflow_ids: list[str]) -> None:
     cache.escrows.update(dict.fromkeys(workflow_ids))
     cursor = await connection.execute(
-        "SELECT e.workflow_id::text, e.payer_did, e.amount, e.fee_bps, w.created_ms, w.owner,"
+        "SELECT e.workflow_id::text, e.payer_did, e.amount, e.fee_bps, w.created_ms,"
         " e.status, w.is_halted, w.quarantine_code, a.id, a.balance"
         " FROM callboard.escrow e JOIN callboard.account a ON a.id = e.account_id"
         " JOIN callboard.workflow w ON w.id = e.workflow_id"
@@ -134,7 +133,6 @@ async def _load_escrows(connection: Connection, cache: StateCache, workflow_ids:
         amount,
         fee_bps,
         published_ms,
-        owner,
         status,
         is_halted,
         quarantine,
@@ -151,7 +149,6 @@ async def _load_escrows(connection: Connection, cache: StateCache, workflow_ids:
             amount,
             fee_bps,
             published_ms,
-            owner,
             is_released=status == "released",
             is_halted=is_halted,
             quarantine=None if quarantine is None else QuarantineCode(quarantine),

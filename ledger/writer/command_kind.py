@@ -39,7 +39,7 @@ class CommandKind:
     """How the commands of one type are handled.
 
     A client asks again under its key, and some things happen once however often they are asked for.
-    The keys of an owner's steps and of publishes without a client's key are new, except after a
+    The keys of a member's steps and of publishes without a client's key are new, except after a
     crash: then a conflict tells.
 
     Args:
@@ -50,7 +50,8 @@ class CommandKind:
         is_hashed: a repeat must be the same request (`request_hash`); else the key alone decides.
         is_barrier: it looks at rows that others of its batch may change: it is a batch of its own.
         is_asked_again: the service repeats it, or it happens once under a key of its subject.
-        owner: the owner that it comes from and the epoch of that one; None: from no owner.
+        is_fenced: it is of a workflow (`workflow_id`), and its `member` must hold that one's shard
+            under its `shard_epoch`; else it is stale.
     """
 
     plan: Callable[[Any, Batch], Outcome]
@@ -60,4 +61,4 @@ class CommandKind:
     is_hashed: bool = False
     is_barrier: bool = False
     is_asked_again: bool = False
-    owner: Callable[[Any], tuple[str, int]] | None = None
+    is_fenced: bool = False

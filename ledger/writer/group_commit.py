@@ -2,14 +2,16 @@
 
 One client → batches of one; a thousand clients → batches of a thousand; no delay is ever added.
 This file owns the writer's life: it opens the store, reopens it when the connection is lost (new
-epoch, backoff 0.1 → 2 s), and stops for good when it is fenced off or its own memory is wrong.
+epoch, backoff 0.1 → 2 s), and stops for good when it is fenced off or its own memory is wrong. Once
+a second it asks Postgres whether it is still the writer, unless a batch has proven it: renewals of
+members are answered from memory, and only while that proof is not older than 2 s.
 
 An error belongs to one command. A batch that the store refuses is divided, where planning found
 the guilty command there, else in halves with a longer timeout, until that command stands alone; it
 is refused and the refusal stored, the rest commits. Between two tries of a divided batch another
 client's batch has its turn. A command whose batches lose the connection again and again is tried
-alone too, and refused in the end. design.md section 3; money.md sections 0 (4) and 4; decision
-0116.
+alone too, and refused in the end. design.md section 3; money.md sections 0 (4) and 4; shards.md
+(Lease); decisions 0116 and 0201.
 """
 
 from __future__ import annotations
@@ -18,14 +20,20 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from core.errors import ErrorCode, ServiceError
+from core.shards.lease_messages import Lease, Renewal
+from core.shards.leases import PROOF_MS
 from ledger.commands import Command, Outcome
 from ledger.errors import BatchRefused, LedgerIntegrityError, LedgerUnavailable
 from ledger.registry import kind_of
+from ledger.shards.committed_cluster import CommittedCluster
+from ledger.shards.member_leases import MemberLeases
+from ledger.writer.boot_clock import boot_time_ms
 from ledger.writer.store import (
     COMMIT_TIMEOUT_S,
     STATEMENT_TIMEOUT_S,
@@ -46,6 +54,8 @@ SLOW_TRIES_ALONE: Final = 2
 LOSSES_BEFORE_DIVISION: Final = 2
 LOSSES_ALONE_MAX: Final = 6
 _LOSSES_KEPT_MAX: Final = 20_000
+# A proof that this is the writer is asked for again when it is so old.
+PROOF_REFRESH_MS: Final = 1_000
 
 _log = logging.getLogger("callboard.ledger")
 
@@ -157,6 +167,8 @@ class GroupCommit:
         queue_max: int = QUEUE_MAX,
         timeout_s: float = COMMIT_TIMEOUT_S,
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
+        boot_ms: Callable[[], int] = boot_time_ms,
+        open_store: Callable[..., Awaitable[LedgerStore]] = LedgerStore.open,
     ) -> None:
         """Make it; `start` opens the ledger.
 
@@ -167,6 +179,8 @@ class GroupCommit:
             queue_max: commands waiting at most; beyond it `submit` raises OVERLOADED.
             timeout_s: how long a commit waits for a database that says nothing.
             statement_timeout_s: how long one statement of a batch may work.
+            boot_ms: a monotonic clock that runs while the machine is suspended; leases go by it.
+            open_store: makes the writer's store, of a simulation one without a database.
         """
         self._url = url
         self._genesis = genesis
@@ -180,6 +194,13 @@ class GroupCommit:
         self._queue = _Queue()
         self._counts = _Counts()
         self._store: LedgerStore | None = None
+        self._boot_ms = boot_ms
+        self._open_store = open_store
+        self._leases = MemberLeases(boot_ms)
+        # As of the newest store, which may be lost: until when it was proven to be the writer's.
+        self._cluster: CommittedCluster | None = None
+        self._epoch: int | None = None
+        self._proven_ms = 0
         self._losses: dict[str, _Losses] = {}  # by command key
         self._work = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
@@ -229,6 +250,27 @@ class GroupCommit:
         self._work.set()
         return await reply
 
+    def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        """Renew the leases of members and return each its lease, from memory of what is committed.
+
+        A sign of life counts even when it is not acknowledged: a member that only this ledger
+        cannot answer is not dead.
+
+        Returns: one lease per renewal. Raises: ServiceError(LEDGER_UNAVAILABLE) when it is not
+        proven within the last 2 s that this is the writer: another one may have taken over; or
+        while a Take from one of these members may be committed.
+        """
+        asked = [(renewal, self._leases.renew(renewal)) for renewal in renewals]
+        if self._store is not None:
+            self._proven_ms = self._store.proven_ms
+        if self._fatal is not None or self._loop_task is None or self._cluster is None:
+            raise _unavailable("the ledger writer has stopped")
+        if self._boot_ms() - self._proven_ms > PROOF_MS:
+            raise _unavailable("the database has not answered for 2 s")
+        if not all(self._leases.may_acknowledge(renewal.member) for renewal in renewals):
+            raise _unavailable("shards of this member are being taken")
+        return self._leases.answers(asked, self._cluster, self._now_ms())
+
     def statistics(self) -> CommitStatistics:
         """Return what was done so far."""
         counts, store = self._counts, self._store
@@ -259,17 +301,21 @@ class GroupCommit:
                     _log.exception("ledger stops")
                     await self._stop_for_good(LedgerIntegrityError(f"opening: {error!r}"), None)
                 continue
-            await self._work.wait()
-            part = self._next_part()
-            if part is None:
-                self._work.clear()
-                continue
+            part = None
             try:
+                await self._keep_proof(self._store)
+                part = self._next_part()
+                if part is None:
+                    self._work.clear()
+                    continue
                 await self._try(self._store, part)
+                self._leases.end_takes()
             except LedgerUnavailable as error:
                 _log.error("ledger lost, outcome unknown: %s", error.reason)
-                self._note_losses(part, error)
-                _fail(part.submissions(), _unavailable("the connection to the database was lost"))
+                if part is not None:
+                    self._note_losses(part, error)
+                    lost = _unavailable("the connection to the database was lost")
+                    _fail(part.submissions(), lost)
                 self._refuse_waiting("the ledger is being reopened")
                 await self._close()
             except LedgerIntegrityError as error:
@@ -279,8 +325,22 @@ class GroupCommit:
                 _log.exception("ledger stops")
                 await self._stop_for_good(LedgerIntegrityError(f"writer: {error!r}"), part)
             except BaseException:
-                _fail(part.submissions(), _unavailable("the ledger writer has stopped"))
+                if part is not None:
+                    _fail(part.submissions(), _unavailable("the ledger writer has stopped"))
                 raise
+
+    async def _keep_proof(self, store: LedgerStore) -> None:
+        """Return when there is work, at once or later; meanwhile, keep the proof fresh."""
+        while True:
+            age_ms = self._boot_ms() - store.proven_ms
+            if age_ms >= PROOF_REFRESH_MS:
+                await store.check_epoch()
+            if self._work.is_set():
+                return
+            left_ms = min(max(PROOF_REFRESH_MS - age_ms, 1), PROOF_REFRESH_MS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1_000):
+                    await self._work.wait()
 
     # -- what is next -----------------------------------------------------------------------------
 
@@ -349,6 +409,7 @@ class GroupCommit:
             await self._isolate(store, part, error)
             return
         took_ms = (time.perf_counter() - began) * 1000
+        self._follow(store)
         counts = self._counts
         counts.batches += 1
         counts.commands += len(commands)
@@ -461,16 +522,31 @@ class GroupCommit:
                 return
 
     async def _open(self) -> None:
-        self._store = await LedgerStore.open(
+        self._store = store = await self._open_store(
             self._url,
             genesis=self._genesis,
             now_ms=self._now_ms(),
+            leases=self._leases,
             timeout_s=self._timeout_s,
+            boot_ms=self._boot_ms,
         )
+        if self._epoch is None or store.epoch != self._epoch + 1:
+            # This one's first, or another writer has been between and may have renewed leases.
+            self._leases.begin(store.cluster)
+        self._epoch = store.epoch
+        self._follow(store)
+        self._leases.end_takes()
+
+    def _follow(self, store: LedgerStore) -> None:
+        """Show what is committed of members and shards, and let leases follow it."""
+        if self._cluster is not store.cluster:
+            self._cluster = store.cluster
+            self._leases.follow(store.cluster)
 
     async def _close(self) -> None:
         store, self._store = self._store, None
         if store is not None:
+            self._proven_ms = store.proven_ms
             self._counts.round_trips += store.round_trips
             await store.close()
 

@@ -1,21 +1,23 @@
 """Planning: each command of a batch, in order, becomes rows and an outcome; each sees those before
 it.
 
-`ledger/registry.py` says how each command is planned; here is what all have in common: refusals,
-repeats, epochs. Planning reads the state cache only: the read set says beforehand what has to be in
-it. It never waits and never talks to the database. Spec: Settlement rules; money.md section 4.
+`ledger/registry.py` says how each command is planned; here is what all have in common: the
+fence, refusals, repeats. Planning reads the state cache only: the read set says beforehand what has
+to be in it. It never waits and never talks to the database. Spec: Settlement rules; money.md
+section 4.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from core.errors import ErrorCode, QuarantineCode
+from core.shards.shard import shard_of
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.registry import kind_of
 from ledger.workflows.quarantine_plan import FORESEEN, quarantined
 from ledger.workflows.workflow_commands import AdvanceWorkflow
-from ledger.writer.batch import Batch, Refusal, StaleCommand
+from ledger.writer.batch import Batch, Refusal
 from ledger.writer.state_cache import StateCache
 
 _QUARANTINED_BY: Final = {ErrorCode.ALREADY_SETTLED: QuarantineCode.ALREADY_SETTLED}
@@ -29,10 +31,10 @@ def plan(command: Command, batch: Batch) -> Outcome:
 
 
 def _decide(command: Command, batch: Batch) -> Outcome:
+    if is_stale(command, batch.cache):
+        return Outcome(OutcomeStatus.STALE)
     try:
         return kind_of(command).plan(command, batch)
-    except StaleCommand:
-        return Outcome(OutcomeStatus.STALE)
     except Refusal as refusal:
         if isinstance(command, AdvanceWorkflow) and refusal.code not in FORESEEN:
             code = _QUARANTINED_BY.get(refusal.code, QuarantineCode.STEP_REFUSED)
@@ -45,13 +47,16 @@ def _decide(command: Command, batch: Batch) -> Outcome:
         return batch.refused(command.key, request_hash_of(command), refusal)
 
 
-def is_stale(command: Command, cache: StateCache) -> bool:
-    """Say whether a command comes from an owner that has been replaced."""
-    owner_of = kind_of(command).owner
-    if owner_of is None:
+def is_stale(command: Any, cache: StateCache) -> bool:
+    """Say whether a command of a workflow comes from a member that does not hold its shard.
+
+    The fence, as far as it is this writer's; the head's epoch, in the statement, is the rest of it.
+    shards.md (Fence per command).
+    """
+    if not kind_of(command).is_fenced:
         return False
-    owner, epoch = owner_of(command)
-    return cache.owners.get(owner) != epoch
+    held = cache.shards[shard_of(command.workflow_id)]
+    return bool(held.epoch != command.shard_epoch or held.member != command.member)
 
 
 def request_hash_of(command: Command) -> bytes | None:

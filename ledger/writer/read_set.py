@@ -12,13 +12,14 @@ from ledger.commands import BarrierCommand
 
 @dataclass(slots=True)
 class ReadSet:
-    """Addresses, escrows, agents, keys, owners to claim from.
+    """Addresses, escrows, agents, keys, members.
 
     `trusted`: agents that must not be revoked. `owned_dids`: whose money in all is bounded, by
     what the deposits of the batch, `deposited_micro` in all, may make of it.
     `registered`: agents and who registers them, whose active agents are counted.
     `claimed_dids`: DIDs of registered cards, which another caller may have as its own.
     `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one.
+    `member_ids`: of members that may be GONE.
 
     `ending` are the workflows whose payers may get something back: their wallets are needed too.
     `published`: payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may
@@ -41,7 +42,7 @@ class ReadSet:
     key_ids: set[str] = field(default_factory=set)
     parent_keys: set[str] = field(default_factory=set)
     key_owners: set[str] = field(default_factory=set)
-    claimed_owners: set[str] = field(default_factory=set)
+    member_ids: set[str] = field(default_factory=set)
     barrier: BarrierCommand | None = None
     published: set[tuple[str, int]] = field(default_factory=set)
     quota_dids: set[str] = field(default_factory=set)

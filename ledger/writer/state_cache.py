@@ -1,4 +1,4 @@
-"""What the one writer remembers between batches: accounts, escrows, owners, agents' owners.
+"""What the one writer remembers between batches: accounts, escrows, members, shards, agents.
 
 A cache of committed rows and nothing more: it is dropped whenever the outcome of a batch is not a
 commit, and filled again by reading. Correct because there is one writer (the fence proves it).
@@ -8,11 +8,13 @@ money.md sections 0 and 4.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from core.errors import QuarantineCode
 from core.market.auction import Bid, highest_held
 from core.market.sharing.quota import QuotaLimits
+from core.shards.lease_messages import HeldShard, MemberState
+from core.shards.shard import SHARDS
 from ledger.writer.barrier_reads import BarrierReads
 
 WORLD_ADDRESS: Final = "world"
@@ -38,7 +40,6 @@ class Account:
 class Escrow:
     """A workflow's escrow: what is left is its account's balance.
 
-    `owner`: the name of the owner that drives the workflow.
     `is_halted`: a step was refused; what comes next has to be decided from the rows.
     `quarantine`: a step was refused for an unforeseen reason; nothing but an end comes next.
     """
@@ -48,7 +49,6 @@ class Escrow:
     amount: int
     fee_bps: int
     published_ms: int
-    owner: str
     is_released: bool = False
     is_halted: bool = False
     quarantine: QuarantineCode | None = None
@@ -65,6 +65,18 @@ class KnownAgent:
     revision: int
     token_revision: int = 1
     is_active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMember:
+    """A member of the cluster that is not GONE. Of those at one address the newest has replaced the
+    others: `joined_ms` differs there."""
+
+    machine: str
+    address: str
+    version: str
+    state: MemberState
+    joined_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +153,28 @@ class Head:
     latest_ms: int = 0
 
 
+class Leases(Protocol):
+    """Which members live; it outlives the state cache, and planning only asks it."""
+
+    def is_live(self, member: str) -> bool:
+        """Say whether the shards of a member may not be taken."""
+
+    def may_take(self, member: str) -> bool:
+        """Say to the plan of a Take whether they may be; no renewal is acknowledged then until the
+        outcome is known."""
+
+
 @dataclass(slots=True)
 class StateCache:
     """Everything planning may look at. Absent addresses and DIDs map to None once looked up."""
 
     head: Head
-    owners: dict[str, int] = field(default_factory=dict)
+    leases: Leases
+    # All that are not GONE, and by shard who holds it; whole. `map_version`: the audit entry of
+    # their newest change.
+    members: dict[str, KnownMember] = field(default_factory=dict)
+    shards: list[HeldShard] = field(default_factory=lambda: [HeldShard("", 0)] * SHARDS)
+    map_version: int = 0
     accounts: dict[str, Account | None] = field(default_factory=dict)
     escrows: dict[str, Escrow | None] = field(default_factory=dict)
     agents: dict[str, KnownAgent | None] = field(default_factory=dict)
@@ -164,14 +192,14 @@ class StateCache:
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
     # Of the batch at hand only: keys that can be revoked or make others, how many keys and active
     # agents an owner has, which claimed DIDs have keys or agents of their own, (workflow, node)
-    # pairs that are already paid or have succeeded, how many workflows a claim will move, and the
-    # stored rows that its one command stands on.
+    # pairs that are already paid or have succeeded, members that are GONE, and the stored rows that
+    # its one command stands on.
     live_keys: dict[str, KnownKey] = field(default_factory=dict)
     key_counts: dict[str, int] = field(default_factory=dict)
     agent_counts: dict[str, int] = field(default_factory=dict)
     callers: set[str] = field(default_factory=set)
     settled: set[tuple[str, str]] = field(default_factory=set)
-    claimable: dict[str, int] = field(default_factory=dict)
+    gone_members: set[str] = field(default_factory=set)
     barrier_reads: BarrierReads | None = None
     # The audit record of each payer's newest invoice, and of the newest correction of reputations,
     # since this cache was read, `read_audit_id`: what was added up before is stale.
@@ -194,7 +222,7 @@ class StateCache:
         self.agent_counts.clear()
         self.callers.clear()
         self.settled.clear()
-        self.claimable.clear()
+        self.gone_members.clear()
         self.barrier_reads = None
         self.owned.clear()
         _shrink(self.escrows)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, LiteralString
 
@@ -38,14 +38,15 @@ from ledger.errors import (
     LedgerUnavailable,
     SchemaTooNew,
 )
-from ledger.owners.owner_commands import RegisterOwner
 from ledger.registry import kind_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
+from ledger.shards.committed_cluster import committed_cluster
 from ledger.tables.encoding import Encoded, EncodedDumper
 from ledger.tables.write_function import FUNCTION, PARAMETERS
 from ledger.workflows.quarantine_plan import quarantined
 from ledger.workflows.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.boot_clock import boot_time_ms
 from ledger.writer.cache_loading import (
     has_stored,
     load_read_set,
@@ -60,7 +61,7 @@ from ledger.writer.plan import (
     request_hash_of,
 )
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import StateCache
+from ledger.writer.state_cache import Leases, StateCache
 
 _LOG = logging.getLogger("callboard.ledger")
 
@@ -86,6 +87,7 @@ _COMMIT: Final = f"SELECT {FUNCTION}({_PLACES})"
 _TAKE_OVER: Final = (
     "UPDATE callboard.head SET epoch = epoch + 1 RETURNING epoch, entry_seq, audit_seq, hash"
 )
+_EPOCH: Final = "SELECT epoch FROM callboard.head"
 _OPEN_TIMEOUT_S: Final = 10
 # A server that says nothing for so long is hung up on, beyond the timeouts that it counts itself.
 COMMIT_TIMEOUT_S: Final = 10.0
@@ -133,12 +135,21 @@ class LedgerStore:
         connection: Connection,
         cache: StateCache,
         *,
+        proven_ms: int,
         timeout_s: float = COMMIT_TIMEOUT_S,
+        boot_ms: Callable[[], int] = boot_time_ms,
     ) -> None:
         self._connection = connection
+        self._boot_ms = boot_ms
         self._timeout_s = timeout_s
         self._statement_timeout_s = STATEMENT_TIMEOUT_S
         self._cache: StateCache | None = cache
+        self._leases = cache.leases
+        # What is committed of members and shards, whatever is being planned.
+        self.cluster = committed_cluster(cache)
+        # When the server was last asked something whose answer proves that this writer is the one:
+        # not when it answered, which says nothing of the time since.
+        self.proven_ms = proven_ms
         self._latest_ms = cache.head.latest_ms
         self.epoch = cache.head.epoch
         self.round_trips = 0
@@ -148,12 +159,21 @@ class LedgerStore:
 
     @classmethod
     async def open(
-        cls, url: str, *, genesis: Genesis, now_ms: int, timeout_s: float = COMMIT_TIMEOUT_S
+        cls,
+        url: str,
+        *,
+        genesis: Genesis,
+        now_ms: int,
+        leases: Leases,
+        timeout_s: float = COMMIT_TIMEOUT_S,
+        boot_ms: Callable[[], int] = boot_time_ms,
     ) -> LedgerStore:
         """Connect, fence every earlier writer off, and write audit record #1 if there is none.
 
         Args:
+            leases: which members live.
             timeout_s: how long a commit waits for a server that says nothing.
+            boot_ms: a monotonic clock that runs while the machine is suspended, for `proven_ms`.
         Raises: LedgerUnavailable when the database cannot be reached or is not migrated, or, as
         SchemaTooNew, asks for newer code; LedgerFenced when yet another writer came between.
         """
@@ -170,7 +190,11 @@ class LedgerStore:
         connection.adapters.register_dumper(Encoded, EncodedDumper)
         try:
             with cut_after(connection, _OPEN_TIMEOUT_S):
-                store = cls(connection, await _take_over(connection), timeout_s=timeout_s)
+                asked_ms = boot_ms()
+                cache = await _take_over(connection, leases)
+                store = cls(
+                    connection, cache, proven_ms=asked_ms, timeout_s=timeout_s, boot_ms=boot_ms
+                )
                 if store.cache.head.audit_seq == 0:
                     await store._write_genesis(genesis, now_ms)
         except psycopg.Error as error:
@@ -236,6 +260,8 @@ class LedgerStore:
             with cut_after(self._connection, STATEMENT_TIMEOUT_S + self._timeout_s):
                 await self._set_timeout(STATEMENT_TIMEOUT_S)
                 known = (await self._lookup([command])).get(command.key)
+                if is_stale(command, self.cache):
+                    return Outcome(OutcomeStatus.STALE)
                 if known is not None:
                     return repeated(command, *known)
                 batch = Batch(self.cache, self._not_before(now_ms), now_ms)
@@ -254,7 +280,7 @@ class LedgerStore:
                 batch.end_command()
                 if not batch.is_empty:
                     await self._run(batch)
-                self.cache.end_batch()
+                self._end_batch()
         except (LedgerUnavailable, LedgerIntegrityError):
             raise
         except Exception:
@@ -262,6 +288,28 @@ class LedgerStore:
             await self._reload()
             return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
         return outcome
+
+    async def check_epoch(self) -> None:
+        """Ask the server whether this writer is still the one; only between two commits.
+
+        Raises: LedgerFenced; LedgerUnavailable, the store is not used then.
+        """
+        asked_ms = self._boot_ms()
+        try:
+            with cut_after(self._connection, self._timeout_s):
+                cursor = await self._connection.execute(_EPOCH, prepare=True)
+                row = await cursor.fetchone()
+        except psycopg.Error as error:
+            raise LedgerUnavailable(str(error).strip()) from error
+        if row is None or row[0] != self.epoch:
+            raise LedgerFenced(f"ledger writer fenced off: epoch {self.epoch}, the head is {row}")
+        self.proven_ms = asked_ms
+
+    def _end_batch(self) -> None:
+        """Forget what was read for a batch that is committed; what it moved is committed, too."""
+        self.cache.end_batch()
+        if self.cluster.version != self.cache.map_version:
+            self.cluster = committed_cluster(self.cache)
 
     def _not_before(self, now_ms: int) -> int:
         """Return the time of a batch: a clock that stepped back must not date it into the past."""
@@ -322,7 +370,7 @@ class LedgerStore:
                     raise await self._failed(error) from error
                 self.cache.settled |= found
                 continue
-            self.cache.end_batch()
+            self._end_batch()
             return outcomes
         raise BatchRefused("a node would be settled twice")
 
@@ -348,8 +396,8 @@ class LedgerStore:
     ) -> list[Outcome]:
         """Plan each command that is no repeat, in order, in turns of the loop.
 
-        The fence comes before the key: an owner that was replaced may send what its successor has
-        sent under the same key, and must not take the stored outcome for its own.
+        The fence comes before the key: a member that has lost a shard may send what its successor
+        has sent under the same key, and must not take the stored outcome for its own.
 
         Raises:
             BatchRefused: with the position of the command that planning failed for.
@@ -377,8 +425,10 @@ class LedgerStore:
 
     async def _run(self, batch: Batch) -> None:
         self.round_trips += 1
+        asked_ms = self._boot_ms()
         try:
             await self._connection.execute(*self._statement(batch), prepare=True)
+            self.proven_ms = asked_ms
         except UniqueViolation as error:
             constraint = error.diag.constraint_name
             if constraint == "command_pkey":
@@ -418,10 +468,12 @@ class LedgerStore:
     async def _reload(self) -> None:
         """Read the head again after a batch that was rolled back; the epoch stays ours."""
         self._cache = None
+        asked_ms = self._boot_ms()
         try:
-            self._cache = await read_state_cache(self._connection, self.epoch)
+            self._cache = await read_state_cache(self._connection, self.epoch, self._leases)
         except psycopg.Error as error:
             raise LedgerUnavailable(str(error).strip()) from error
+        self.proven_ms = asked_ms
 
     async def _lookup(self, commands: Sequence[Command]) -> Known:
         try:
@@ -450,15 +502,13 @@ class LedgerStore:
 def _outcome(command: Command, batch: Batch, known: Known) -> Outcome:
     """Plan a command, or answer it as its first one was answered."""
     first = known.get(command.key)
-    # Each registration of an owner is a new start, not a repeat.
-    is_start = isinstance(command, RegisterOwner)
-    if first is not None and not is_start and not is_stale(command, batch.cache):
+    if first is not None and not is_stale(command, batch.cache):
         return repeated(command, *first)
     batch.untraced.discard(command.key)
     outcome = plan(command, batch)
     # A refusal without a trace leaves the key to whatever uses it next, in this batch too.
     is_traced = outcome.status is not OutcomeStatus.STALE
-    if not is_start and is_traced and command.key not in batch.untraced:
+    if is_traced and command.key not in batch.untraced:
         known[command.key] = (request_hash_of(command), outcome)
     return outcome
 
@@ -483,7 +533,7 @@ def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
     ]
 
 
-async def _take_over(connection: Connection) -> StateCache:
+async def _take_over(connection: Connection, leases: Leases) -> StateCache:
     cursor = await connection.execute("SELECT min_code_version FROM callboard.compatibility")
     ((needed,),) = await cursor.fetchall()
     if needed > CODE_VERSION:
@@ -495,7 +545,7 @@ async def _take_over(connection: Connection) -> StateCache:
     row = await cursor.fetchone()
     assert row is not None, "the head row exists since migration 0001"
     await connection.execute("SELECT set_config('callboard.epoch', %s, false)", (str(row[0]),))
-    return await read_state_cache(connection, row[0])
+    return await read_state_cache(connection, row[0], leases)
 
 
 def _translated(error: psycopg.Error) -> Exception:

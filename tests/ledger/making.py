@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 from core.ids import uuid7
+from core.shards.shard import SHARDS
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.accounts.account_commands import Deposit
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.commands import Command, Outcome
 from ledger.keys.key_commands import CreateKey
-from ledger.owners.owner_commands import RegisterOwner
 from ledger.reads.stored import RowDict
 from ledger.registry import kind_of
+from ledger.shards.shard_commands import GiveShards, JoinCluster, TakeShards
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis, LedgerStore
 
 AT = 1_700_000_000_000
@@ -26,7 +28,7 @@ CREDIT = 1_000_000
 GENESIS = Genesis("test", 500)
 PAYER = "did:test:payer"
 AGENT = "did:test:agent"
-OWNER = "owner-1"
+MEMBER = "member-1"
 
 _numbers = count(1)
 
@@ -41,20 +43,76 @@ def new_key() -> str:
     return f"key:{next(_numbers)}:{new_id()}"
 
 
-async def open_store(url: str, writer: type[LedgerStore] = LedgerStore) -> LedgerStore:
+class ToldLives:
+    """Leases as a test says: every member lives but those that it has named."""
+
+    def __init__(self, *ended: str) -> None:
+        self.ended = set(ended)
+
+    def is_live(self, member: str) -> bool:
+        """Say whether the test has not named it."""
+        return member not in self.ended
+
+    def may_take(self, member: str) -> bool:
+        """Say whether the test has named it."""
+        return member in self.ended
+
+
+async def open_store(
+    url: str, writer: type[LedgerStore] = LedgerStore, *, lives: ToldLives | None = None
+) -> LedgerStore:
     """Open a ledger as its one writer."""
-    return await writer.open(url, genesis=GENESIS, now_ms=AT)
+    leases = ToldLives() if lives is None else lives
+    return await writer.open(url, genesis=GENESIS, now_ms=AT, leases=leases)
 
 
-async def open_with_owner(
-    url: str, *, micro: int = 100 * CREDIT, writer: type[LedgerStore] = LedgerStore
+async def open_with_member(
+    url: str,
+    *,
+    micro: int = 100 * CREDIT,
+    writer: type[LedgerStore] = LedgerStore,
+    lives: ToldLives | None = None,
 ) -> tuple[LedgerStore, int]:
-    """Open a ledger with a registered owner and a payer who has money; return the owner's epoch."""
-    store = await open_store(url, writer)
-    outcomes = await store.commit(
-        [RegisterOwner(key="owner", owner=OWNER, address=""), deposit(micro)], AT
+    """Open a ledger with a payer who has money and a member that holds every shard, under the epoch
+    that is returned."""
+    store = await open_store(url, writer, lives=lives)
+    await store.commit([join(), take(), deposit(micro)], AT)
+    return store, 1
+
+
+def join(member: str = MEMBER, *, address: str = "") -> JoinCluster:
+    """Register a member, at an address of its own unless it is said."""
+    return JoinCluster(
+        key=f"join:{member}",
+        member=member,
+        machine="machine",
+        address=address or f"address of {member}",
+        version="1",
     )
-    return store, int(outcomes[0].result["epoch"])
+
+
+def take(
+    member: str = MEMBER, *, epoch: int = 0, shards: Iterable[int] = range(SHARDS)
+) -> TakeShards:
+    """Take shards, all of them unless they are named, that are under this epoch."""
+    wanted = tuple((shard, epoch) for shard in shards)
+    return TakeShards(key=new_key(), member=member, shards=wanted)
+
+
+async def hold_all(commits: GroupCommit, member: str = MEMBER) -> int:
+    """Register a member that takes every shard; return the epoch that it holds them under."""
+    await commits.submit([join(member)])
+    # Only a member that is committed lives.
+    (outcome,) = await commits.submit([take(member)])
+    return int(outcome.result["taken"]["0"])
+
+
+def give(
+    to: str, *, member: str = MEMBER, epoch: int = 1, shards: Iterable[int] = range(SHARDS)
+) -> GiveShards:
+    """Give shards, all of them unless they are named, that are held under this epoch."""
+    given = tuple((shard, epoch) for shard in shards)
+    return GiveShards(key=new_key(), member=member, shards=given, to=to)
 
 
 async def commit_all(store: LedgerStore, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
@@ -89,7 +147,7 @@ class Flow:
     hold: int = 10 * CREDIT
     estimate: int = 5 * CREDIT
     payer: str = PAYER
-    owner: str = OWNER
+    member: str = MEMBER
     fee_bps: int = 500
     id: str = field(default_factory=new_id)
     steps: int = 0
@@ -106,8 +164,8 @@ class Flow:
             key=key or f"publish:{self.id}",
             request_hash=b"p",
             actor_did=self.payer,
-            owner=self.owner,
-            owner_epoch=self.epoch,
+            member=self.member,
+            shard_epoch=self.epoch,
             workflow_id=self.id,
             task_id=new_id(),
             payer_did=self.payer,
@@ -130,8 +188,8 @@ class Flow:
         self.steps += 1
         return AdvanceWorkflow(
             key=key or f"advance:{self.id}:{self.steps}",
-            owner=self.owner,
-            owner_epoch=self.epoch if epoch is None else epoch,
+            member=self.member,
+            shard_epoch=self.epoch if epoch is None else epoch,
             workflow_id=self.id,
             actor_did=AGENT,
             records=records,

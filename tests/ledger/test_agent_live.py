@@ -22,7 +22,7 @@ from ledger.agents.agent_live import (
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import card, new_key, open_with_owner
+from tests.ledger.making import card, new_key, open_with_member
 from tests.ledger.test_timeouts import TIMEOUT_S, frozen
 
 pytestmark = pytest.mark.anyio
@@ -100,7 +100,7 @@ async def test_a_probe_stands_beside_the_heartbeat(
 async def test_who_is_overdue_or_named_is_probed_and_then_left_alone_for_a_while(
     database: Database, live: LivenessStore, reader: LedgerReader
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     dids = [f"did:x:{name}" for name in "abcd"]
     await store.commit([card(did, key=new_key()) for did in dids], 1)
     await store.commit([card("did:x:nowhere", endpoint="")], 1)

@@ -13,7 +13,16 @@ from ledger.commands import Command, OutcomeStatus
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.making import AGENT, AT, PAYER, all_of, card, new_key, open_store, open_with_owner
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    PAYER,
+    all_of,
+    card,
+    new_key,
+    open_store,
+    open_with_member,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +53,7 @@ async def state(database: Database) -> tuple[str, int, int]:
 async def test_who_comes_back_after_leaving_has_a_new_token_revision(
     database: Database, is_one_batch: bool
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     steps = [card(), card(), leave(), card(), card()]
     if is_one_batch:
         told = await results(store, *steps)
@@ -59,7 +68,7 @@ async def test_who_comes_back_after_leaving_has_a_new_token_revision(
 async def test_who_left_is_inactive_and_stays_readable(
     database: Database, is_one_batch: bool
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     if is_one_batch:
         told = (await results(store, card(), leave(), leave()))[1:]
     else:
@@ -78,7 +87,7 @@ async def test_who_left_is_inactive_and_stays_readable(
 
 
 async def test_only_the_owner_or_an_admin_takes_an_agent_out(database: Database) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await results(store, card())
     stranger, absent = await store.commit([leave(owner_did="did:x:other"), leave("did:x:no")], AT)
     assert (stranger.error, absent.error) == (ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND)
@@ -89,7 +98,7 @@ async def test_only_the_owner_or_an_admin_takes_an_agent_out(database: Database)
 
 
 async def test_a_change_that_started_from_an_older_card_is_refused(database: Database) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await results(store, card(), card(revision_expected=1))
     (late,) = await store.commit([card(revision_expected=1)], AT)
     assert late.error is ErrorCode.CONFLICT
@@ -101,7 +110,7 @@ async def test_a_change_that_started_from_an_older_card_is_refused(database: Dat
 
 async def test_active_agents_of_an_owner_are_bounded(database: Database) -> None:
     """An owner registered as many as it liked, and each was looked at by every search."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
 
     async def errors(*commands: Command) -> list[ErrorCode | None]:
         return [outcome.error for outcome in await store.commit(list(commands), AT)]

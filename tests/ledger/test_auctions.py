@@ -34,7 +34,7 @@ from tests.ledger.making import (
     PAYER,
     Flow,
     card,
-    open_with_owner,
+    open_with_member,
     succeeded,
 )
 
@@ -57,7 +57,7 @@ def waiting(round_: int = 1) -> NodeChanged:
 
 async def auctioned(url: str, *dids: str, reserve: int = RESERVE) -> tuple[LedgerStore, Flow]:
     """Open a ledger with an auction that is open, and these agents of an owner each."""
-    store, epoch = await open_with_owner(url)
+    store, epoch = await open_with_member(url)
     flow = Flow(epoch)
     cards = [card(did, owner_did=f"{did}:owner") for did in dids]
     published = flow.publish(records=(opened(reserve=reserve), waiting()))
@@ -87,7 +87,12 @@ def bid(flow: Flow, did: str, micro: int, **changes: Any) -> PlaceBid:
 def end(flow: Flow, round_: int = 1) -> EndBidding:
     """Return the question for a round's bids."""
     return EndBidding(
-        key=bids_key(flow.id, "a", round_), workflow_id=flow.id, node="a", round=round_
+        key=bids_key(flow.id, "a", round_),
+        member=flow.member,
+        shard_epoch=flow.epoch,
+        workflow_id=flow.id,
+        node="a",
+        round=round_,
     )
 
 
@@ -210,7 +215,7 @@ async def test_case_24_nor_if_the_writer_that_told_them_is_gone_and_the_next_one
     await one(store, bid(flow, A, 7))
     await one(store, end(flow), CLOSES)
     await store.close()
-    store, _ = await open_with_owner(database.service_url, micro=1)
+    store, _ = await open_with_member(database.service_url, micro=1)
     assert (await one(store, bid(flow, B, 1), CLOSES - 100)).error is ErrorCode.CONFLICT
     await store.close()
 
@@ -271,7 +276,7 @@ async def test_a_new_writer_knows_open_rounds_and_their_bids(
     store, flow = await auctioned(database.service_url, A, B)
     await one(store, bid(flow, A, 7, eta_ms=3, stake_offered_micro=2))
     await store.close()
-    store, _ = await open_with_owner(database.service_url, micro=1)
+    store, _ = await open_with_member(database.service_url, micro=1)
     again = bid(flow, A, 1, key="another")
     assert (await one(store, again)).error is ErrorCode.CONFLICT
     await one(store, bid(flow, B, 8))
@@ -374,7 +379,7 @@ async def test_a_full_round_holds_its_lowest_bids(database: Database, auditor: A
     assert again.status is OutcomeStatus.REPEATED, "its bid is final, although it was displaced"
     await store.close()
     # Another writer reads the same out of the rows.
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     assert (await one(store, bid(flow, B, 1))).error is None
     told = (await one(store, end(flow), CLOSES)).result["bids"]
     assert {one["agentDid"] for one in told} == {B, *dids[:-1]}

@@ -18,7 +18,7 @@ from core.workflow.transitions import NodeStatus
 from ledger.blobs import BlobStore
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
-from tests.ledger.making import AT, Flow, open_with_owner
+from tests.ledger.making import AT, Flow, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -127,7 +127,7 @@ async def test_an_absent_database_is_said_to_be_away() -> None:
 
 
 async def test_a_node_refers_to_its_large_result(database: Database) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish()], AT)
     ref = BlobRef("sha256:" + "ab" * 32, 70_000)

@@ -10,7 +10,7 @@ import pytest
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.endings import have_ended
 from tests.conftest import Database
-from tests.ledger.making import AT, CREDIT, Flow, card, new_id, open_with_owner
+from tests.ledger.making import AT, CREDIT, Flow, card, new_id, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ async def reader(database: Database) -> AsyncIterator[LedgerReader]:
 async def test_a_page_of_agents_ends_with_the_card_that_passes_its_bytes(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     dids = [f"did:test:{letter}" for letter in "abcde"]
     wide = orjson.dumps({"text": "x" * 1_000}).decode()
     await store.commit([card(did, card_json=wide) for did in dids], AT)
@@ -44,7 +44,7 @@ async def test_a_page_of_agents_ends_with_the_card_that_passes_its_bytes(
 async def test_a_page_of_audit_entries_ends_early_newest_first(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await store.commit([Flow(epoch).publish() for _ in range(3)], AT)
     everything = await reader.audit()
     size = len(everything[0]["body"].encode())
@@ -58,7 +58,7 @@ async def test_a_rare_event_of_a_workflows_life_is_looked_for_page_by_page(
     database: Database, reader: LedgerReader
 ) -> None:
     """One that never occurred read the whole chain: 0.75 s at 400,000 entries."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await store.commit([Flow(epoch).publish()], AT)
     await store.commit([card(f"did:test:{letter}") for letter in "abcdefgh"], AT)
     chain = [row["id"] for row in await reader.audit()]
@@ -87,7 +87,7 @@ async def test_ones_own_entries_are_found_behind_many_of_others(
     database: Database, reader: LedgerReader
 ) -> None:
     """A page without an entry of the caller's ended the list, though it had older ones."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await store.commit([card("did:test:own")], AT)
     own = Flow(epoch)
     await store.commit([own.publish()], AT)
@@ -126,7 +126,7 @@ async def test_ones_own_entries_are_found_behind_many_of_others(
 async def test_ends_are_told_for_many_workflows_at_once(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     over, running = Flow(epoch), Flow(epoch)
     await store.commit([over.publish(), over.pay(CREDIT), running.publish()], AT)
     await store.commit([over.end()], AT)

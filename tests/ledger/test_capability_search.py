@@ -21,7 +21,7 @@ from ledger.agents.offer_index import STEPS_MAX, OfferIndex
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.making import AT, PAYER, card, new_key, open_with_owner
+from tests.ledger.making import AT, PAYER, card, new_key, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ def offering(
 async def test_search_prefers_ids_to_names_to_descriptions_and_any_word_is_enough(
     database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await store.commit(
         [
             offering("did:t:1", "cap.text.summarise.v1", "Shortens what it is given"),
@@ -87,7 +87,7 @@ async def test_search_prefers_ids_to_names_to_descriptions_and_any_word_is_enoug
 async def test_search_passes_over_agents_that_left_and_cards_it_cannot_read(
     database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     odd = '{"did":"did:t:9","capabilities":%s}'
     left = DeregisterAgent(
         key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did="did:t:2"
@@ -119,7 +119,7 @@ async def test_a_large_card_is_found_by_its_ids_and_its_words_are_never_read(
     database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Two hundred cards of 60 KB made every search of everybody take longer than anybody waits."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await store.commit([large("did:t:1", "cap.text.translate.v1")], AT)
     assert await find_capabilities(reader, offers, "zebra", limit=9) == []
     assert await find_capabilities(reader, offers, "translate", limit=9) == [
@@ -133,7 +133,7 @@ async def test_what_an_owner_registers_hides_nothing_of_the_others(
 ) -> None:
     """Of many hits those are ranked that their owners registered first."""
     monkeypatch.setattr(capability_search, "HITS_MAX", 5)
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     crowd = [offering(f"did:t:{n}", f"cap.crowd.c{n}.v1", "Washes elephants") for n in range(9)]
     await store.commit(crowd, AT)
     for number in range(2):
@@ -151,7 +151,7 @@ async def test_words_find_only_the_first_offers_of_an_owner(
     database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offer_index, "OWNER_OFFERS_MAX", 3)
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     for number in range(5):
         await store.commit([offering(f"did:t:{number}", f"cap.c{number}.v1", "Paints")], AT)
     others = offering("did:u:1", "cap.theirs.v1", "Paints", owner="did:test:other")
@@ -185,7 +185,7 @@ async def test_changed_cards_are_read_a_few_at_a_time_owner_beside_owner(
 ) -> None:
     """A search read all cards; now it reads those that have changed, and not too many of them."""
     monkeypatch.setattr(offer_index, "ROWS_MAX", 4)
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(20)]
     await store.commit(crowd, AT)
     others = offering("did:u:1", "cap.theirs.v1", "Paints", owner="did:test:other")
@@ -217,7 +217,7 @@ async def test_what_a_card_no_longer_says_finds_it_no_more(
     database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even while its new words have not been read."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
     assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1"]
     await store.commit([offering("did:t:1", "cap.a.v1", "Draws")], AT + 1)
@@ -233,7 +233,7 @@ async def test_a_search_reads_its_hits_and_no_other_offers(
     database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Above 100,000 agents every search read and sorted them all, and ended after two seconds."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     for first in range(0, 2_000, 500):
         numbers = range(first, first + 500)
         await store.commit(
@@ -261,7 +261,7 @@ async def test_a_search_reads_its_hits_and_no_other_offers(
 async def test_a_card_of_very_many_capabilities_hides_none_of_its_owners(
     database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     ids = tuple(f"cap.many.a{n}.v1" for n in range(300))
     body = orjson.dumps({"did": "did:t:0", "capabilities": [{"id": one} for one in ids]}).decode()
     assert WORDS_BYTES_MAX // len(ids) < len(body)
@@ -286,7 +286,7 @@ async def test_what_one_owner_changes_again_and_again_keeps_no_other_from_being_
     database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Of the 20,000 oldest changes only, those of one owner, no agent of another was read."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(3)]
     await store.commit(crowd, AT)
     for command in crowd:
@@ -303,7 +303,7 @@ async def test_all_changes_of_an_agent_are_done_when_it_is_read(
     database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each was read again, until the last; but a step takes no more away than it can."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(2)]
     await store.commit(crowd, AT)
     note_again(database, "did:t:0", 50)
@@ -319,7 +319,7 @@ async def test_all_changes_of_an_agent_are_done_when_it_is_read(
 
 async def store_of_three_owners(database: Database) -> LedgerStore:
     """Return the writer of a ledger in which each owner has three agents to be read."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     for owner in "abc":
         crowd = [
             offering(f"did:{owner}:{n}", f"cap.{owner}{n}.v1", "Paints", owner=f"did:test:{owner}")
@@ -366,7 +366,7 @@ WAITS_FOR_OFFERS = """
 async def test_what_changes_while_a_step_reads_is_read_by_the_next(
     database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
     with psycopg.connect(database.superuser_url) as other:
         other.execute("LOCK TABLE callboard.offer IN SHARE MODE")
@@ -391,7 +391,7 @@ async def test_one_step_writes_and_removes_few_offers_of_many_large_cards(
     database: Database, offers: OfferIndex
 ) -> None:
     """1,000 such cards counted as half a step: 10 s, undone, and every search began it again."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await store.commit([many(number) for number in range(60)], AT)
     assert await offers.index_some() == 11, "each writes 100 offers of 1 KiB"
     while await offers.index_some():
@@ -412,7 +412,7 @@ async def test_a_step_that_takes_too_long_is_followed_by_smaller_ones_until_one_
 ) -> None:
     """It was undone and begun again as it was, so it failed for ever."""
     monkeypatch.setattr(offer_index, "ROWS_MAX", 8)
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(20)]
     await store.commit(crowd, AT)
     index = OfferIndex(database.service_url, step_timeout_ms=300)
@@ -430,7 +430,7 @@ async def test_a_search_finds_what_is_indexed_although_reading_changes_takes_too
     database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
     """Every search was answered 503, for as long as one step did not succeed."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await store.commit([offering("did:t:1", "cap.a.v1", "Paints")], AT)
     assert await find_capabilities(reader, offers, "paints", limit=9) == ["cap.a.v1"]
     await store.commit([offering("did:t:2", "cap.b.v1", "Paints")], AT)

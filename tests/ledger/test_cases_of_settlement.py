@@ -18,7 +18,7 @@ from tests.ledger.making import (
     Flow,
     deposit,
     new_key,
-    open_with_owner,
+    open_with_member,
     succeeded,
 )
 
@@ -36,7 +36,7 @@ def entries(auditor: Auditor, flow: Flow) -> list[tuple[str, int]]:
 async def test_case_04_a_payer_that_lacks_a_micro_credit_holds_nothing(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url, micro=CREDIT)
+    store, epoch = await open_with_member(database.service_url, micro=CREDIT)
     flow = Flow(epoch, hold=CREDIT + 1)
     (refused,) = await store.commit([flow.publish()], AT)
     assert refused.error is ErrorCode.INSUFFICIENT_CREDITS
@@ -51,7 +51,7 @@ async def test_case_05_free_work_has_an_escrow_of_0_and_no_entries(
     database: Database, auditor: Auditor
 ) -> None:
     """Also of a payer who has never had anything."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=0, estimate=0, payer="did:test:poor")
     (published,) = await store.commit([flow.publish()], AT)
     assert published.status is OutcomeStatus.APPLIED
@@ -66,7 +66,7 @@ async def test_case_05_free_work_has_an_escrow_of_0_and_no_entries(
 async def test_case_08_the_last_credits_go_to_whoever_is_first_in_the_queue(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=CREDIT)
     racers = [flow.pay(CREDIT, node=node, agent=f"did:test:{node}") for node in "abc"]
     outcomes = await store.commit([flow.publish(), *racers], AT)
@@ -78,7 +78,7 @@ async def test_case_08_the_last_credits_go_to_whoever_is_first_in_the_queue(
 async def test_case_10_only_the_successful_attempts_agent_is_paid_and_its_price(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     failed = flow.advance(
         AttemptFinished("a", 1, AGENT, "error", AT, AT + 5, error_code="AGENT_ERROR"),
@@ -99,7 +99,7 @@ async def test_case_12_what_was_paid_stays_paid_and_one_release_returns_the_rest
     database: Database, auditor: Auditor, status: WorkflowStatus
 ) -> None:
     """The result that was on its way when the workflow ended is not paid."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=10 * CREDIT)
     in_flight = flow.pay(CREDIT, node="b", agent=OTHER, key="in flight")
     outcomes = await store.commit(
@@ -120,7 +120,7 @@ async def test_case_13_a_release_happens_once_and_what_commits_first_holds(
     database: Database, auditor: Auditor
 ) -> None:
     """Again under its key: the first outcome. Under another: refused. A payment after it, too."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=2 * CREDIT)
     pay, end, second = flow.pay(CREDIT), flow.end(), flow.end(WorkflowStatus.CANCELLED)
     late = flow.pay(CREDIT, node="b", key=new_key())
@@ -137,7 +137,7 @@ async def test_case_13_a_release_happens_once_and_what_commits_first_holds(
 async def test_case_18_who_works_for_itself_is_paid_and_owes_the_fee(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish(), flow.pay(CREDIT, agent=PAYER), flow.end()], AT)
     assert auditor.balance(PAYER) == 100 * CREDIT - 50_000
@@ -148,7 +148,7 @@ async def test_case_18_who_works_for_itself_is_paid_and_owes_the_fee(
 async def test_case_31_a_deposit_of_nothing_or_less_is_refused(
     database: Database, auditor: Auditor
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     outcomes = await store.commit([deposit(0), deposit(-1), deposit(1), deposit(1)], AT)
     assert [one.error for one in outcomes[:2]] == [ErrorCode.INVALID_REQUEST] * 2
     assert auditor.balance(PAYER) == 100 * CREDIT + 2, "without a key each one is new"

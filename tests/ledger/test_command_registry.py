@@ -6,12 +6,16 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from core.message import Message
 from ledger.commands import BarrierCommand, Command
 from ledger.registry import KINDS, kind_of
+from ledger.writer.plan import is_stale
 from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import Head, StateCache
 from tests.actors.transport.message_samples import full
+from tests.ledger.making import ToldLives, new_id
 
 ALL: tuple[type[Message], ...] = get_args(Command)
 
@@ -25,9 +29,10 @@ def test_a_kind_fits_its_command(command_type: type[Message]) -> None:
     command: Any = full(command_type)
     kind = kind_of(command)
     assert kind.is_hashed == hasattr(command, "request_hash")
-    assert (kind.owner is not None) == (
-        hasattr(command, "owner_epoch") or hasattr(command, "to_epoch")
-    )
+    assert kind.is_fenced == hasattr(command, "shard_epoch")
+    if kind.is_fenced:
+        known = replace(command, workflow_id=new_id())
+        assert is_stale(known, StateCache(Head(1, 0, 0, b"", 0), ToldLives())), "nobody's shard"
     assert kind.weight(command) >= 1_600
     assert isinstance(kind.may_repeat(command), bool)
     wanted = ReadSet()

@@ -15,7 +15,7 @@ from ledger.agents.directory_reads import (
 from ledger.prices.price_commands import SetPrice
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
-from tests.ledger.making import AT, CREDIT, PAYER, all_of, card, deposit, new_key, open_with_owner
+from tests.ledger.making import AT, CREDIT, PAYER, all_of, card, deposit, new_key, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ ONE, TWO = "did:test:one", "did:test:two"
 
 
 async def test_only_what_changed_later_is_told_and_once(database: Database) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     async with LedgerReader(database.service_url, pool_size=1) as reader:
         assert await newest_change(reader) == 0
         await store.commit([card(ONE), card(TWO)], AT)
@@ -41,7 +41,7 @@ async def test_only_what_changed_later_is_told_and_once(database: Database) -> N
 
 
 async def test_who_leaves_has_changed(database: Database) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     async with LedgerReader(database.service_url, pool_size=1) as reader:
         await store.commit([card(ONE), card(TWO)], AT)
         known = await newest_change(reader)
@@ -63,7 +63,7 @@ async def test_prices_set_later_are_told_once(database: Database) -> None:
             price=FixedPrice(micro),
         )
 
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     async with LedgerReader(database.service_url, pool_size=1) as reader:
         assert await price_changes(reader) == []
         await store.commit([price("a.v1", 10_000), price("b.v1", 20_000)], AT)

@@ -19,7 +19,7 @@ from ledger.writer.state_cache import stake_address, stake_locked_address
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, decide, paid_workflow, refused, resolve, stake
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, commit_all, open_with_owner
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, commit_all, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +46,7 @@ def auditor(database: Database) -> Iterator[Auditor]:
 async def test_case_15_a_refund_takes_the_agents_share_and_the_fees_in_proportion(
     database: Database, auditor: Auditor, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = await paid_workflow(store, epoch, 2 * CREDIT)
     before = auditor.balance(PAYER)
     dispute = about(flow)
@@ -74,10 +74,10 @@ async def test_case_15_a_refund_takes_the_agents_share_and_the_fees_in_proportio
 async def test_case_15_a_short_wallet_is_helped_by_locked_then_free_stake(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = await paid_workflow(store, epoch, 2 * CREDIT)  # the agent gets 1.9
     await stake(database, store, free=CREDIT, locked=600_000)  # and keeps 0.3 in its wallet
-    store, epoch = await open_with_owner(database.service_url, micro=1)
+    store, epoch = await open_with_member(database.service_url, micro=1)
     outcome = await resolve(store, about(flow), CREDIT)  # 0.95 of it from the agent
     assert outcome.result["refundedMicro"] == CREDIT
     assert auditor.balance(AGENT) == 0
@@ -91,7 +91,7 @@ async def test_case_15_a_short_wallet_is_helped_by_locked_then_free_stake(
 async def test_case_15_what_nobody_has_is_short_and_said(
     database: Database, auditor: Auditor, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = await paid_workflow(store, epoch, 2 * CREDIT)
     # The agent spends 1.5 of its 1.9 credits.
     spent = Flow(epoch, payer=AGENT, hold=1_500_000)
@@ -111,7 +111,7 @@ async def test_case_15_what_nobody_has_is_short_and_said(
 async def test_case_15_refunds_together_never_exceed_the_payment(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = await paid_workflow(store, epoch, 2 * CREDIT)
     refused(await resolve(store, about(flow), 2 * CREDIT + 1), ErrorCode.INVALID_REQUEST)
     assert (await resolve(store, about(flow), 2 * CREDIT - 1)).result["refundedMicro"]
@@ -125,7 +125,7 @@ async def test_case_15_refunds_together_never_exceed_the_payment(
 async def test_a_refund_is_capped_by_the_disputed_node_and_agent(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     first = flow.pay(CREDIT, node="a")
     second = flow.pay(3 * CREDIT, node="b", agent=OTHER_AGENT)
@@ -146,7 +146,7 @@ async def test_a_refund_is_capped_by_the_disputed_node_and_agent(
 async def test_a_second_resolve_is_refused_and_changes_nothing(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = await paid_workflow(store, epoch, 2 * CREDIT)
     dispute = about(flow)
     first, second = decide(dispute, CREDIT), decide(dispute, CREDIT)
@@ -175,7 +175,7 @@ async def test_a_second_resolve_is_refused_and_changes_nothing(
 async def test_a_refund_goes_with_decisions_for_the_payer_alone(
     database: Database, auditor: Auditor, complainant: str, status: str, is_allowed: bool
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = await paid_workflow(store, epoch, 2 * CREDIT)
     respondent = AGENT if complainant == PAYER else PAYER
     dispute = about(flow, complainant_did=complainant, respondent_did=respondent)
@@ -193,7 +193,7 @@ async def test_a_refund_goes_with_decisions_for_the_payer_alone(
 async def test_case_18_what_a_payer_paid_to_itself_cannot_be_refunded(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = await paid_workflow(store, epoch, CREDIT, agent=PAYER)
     dispute = about(flow, respondent_did=None)
     refused(await resolve(store, dispute, 1), ErrorCode.INVALID_REQUEST)
@@ -203,7 +203,7 @@ async def test_case_18_what_a_payer_paid_to_itself_cannot_be_refunded(
 async def test_case_40_a_dispute_while_running_freezes_nothing(
     database: Database, auditor: Auditor, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     dispute = about(flow)
     outcomes = await store.commit([flow.publish(), dispute, flow.pay(CREDIT), flow.end()], AT)
@@ -220,7 +220,7 @@ async def test_case_40_a_dispute_while_running_freezes_nothing(
 async def test_a_dispute_about_no_workflow_is_decided_without_money(
     database: Database, auditor: Auditor
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     refused(await resolve(store, about(None, dispute_type="fraud"), 1), ErrorCode.INVALID_REQUEST)
     outcome = await resolve(store, about(None, dispute_type="fraud"))
     assert (outcome.result["refundedMicro"], outcome.result["slashedMicro"]) == (0, 0)
@@ -230,7 +230,7 @@ async def test_a_dispute_about_no_workflow_is_decided_without_money(
 async def test_disputes_are_listed_for_their_parties(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     mine, theirs = about(flow), about(None, complainant_did="did:x", respondent_did="did:y")
     await store.commit([flow.publish(), mine, theirs], AT)

@@ -94,7 +94,7 @@ async def test_an_owner_ends_what_is_past_its_deadline_and_returns_the_rest(
     await commits.start()
     settings = Settings(database_url=restored.service_url, deployment_key="11" * 32)
     scene = Scene(commits, settings, auditor)
-    owner = await scene.owner(making.OWNER)
+    owner = await scene.owner(making.MEMBER)
     await scene.wait_ended()
     await owner.close()
     await commits.stop()

@@ -26,7 +26,7 @@ from ledger.errors import LedgerUnavailable
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
-from tests.ledger.making import AGENT, AT, CREDIT, Flow, open_store, open_with_owner, succeeded
+from tests.ledger.making import AGENT, AT, CREDIT, Flow, open_store, open_with_member, succeeded
 
 LOCK = 4242
 DEADLINE_S = 60.0
@@ -166,7 +166,7 @@ def test_settlement_is_all_or_nothing(
     shared_database: Database, watcher: Auditor, table: str, operation: str, when: str
 ) -> None:
     async def scenario() -> None:
-        store, epoch = await open_with_owner(shared_database.service_url)
+        store, epoch = await open_with_member(shared_database.service_url)
         flow = Flow(epoch)
         await store.commit([flow.publish()], AT)
         install(shared_database, table, operation, when)
@@ -205,7 +205,7 @@ def test_commit_whose_answer_was_lost_is_found_again(
     """The other side of the same coin: the connection dies after COMMIT, before the reply."""
 
     async def scenario() -> None:
-        store, epoch = await open_with_owner(shared_database.service_url)
+        store, epoch = await open_with_member(shared_database.service_url)
         flow = Flow(epoch)
         await store.commit([flow.publish()], AT)
         await store.commit([last_step(flow)], AT)  # whose reply no process has seen
@@ -225,7 +225,7 @@ def test_settlement_is_all_or_nothing_when_a_server_process_is_killed(
         os.kill(pid, signal.SIGKILL)
 
     async def scenario() -> None:
-        store, epoch = await open_with_owner(shared_database.service_url)
+        store, epoch = await open_with_member(shared_database.service_url)
         flow = Flow(epoch)
         await store.commit([flow.publish()], AT)
         install(shared_database, "entry", "INSERT", "AFTER")

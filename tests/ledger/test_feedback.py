@@ -13,7 +13,7 @@ from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import paid_workflow
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, open_with_owner
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ async def reader(database: Database) -> AsyncIterator[LedgerReader]:
 async def test_feedback_is_given_once_per_workflow_and_agent(
     database: Database, auditor: Auditor, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = await paid_workflow(store, epoch, CREDIT)
 
     def feedback(milli: int, request_hash: bytes, agent: str = AGENT) -> GiveFeedback:

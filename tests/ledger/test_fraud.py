@@ -16,7 +16,7 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, paid_workflow, resolve
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_owner, succeeded
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_member, succeeded
 from tests.ledger.test_stakes import parts
 from tests.ledger.test_stakes_at_risk import STARTED, commit, ended, events, opened, staked
 
@@ -80,7 +80,7 @@ async def test_case_27_a_node_that_has_ended_has_nothing_locked_any_more(
 async def test_case_27_an_agent_that_never_staked_loses_nothing(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = await paid_workflow(store, epoch, CREDIT)
     assert (await resolve(store, fraud(flow))).result["slashedMicro"] == 0
     assert [name for name, _ in events(auditor)] == ["stake.slashed"]
@@ -156,7 +156,7 @@ async def test_a_lock_that_fraud_has_ended_does_not_come_back_with_its_owners_ne
     await commit(store, flow.advance(accepted))
     assert at_risk(auditor, flow) == {"b": CREDIT}
     await store.close()
-    store, flow.epoch = await open_with_owner(database.service_url, micro=1)
+    store, flow.epoch = await open_with_member(database.service_url, micro=1)
     await commit(store, flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
     assert parts(auditor) == (2 * CREDIT, CREDIT), "nothing of what is locked for `b`"
     await store.close()

@@ -18,7 +18,6 @@ from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.disputes.dispute_commands import OpenDispute
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.keys.key_commands import RevokeKey
-from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -27,14 +26,15 @@ from tests.ledger.making import (
     AT,
     CREDIT,
     GENESIS,
-    OWNER,
     PAYER,
     Flow,
     deposit,
+    hold_all,
+    join,
     new_id,
     new_key,
     open_store,
-    open_with_owner,
+    open_with_member,
     revoke,
     succeeded,
 )
@@ -202,10 +202,9 @@ async def test_every_command_is_applied_once_while_its_writer_is_killed(
     """3,000 payments of 64 callers; the writer's connection dies a dozen times."""
     chance = random.Random(12)
     commits = await start()
-    (owner, *_) = await commits.submit(
-        [RegisterOwner(key="o", owner=OWNER, address=""), deposit(10_000 * CREDIT)]
-    )
-    flows = [Flow(int(owner.result["epoch"]), hold=60 * CREDIT) for _ in range(60)]
+    epoch = await hold_all(commits)
+    await commits.submit([deposit(10_000 * CREDIT)])
+    flows = [Flow(epoch, hold=60 * CREDIT) for _ in range(60)]
     await commits.submit([flow.publish() for flow in flows])
     pending = [
         (flow, flow.pay(CREDIT, node=f"n{number}")) for flow in flows for number in range(50)
@@ -260,10 +259,9 @@ async def test_guilty_command_is_refused_alone_and_the_rest_of_its_batch_commits
 ) -> None:
     """The database refuses the batch; halving finds the command, the writer never stops."""
     commits = await start()
-    (owner, *_) = await commits.submit(
-        [RegisterOwner(key="o", owner=OWNER, address=""), deposit(10 * CREDIT)]
-    )
-    flow = Flow(int(owner.result["epoch"]), hold=CREDIT)
+    epoch = await hold_all(commits)
+    await commits.submit([deposit(10 * CREDIT)])
+    flow = Flow(epoch, hold=CREDIT)
     await commits.submit([flow.publish()])
     guilty = flow.publish(key="another key for the same workflow")
     innocent = [deposit(CREDIT, owner_did=f"did:test:{number}") for number in range(40)]
@@ -418,27 +416,21 @@ async def test_repeat_leaves_what_the_writer_remembers_alone(
 async def test_refusal_leaves_no_trace_under_a_key_that_the_service_uses_again(
     start: Start, auditor: Auditor
 ) -> None:
-    """A claim that was refused once must not be answered so for ever: its key names the owner."""
+    """A join that was refused once must not be answered so for ever: its key names the member."""
     commits = await start()
-    owners = [RegisterOwner(key=name, owner=name, address="") for name in ("gone", OWNER)]
-    epochs = [int(one.result["epoch"]) for one in await commits.submit(owners)]
-    claim = ClaimWorkflows(
-        key="claim:gone:1", from_owner="gone", from_epoch=epochs[0], to_owner=OWNER,
-        to_epoch=epochs[1],
-    )  # fmt: skip
-    (refused,) = await commits.submit([replace(claim, from_owner="a\0b")])
+    command = join()
+    (refused,) = await commits.submit([replace(command, member="a\0b")])
     assert refused.error is ErrorCode.INTERNAL_ERROR
-    (taken,) = await commits.submit([claim])
-    assert taken.status is OutcomeStatus.APPLIED
+    (joined,) = await commits.submit([command])
+    assert joined.status is OutcomeStatus.APPLIED
 
 
 async def test_guilty_step_quarantines_its_workflow(start: Start, auditor: Auditor) -> None:
     """A step that the database refuses leaves no key behind: `resume` may repeat it."""
     commits = await start()
-    (owner, *_) = await commits.submit(
-        [RegisterOwner(key="o", owner=OWNER, address=""), deposit(10 * CREDIT)]
-    )
-    flow, other = (Flow(int(owner.result["epoch"]), hold=CREDIT) for _ in range(2))
+    epoch = await hold_all(commits)
+    await commits.submit([deposit(10 * CREDIT)])
+    flow, other = (Flow(epoch, hold=CREDIT) for _ in range(2))
     await commits.submit([flow.publish(), other.publish()])
     finished, node, paid = succeeded("a", CREDIT)
     assert isinstance(finished, AttemptFinished)
@@ -624,7 +616,7 @@ async def test_batch_that_was_rolled_back_once_does_not_turn_the_time_back(
     database: Database, auditor: Auditor
 ) -> None:
     """The books are read again, as of the last commit; the time that it then has is later."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=CREDIT)
     await store.commit([flow.publish()], AT)
     too_dear, applied = await store.commit([flow.pay(2 * CREDIT), deposit(1)], AT + 5_000)

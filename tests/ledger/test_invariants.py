@@ -14,7 +14,7 @@ from psycopg import errors
 
 from tests.conftest import Database
 from tests.ledger.checking import connect
-from tests.ledger.making import AGENT, CREDIT, Flow, api_key, card, open_with_owner
+from tests.ledger.making import AGENT, CREDIT, Flow, api_key, card, open_with_member
 
 Session = psycopg.Connection[Any]
 
@@ -38,7 +38,8 @@ AUDITED = (
     "workflow",
     "node",
     "attempt",
-    "owner",
+    "member",
+    "shard",
     "agent",
     "api_key",
 )
@@ -49,7 +50,7 @@ def flow(shared_database: Database) -> Flow:
     """A ledger with a running workflow that has paid a node, written by the real store."""
 
     async def fill() -> Flow:
-        store, epoch = await open_with_owner(shared_database.service_url)
+        store, epoch = await open_with_member(shared_database.service_url)
         running, ended = Flow(epoch, hold=10 * CREDIT), Flow(epoch, hold=CREDIT)
         await store.commit([running.publish(), running.pay(CREDIT), card(AGENT)], 1)
         await store.commit([ended.publish(), ended.end(), api_key("k", b"k" * 32)], 1)
@@ -173,8 +174,8 @@ def test_a_line_is_never_moved_to_an_invoice_that_is_not_stored(
             connection.execute(statement)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("table", ["account", "escrow", "head"])
-def test_money_is_never_removed(owner: Session, table: str) -> None:
+@pytest.mark.parametrize("table", ["account", "escrow", "head", "member", "shard"])
+def test_money_and_members_are_never_removed(owner: Session, table: str) -> None:
     for statement in ("DELETE FROM {}", "TRUNCATE {} CASCADE"):
         with _refused(owner, "is append-only"):
             owner.execute(statement.format(table, HISTORY.get(table)))  # type: ignore[arg-type]
@@ -202,6 +203,9 @@ def test_triggers_outlast_replica_mode(shared_database: Database, flow: Flow) ->
         "DELETE FROM node",
         "UPDATE api_key SET owner_did = 'x'",
         "DELETE FROM agent",
+        "INSERT INTO shard (id, epoch) VALUES (1, 0)",
+        "UPDATE shard SET id = 1",
+        "DELETE FROM member",
         "ALTER TABLE entry DISABLE TRIGGER ALL",
         "DROP TRIGGER append_only ON entry",
         "CREATE TABLE callboard.mine (x int)",
@@ -227,7 +231,6 @@ def test_ops_writer_cannot_touch_audited_tables(
         f"DELETE FROM {table}",
         f"TRUNCATE {table}",
         f"LOCK TABLE {table}",
-        "SELECT callboard.commit_registry('{}'::json, 1)",
         "SELECT callboard.raise_fenced()",
     ):
         with _refused(connection, "permission denied", errors.InsufficientPrivilege):

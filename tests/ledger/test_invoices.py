@@ -32,7 +32,7 @@ from tests.ledger.making import (
     commit_all,
     new_id,
     new_key,
-    open_with_owner,
+    open_with_member,
 )
 
 pytestmark = pytest.mark.anyio
@@ -132,7 +132,7 @@ def refused(outcome: Outcome, code: ErrorCode) -> None:
 async def test_invoice_adds_up_gross_payments_of_its_period(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow, other = Flow(epoch), Flow(epoch)
     await store.commit([flow.publish(), flow.pay(3 * CREDIT), other.publish()], AT)
     await store.commit([flow.pay(2 * CREDIT, node="b"), flow.end()], AT + 10)
@@ -160,7 +160,7 @@ async def test_invoice_adds_up_gross_payments_of_its_period(
 async def test_case_33_the_same_period_is_the_same_invoice_until_it_is_void(
     database: Database,
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish(), flow.pay(CREDIT), flow.end()], AT)
     first, again = await one(store, of_period()), await one(store, of_period())
@@ -174,7 +174,7 @@ async def test_case_33_the_same_period_is_the_same_invoice_until_it_is_void(
 async def test_case_33_an_overlapping_period_is_refused_and_a_touching_one_is_not(
     database: Database,
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await one(store, of_period(AT, AT + 100))
     for start, end in ((AT + 99, AT + 200), (AT - 100, AT + 1), (AT + 1, AT + 99), (AT, AT + 101)):
         refused(await one(store, of_period(start, end)), ErrorCode.CONFLICT)
@@ -186,7 +186,7 @@ async def test_case_33_an_overlapping_period_is_refused_and_a_touching_one_is_no
 
 
 async def test_case_33_a_period_that_has_not_passed_is_refused(database: Database) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     refused(await one(store, of_period(AT, LATER + 1)), ErrorCode.INVALID_REQUEST)
     assert (await one(store, of_period(AT, LATER))).result["isNew"]
     await store.close()
@@ -195,7 +195,7 @@ async def test_case_33_a_period_that_has_not_passed_is_refused(database: Databas
 async def test_case_33a_a_payment_is_on_one_invoice_that_is_not_void(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow, other = Flow(epoch), Flow(epoch)
     await store.commit([flow.publish(), flow.pay(3 * CREDIT), flow.end()], AT)
     await store.commit([other.publish(), other.pay(CREDIT), other.end()], AT + 1)
@@ -220,7 +220,7 @@ async def test_case_33a_content_that_something_has_come_to_since_is_read_again(
     database: Database, reader: LedgerReader
 ) -> None:
     """What is added up outside the writer is committed only if it would be the same inside."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish(), flow.pay(CREDIT)], AT)
     before = await with_content(reader, of_period())
@@ -240,7 +240,7 @@ async def test_case_33a_content_that_something_has_come_to_since_is_read_again(
     refused(await one_as_read(store, by_period), ErrorCode.OVERLOADED)
     # And so does one that was issued before this writer began.
     await store.close()
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     refused(await one_as_read(store, by_period), ErrorCode.OVERLOADED)
     # A refund of the workflow changes what its invoice would be.
     await one(store, settle(by_workflow.result["invoiceId"], "void"))
@@ -261,7 +261,7 @@ async def one_as_read(store: LedgerStore, command: CreateInvoice) -> Outcome:
 async def test_adding_up_takes_turns_by_payer_and_an_overlap_needs_none(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await one(store, of_period(AT, AT + 100))
     others = "did:test:other"
     async with asyncio.timeout(30), reader.turns.turn("did:test:busy"):
@@ -287,7 +287,7 @@ async def test_adding_up_takes_turns_by_payer_and_an_overlap_needs_none(
 async def test_invoice_has_a_bounded_number_of_lines(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     monkeypatch.setattr(invoice_content, "LINES_MAX", 2)
     flow = Flow(epoch)
     await store.commit([flow.publish(), *(flow.pay(CREDIT, node=name) for name in "ab")], AT)
@@ -299,7 +299,7 @@ async def test_invoice_has_a_bounded_number_of_lines(
 
 
 async def test_a_running_workflow_is_not_invoiced(database: Database) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish(), flow.pay(CREDIT)], AT)
     refused(await one(store, of_workflow(flow.id)), ErrorCode.CONFLICT)
@@ -311,7 +311,7 @@ async def test_a_running_workflow_is_not_invoiced(database: Database) -> None:
 async def test_case_34_refunds_of_the_period_are_taken_off_down_to_0(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow, other = Flow(epoch), Flow(epoch)
     await store.commit([flow.publish(), flow.pay(3 * CREDIT), flow.end()], AT)
     await refund(store, flow, CREDIT, AT + 10)
@@ -334,7 +334,7 @@ async def test_case_34_refunds_of_the_period_are_taken_off_down_to_0(
 async def test_case_35_an_invoice_moves_no_money_and_is_settled_once(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish(), flow.pay(CREDIT), flow.end()], AT)
     auditor = Auditor(database.superuser_url)
@@ -359,7 +359,7 @@ async def test_case_35_an_invoice_moves_no_money_and_is_settled_once(
 async def test_case_36_the_fee_is_rounded_half_up_once(
     database: Database, reader: LedgerReader, cents: int, fee: int
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     # Two payments whose parts would round differently one by one.
     half = cents * CENT // 2
@@ -373,7 +373,7 @@ async def test_case_36_the_fee_is_rounded_half_up_once(
 async def test_a_payment_that_was_all_fee_is_invoiced_too(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, fee_bps=10_000)
     await store.commit([flow.publish(), flow.pay(CREDIT), flow.end()], AT)
     row = await invoice_row(reader, (await one(store, of_period())).result["invoiceId"])
@@ -383,7 +383,7 @@ async def test_a_payment_that_was_all_fee_is_invoiced_too(
 
 
 async def test_invoices_are_listed_newest_first(database: Database, reader: LedgerReader) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     made = [(await one(store, of_period(AT + n, AT + n + 1))).result["invoiceId"] for n in range(3)]
     newest_first = sorted(made, reverse=True)
 

@@ -18,7 +18,7 @@ from ledger.migrate import MIGRATIONS, main, migrate
 from ledger.schema import driver_url, engine_url, metadata
 from tests.conftest import Database
 from tests.ledger.checking import connect
-from tests.ledger.making import AT, CREDIT, deposit, open_store, open_with_owner
+from tests.ledger.making import AT, CREDIT, deposit, open_store, open_with_member
 
 
 def test_second_migration_changes_nothing(
@@ -71,7 +71,7 @@ def test_what_old_code_cannot_live_with_waits_for_the_second_step(
     assert migrate(url, phase="pre", versions=versions) == "9001"
     asyncio.run(_open(database))
     assert migrate(url, versions=versions) == "9003"
-    with pytest.raises(SchemaTooNew, match="needs code of version 7, this is 1"):
+    with pytest.raises(SchemaTooNew, match="needs code of version 7, this is 2"):
         asyncio.run(_open(database))
 
 
@@ -86,12 +86,12 @@ def test_code_of_before_starts_again_between_the_two_steps(
     assert migrate(url, phase="pre", versions=newer) == "9001"
     for arguments in (["--url", url], ["--url", url, "--phase", "pre"]):
         assert main(arguments) == 0
-        said = "schema is at 9001, ahead of this code, whose version 1 it still allows"
+        said = "schema is at 9001, ahead of this code, whose version 2 it still allows"
         assert said in capsys.readouterr().out
     asyncio.run(_open(database))
     assert migrate(url, versions=newer) == "9002"
     assert main(["--url", url]) == 1
-    assert "the schema needs code of version 7, this is 1" in capsys.readouterr().out
+    assert "the schema needs code of version 7, this is 2" in capsys.readouterr().out
 
 
 def test_a_schema_that_is_not_of_this_service_is_refused(database: Database) -> None:
@@ -103,9 +103,9 @@ def test_a_schema_that_is_not_of_this_service_is_refused(database: Database) -> 
 
 def test_a_schema_that_is_too_new_fences_no_writer_off(database: Database) -> None:
     async def refused() -> Outcome:
-        store, _ = await open_with_owner(database.service_url)
+        store, _ = await open_with_member(database.service_url)
         with connect(database.owner_url) as connection:
-            connection.execute("UPDATE compatibility SET min_code_version = 2")
+            connection.execute("UPDATE compatibility SET min_code_version = 3")
         with pytest.raises(SchemaTooNew):
             await open_store(database.service_url)
         (outcome,) = await store.commit([deposit(CREDIT)], AT)

@@ -10,7 +10,7 @@ from serve_app.operations.views import audit_record
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.dumps.restoring import add_old_entries
-from tests.ledger.making import AGENT, CREDIT, PAYER, Flow, open_with_owner
+from tests.ledger.making import AGENT, CREDIT, PAYER, Flow, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ async def test_the_chain_goes_on_from_entries_of_before(
     database: Database, auditor: Auditor
 ) -> None:
     old = add_old_entries(database.superuser_url)
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish()], NOW)
     await store.commit([flow.pay(CREDIT), flow.end()], NOW)
@@ -54,7 +54,7 @@ async def test_the_chain_goes_on_from_entries_of_before(
 
 async def test_a_changed_entry_of_before_is_noticed(database: Database, auditor: Auditor) -> None:
     old = add_old_entries(database.superuser_url)
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await store.close()
     async with LedgerReader(database.service_url, pool_size=1) as reader:
         entries = [audit_record(row) for row in await reader.audit(limit=1_000)]

@@ -6,22 +6,24 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode, QuarantineCode
+from core.shards.shard import SHARDS, shard_of
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import OutcomeStatus
-from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
     AT,
     CREDIT,
-    OWNER,
+    MEMBER,
     PAYER,
     Flow,
+    give,
+    join,
     new_key,
     open_store,
-    open_with_owner,
+    open_with_member,
 )
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 def resume(flow: Flow, epoch: int) -> ResumeWorkflow:
     return ResumeWorkflow(
-        key=new_key(), owner=OWNER, owner_epoch=epoch, workflow_id=flow.id, actor_did=PAYER
+        key=new_key(), member=MEMBER, shard_epoch=epoch, workflow_id=flow.id, actor_did=PAYER
     )
 
 
@@ -48,7 +50,7 @@ def quarantine_of(auditor: Auditor, flow: Flow) -> tuple[object, ...]:
 async def test_step_above_its_escrow_quarantines_its_workflow_and_resume_repeats_it(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow, other = Flow(epoch, hold=CREDIT), Flow(epoch)
     too_dear = flow.pay(2 * CREDIT)
     outcomes = await store.commit([flow.publish(), other.publish(), too_dear], AT)
@@ -80,7 +82,7 @@ async def test_step_above_its_escrow_quarantines_its_workflow_and_resume_repeats
 async def test_quarantined_workflow_can_only_end_and_its_escrow_returns(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=CREDIT)
     await store.commit([flow.publish(), flow.pay(2 * CREDIT)], AT)
     await store.close()
@@ -98,22 +100,22 @@ async def test_quarantined_workflow_can_only_end_and_its_escrow_returns(
     await store.close()
 
 
-async def test_owner_quarantines_what_it_cannot_drive_and_the_first_reason_stays(
+async def test_member_quarantines_what_it_cannot_drive_and_the_first_reason_stays(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     first = QuarantineWorkflow(
-        key="q1", owner=OWNER, owner_epoch=epoch, workflow_id=flow.id,
+        key="q1", member=MEMBER, shard_epoch=epoch, workflow_id=flow.id,
         code=QuarantineCode.NOT_RESTORABLE,
     )  # fmt: skip
     again = replace(first, key="q2", code=QuarantineCode.STEP_FAILED)
-    stale = replace(first, key="q3", owner_epoch=epoch + 1)
+    stale = replace(first, key="q3", shard_epoch=epoch + 1)
     outcomes = await store.commit([flow.publish(), first, again, stale], AT)
     assert [one.result for one in outcomes[1:]] == [{"quarantined": "NOT_RESTORABLE"}] * 2 + [{}]
     assert outcomes[3].status is OutcomeStatus.STALE
     assert quarantine_of(auditor, flow)[1] == "NOT_RESTORABLE"
-    (foreign,) = await store.commit([replace(resume(flow, epoch), owner_epoch=epoch + 1)], AT)
+    (foreign,) = await store.commit([replace(resume(flow, epoch), shard_epoch=epoch + 1)], AT)
     assert foreign.status is OutcomeStatus.STALE
     await store.close()
     # A workflow that runs has nothing to resume; that leaves the key to a later one.
@@ -126,42 +128,42 @@ async def test_owner_quarantines_what_it_cannot_drive_and_the_first_reason_stays
     await store.close()
 
 
-async def test_an_owner_neither_quarantines_nor_resumes_what_another_drives(
+async def test_a_member_neither_quarantines_nor_resumes_what_another_drives(
     database: Database, auditor: Auditor
 ) -> None:
-    """Any owner with a current epoch could, even if another one drove the workflow."""
-    store, epoch = await open_with_owner(database.service_url)
-    register = RegisterOwner(key=new_key(), owner="other", address="other")
-    (registered,) = await store.commit([register], AT)
-    others = int(registered.result["epoch"])
+    """Whose a workflow is, its shard says: no other current epoch is enough."""
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
-    foreign = replace(resume(flow, others), owner="other")
+    shard = shard_of(flow.id)
+    elsewhere = [one for one in range(SHARDS) if one != shard]
+    await store.commit([join("other"), give("other", epoch=epoch, shards=elsewhere)], AT)
+    foreign = replace(resume(flow, epoch), member="other")
     stopped = QuarantineWorkflow(
-        key=new_key(), owner="other", owner_epoch=others, workflow_id=flow.id,
+        key=new_key(), member="other", shard_epoch=epoch + 1, workflow_id=flow.id,
         code=QuarantineCode.STEP_FAILED,
     )  # fmt: skip
     _, refused = await store.commit([flow.publish(), stopped], AT)
-    assert refused.error is ErrorCode.CONFLICT
-    assert "other" in refused.detail
+    assert refused.status is OutcomeStatus.STALE
     assert quarantine_of(auditor, flow)[1] is None
-    own = replace(stopped, key=new_key(), owner=OWNER, owner_epoch=epoch)
+    own = replace(stopped, key=new_key(), member=MEMBER, shard_epoch=epoch)
     (taken,) = await store.commit([own], AT)
     assert taken.error is None
-    (refused,) = await store.commit([foreign], AT)
-    assert refused.error is ErrorCode.CONFLICT
-    assert quarantine_of(auditor, flow)[1] == "STEP_FAILED"
-    # Claimed, it is the other's, and its former owner is fenced off.
-    claim = ClaimWorkflows(
-        key=new_key(), from_owner=OWNER, from_epoch=epoch, to_owner="other", to_epoch=others
+    assert (
+        auditor.one("SELECT actor_did FROM event WHERE event_type = 'workflow.quarantined'")
+        == MEMBER
     )
-    assert (await store.commit([claim], AT))[0].error is None
-    late = replace(resume(flow, epoch), key=new_key())
-    (stale,) = await store.commit([late], AT)
+    (refused,) = await store.commit([foreign], AT)
+    assert refused.status is OutcomeStatus.STALE
+    assert quarantine_of(auditor, flow)[1] == "STEP_FAILED"
+    # Given, it is the other's, and whose it was is fenced off.
+    await store.commit([give("other", epoch=epoch, shards=[shard])], AT)
+    (stale,) = await store.commit([replace(resume(flow, epoch), key=new_key())], AT)
     assert stale.status is OutcomeStatus.STALE
-    (resumed,) = await store.commit([replace(foreign, key=new_key())], AT)
+    theirs = replace(foreign, key=new_key(), shard_epoch=epoch + 1)
+    (resumed,) = await store.commit([theirs], AT)
     assert resumed.error is None
     await store.close()
-    # A writer that has loaded the workflow knows whose it is.
+    # A writer that has read the shards knows whose it is.
     store = await open_store(database.service_url)
     (again,) = await store.commit([replace(stopped, key=new_key())], AT)
     assert again.error is None

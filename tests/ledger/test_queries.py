@@ -8,10 +8,10 @@ import orjson
 import pytest
 import sqlalchemy as sql
 
+from core.shards.shard import SHARDS, shard_of
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.agents.directory_reads import directory_pages
-from ledger.owners.owner_commands import RegisterOwner
 from ledger.reads.reader import LedgerReader
 from ledger.schema import attempt
 from ledger.workflows.unfinished import UnfinishedPages
@@ -20,14 +20,13 @@ from tests.ledger.making import (
     AGENT,
     AT,
     CREDIT,
-    OWNER,
     PAYER,
     Flow,
     all_of,
     api_key,
     card,
     deposit,
-    open_with_owner,
+    open_with_member,
 )
 
 pytestmark = pytest.mark.anyio
@@ -41,14 +40,14 @@ async def reader(database: Database) -> AsyncIterator[LedgerReader]:
 
 
 async def test_workflow_is_read_with_its_nodes(database: Database, reader: LedgerReader) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     publish = flow.publish()
     await store.commit([publish, flow.pay(2 * CREDIT)], AT)
     found = await reader.workflow(flow.id)
     assert found is not None
     assert (found.id, found.workflow_id) == (flow.id, flow.id)
-    assert (found.status, found.owner, found.payer_did) == (WorkflowStatus.RUNNING, OWNER, PAYER)
+    assert (found.status, found.payer_did) == (WorkflowStatus.RUNNING, PAYER)
     assert found.row["spent_micro"] == 2 * CREDIT, "told by the escrow while it runs"
     (node,) = found.nodes
     assert (node["status"], node["cost_micro"]) == ("success", 2 * CREDIT)
@@ -66,10 +65,10 @@ async def test_workflow_is_read_with_its_nodes(database: Database, reader: Ledge
     await store.close()
 
 
-async def test_case_43_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_on(
+async def test_case_43_unfinished_workflows_of_shards_are_all_a_member_needs_to_go_on(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     running, ended = Flow(epoch), Flow(epoch)
     waiting = NodeChanged(
         "a",
@@ -100,7 +99,7 @@ async def test_case_43_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_o
     await store.commit(
         [running.publish(), running.advance(waiting, *tries), ended.publish(), ended.end()], AT
     )
-    (found,), after = await UnfinishedPages(reader, OWNER).page(None)
+    (found,), after = await UnfinishedPages(reader, range(SHARDS)).page(None)
     assert after is None
     assert found.id == running.id
     (node,) = found.nodes
@@ -113,14 +112,15 @@ async def test_case_43_unfinished_workflows_of_an_owner_are_all_it_needs_to_go_o
     assert (node["agents_tried"], node["verifiers_tried"]) == (["did:x", "did:y"], ["did:z"])
     assert node["agents_used"] == ["did:second", "did:first", "did:second"]
     assert found.row["reserved"] == "{}"
-    assert await UnfinishedPages(reader, "nobody").page(None) == ([], None)
+    others = set(range(SHARDS)) - {shard_of(running.id)}
+    assert await UnfinishedPages(reader, others).page(None) == ([], None)
     await store.close()
 
 
 async def test_lists_of_workflows_page_by_key_and_by_offset(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows = [Flow(epoch, hold=CREDIT) for _ in range(5)]
     await store.commit([flow.publish() for flow in flows], AT)
     await store.commit([flows[0].end(), deposit(CREDIT, owner_did="did:other")], AT)
@@ -142,7 +142,7 @@ async def test_case_32_pending_is_what_ones_own_escrows_hold(
     database: Database, reader: LedgerReader
 ) -> None:
     """money.md case 32: pending is what the caller's own held escrows still hold."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow, other = Flow(epoch), Flow(epoch)
     await store.commit([flow.publish(), flow.pay(3 * CREDIT), other.publish(), other.end()], AT)
     found = await reader.balance(PAYER)
@@ -155,7 +155,7 @@ async def test_case_32_pending_is_what_ones_own_escrows_hold(
 async def test_transactions_are_the_wallets_entries_newest_first(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow, other = Flow(epoch), Flow(epoch)
     await store.commit([flow.publish(), flow.pay(CREDIT), flow.end(), other.publish()], AT)
     rows = await reader.transactions(PAYER)
@@ -184,7 +184,7 @@ async def test_transactions_are_the_wallets_entries_newest_first(
 
 
 async def test_audit_filters_and_pages(database: Database, reader: LedgerReader) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish()], AT + 1)
     await store.commit([flow.pay(CREDIT), flow.end()], AT + 2)
@@ -207,7 +207,7 @@ async def test_audit_filters_and_pages(database: Database, reader: LedgerReader)
 async def test_agents_are_found_by_capability_and_keep_their_secret(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await store.commit(
         [
             card("did:test:b", secret_encrypted=b"sealed", capability_ids=("x.v1", "y.v1")),
@@ -233,7 +233,7 @@ async def test_agents_are_found_by_capability_and_keep_their_secret(
 async def test_api_keys_are_found_by_hash_and_listed_without_it(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await store.commit(
         [api_key("k1", b"1" * 32), api_key("k2", b"2" * 32, owner_did="did:test:other")], AT
     )
@@ -249,23 +249,12 @@ async def test_api_keys_are_found_by_hash_and_listed_without_it(
     await store.close()
 
 
-async def test_owners_lose_their_address_with_their_workflows(
-    database: Database, reader: LedgerReader
-) -> None:
-    store, epoch = await open_with_owner(database.service_url)
-    await store.commit([RegisterOwner(key="r", owner=OWNER, address="there")], AT + 1)
-    (owner,) = await reader.owners()
-    assert (owner.name, owner.epoch, owner.address) == (OWNER, epoch + 1, "there")
-    assert owner.registered_ms == AT + 1
-    await store.close()
-
-
 async def test_reader_answers_a_ping(reader: LedgerReader) -> None:
     await reader.ping()
 
 
 async def test_workflow_that_failed_shows_why(database: Database, reader: LedgerReader) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     end = WorkflowChanged(
         WorkflowStatus.CANCELLED,

@@ -15,7 +15,7 @@ from core.money import MICRO_PER_CENT
 from ledger.quotas.quota_plan import give_back, use_quota
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.state_cache import Account, Escrow, Head, StateCache, Usage
-from tests.ledger.making import AT, PAYER, Flow
+from tests.ledger.making import AT, PAYER, Flow, ToldLives
 
 TODAY = day_start_ms(AT)
 LIMITS = st.builds(
@@ -32,7 +32,7 @@ class Plan:
     """Plans the publishes and ends of one payer with a quota."""
 
     def __init__(self, limits: QuotaLimits) -> None:
-        cache = StateCache(Head(1, 0, 0, b"", 0))
+        cache = StateCache(Head(1, 0, 0, b"", 0), ToldLives())
         cache.quotas[PAYER] = limits
         self.usage = cache.usage[PAYER] = Usage(0, {TODAY: (0, 0), TODAY + DAY_MS: (0, 0)})
         self.batch = Batch(cache, AT)
@@ -40,7 +40,7 @@ class Plan:
     def publish(self, hold_micro: int) -> Escrow:
         """Count a publish. Raises: Refusal."""
         use_quota(Flow(1).publish(), hold_micro, self.batch)
-        return Escrow(Account(1, "escrow", hold_micro), PAYER, hold_micro, 0, AT, "an owner")
+        return Escrow(Account(1, "escrow", hold_micro), PAYER, hold_micro, 0, AT)
 
     def end(self, escrow: Escrow, returned_micro: int) -> None:
         """Count the end of a workflow."""

@@ -16,7 +16,6 @@ from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.errors import LedgerIntegrityError
-from ledger.owners.owner_commands import RegisterOwner
 from ledger.quotas.quota_commands import SetQuota
 from ledger.workflows.workflow_commands import PublishWorkflow
 from ledger.writer.group_commit import GroupCommit
@@ -28,13 +27,13 @@ from tests.ledger.making import (
     AT,
     CREDIT,
     GENESIS,
-    OWNER,
     PAYER,
     Flow,
     deposit,
+    hold_all,
     new_key,
     open_store,
-    open_with_owner,
+    open_with_member,
 )
 
 pytestmark = pytest.mark.anyio
@@ -70,7 +69,7 @@ def in_total(outcomes: list[Outcome]) -> dict[str, int]:
 
 
 async def test_a_payer_without_a_quota_is_not_counted(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await store.commit([Flow(epoch).publish()], AT)
     trips = store.round_trips
     assert store.cache.usage == {}
@@ -84,7 +83,7 @@ async def test_a_refusal_leaves_no_trace_and_its_key_is_free(
     database: Database, auditor: Auditor
 ) -> None:
     """It passes by itself: who waits as told and repeats the request must not be refused again."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await store.commit([quota(at_once=1)], AT)
     first, second = Flow(epoch), Flow(epoch)
     assert (await one(store, first.publish())).status is OutcomeStatus.APPLIED
@@ -106,7 +105,7 @@ async def test_a_repeat_of_an_accepted_publish_is_no_refusal(
     database: Database, auditor: Auditor, is_forgotten: bool
 ) -> None:
     """Its owner may have missed the answer; by now the quota has no room for another."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     first, other = Flow(epoch), Flow(epoch)
     await store.commit([quota(per_day=1), first.publish()], AT)
     if is_forgotten:
@@ -124,7 +123,7 @@ async def test_a_repeat_of_an_accepted_publish_is_no_refusal(
 async def test_case_37_a_workflow_counts_on_the_utc_day_of_its_publish(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await store.commit([quota(per_day=1)], AT)
     late = Flow(epoch)
     assert (await one(store, published(late, MIDNIGHT - 1))).status is OutcomeStatus.APPLIED
@@ -144,7 +143,7 @@ async def test_case_37_a_workflow_counts_on_the_utc_day_of_its_publish(
 async def test_case_37_what_runs_is_not_reset_at_midnight(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await store.commit([quota(at_once=1), published(Flow(epoch), MIDNIGHT - 1)], AT)
     assert (await one(store, published(Flow(epoch), MIDNIGHT))).error is ErrorCode.QUOTA_EXCEEDED
     await store.close()
@@ -153,7 +152,7 @@ async def test_case_37_what_runs_is_not_reset_at_midnight(
 async def test_case_38_the_hold_counts_and_its_rest_is_given_back_to_its_day(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await store.commit([quota(cents=1000)], AT)
     first = Flow(epoch, hold=6 * CREDIT)
     await store.commit([published(first)], AT)
@@ -172,7 +171,7 @@ async def test_case_38_the_hold_counts_and_its_rest_is_given_back_to_its_day(
 
 
 async def test_a_new_writer_counts_on_from_the_rows(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await store.commit([quota(per_day=4, at_once=3, cents=2000)], AT)
     running, ended, failed = Flow(epoch), Flow(epoch), Flow(epoch)
     end = (WorkflowChanged(WorkflowStatus.FAILED, AT),)
@@ -200,7 +199,7 @@ async def test_a_new_writer_counts_on_from_the_rows(database: Database, auditor:
 async def test_limits_bind_from_the_batch_that_sets_them(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await store.commit([Flow(epoch).publish()], AT)
     outcomes = await store.commit(
         [quota(per_day=2), *(Flow(epoch).publish() for _ in range(3)), quota()], AT
@@ -224,8 +223,7 @@ async def test_case_38_parallel_publishes_and_payments_never_overshoot(
         database.service_url, genesis=GENESIS, on_fatal=stopped.append, now_ms=lambda: AT
     )
     await ledger.start()
-    (owner,) = await ledger.submit([RegisterOwner(key="o", owner=OWNER, address="")])
-    epoch = int(owner.result["epoch"])
+    epoch = await hold_all(ledger)
     poor = "did:test:poor"
     await ledger.submit([deposit(1000 * CREDIT), deposit(50 * CREDIT, owner_did=poor)])
     await ledger.submit([quota(per_day=10)])
@@ -260,7 +258,7 @@ async def test_case_38_parallel_publishes_and_payments_never_overshoot(
 
 
 async def test_a_limit_in_cents_is_exact(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await store.commit([quota(cents=1)], AT)
     fits = Flow(epoch, hold=MICRO_PER_CENT - 1)
     assert (await one(store, fits.publish())).status is OutcomeStatus.APPLIED

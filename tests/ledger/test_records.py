@@ -21,7 +21,7 @@ from ledger.workflows.workflow_heads import workflow_heads
 from ledger.workflows.workflow_records import task_workflow_id, workflow_records
 from ledger.workflows.workflow_statements import NODES, WORKFLOWS
 from tests.conftest import Database
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, new_id, open_with_owner
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, new_id, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ async def reader(database: Database) -> AsyncIterator[LedgerReader]:
 async def test_many_workflows_are_read_in_the_order_of_their_ids_in_the_question(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows = [Flow(epoch, hold=CREDIT) for _ in range(3)]
     await store.commit([flow.publish() for flow in flows], AT)
     asked = [flows[2].id, "no uuid", flows[0].id.upper(), new_id(), flows[2].id]
@@ -52,7 +52,7 @@ async def test_many_workflows_are_read_in_the_order_of_their_ids_in_the_question
 async def test_who_may_see_a_workflow_is_read_without_its_results(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows = [Flow(epoch, hold=CREDIT) for _ in range(2)]
     first = flows[0].publish()
     done = NodeChanged("a", NodeStatus.SUCCESS, attempt=1, result_json=TEXT, agent_did=AGENT)
@@ -85,7 +85,7 @@ async def test_who_may_see_a_workflow_is_read_without_its_results(
 async def test_what_a_handed_in_result_is_judged_by_is_read_without_the_rest(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows = [Flow(epoch) for _ in range(2)]
     await store.commit([flow.publish() for flow in flows], AT)
     asked = [(flows[1].id, "a"), (flows[0].id, "b"), (new_id(), "a"), (flows[0].id, "a")]
@@ -109,7 +109,7 @@ async def test_what_a_handed_in_result_is_judged_by_is_read_without_the_rest(
 async def test_results_beyond_the_bound_come_as_hash_and_size(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows, size = [Flow(epoch, hold=CREDIT) for _ in range(2)], len(TEXT.encode())
     large = BlobRef("sha256:" + "ab" * 32, 70_000)
     for flow in flows:
@@ -134,7 +134,7 @@ async def test_results_beyond_the_bound_come_as_hash_and_size(
 
 
 async def test_a_task_is_found_by_its_id(database: Database, reader: LedgerReader) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=CREDIT)
     publish = flow.publish()
     await store.commit([publish], AT)
@@ -146,7 +146,7 @@ async def test_a_task_is_found_by_its_id(database: Database, reader: LedgerReade
 async def test_prepared_reads_return_the_rows_that_others_return(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=CREDIT)
     done = NodeChanged("a", NodeStatus.SUCCESS, attempt=1, result_json=TEXT, error={"code": "X"})
     await store.commit([flow.publish(), flow.advance(done)], AT)

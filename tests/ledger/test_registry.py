@@ -1,101 +1,26 @@
-"""Owners and their epochs, agent cards, API keys: who may change what, and who is fenced off."""
+"""Agent cards, API keys: who may change what."""
 
 from __future__ import annotations
 
 import pytest
 
 from core.errors import ErrorCode
-from ledger.commands import OutcomeStatus
 from ledger.keys.key_commands import RevokeKey
-from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
     AGENT,
     AT,
     CREDIT,
-    OWNER,
     PAYER,
-    Flow,
     api_key,
     card,
-    commit_all,
     deposit,
     new_id,
     open_store,
-    open_with_owner,
 )
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_command_of_an_older_epoch_leaves_no_trace(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await open_with_owner(database.service_url)
-    flow = Flow(epoch)
-    await store.commit([flow.publish()], AT)
-    (again,) = await store.commit([RegisterOwner(key="owner", owner=OWNER, address="b")], AT)
-    assert again.result == {"epoch": epoch + 1}
-    before = auditor.one("SELECT audit_seq FROM head")
-    outcomes = await store.commit([flow.pay(CREDIT), Flow(epoch).publish()], AT)
-    assert {outcome.status for outcome in outcomes} == {OutcomeStatus.STALE}
-    assert auditor.one("SELECT audit_seq FROM head") == before
-    flow.epoch += 1
-    (repeated,) = await store.commit([Flow(epoch, id=flow.id).publish()], AT)
-    assert repeated.status is OutcomeStatus.STALE, "its successor's outcome is not its own"
-    (paid,) = await store.commit([flow.pay(CREDIT)], AT)
-    assert paid.status is OutcomeStatus.APPLIED
-    await store.close()
-
-
-async def test_claim_beside_other_commands_is_a_mistake(database: Database) -> None:
-    """It counts rows that the others of its batch may change: the group commit sets it apart."""
-    store, epoch = await open_with_owner(database.service_url)
-    claim = ClaimWorkflows(
-        key="claim", from_owner="x", from_epoch=1, to_owner=OWNER, to_epoch=epoch
-    )
-    with pytest.raises(AssertionError, match="a lone command is in a batch"):
-        await store.commit([Flow(epoch).publish(), claim], AT)
-    await store.close()
-
-
-async def test_claim_moves_unfinished_workflows_once_and_fences_their_owner_off(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await open_with_owner(database.service_url)
-    running, ended, late = Flow(epoch), Flow(epoch), Flow(epoch)
-    await store.commit([running.publish(), ended.publish(), ended.end()], AT)
-    claim = ClaimWorkflows(
-        key="claim", from_owner=OWNER, from_epoch=epoch, to_owner="owner-2", to_epoch=1
-    )
-    again = ClaimWorkflows(
-        key="claim 2", from_owner=OWNER, from_epoch=epoch, to_owner="owner-2", to_epoch=1
-    )
-    outcomes = await commit_all(
-        store,
-        [
-            late.publish(),
-            RegisterOwner(key="o2", owner="owner-2", address=""),
-            claim,
-            running.pay(CREDIT),
-            again,
-        ],
-        AT,
-    )
-    assert outcomes[2].result == {"claimed": 2}, "counted after the publish before it"
-    assert outcomes[3].status is OutcomeStatus.STALE
-    assert outcomes[4].error is ErrorCode.CONFLICT
-    owners = auditor.connection.execute("SELECT owner, status FROM workflow ORDER BY 1, 2")
-    assert owners.fetchall() == [
-        (OWNER, "success"),
-        ("owner-2", "running"),
-        ("owner-2", "running"),
-    ]
-    unknown = ClaimWorkflows(key="c", from_owner="x", from_epoch=1, to_owner="owner-2", to_epoch=9)
-    (stale,) = await store.commit([unknown], AT)
-    assert stale.status is OutcomeStatus.STALE
-    await store.close()
 
 
 async def test_agent_card_belongs_to_who_registered_it_first(

@@ -22,7 +22,7 @@ from ledger.commands import Command
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, PAYER, Flow, open_with_owner
+from tests.ledger.making import AGENT, AT, PAYER, Flow, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -124,7 +124,7 @@ async def test_an_end_counts_for_the_agent_of_the_last_attempt(
     case: str, database: Database, auditor: Auditor
 ) -> None:
     records, status, expected = CASES[case]
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit(
         [flow.publish(), flow.advance(*records, WorkflowChanged(status, AT + 2))], AT
@@ -134,7 +134,7 @@ async def test_an_end_counts_for_the_agent_of_the_last_attempt(
 
 
 async def test_many_ends_of_a_batch_are_added_up(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     for _ in range(2):
         commands = []
         for agent, latency_ms in ((AGENT, 10), (OTHER, 5), (AGENT, 30)):
@@ -151,7 +151,7 @@ async def test_many_ends_of_a_batch_are_added_up(database: Database, auditor: Au
 
 
 async def test_a_repeated_end_counts_once(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     end = WorkflowChanged(WorkflowStatus.SUCCESS, AT + 2)
     advance = flow.advance(*ended(NodeStatus.SUCCESS, latency_ms=7), end)
@@ -164,7 +164,7 @@ async def test_a_repeated_end_counts_once(database: Database, auditor: Auditor) 
 async def test_counts_that_went_wrong_are_counted_again_from_history(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     for agent, latency_ms in ((AGENT, 10), (OTHER, 20)):
         flow = Flow(epoch)
         end = WorkflowChanged(WorkflowStatus.SUCCESS, AT + 2)

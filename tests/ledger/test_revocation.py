@@ -21,7 +21,7 @@ from tests.ledger.making import (
     Flow,
     card,
     open_store,
-    open_with_owner,
+    open_with_member,
     revoke,
     succeeded,
     unrevoke,
@@ -35,7 +35,7 @@ ADMIN = "did:test:admin"
 
 async def running(url: str) -> tuple[LedgerStore, Flow]:
     """Open a ledger with a workflow whose node `a` is at work."""
-    store, epoch = await open_with_owner(url)
+    store, epoch = await open_with_member(url)
     flow = Flow(epoch)
     (published,) = await store.commit([flow.publish()], AT)
     assert published.status is OutcomeStatus.APPLIED

@@ -21,7 +21,7 @@ from tests.ledger.making import (
     PAYER,
     Flow,
     commit_all,
-    open_with_owner,
+    open_with_member,
     succeeded,
 )
 from tests.ledger.test_fraud import at_risk, fraud, two_nodes_at_risk
@@ -81,7 +81,7 @@ async def test_case_27_of_a_node_that_has_ended_there_is_an_event_only(
 async def test_case_27_an_agent_without_a_stake_has_none_afterwards(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     _, result = await commit(store, flow.publish(), slash(flow))
     assert (result["slashedMicro"], result["freeMicro"], result["lockedMicro"]) == (0, 0, 0)

@@ -32,7 +32,7 @@ from tests.ledger.making import (
     card,
     commit_all,
     deposit,
-    open_with_owner,
+    open_with_member,
     succeeded,
 )
 from tests.ledger.test_stakes import parts, stake, unstake
@@ -79,7 +79,7 @@ def ended(
 
 async def staked(url: str, micro: int = 4 * CREDIT) -> tuple[LedgerStore, int]:
     """Open a ledger whose agent has staked."""
-    store, epoch = await open_with_owner(url)
+    store, epoch = await open_with_member(url)
     await commit(store, deposit(micro, owner_did=AGENT), stake(micro))
     return store, epoch
 
@@ -188,7 +188,7 @@ async def test_case_26_a_new_writer_knows_what_is_locked(
     flow = Flow(epoch)
     await commit(store, flow.publish(records=(STARTED, *opened())))
     await store.close()
-    store, epoch = await open_with_owner(database.service_url, micro=1)
+    store, epoch = await open_with_member(database.service_url, micro=1)
     flow.epoch = epoch
     await commit(store, flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
     assert parts(auditor) == (4 * CREDIT, 0)
@@ -335,7 +335,7 @@ async def test_case_30_what_is_locked_cannot_be_withdrawn(
 async def test_a_depositor_does_not_leave_what_is_at_risk_to_another(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     await commit(store, card(owner_did=PAYER), deposit(9 * CREDIT))
     await commit(store, deposit(2 * CREDIT, owner_did=AGENT), stake(2 * CREDIT))
     await commit(store, stake(2 * CREDIT, actor=PAYER))

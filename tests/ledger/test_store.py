@@ -24,7 +24,7 @@ from tests.ledger.making import (
     card,
     deposit,
     open_store,
-    open_with_owner,
+    open_with_member,
     succeeded,
 )
 
@@ -54,7 +54,7 @@ async def test_publish_holds_pay_splits_and_end_returns_the_rest(
     database: Database, auditor: Auditor
 ) -> None:
     """Settlement rules 1 to 4, in micro-credits."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     (published,) = await store.commit([flow.publish()], AT)
     assert published.result["status"] == "pending"
@@ -72,7 +72,8 @@ async def test_publish_holds_pay_splits_and_end_returns_the_rest(
     events = [row[0] for row in auditor.connection.execute("SELECT event_type FROM event")]
     assert events == [
         "ledger.created",
-        "owner.registered",
+        "member.joined",
+        "shards.taken",
         "ledger.deposited",
         "workflow.published",
         "escrow.held",
@@ -87,7 +88,7 @@ async def test_publish_holds_pay_splits_and_end_returns_the_rest(
 async def test_batch_of_any_commands_is_one_round_trip(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows = [Flow(epoch, hold=CREDIT) for _ in range(50)]
     await store.commit([flow.publish() for flow in flows], AT)
     before = store.round_trips
@@ -100,7 +101,7 @@ async def test_batch_of_any_commands_is_one_round_trip(
 async def test_later_command_of_a_batch_sees_the_earlier_ones(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url, micro=10 * CREDIT)
+    store, epoch = await open_with_member(database.service_url, micro=10 * CREDIT)
     first, second = Flow(epoch), Flow(epoch)
     one, two = await store.commit([first.publish(), second.publish()], AT)
     assert one.status is OutcomeStatus.APPLIED
@@ -115,7 +116,7 @@ async def test_later_command_of_a_batch_sees_the_earlier_ones(
 async def test_hold_of_all_one_has_is_taken_and_one_micro_credit_more_is_not(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url, micro=CREDIT)
+    store, epoch = await open_with_member(database.service_url, micro=CREDIT)
     above, exact = Flow(epoch, hold=CREDIT + 1), Flow(epoch, hold=CREDIT)
     refused, taken = await store.commit([above.publish(), exact.publish()], AT)
     assert refused.error is ErrorCode.INSUFFICIENT_CREDITS
@@ -127,7 +128,7 @@ async def test_hold_of_all_one_has_is_taken_and_one_micro_credit_more_is_not(
 async def test_repeat_returns_the_first_outcome_within_and_across_batches(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     publish, pay = flow.publish(), flow.pay(CREDIT)
     first = await store.commit([publish, publish], AT)
@@ -150,7 +151,7 @@ async def test_repeat_is_known_by_its_key_to_a_writer_with_empty_caches(
     database: Database, auditor: Auditor
 ) -> None:
     """Everything a repeated publish would insert exists: only the key may be noticed."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     commands = [flow.publish(), flow.pay(CREDIT), card(), api_key("k", b"k" * 32), flow.end()]
     first = await store.commit(commands, AT)
@@ -187,7 +188,7 @@ async def test_case_09_a_node_is_paid_once_even_under_another_key(
     database: Database, auditor: Auditor
 ) -> None:
     """money.md case 9: the first settle wins, the index is the backstop."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish(), flow.pay(CREDIT)], AT)
     twin = flow.pay(CREDIT, agent="did:test:other", key="another")
@@ -210,7 +211,7 @@ async def test_case_09_a_twin_that_the_escrow_could_not_pay_is_told_that_the_nod
     database: Database, auditor: Auditor
 ) -> None:
     """Why it is refused does not depend on what the first payment has left."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=CREDIT)
     await store.commit([flow.publish(), flow.pay(CREDIT)], AT)
     (refused,) = await store.commit([flow.pay(CREDIT)], AT)
@@ -222,7 +223,7 @@ async def test_case_11_a_payment_after_the_end_is_refused(
     database: Database, auditor: Auditor
 ) -> None:
     """money.md case 11; the same from a store that has to read the escrow first."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish(), flow.end(WorkflowStatus.CANCELLED)], AT)
     (late,) = await store.commit([flow.pay(CREDIT)], AT)
@@ -241,7 +242,7 @@ async def test_case_07_a_payment_above_the_escrow_is_refused_whole(
     database: Database, auditor: Auditor
 ) -> None:
     """money.md case 7: never partial; of two in one batch the first one gets it (case 8)."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow, other = Flow(epoch, hold=3 * CREDIT), Flow(epoch, hold=CREDIT)
     await store.commit([flow.publish(), other.publish()], AT)
     outcomes = await store.commit(
@@ -257,7 +258,7 @@ async def test_case_07_a_payment_above_the_escrow_is_refused_whole(
 async def test_case_06_tiny_payments_make_no_empty_entries(
     database: Database, auditor: Auditor, micro: int
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=micro, estimate=micro)
     outcomes = await store.commit([flow.publish(), flow.pay(micro), flow.end()], AT)
     assert [outcome.error for outcome in outcomes] == [None, None, None]
@@ -271,7 +272,7 @@ async def test_case_03_an_estimate_above_the_budget_stores_a_failed_workflow_and
     database: Database, auditor: Auditor
 ) -> None:
     """money.md case 3."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=0)
     failed = (WorkflowChanged(WorkflowStatus.FAILED, AT, error={"code": "BUDGET_EXCEEDED"}),)
     (outcome,) = await store.commit([flow.publish(records=failed, has_hold=False)], AT)
@@ -287,7 +288,7 @@ async def test_case_03_an_estimate_above_the_budget_stores_a_failed_workflow_and
 async def test_workflow_that_ends_in_its_publish_gets_its_hold_back(
     database: Database, auditor: Auditor
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     ended = (
         WorkflowChanged(WorkflowStatus.RUNNING, AT),
@@ -316,7 +317,7 @@ async def test_fenced_writer_cannot_even_store_a_rejection(
     database: Database, auditor: Auditor
 ) -> None:
     """A rejection has neither entry nor audit record, whose triggers would refuse it."""
-    old, epoch = await open_with_owner(database.service_url, micro=CREDIT)
+    old, epoch = await open_with_member(database.service_url, micro=CREDIT)
     new = await open_store(database.service_url)
     with pytest.raises(LedgerFenced, match="ledger writer fenced off"):
         await old.commit([Flow(epoch, hold=2 * CREDIT).publish()], AT)
@@ -342,7 +343,7 @@ async def test_texts_that_cannot_be_stored_do_not_stop_the_batch(
     database: Database, auditor: Auditor
 ) -> None:
     """NUL and lone surrogates from an agent's mouth, and a literal backslash-u0000 that is fine."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     bad = "a\x00b\ud800c\\u0000"
     records = (
@@ -366,7 +367,7 @@ async def test_refusal_of_the_database_is_blamed_on_the_batch_and_the_store_goes
     database: Database, auditor: Auditor
 ) -> None:
     """Two workflows of one id under two keys: planning cannot know, the primary key does."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish()], AT)
     with pytest.raises(BatchRefused, match="workflow_pkey"):
@@ -377,7 +378,7 @@ async def test_refusal_of_the_database_is_blamed_on_the_batch_and_the_store_goes
 
 
 async def test_node_that_succeeded_never_changes(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish(), flow.advance(*succeeded("a", 0))], AT)
     undone = NodeChanged("a", NodeStatus.FAILED, attempt=2)

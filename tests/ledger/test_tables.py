@@ -41,7 +41,13 @@ def test_every_described_write_is_in_the_function_once() -> None:
     assert len({write.name for write in WRITES}) == len(WRITES)
     described = {
         value
-        for module in ("history_tables", "market_tables", "money_tables", "work_tables")
+        for module in (
+            "cluster_tables",
+            "history_tables",
+            "market_tables",
+            "money_tables",
+            "work_tables",
+        )
         for value in vars(import_module(f"ledger.tables.{module}")).values()
         if isinstance(value, Write)
     }

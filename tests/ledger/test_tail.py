@@ -23,7 +23,7 @@ from tests.ledger.making import (
     card,
     deposit,
     new_key,
-    open_with_owner,
+    open_with_member,
     revoke,
     unrevoke,
 )
@@ -54,7 +54,7 @@ async def next_change(looks: AsyncIterator[Look]) -> int:
 
 
 async def test_change_is_noticed_without_waiting_for_a_poll(database: Database) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     async with DirectoryTail(database.service_url, since, poll_s=1000) as tail:
         notices = aiter(tail)
         for change in (card(), price(), revoke(), unrevoke()):
@@ -67,7 +67,7 @@ async def test_change_is_noticed_without_waiting_for_a_poll(database: Database) 
 
 
 async def test_other_commits_are_no_notice(database: Database, auditor: Auditor) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     async with DirectoryTail(database.service_url, since, poll_s=0.01) as tail:
         notices = aiter(tail)
         following = asyncio.ensure_future(next_change(notices))
@@ -85,7 +85,7 @@ async def test_change_during_a_reconnect_is_noticed(
     database: Database, auditor: Auditor, change: Callable[[], Command]
 ) -> None:
     """A revocation was not, for 5 s: only cards, prices and keys were looked for."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     await store.commit([card()] if change is not unrevoke else [card(), revoke()], AT)
     async with DirectoryTail(database.service_url, since, poll_s=0.05) as tail:
         notices = aiter(tail)
@@ -106,7 +106,7 @@ async def test_a_look_has_another_mark_for_each_change_of_a_dated_row(
     database: Database, auditor: Auditor
 ) -> None:
     """Also for a row that is dated before others, and for one that keeps its date."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     marks: list[tuple[str, ...]] = []
     changes = [
         "INSERT INTO callboard.agent_live (did, status, heartbeat_ms, updated_ms)"
@@ -137,7 +137,7 @@ async def test_who_is_cancelled_while_it_enters_leaves_no_connection(
         " WHERE application_name = 'callboard-tail' AND datname = current_database()"
     )
     waiting = f"{tails} AND wait_event_type = 'Lock'"
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     with auditor.connection.transaction():
         auditor.connection.execute("LOCK TABLE callboard.audit_event")
         entering = asyncio.ensure_future(DirectoryTail(database.service_url, since).__aenter__())

@@ -1,4 +1,4 @@
-"""What an owner restores from is read in pages, whatever it has: bounded by rows and by bytes."""
+"""What a member restores from is read in pages, whatever it has: bounded by rows and by bytes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
+from core.shards.shard import SHARDS, id_in_shard
 from ledger.agents.directory_reads import directory_pages
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.workflows.unfinished import (
@@ -17,9 +18,11 @@ from ledger.workflows.unfinished import (
     UnfinishedPages,
 )
 from tests.conftest import Database
-from tests.ledger.making import AT, OWNER, Flow, all_of, card, open_with_owner
+from tests.ledger.making import AT, Flow, all_of, card, new_id, open_with_member
 
 pytestmark = pytest.mark.anyio
+
+ALL = range(SHARDS)
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ async def paged(reader: LedgerReader, **bounds: int) -> list[list[str]]:
     """Return the ids of every page."""
     found: list[list[str]] = []
     after: PageKey | None = None
-    pages = UnfinishedPages(reader, OWNER, **bounds)
+    pages = UnfinishedPages(reader, ALL, **bounds)
     while True:
         page, after = await pages.page(after)
         found.append([stored.workflow_id for stored in page])
@@ -44,7 +47,7 @@ async def paged(reader: LedgerReader, **bounds: int) -> list[list[str]]:
 async def test_pages_follow_each_other_and_leave_nothing_out(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows = [Flow(epoch) for _ in range(7)]
     ended = Flow(epoch)
     await store.commit([*(flow.publish() for flow in flows), ended.publish(), ended.end()], AT)
@@ -54,9 +57,25 @@ async def test_pages_follow_each_other_and_leave_nothing_out(
         assert [one for page in pages for one in page] == ids
         assert all(len(page) <= most for page in pages)
     assert [len(page) for page in await paged(reader, bytes_max=1)][:7] == [1] * 7
-    assert await UnfinishedPages(reader, "nobody").page(None) == ([], None)
-    some = await UnfinishedPages(reader, OWNER).by_ids([ids[0], ids[5], ended.id])
+    assert await UnfinishedPages(reader, []).page(None) == ([], None)
+    some = await UnfinishedPages(reader, ALL).by_ids([ids[0], ids[5], ended.id])
     assert [stored.workflow_id for stored in some] == [ids[0], ids[5]]
+    await store.close()
+
+
+async def test_pages_have_the_workflows_of_their_shards_alone(
+    database: Database, reader: LedgerReader
+) -> None:
+    store, epoch = await open_with_member(database.service_url)
+    of = {shard: Flow(epoch, id=id_in_shard(new_id(), shard)) for shard in (0, 7, 255)}
+    await store.commit([flow.publish() for flow in of.values()], AT)
+    ids = [flow.id for flow in of.values()]
+    for shards in ([0], [7], [255], [7, 255], [255, 3, 0], [1]):
+        pages = UnfinishedPages(reader, shards)
+        expected = sorted(of[shard].id for shard in shards if shard in of)
+        found, after = await pages.page(None)
+        assert ([one.id for one in found], after) == (expected, None)
+        assert [one.id for one in await pages.by_ids(ids)] == expected
     await store.close()
 
 
@@ -64,7 +83,7 @@ async def test_workflow_with_an_earlier_deadline_comes_first(
     database: Database, reader: LedgerReader
 ) -> None:
     """By their ids, the deadlines that fall into the restore of 20,000 waited for its end."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows = sorted((Flow(epoch) for _ in range(6)), key=lambda flow: flow.id)
     # The newest ids are due first, two at the same time.
     due = [AT + ms for ms in (5_000, 4_000, 3_000, 3_000, 2_000, 1_000)]
@@ -79,18 +98,18 @@ async def test_workflow_with_an_earlier_deadline_comes_first(
     for most in (1, 2, 3, 4, 100):
         pages = await paged(reader, workflows_max=most)
         assert [one for page in pages for one in page] == expected
-    some = await UnfinishedPages(reader, OWNER).by_ids([flow.id for flow in flows])
+    some = await UnfinishedPages(reader, ALL).by_ids([flow.id for flow in flows])
     assert [stored.workflow_id for stored in some] == expected
     await store.close()
 
 
 async def test_page_is_bounded_by_its_nodes(database: Database, reader: LedgerReader) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows = [Flow(epoch) for _ in range(4)]
     await store.commit([flow.publish() for flow in flows], AT)
     await store.commit([flow.pay(1, node=node) for flow in flows for node in "ab"], AT)
     assert [len(page) for page in await paged(reader, nodes_max=4)] == [2, 2]
-    stored = (await UnfinishedPages(reader, OWNER).page(None))[0]
+    stored = (await UnfinishedPages(reader, ALL).page(None))[0]
     assert [sorted(node["name"] for node in one.nodes) for one in stored] == [["a", "b"]] * 4
     await store.close()
 
@@ -115,7 +134,7 @@ class CountingReader(LedgerReader):
 
 async def test_sizes_are_looked_at_once_for_many_pages(database: Database) -> None:
     """With large workflows a page held one of the hundred that each page sized anew."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows = sorted((Flow(epoch) for _ in range(7)), key=lambda flow: flow.id)
     await store.commit([flow.publish() for flow in flows], AT)
     async with CountingReader(database.service_url) as reader:
@@ -129,11 +148,11 @@ async def test_sizes_are_looked_at_once_for_many_pages(database: Database) -> No
 async def test_page_that_fails_is_read_again_and_says_what_is_stored_by_then(
     database: Database,
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows = sorted((Flow(epoch) for _ in range(4)), key=lambda flow: flow.id)
     await store.commit([flow.publish() for flow in flows], AT)
     async with CountingReader(database.service_url) as reader:
-        pages = UnfinishedPages(reader, OWNER, bytes_max=1)
+        pages = UnfinishedPages(reader, ALL, bytes_max=1)
         first, after = await pages.page(None)
         reader.failing = {4}
         with pytest.raises(ServiceError):
@@ -148,7 +167,7 @@ async def test_page_that_fails_is_read_again_and_says_what_is_stored_by_then(
         ]
         new = Flow(epoch)
         await store.commit([new.publish()], AT)
-        anew = [one.id for one in (await UnfinishedPages(reader, OWNER).page(None))[0]]
+        anew = [one.id for one in (await UnfinishedPages(reader, ALL).page(None))[0]]
         assert anew == sorted([flows[0].id, flows[2].id, flows[3].id, new.id])
         assert [one.id for one in (await pages.page(None))[0]] == anew[:1], "a scan begins anew"
         assert reader.looks == 3
@@ -158,7 +177,7 @@ async def test_page_that_fails_is_read_again_and_says_what_is_stored_by_then(
 async def test_agents_are_read_in_pages_in_the_order_of_registration(
     database: Database, reader: LedgerReader
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     dids = [f"did:x:{name}" for name in "hgfedcba"]
     for number, did in enumerate(dids):
         await store.commit([card(did)], AT + number // 2)  # two at once, by their names

@@ -11,7 +11,10 @@ import re
 import pytest
 from psycopg import DatabaseError
 
+from core.shards.lease_messages import MemberState
 from ledger.schema import WRITER_ROLE
+from ledger.shards.shard_commands import ChangeMember
+from ledger.tables.cluster_tables import MEMBERS, SHARDS
 from ledger.tables.encoding import Encoded, EncodedDumper
 from ledger.tables.market_tables import CORRECTIONS, RESOLVED_DISPUTES
 from ledger.tables.money_tables import RELEASES, SETTLED_INVOICES
@@ -23,9 +26,11 @@ from ledger.writer.batch import Batch
 from ledger.writer.state_cache import StateCache
 from tests.conftest import Database
 from tests.ledger.checking import connect
-from tests.ledger.making import AT, CREDIT, Flow, open_store, open_with_owner
+from tests.ledger.making import AT, CREDIT, MEMBER, Flow, join, open_store, open_with_member
 
 PAID, ENDED, UNKNOWN = (f"0199c0de-0000-7000-8000-0000000000a{number}" for number in (1, 2, 3))
+GONE = "member-0"
+_MEMBER: Row = {"machine": "m", "address": "a", "version": "1", "joined_ms": 1}
 # By write: a row that may not change, and others that are not there.
 REFUSED: dict[Write, list[Row]] = {
     WORKFLOW_CHANGES: [{"id": ENDED, "status": "running"}, {"id": UNKNOWN, "status": "running"}],
@@ -34,6 +39,12 @@ REFUSED: dict[Write, list[Row]] = {
     CLOSED_AUCTIONS: [{"workflow_id": PAID, "node": "a", "round": 1, "status": "no_bids"}],
     SETTLED_INVOICES: [{"id": UNKNOWN, "status": "void"}],
     RESOLVED_DISPUTES: [{"id": UNKNOWN, "status": "resolved_rejected"}],
+    MEMBERS: [{**_MEMBER, "id": GONE, "state": "ready"}],
+    SHARDS: [
+        {"id": 0, "member": MEMBER, "epoch": 1},
+        {"id": 0, "member": GONE, "epoch": 0},
+        {"id": 256, "member": MEMBER, "epoch": 9},
+    ],
     CORRECTIONS: [{"agent_did": "did:test:unknown", "total": -1, "failed": -1}],
 }
 
@@ -43,10 +54,12 @@ def cache(shared_database: Database) -> StateCache:
     """What the writer knows of a ledger with a workflow that has paid a node, and an ended one."""
 
     async def fill() -> StateCache:
-        store, epoch = await open_with_owner(shared_database.service_url)
+        store, epoch = await open_with_member(shared_database.service_url)
         paid, ended = Flow(epoch, id=PAID, hold=CREDIT), Flow(epoch, id=ENDED, hold=CREDIT)
         await store.commit([paid.publish(), paid.pay(CREDIT)], AT)
         await store.commit([ended.publish(), ended.end()], AT)
+        gone = ChangeMember(key="gone", actor_did="", member=GONE, state=MemberState.GONE)
+        await store.commit([join(GONE), gone], AT)
         await store.close()
         last = await open_store(shared_database.service_url)
         await last.close()
@@ -98,6 +111,8 @@ def test_what_may_change_is_taken(shared_database: Database, cache: StateCache) 
     batch.put(WORKFLOW_CHANGES, 1, {"id": PAID, "status": "running"})
     batch.put(NODES, 1, {"workflow_id": PAID, "name": "b", "status": "failed"})
     batch.put(HALTS, 1, {"id": PAID, "is_halted": True})
+    batch.put(MEMBERS, 1, {**_MEMBER, "id": MEMBER, "state": "draining"})
+    batch.put(SHARDS, 1, {"id": 0, "member": "", "epoch": 2})
     write(shared_database, batch)
 
 

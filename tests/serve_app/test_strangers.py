@@ -32,7 +32,7 @@ from serve_app.operations.money import accounts
 from serve_app.operations.work import feedback, workflows
 from serve_app.services import Services
 from tests.conftest import Database
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_owner
+from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -131,7 +131,7 @@ async def test_a_stranger_is_answered_404_without_a_look_at_results(
     database: Database, gateway: Gateway, operation: Operation
 ) -> None:
     """Strangers' reads of 16 workflows with 4 MiB of results took 3.8 GB of the replica."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     workflow_id = await stored_workflow(store, epoch, results=3)
     status, body = await asked(gateway, STRANGER, operation, workflow_id)
     assert status == 404, body
@@ -142,7 +142,7 @@ async def test_a_stranger_is_answered_404_without_a_look_at_results(
 
 
 async def test_the_payer_and_an_agent_see_a_workflow(database: Database, gateway: Gateway) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     workflow_id = await stored_workflow(store, epoch, results=3)
     (read,) = (one for one in OPERATIONS if one.path == PATHS[0] and one.method == "GET")
     status, seen = await asked(gateway, PAYER, read, workflow_id)
@@ -155,7 +155,7 @@ async def test_the_payer_and_an_agent_see_a_workflow(database: Database, gateway
 async def test_a_callers_many_large_records_do_not_stand_before_anothers_small_one(
     database: Database, gateway: Gateway
 ) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     large = [await stored_workflow(store, epoch, results=3) for _ in range(6)]
     small = await stored_workflow(store, epoch, results=0)
     ended: list[str] = []
@@ -177,7 +177,7 @@ async def test_a_value_that_the_database_refuses_fails_no_other_read_of_its_batc
     database: Database, gateway: Gateway
 ) -> None:
     """Strangers' nodeIds with U+0000 failed 148 of 150 results that another tenant handed in."""
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     workflow_id, reads = await stored_workflow(store, epoch, results=1), gateway.reads
     store_of_heartbeats = LivenessStore(database.service_url)  # opens nothing to read claims
     heartbeats = Heartbeats(store_of_heartbeats, gateway.reader, 100, cast(Any, None))

@@ -10,7 +10,7 @@ from actors.cluster.escrow_watch import GRACE_MS, IDS_SHOWN, EscrowWatch
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.overdue import Overdue
 from tests.conftest import Database
-from tests.ledger.making import AT, Flow, open_with_owner
+from tests.ledger.making import AT, Flow, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +22,7 @@ async def test_case_43_an_escrow_held_past_its_deadline_is_an_error_in_the_log_u
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "callboard.escrows")
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     stuck, ended = Flow(epoch), Flow(epoch)
     await store.commit([stuck.publish(), ended.publish(), ended.end()], AT)
     async with LedgerReader(database.service_url, pool_size=1) as reader:
@@ -43,7 +43,7 @@ async def test_case_43_an_escrow_held_past_its_deadline_is_an_error_in_the_log_u
 
 
 async def test_case_43_many_are_counted_and_some_are_named(database: Database) -> None:
-    store, epoch = await open_with_owner(database.service_url)
+    store, epoch = await open_with_member(database.service_url)
     flows = [Flow(epoch, hold=1, estimate=1) for _ in range(IDS_SHOWN + 2)]
     await store.commit([flow.publish() for flow in flows], AT)
     async with LedgerReader(database.service_url, pool_size=1) as reader:

@@ -20,7 +20,7 @@ from ledger.agents.agent_live import (
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.federation.name_servers import name_server
-from tests.ledger.making import card, open_with_owner
+from tests.ledger.making import card, open_with_member
 from tests.ledger.test_agent_live import age
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ async def agent() -> AsyncIterator[str]:
 async def test_the_overdue_and_the_named_are_probed_and_what_was_found_is_stored(
     database: Database,
 ) -> None:
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     settings = Settings(deployment_key="00" * 32, database_url=database.service_url)
     live = LivenessStore(database.service_url)
     async with LedgerReader(database.service_url, pool_size=1) as reader, agent() as endpoint:
@@ -85,7 +85,7 @@ async def test_an_agent_that_could_not_be_tried_is_left_alone_and_nothing_is_sto
     database: Database,
 ) -> None:
     """Nothing is known of its last probe, so it would be the first in every round."""
-    store, _ = await open_with_owner(database.service_url)
+    store, _ = await open_with_member(database.service_url)
     settings = Settings(deployment_key="00" * 32, database_url=database.service_url)
     async with LedgerReader(database.service_url, pool_size=1) as reader, name_server() as server:
         server.is_broken = True

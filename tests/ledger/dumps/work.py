@@ -12,7 +12,6 @@ from typing import Final
 from core.workflow.events import AuctionClosed, NodeChanged, StakeFreed, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import Command, OutcomeStatus
-from ledger.owners.owner_commands import RegisterOwner
 from ledger.writer.store import LedgerStore
 from tests.ledger import test_auctions as auctions
 from tests.ledger.disputing import about, decide
@@ -20,21 +19,26 @@ from tests.ledger.making import (
     AGENT,
     AT,
     CREDIT,
-    OWNER,
+    MEMBER,
     Flow,
+    ToldLives,
     api_key,
     card,
     deposit,
+    join,
     open_store,
-    open_with_owner,
+    open_with_member,
     revoke,
     succeeded,
+    take,
 )
 from tests.ledger.test_stakes import stake
 from tests.ledger.test_stakes_at_risk import AT_RISK, opened
 
 BIDDER: Final = "did:test:bidder"
 REVOKED: Final = "did:test:revoked"
+# The member that ends the work.
+FINISHER: Final = "member-2"
 FINISHED, DISPATCHED, HALF_PAID, AT_STAKE, AUCTIONED = (
     f"0199c0de-0000-7000-8000-00000000000{number}" for number in range(1, 6)
 )
@@ -51,7 +55,7 @@ BIDDER_MICRO: Final = 190_000
 
 async def begin(url: str, writer: type[LedgerStore] = LedgerStore) -> None:
     """Let a ledger come to have some of everything, and leave it."""
-    store, epoch = await open_with_owner(url, writer=writer)
+    store, epoch = await open_with_member(url, writer=writer)
     done, dispatched, half, risky, sold = _flows(epoch)
     await _apply(
         store,
@@ -78,9 +82,13 @@ async def begin(url: str, writer: type[LedgerStore] = LedgerStore) -> None:
 
 async def finish(url: str, writer: type[LedgerStore] = LedgerStore) -> None:
     """Open the ledger as its next writer, take the work over and end all of it."""
-    store = await open_store(url, writer)
-    (owned,) = await store.commit([RegisterOwner(key="owner", owner=OWNER, address="")], LATER)
-    _, dispatched, half, risky, sold = _flows(int(owned.result["epoch"]), steps=10)
+    lives = ToldLives()
+    store = await open_store(url, writer, lives=lives)
+    # By the process that began it, or by code of before: its shards are free, or its lease is over.
+    epoch = store.cluster.shards[0].epoch
+    lives.ended = set(store.cluster.members)
+    await _apply(store, [join(FINISHER), take(FINISHER, epoch=epoch)])
+    _, dispatched, half, risky, sold = _flows(epoch + 1, member=FINISHER, steps=10)
     freed = StakeFreed("a", 1, AGENT, AT_RISK)
     await _apply(
         store,
@@ -108,9 +116,9 @@ async def finish(url: str, writer: type[LedgerStore] = LedgerStore) -> None:
     await store.close()
 
 
-def _flows(epoch: int, *, steps: int = 0) -> list[Flow]:
+def _flows(epoch: int, *, member: str = MEMBER, steps: int = 0) -> list[Flow]:
     ids = (FINISHED, DISPATCHED, HALF_PAID, AT_STAKE, AUCTIONED)
-    return [Flow(epoch, id=workflow_id, steps=steps) for workflow_id in ids]
+    return [Flow(epoch, id=workflow_id, member=member, steps=steps) for workflow_id in ids]
 
 
 async def _apply(store: LedgerStore, commands: Sequence[Command], at_ms: int = LATER) -> None:

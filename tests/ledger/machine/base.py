@@ -14,11 +14,11 @@ from typing import Any, ClassVar, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
+from ledger.owners.owner_commands import RegisterOwner
 
 from core.errors import ErrorCode
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.owners.owner_commands import RegisterOwner
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.store import LedgerStore

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
@@ -17,7 +18,6 @@ from ledger.auctions.auction_commands import PlaceBid
 from ledger.commands import Command, OutcomeStatus
 from ledger.errors import LedgerFenced, LedgerUnavailable
 from ledger.invoices.invoice_commands import SettleInvoice
-from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from ledger.trust.trust_commands import RevokeAgent
 from ledger.workflows.workflow_commands import (

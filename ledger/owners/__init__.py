@@ -1,1 +1,0 @@
-"""Owners of workflows: their epochs, and claims of what a silent one has."""

@@ -1,0 +1,118 @@
+"""The leases of the cluster's members beside the writer: made once, outliving its stores.
+
+Follows what is committed: a member that has joined is granted a lease, one that is GONE is
+forgotten, and one at whose address another has joined has ended. `core/shards/leases.py` decides
+who lives. shards.md (Lease). Decision 0201.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from core.shards.lease_messages import Lease, MemberView, Renewal
+from core.shards.leases import LeaseTable
+from ledger.shards.committed_cluster import CommittedCluster
+
+
+class MemberLeases:
+    """Who lives, and what each member has last said of its load.
+
+    Args:
+        boot_ms: a monotonic clock that runs while the machine is suspended.
+    """
+
+    def __init__(self, boot_ms: Callable[[], int]) -> None:
+        self._boot_ms = boot_ms
+        self._table = LeaseTable(boot_ms())
+        # Of every member that is followed.
+        self._loads: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<MemberLeases {self._table!r}>"
+
+    def is_live(self, member: str) -> bool:
+        """Say whether the shards of a member may not be taken."""
+        self._table.tick(self._boot_ms())
+        return self._table.is_live(member)
+
+    def may_take(self, member: str) -> bool:
+        """Say to the plan of a Take whether a member's shards may be taken.
+
+        A member of which they may is not acknowledged until `end_takes`.
+        """
+        self._table.tick(self._boot_ms())
+        return self._table.may_take(member)
+
+    def may_acknowledge(self, member: str) -> bool:
+        """Say whether a renewal of a member may be acknowledged: no Take from it is open."""
+        return self._table.may_acknowledge(member)
+
+    def end_takes(self) -> None:
+        """Note that the outcome of every Take that was planned is known."""
+        self._table.end_takes()
+
+    def begin(self, cluster: CommittedCluster) -> None:
+        """Grant every member a first lease: another writer may have renewed theirs until now."""
+        self._table.tick(self._boot_ms())
+        for member in cluster.members:
+            self._table.grant_first(member)
+            self._loads.setdefault(member, 0)
+        self.follow(cluster)
+
+    def follow(self, cluster: CommittedCluster) -> None:
+        """Grant, forget and end leases as the committed members say."""
+        self._table.tick(self._boot_ms())
+        for member in self._loads.keys() - cluster.members.keys():
+            self._table.forget(member)
+            del self._loads[member]
+        for member in cluster.members.keys() - self._loads.keys():
+            self._table.grant(member)
+            self._loads[member] = 0
+        for member in cluster.replaced():
+            self._table.end(member)
+
+    def renew(self, renewal: Renewal) -> bool:
+        """Note a member's sign of life and its load; return whether it is a member still.
+
+        A question without a member is answered as one of a member.
+        """
+        if not renewal.member:
+            return True
+        self._table.tick(self._boot_ms())
+        if not self._table.renew(renewal.member):
+            return False
+        self._loads[renewal.member] = renewal.load
+        return True
+
+    def answers(
+        self, asked: list[tuple[Renewal, bool]], cluster: CommittedCluster, ledger_ms: int
+    ) -> list[Lease]:
+        """Return the answer to each renewal.
+
+        Args:
+            asked: each with what `renew` has returned.
+            cluster: what is committed.
+            ledger_ms: the ledger's clock, Unix milliseconds.
+        """
+        views = tuple(
+            MemberView(
+                member=member,
+                machine=known.machine,
+                address=known.address,
+                version=known.version,
+                state=known.state,
+                load=self._loads.get(member, 0),
+                is_live=self._table.is_live(member),
+            )
+            for member, known in cluster.members.items()
+        )
+        return [
+            Lease(
+                is_known=is_known,
+                ledger_ms=ledger_ms,
+                map_version=cluster.version,
+                members=views,
+                shards=() if 0 < cluster.version == renewal.map_version else cluster.shards,
+            )
+            for renewal, is_known in asked
+        ]

@@ -1,0 +1,237 @@
+"""Planning members and shards: who joins, changes its state, takes and gives.
+
+A shard has one holder at a time and an epoch that grows with each move, so a command that carries
+an older one is stale (`ledger/writer/plan.py`). Whether a member lives is asked of the leases,
+which are not the database's: they change after a commit, never while a batch is planned.
+shards.md (Assignment without a leader; Lease). Decision 0201.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from core.errors import ErrorCode
+from core.records.audit import AuditEventType
+from core.shards.lease_messages import HeldShard, MemberState
+from core.shards.shard import SHARDS
+from ledger.commands import Outcome, OutcomeStatus
+from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
+from ledger.tables.cluster_tables import MEMBERS as MEMBER_ROWS
+from ledger.tables.cluster_tables import SHARDS as SHARD_ROWS
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import KnownMember, StateCache
+
+# Members that are not GONE; each is in every answer to a renewal.
+MEMBERS_MAX: Final = 64
+_ROOM_RETRY_S: Final = 5
+
+
+def add_member_reads(command: JoinCluster | ChangeMember, read_set: ReadSet) -> None:
+    """Add what is looked at before a member joins or changes: whether it is GONE."""
+    read_set.member_ids.add(command.member)
+
+
+def plan_join(command: JoinCluster, batch: Batch) -> Outcome:
+    """Register a new member, READY.
+
+    Its predecessors at the address have ended: those without shards are GONE with this command, the
+    others when the last of their shards is taken.
+    """
+    cache = batch.cache
+    if command.member in cache.members or command.member in cache.gone_members:
+        detail = f"there was a member {command.member!r} before: each start has an id of its own"
+        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+    before = [one for one in cache.members.values() if one.address == command.address]
+    idle = [member for member in cache.members if not _holds(member, cache)]
+    ended = [member for member in idle if cache.members[member].address == command.address]
+    if len(cache.members) - len(ended) >= MEMBERS_MAX:
+        # What has expired and holds nothing would keep its place for good: no shard of it is taken.
+        ended = [one for one in idle if one in ended or not cache.leases.is_live(one)]
+    if len(cache.members) - len(ended) >= MEMBERS_MAX:
+        raise Refusal(
+            ErrorCode.OVERLOADED,
+            f"the cluster has {len(cache.members)} members, at most {MEMBERS_MAX} may be in it",
+            retry_after_s=_ROOM_RETRY_S,
+        )
+    joined_ms = max([batch.now_ms, *(one.joined_ms + 1 for one in before)])
+    joined = KnownMember(
+        command.machine, command.address, command.version, MemberState.READY, joined_ms
+    )
+    _store_member(command.member, joined, batch)
+    audit_id = batch.record(
+        AuditEventType.MEMBER_JOINED,
+        actor_did=command.member,
+        target=("member", command.member),
+        payload={
+            "machine": command.machine,
+            "address": command.address,
+            "version": command.version,
+        },
+    )
+    _end_members(ended, command.member, batch)
+    return _decided(command.key, audit_id, {}, batch)
+
+
+def plan_change_member(command: ChangeMember, batch: Batch) -> Outcome:
+    """Let a member drain, take work again, or be GONE."""
+    cache = batch.cache
+    known = cache.members.get(command.member)
+    if known is None:
+        is_gone = command.member in cache.gone_members
+        raise Refusal(
+            ErrorCode.CONFLICT if is_gone else ErrorCode.NOT_FOUND,
+            f"the member {command.member!r} is {'gone' if is_gone else 'not known'}",
+            is_stored=False,
+        )
+    if known.state is command.state:
+        return batch.decided(command.key, result={"mapVersion": cache.map_version})
+    if command.state is MemberState.GONE:
+        if _holds(command.member, cache):
+            detail = f"the member {command.member!r} holds shards: it gives them first"
+            raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        audit_id = _end_members([command.member], command.actor_did, batch)
+    else:
+        audit_id = _change(command.member, known, command.state, command.actor_did, batch)
+    return _decided(command.key, audit_id, {}, batch)
+
+
+def plan_take(command: TakeShards, batch: Batch) -> Outcome:
+    """Move shards that no living member holds to a member that is READY."""
+    cache = batch.cache
+    _check_shards(command.shards)
+    if not _can_hold(command.member, cache):
+        detail = f"the member {command.member!r} takes no shards: it is not ready, or expired"
+        raise Refusal(ErrorCode.FORBIDDEN, detail, is_stored=False)
+    holders = {cache.shards[shard].member for shard, _ in command.shards}
+    living = {member for member in holders if member and not cache.leases.may_take(member)}
+    taken: dict[int, int] = {}
+    losers: set[str] = set()
+    for shard, epoch in command.shards:
+        held = cache.shards[shard]
+        # Its own ones, and those that it takes here twice, are held by a living member: itself.
+        if held.epoch == epoch and held.member not in living and held.member != command.member:
+            _store_shard(shard, HeldShard(command.member, epoch + 1), batch)
+            taken[shard] = epoch + 1
+            losers.add(held.member)
+    epochs = {str(shard): epoch for shard, epoch in taken.items()}
+    if not taken:
+        return _unchanged(command.key, {"taken": {}}, batch)
+    audit_id = batch.record(
+        AuditEventType.SHARDS_TAKEN,
+        actor_did=command.member,
+        target=("member", command.member),
+        payload={"epochs": epochs, "from": sorted(losers - {""})},
+    )
+    emptied = [one for one in sorted(losers) if one in cache.members and not _holds(one, cache)]
+    _end_members(emptied, command.member, batch)
+    return _decided(command.key, audit_id, {"taken": epochs}, batch)
+
+
+def plan_give(command: GiveShards, batch: Batch) -> Outcome:
+    """Move shards from the member that holds them to another, which is READY."""
+    cache = batch.cache
+    _check_shards(command.shards)
+    if command.to == command.member or not _can_hold(command.to, cache):
+        detail = f"the member {command.to!r} is given no shards: it is not ready, or expired"
+        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+    given: dict[int, int] = {}
+    for shard, epoch in command.shards:
+        if cache.shards[shard] == HeldShard(command.member, epoch):
+            _store_shard(shard, HeldShard(command.to, epoch + 1), batch)
+            given[shard] = epoch + 1
+    if not given:
+        return _unchanged(command.key, {"given": []}, batch)
+    audit_id = batch.record(
+        AuditEventType.SHARDS_GIVEN,
+        actor_did=command.member,
+        target=("member", command.member),
+        payload={
+            "epochs": {str(shard): epoch for shard, epoch in given.items()},
+            "to": command.to,
+        },
+    )
+    if _is_replaced(command.member, cache) and not _holds(command.member, cache):
+        _end_members([command.member], command.member, batch)
+    return _decided(command.key, audit_id, {"given": list(given)}, batch)
+
+
+def _check_shards(shards: tuple[tuple[int, int], ...]) -> None:
+    if not 0 < len(shards) <= SHARDS or any(not 0 <= shard < SHARDS for shard, _ in shards):
+        detail = f"got {len(shards)} shards, expected 1 to {SHARDS}, each from 0 to {SHARDS - 1}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, detail, is_stored=False)
+
+
+def _can_hold(member: str, cache: StateCache) -> bool:
+    known = cache.members.get(member)
+    is_ready = known is not None and known.state is MemberState.READY
+    return is_ready and cache.leases.is_live(member)
+
+
+def _holds(member: str, cache: StateCache) -> bool:
+    return any(held.member == member for held in cache.shards)
+
+
+def _is_replaced(member: str, cache: StateCache) -> bool:
+    """Say whether another member has joined at a member's address since."""
+    known = cache.members.get(member)
+    return known is not None and any(
+        other.address == known.address and other.joined_ms > known.joined_ms
+        for other in cache.members.values()
+    )
+
+
+def _end_members(members: Collection[str], actor: str, batch: Batch) -> int:
+    """Let members that hold nothing be GONE; return the id of the command's audit entry."""
+    cache, audit_id = batch.cache, 0
+    for member in members:
+        known = cache.members[member]
+        audit_id = _change(member, known, MemberState.GONE, actor, batch)
+        del cache.members[member]
+        cache.gone_members.add(member)
+    return audit_id
+
+
+def _change(member: str, known: KnownMember, state: MemberState, actor: str, batch: Batch) -> int:
+    changed = KnownMember(known.machine, known.address, known.version, state, known.joined_ms)
+    _store_member(member, changed, batch)
+    return batch.record(
+        AuditEventType.MEMBER_CHANGED,
+        actor_did=actor,
+        target=("member", member),
+        payload={"state": state.value},
+    )
+
+
+def _store_member(member: str, known: KnownMember, batch: Batch) -> None:
+    batch.cache.members[member] = known
+    batch.put(
+        MEMBER_ROWS,
+        member,
+        {
+            "id": member,
+            "machine": known.machine,
+            "address": known.address,
+            "version": known.version,
+            "state": known.state.value,
+            "joined_ms": known.joined_ms,
+        },
+    )
+
+
+def _store_shard(shard: int, held: HeldShard, batch: Batch) -> None:
+    batch.cache.shards[shard] = held
+    batch.put(SHARD_ROWS, shard, {"id": shard, "member": held.member, "epoch": held.epoch})
+
+
+def _decided(key: str, audit_id: int, result: dict[str, Any], batch: Batch) -> Outcome:
+    batch.cache.map_version = audit_id
+    return batch.decided(key, result={**result, "mapVersion": audit_id}, audit_id=audit_id)
+
+
+def _unchanged(key: str, result: dict[str, Any], batch: Batch) -> Outcome:
+    """Answer a command that moves nothing; it leaves no trace, so its repeat is planned anew."""
+    batch.untraced.add(key)
+    version = batch.cache.map_version
+    return Outcome(OutcomeStatus.APPLIED, {**result, "mapVersion": version})
