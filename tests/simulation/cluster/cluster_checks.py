@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import shard_of
-from tests.simulation.cluster.shard_plans import ClusterEvent, Joined, Moved, Stepped
+from tests.simulation.cluster.simulated_store import ClusterEvent, Moved, Stepped
 from tests.simulation.violation import require
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class ClusterChecks:
             match event:
                 case Moved():
                     self._moved(event, ledger)
-                case Stepped(command):
+                case Stepped(command, step):
                     held = self._holders[shard_of(command.workflow_id)]
                     is_current = held == HeldShard(command.member, command.shard_epoch)
                     require(is_current, "I2: a step of another than", held, command)
-                    self.steps[command.workflow_id] = command.step
+                    self.steps[command.workflow_id] = step
 
     def sent(self, process: MemberProcess, epoch: int, workflow_id: str, step: int) -> None:
         """Check an attempt that goes to its agent now."""
@@ -69,12 +69,11 @@ class ClusterChecks:
         """Check that a member that ends is known to have ended."""
         rows = self._world.database.rows
         row = rows.members.get(process.member)
-        newer = [
-            other
+        is_replaced = any(
+            row is not None and other.address == row.address and other.joined_ms > row.joined_ms
             for other in rows.members.values()
-            if row is not None and other.address == row.address and other.version > row.version
-        ]
-        is_over = row is not None and (row.state is MemberState.GONE or newer)
+        )
+        is_over = is_replaced or process.member in rows.gone
         require(is_over, "I7: ends without need:", process, reason)
         require(not self._keeps_shards, "I4: a member ends without a crash", process)
 

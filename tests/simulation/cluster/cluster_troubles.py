@@ -203,7 +203,9 @@ class ClusterTroubles:
     # -- both --------------------------------------------------------------------------------------
 
     def _away_ms(self) -> int:
-        return self._chance.choice((self._chance.randint(*AWAY_MS), self._chance.randint(200, 3_500)))
+        return self._chance.choice(
+            (self._chance.randint(*AWAY_MS), self._chance.randint(200, 3_500))
+        )
 
     def _cut(self, one: str, other: str) -> None:
         ends = frozenset((one, other))

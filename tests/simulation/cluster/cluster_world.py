@@ -22,8 +22,8 @@ from tests.simulation.cluster.cluster_network import ClusterNetwork
 from tests.simulation.cluster.cluster_troubles import ClusterTroubles
 from tests.simulation.cluster.ledger_process import LedgerProcess
 from tests.simulation.cluster.member_process import MemberProcess
-from tests.simulation.cluster.shard_rows import Database, ShardRows
 from tests.simulation.cluster.shard_work import AGENT_MS, ShardRuns
+from tests.simulation.cluster.simulated_database import ClusterRows, SimulatedDatabase
 from tests.simulation.skewed_clock import START_MS, MachineClock, VirtualClock
 from tests.simulation.violation import Violation, require
 
@@ -60,9 +60,9 @@ class ClusterWorld:
             ]
             for shard in range(SHARDS)
         ]
-        rows = ShardRows([HeldShard("", 0)] * SHARDS)
+        rows = ClusterRows([HeldShard("", 0)] * SHARDS)
         rows.steps = {one: 0 for several in self._workflows for one in several}
-        self.database = Database(rows)
+        self.database = SimulatedDatabase(rows)
         self.troubles = ClusterTroubles(self, kind)
         self.checks = ClusterChecks(
             self,
@@ -211,7 +211,9 @@ class ClusterWorld:
         self.clock.call_at_us(self.clock.now_us + delay_us, _call, ledger, _settle, reply, result)
 
 
-def _call(process: MemberProcess | LedgerProcess, call: Callable[..., Any], *arguments: Any) -> None:
+def _call(
+    process: MemberProcess | LedgerProcess, call: Callable[..., Any], *arguments: Any
+) -> None:
     if process.loop.is_alive:
         process.loop.call_soon(call, *arguments)
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from actors.shards.held_shards import HeldShards
 from actors.shards.membership import Membership
 from core.shards.lease_messages import Lease, MemberState, Renewal
-from ledger.commands import Outcome
+from ledger.commands import Command, Outcome
 from ledger.shards.shard_commands import ChangeMember, JoinCluster
 from tests.simulation.cluster.ledger_process import LedgerProcess
-from tests.simulation.cluster.shard_plans import ClusterCommand
 from tests.simulation.cluster.shard_work import ShardRuns
 from tests.simulation.loop import VirtualLoop
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster_world import ClusterWorld
 
-COMMIT_TIMEOUT_S, REPEAT_S, LOOK_S = 3.0, 0.1, 0.1
+COMMIT_TIMEOUT_S, REPEAT_S, LOOK_S, DRAIN_S = 3.0, 0.1, 0.1, 10.0
 
 
 class MemberProcess:
@@ -65,7 +65,7 @@ class MemberProcess:
             self.loop.die()
             self.world.member_ended(self)
 
-    async def commit(self, command: ClusterCommand) -> Outcome:
+    async def commit(self, command: Command) -> Outcome:
         """Commit a command; repeated with its key until its outcome is known."""
         while True:
             try:
@@ -89,8 +89,12 @@ class MemberProcess:
         joined = await self.commit(join)
         self.is_joined = True
         self.membership.start(joined.result["mapVersion"])
-        while not self.membership.is_drained or self.work.calls:
+        while not self.membership.is_drained:
             await asyncio.sleep(LOOK_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                while self.work.calls:
+                    await asyncio.sleep(LOOK_S)
         await self.membership.close()
         await self.commit(
             ChangeMember(
@@ -133,5 +137,3 @@ def _settle(reply: asyncio.Future[Any], result: Any) -> None:
         reply.set_exception(result)
     else:
         reply.set_result(result)
-
-

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from core.shards.lease_messages import MemberView
 from core.shards.shard import shard_of
 from ledger.commands import OutcomeStatus
-from tests.simulation.cluster.shard_plans import StoreStep
+from tests.simulation.cluster.simulated_store import step_command
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.member_process import MemberProcess
@@ -50,9 +50,11 @@ class ShardRuns:
         self._process = process
         self._world = process.world
         self._runs: dict[int, _ShardRun] = {}
-        self.calls: set[tuple[str, int]] = set()  # of agents that have not replied
+        # Of agents that have not replied, to this process or to one that has given it the shard.
+        self.calls: set[tuple[str, int]] = set()
         self._replies: dict[tuple[str, int], asyncio.Future[None]] = {}
-        self._passed_to: dict[int, str] = {}
+        # By shard, to whom it was given, and under which epoch that member holds it.
+        self._passed_to: dict[int, tuple[str, int]] = {}
         # The newest hint of each shard: the epoch under which it was given, what waits for a reply.
         self._hints: dict[int, tuple[int, Mapping[str, int]]] = {}
         self._waiting: list[asyncio.Future[None]] = []
@@ -85,14 +87,11 @@ class ShardRuns:
         """Tell the shard's next member which attempts wait for a reply that will come here."""
         run = self._end(shard)
         if run is not None:
-            self._passed_to[shard] = to.member
+            self._passed_to[shard] = (to.member, run.epoch + 1)
             hint = (run.epoch + 1, dict(run.open))
             self._world.post_to(self._process, to.member, ShardRuns.take_hint, shard, hint)
             for workflow_id in sorted(run.answered):
-                step = run.open[workflow_id]
-                self._world.post_to(
-                    self._process, to.member, ShardRuns.take_reply, workflow_id, step
-                )
+                self._pass_on(workflow_id, run.open[workflow_id])
 
     def thawed(self, shard: int) -> None:
         """Go on with a shard that was not given."""
@@ -109,20 +108,25 @@ class ShardRuns:
         """Hear from a shard's last member what it waits for."""
         if hint[0] > self._hints.get(shard, (0, {}))[0]:
             self._hints[shard] = hint
+            self.calls.update(hint[1].items())  # whose replies come through here, then
             # It comes back: replies that arrive before the map does are for this process.
             self._passed_to.pop(shard, None)
         self._notify()
 
-    def take_reply(self, workflow_id: str, step: int) -> None:
-        """Hear an agent's reply, or pass it on to the member that the shard was given to."""
+    def take_reply(self, workflow_id: str, step: int, epoch: int = 0) -> None:
+        """Hear an agent's reply, or pass it on to the member that the shard was given to.
+
+        Args:
+            epoch: under which the shard was given to this member, of a reply that was passed on;
+                it may overtake the hint, and then what was given before says nothing.
+        """
         self.calls.discard((workflow_id, step))
         shard = shard_of(workflow_id)
         reply = self._replies.get((workflow_id, step))
         if reply is not None and not reply.done():
             reply.set_result(None)
-        elif shard in self._passed_to and shard not in self._runs:
-            to = self._passed_to[shard]
-            self._world.post_to(self._process, to, ShardRuns.take_reply, workflow_id, step)
+        elif self._passed_to.get(shard, ("", -1))[1] >= epoch and shard not in self._runs:
+            self._pass_on(workflow_id, step)
         elif reply is None:
             # It may be of a workflow whose hint or rows are still to come.
             self._reply(workflow_id, step).set_result(None)
@@ -159,8 +163,8 @@ class ShardRuns:
             is_open = False
 
     async def _store(self, run: _ShardRun, workflow_id: str, step: int) -> bool:
-        command = StoreStep(
-            f"{workflow_id}:{step}", self._process.member, run.epoch, workflow_id, step
+        command = step_command(
+            workflow_id, step, member=self._process.member, shard_epoch=run.epoch
         )
         run.commits += 1
         try:
@@ -203,6 +207,10 @@ class ShardRuns:
         for changed in waiting:
             if not changed.done():
                 changed.set_result(None)
+
+    def _pass_on(self, workflow_id: str, step: int) -> None:
+        to, epoch = self._passed_to[shard_of(workflow_id)]
+        self._world.post_to(self._process, to, ShardRuns.take_reply, workflow_id, step, epoch)
 
     def _reply(self, workflow_id: str, step: int) -> asyncio.Future[None]:
         key = (workflow_id, step)
