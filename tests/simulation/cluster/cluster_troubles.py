@@ -23,6 +23,9 @@ KINDS = ("calm", "starved", "ledger", "database")
 CALM_MS, TROUBLE_MS = 3_000, 20_000
 RESTART_MS = (50, 2_500)
 AWAY_MS = (200, 12_000)
+# When more than half of the members fall silent, and for how long, true time: after that and a
+# renewal the ledger's clock, which may be faster, has not reached STARVED_MS.
+STARVED_AT_MS, STARVED_MS_MAX = (4_000, 14_000), 8_500
 
 
 class ClusterTroubles:
@@ -65,6 +68,9 @@ class ClusterTroubles:
             self.answer_lost = draw((0, 0.02))
         elif self._kind == "database":
             self.slow = self._chance.choice((0, 0.1))
+        elif self._kind == "starved":
+            for at_ms in STARVED_AT_MS:
+                self._world.clock.call_in(at_ms, self._starve)
         for second in range(TROUBLE_MS // 1_000):
             for trouble, odd in odds.items():
                 if self._chance.random() < odd:
@@ -156,6 +162,18 @@ class ClusterTroubles:
         if process is not None:
             self._cut(process.address, self._world.ledger.name)
 
+    def _starve(self) -> None:
+        """Let more than half of the members fall silent, nearly at once, for a bounded time."""
+        world = self._world
+        living = sorted(world.living.values(), key=lambda one: one.member)
+        away_ms = self._chance.randint(200, STARVED_MS_MAX)
+        for process in self._chance.sample(living, len(living) // 2 + 1):
+            at_ms = self._chance.randint(0, 300)
+            if self._chance.random() < 0.5:
+                world.clock.call_in(at_ms, self._freeze, process, away_ms)
+            else:
+                world.clock.call_in(at_ms, self._cut, process.address, world.ledger.name, away_ms)
+
     def _drain(self) -> None:
         world = self._world
         process = self._member()
@@ -207,19 +225,19 @@ class ClusterTroubles:
             (self._chance.randint(*AWAY_MS), self._chance.randint(200, 3_500))
         )
 
-    def _cut(self, one: str, other: str) -> None:
-        ends = frozenset((one, other))
-        self._world.network.cut.add(ends)
-        self._world.clock.call_in(self._away_ms(), self._world.network.cut.discard, ends)
+    def _cut(self, one: str, other: str, away_ms: int = 0) -> None:
+        ends, network = frozenset((one, other)), self._world.network
+        network.cut.add(ends)
+        self._world.clock.call_in(away_ms or self._away_ms(), network.cut.discard, ends)
 
-    def _freeze(self, process: LedgerProcess | MemberProcess) -> None:
+    def _freeze(self, process: LedgerProcess | MemberProcess, away_ms: int = 0) -> None:
         """Stop a process, or suspend its machine."""
         if self._chance.random() < 0.5:
             process.loop.freeze()
         else:
             process.clock.suspend()
         self._frozen.add(process)
-        self._world.clock.call_in(self._away_ms(), self._thaw, process)
+        self._world.clock.call_in(away_ms or self._away_ms(), self._thaw, process)
 
     def _thaw(self, process: LedgerProcess | MemberProcess) -> None:
         if process not in self._frozen:
