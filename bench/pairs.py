@@ -5,8 +5,9 @@ checkout to compare with, B that of the other one (default: this one). Both depl
 the time, with stub agents of their own; the two sides of a pair run one after the other, in an
 order that changes from pair to pair. After half of the pairs both are restarted, B first, because
 the deployment started second was measured to cost 2 to 3 % more. Every process is counted, agents
-and client included; both use this checkout's client. `--hot` measures one run, `single:chain3`, for
-at most 20 s a side.
+and client included; both use this checkout's client. Cases: `bulk`, `single` (32 clients that
+wait), `paced` (the same at set times, 200 a second together) and `alone`; but for bulk the latency
+is compared too. `--hot` measures one run, `single:chain3`, for at most 20 s a side.
 
 A ratio below 1 means that B costs more. Prints; asserts nothing about times. Refuses to run when
 the two deployments differ in a setting that both know. Decision 0114.
@@ -24,7 +25,7 @@ from typing import Any
 
 from bench.checkouts import Checkout
 from bench.figures.intervals import ratio_interval
-from bench.workflows import NODES, SHAPES, Figures, Service, measure, stubs
+from bench.workflows import NODES, PACE, SHAPES, Figures, Service, measure, stubs
 
 # Fewer pairs give no useful interval.
 PAIRS_LEAST, PAIRS_MIN = 4, 10
@@ -75,6 +76,8 @@ def fitting_count(sides: list[Side], name: str, seconds: float) -> int:
     """Warm both sides up; return how many workflows the slower side finishes in that time."""
     for side in sides:
         run(side, name, TRIAL)
+    if name.startswith("paced:"):
+        return int(PACE * seconds)
     slowest = min(run(side, name, TRIAL).rate for side in sides)
     return max(TRIAL, int(slowest * seconds) // 100 * 100)
 
@@ -87,6 +90,12 @@ def cpu_per_node_us(figures: Figures, name: str, *, is_service_alone: bool = Fal
         if not (is_service_alone and kind in NOT_THE_SERVICE)
     )
     return 1e6 * spent_s / figures.workflows / NODES[name.split(":")[1]]
+
+
+def quantile_ms(figures: Figures, percent: int) -> float:
+    """Return the least latency that so many in a hundred do not exceed."""
+    ordered = sorted(figures.latencies_ms)
+    return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
 def show(first: list[Figures], second: list[Figures], name: str, count: int) -> None:
@@ -116,6 +125,14 @@ def show(first: list[Figures], second: list[Figures], name: str, count: int) -> 
         (a, b), sums = map(statistics.median, columns), [sum(column) for column in columns]
         share = f"{sums[0] / sums[1]:.3f}" if sums[1] else "-"
         print(f"    {kind}: {a:.0f} and {b:.0f}, {share}")
+    for percent in (50, 99) if first[0].latencies_ms else ():
+        waits = [[quantile_ms(figures, percent) for figures in pair] for pair in pairs]
+        found = ratio_interval([a / b for a, b in waits])
+        medians = [statistics.median(column) for column in zip(*waits, strict=True)]
+        print(
+            f"  p{percent}, ms: A {medians[0]:.1f}, B {medians[1]:.1f} (medians);"
+            f" A/B {found.mean:.3f}, 95 % interval {found.low:.3f} to {found.high:.3f}"
+        )
     rates = [math.exp(statistics.fmean(math.log(a.rate / b.rate) for a, b in pairs))]
     print(f"  workflows a second, A/B: {rates[0]:.3f}", flush=True)
 
@@ -134,8 +151,8 @@ def main() -> None:
     names = [HOT_RUN] if options.hot else options.runs.split(",")
     for name in names:
         case, _, shape = name.partition(":")
-        if case not in ("bulk", "single", "alone") or shape not in SHAPES:
-            parser.error(f"--runs: got {name}, expected bulk, single or alone : {SHAPES}")
+        if case not in ("bulk", "single", "alone", "paced") or shape not in SHAPES:
+            parser.error(f"--runs: got {name}, expected bulk, single, alone or paced : {SHAPES}")
     if options.pairs < PAIRS_LEAST:
         parser.error(f"--pairs: got {options.pairs}, expected {PAIRS_LEAST} or more")
     if options.pairs < PAIRS_MIN:

@@ -29,6 +29,8 @@ from bench.figures.ledger_statistics import ledger_statistics
 from bench.figures.process_usage import cpu_seconds
 
 CLIENTS = 32
+# Of the case `paced`: all clients together, workflows a second.
+PACE = 200
 CAPABILITY = "cap.bench.v1"
 SHAPES = ("chain3", "fan10")
 NODES = {"chain3": 3, "fan10": 10}
@@ -108,23 +110,44 @@ class Service:
         body = orjson.dumps(manifest(shape))
         left = iter(range(count))
         latencies: list[float] = []
-        headers = {**self.headers, "Prefer": "wait=30"}
-        connector = aiohttp.TCPConnector(limit=clients)
-        async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
+        async with self._waiting_session(clients) as session:
 
             async def client() -> None:
                 for _ in left:
                     started = time.perf_counter()
-                    async with session.post(
-                        f"{self.url}/v1/workflows/publish", data=body
-                    ) as response:
-                        reply = orjson.loads(await response.read())
-                        if reply.get("status") != "success":
-                            raise SystemExit(f"publish: {response.status} {reply}")
+                    await self._run_one(session, body)
                     latencies.append(1000 * (time.perf_counter() - started))
 
             await asyncio.gather(*(client() for _ in range(clients)))
         return latencies
+
+    async def paced(self, shape: str, count: int, clients: int) -> list[float]:
+        """Publish like `single`, at `PACE` set times a second; return latencies from those, ms."""
+        body = orjson.dumps(manifest(shape))
+        latencies: list[float] = []
+        async with self._waiting_session(clients) as session:
+            began = time.perf_counter()
+
+            async def client(number: int) -> None:
+                for turn in range(number, count, clients):
+                    due = began + turn / PACE
+                    await asyncio.sleep(due - time.perf_counter())
+                    await self._run_one(session, body)
+                    latencies.append(1000 * (time.perf_counter() - due))
+
+            await asyncio.gather(*map(client, range(clients)))
+        return latencies
+
+    def _waiting_session(self, clients: int) -> aiohttp.ClientSession:
+        headers = {**self.headers, "Prefer": "wait=30"}
+        connector = aiohttp.TCPConnector(limit=clients)
+        return aiohttp.ClientSession(headers=headers, connector=connector)
+
+    async def _run_one(self, session: aiohttp.ClientSession, body: bytes) -> None:
+        async with session.post(f"{self.url}/v1/workflows/publish", data=body) as response:
+            reply = orjson.loads(await response.read())
+            if reply.get("status") != "success":
+                raise SystemExit(f"publish: {response.status} {reply}")
 
     async def bulk(self, shape: str, count: int) -> None:
         """Publish `count` workflows by bulk requests of 1,000 and wait until the last has ended."""
@@ -165,6 +188,8 @@ async def measure(service: Service, shape: str, case: str, count: int) -> Figure
     latencies: list[float] = []
     if case == "bulk":
         await service.bulk(shape, count)
+    elif case == "paced":
+        latencies = await service.paced(shape, count, CLIENTS)
     else:
         latencies = await service.single(shape, count, CLIENTS if case == "single" else 1)
     seconds = time.perf_counter() - wall

@@ -16,7 +16,7 @@ from actors.gateway.gateway import Gateway
 from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
-from actors.process.metrics import start_loop_watchdog
+from actors.process.metrics import start_loop_watchdog, unheld_shards_gauge
 from core.settings import Settings
 from ledger.agents.agent_live import LivenessStore
 from ledger.operational import OperationalStore
@@ -50,7 +50,8 @@ class ApiDeployment:
         self._watchdog = start_loop_watchdog("api", "api")
         switch_threads_often()
         serve_whole_replies()  # Serve starts the replica's server after this
-        gateway = await Gateway.connect(settings)
+        unheld = unheld_shards_gauge()
+        gateway = await Gateway.connect(settings, lambda known: unheld.set(known.unheld))
         self._services = Services(
             gateway,
             Authenticator(find_keys_in(gateway.reader), settings),

@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("core",),
-        ("records", "trust", "topology"),
+        ("records", "trust", "topology", "shards"),
         ("market",),
         ("workflow",),
         ("settings",),
@@ -45,6 +45,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("transport",),
         ("values",),
         ("directory", "dispatch"),
+        ("shards",),
         ("engine",),
         ("cluster",),
         ("gateway",),

@@ -43,6 +43,7 @@ FIRST = (
     "tests/simulation/test_faults.py",
     "tests/simulation/test_mutants.py",
     "tests/simulation/test_ledger_model.py",
+    "tests/simulation/test_ledger_model_runs.py",
 )
 _PLACES = tuple(UNITS)
 

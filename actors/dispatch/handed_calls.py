@@ -23,9 +23,13 @@ class HandedCall(Message, frozen=True):
 
 
 class HandedShard(Message, frozen=True):
-    """A shard that `sender` has given, its open calls, and which gateways wait for which end."""
+    """A shard that `sender` has given, its open calls, and which gateways wait for which end.
+
+    `epoch`: under which it was given; a sender gives a shard once under each.
+    """
 
     sender: str
     shard: int
+    epoch: int
     calls: tuple[HandedCall, ...]
     watchers: tuple[tuple[str, str], ...]

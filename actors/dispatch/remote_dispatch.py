@@ -88,6 +88,8 @@ REPEAT_S = 0.2
 AVOIDED_MS = 1_000
 # Aborted sendings that are remembered, because an abort may overtake its order.
 ABORTED_MAX = 10_000
+# Hand-overs that are remembered, because their message may come again.
+HANDED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ class RemoteDispatch:
         self._serial_of: dict[int, int] = {}  # by the identity of the order that is away
         self._foreign: dict[tuple[str, int], _Foreign] = {}  # by origin and serial number
         self._handed: dict[int, _Handed] = {}  # by serial number
+        self._handed_shards: OrderedDict[tuple[str, int, int], None] = OrderedDict()
         self._aborted: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._avoided: dict[str, int] = {}
         self._next_peer = itertools.count()
@@ -288,9 +291,7 @@ class RemoteDispatch:
         """Receive shards that were handed over, and the events of orders at other machines."""
         for message in batch:
             if isinstance(message, HandedShard):
-                for call in message.calls:
-                    self._handed[call.serial] = _Handed(message.sender, [])
-                self._on_handed(message)
+                self._take_handed(message)
                 continue
             serial, event = message.serial, message.event
             away = self._away.get(serial)
@@ -341,6 +342,17 @@ class RemoteDispatch:
         for serial, event in parked:
             self._return_event(to, serial, "", event)
 
+    def _take_handed(self, message: HandedShard) -> None:
+        given = (message.sender, message.shard, message.epoch)
+        if given in self._handed_shards:
+            return  # it came before
+        self._handed_shards[given] = None
+        if len(self._handed_shards) > HANDED_MAX:
+            self._handed_shards.popitem(last=False)
+        for call in message.calls:
+            self._handed[call.serial] = _Handed(message.sender, [])
+        self._on_handed(message)
+
     def expect(self, serial: int, order: DispatchOrder, receive: Receive) -> None:
         """Wait for a call that was handed over as for an order that was sent from there."""
         handed = self._handed.pop(serial, None)
@@ -352,6 +364,10 @@ class RemoteDispatch:
             return
         for event in [] if handed is None else handed.events:
             self.deliver([SentEvent(serial, peer, event)])
+
+    def handed(self) -> list[int]:
+        """Return the numbers of calls that were handed over and that no order waits for yet."""
+        return list(self._handed)
 
     def forget_handed(self, calls: Sequence[HandedCall]) -> None:
         """End calls that were handed over and that no workflow waits for."""

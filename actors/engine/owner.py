@@ -131,7 +131,6 @@ class Owner:
         self._settings = settings
         self._ledger = ledger
         self._peer_calls = peer_calls
-        self._is_member = parent is None
         self.children: Children | None = None
         self.held = HeldShards(new_member(address) if parent is None else parent.member)
         self.membership: Membership | ChildLease
@@ -229,7 +228,7 @@ class Owner:
             is_skipped=self._is_childs,
         )
         member = self.held.member
-        if self._is_member:
+        if isinstance(self.membership, Membership):
             join = JoinCluster(
                 key=f"join:{member}",
                 member=member,
@@ -239,6 +238,7 @@ class Owner:
             )
             outcome = await self._commit(join)
             assert outcome.error is None, f"{join.key}: {outcome}"
+            self.membership.note_joined(outcome)
         self.membership.start()
         log.info("owner started member=%s ms=%d", member, self._clock.now_ms() - started_ms)
 
@@ -461,10 +461,10 @@ class Owner:
             await self.children.release(shard)
         await self._shard_ledger.settled(shard)
 
-    def given(self, shard: int, to: MemberView) -> None:
+    def given(self, shard: int, epoch: int, to: MemberView) -> None:
         """Implement `ShardWork`."""
         given = self._require_runner().shards.give(shard, to.member)
-        handed = HandedShard(self.held.member, shard, given.calls, given.watchers)
+        handed = HandedShard(self.held.member, shard, epoch, given.calls, given.watchers)
         self.remote_dispatch.tell_handed(to.member, handed, given.parked)
 
     def thawed(self, shard: int) -> None:

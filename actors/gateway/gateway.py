@@ -20,6 +20,7 @@ from actors.dispatch.large_results import Blobs
 from actors.gateway.ends import Ended, Ends
 from actors.gateway.live_owners import LiveOwners, Tries
 from actors.gateway.publishes import publish_once
+from actors.gateway.shard_map import ShardMap
 from actors.gateway.timekeeper_watch import TimekeeperWatch
 from actors.gateway.workflow_reads import WorkflowReads
 from actors.process.bulk_window import request_all
@@ -80,9 +81,15 @@ class Gateway:
     Args:
         settings: the deployment's.
         machine: Ray's id of this replica's machine.
+        on_map: receives each map of shards.
     """
 
-    def __init__(self, settings: Settings, machine: str = "") -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        machine: str = "",
+        on_map: Callable[[ShardMap], None] = lambda _: None,
+    ) -> None:
         self.settings = settings
         self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
         self.offers = OfferIndex(settings.database_url)
@@ -99,17 +106,21 @@ class Gateway:
         )
         self._ends = Ends(settings.replica_requests_max)
         self._leases = LeaseCalls(settings.run_folder)
-        self.owners = LiveOwners(settings, self._ends.tell, self._leases.renew, machine=machine)
+        self.owners = LiveOwners(
+            settings, self._ends.tell, self._leases.renew, machine=machine, on_map=on_map
+        )
         self._watching: asyncio.Task[None] | None = None
         self._health = CachedAnswer(
             self._check_components, age_max_s=settings.health_cache_ms / 1_000
         )
 
     @classmethod
-    async def connect(cls, settings: Settings) -> Gateway:
+    async def connect(
+        cls, settings: Settings, on_map: Callable[[ShardMap], None] = lambda _: None
+    ) -> Gateway:
         """Make sure that the actors run, and keep the map of their shards fresh."""
         await asyncio.to_thread(ensure_runtime, settings)
-        gateway = cls(settings, this_machine())
+        gateway = cls(settings, this_machine(), on_map)
         gateway.owners.follow()
         gateway._watching = asyncio.create_task(TimekeeperWatch(settings).run())
         return gateway

@@ -55,6 +55,8 @@ class LiveOwners:
         on_finished: receives each workflow whose end an owner tells of, and what it tells.
         ask_map: asks the ledger for the map of shards; raises while it is away.
         machine: Ray's id of this replica's machine.
+        map_refresh_s: how often it is asked for when nothing is amiss.
+        on_map: receives each map.
     """
 
     def __init__(
@@ -64,10 +66,14 @@ class LiveOwners:
         ask_map: Callable[[Renewal], Awaitable[Lease]],
         *,
         machine: str,
+        map_refresh_s: float = MAP_REFRESH_S,
+        on_map: Callable[[ShardMap], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._on_finished = on_finished
         self._ask_map = ask_map
+        self._map_refresh_s = map_refresh_s
+        self._on_map = on_map
         self.watcher = os.urandom(8).hex()
         self.map = ShardMap()
         self._map_version = 0
@@ -99,7 +105,7 @@ class LiveOwners:
 
     def place(self, workflow_id: str, refused: Collection[str] = ()) -> str | None:
         """Return a new workflow's id in the shard where it should go; as `Placement.place`."""
-        return self._placement.place(workflow_id, refused)
+        return self._placement.place(workflow_id, refused, now_s=time.monotonic())
 
     def holder(self, workflow_id: str) -> MemberView | None:
         """Return the live member that holds a workflow's shard, None when there is none."""
@@ -142,6 +148,7 @@ class LiveOwners:
                 raise
             log.info("call failed owner=%s error=%s", holder.address, type(error).__name__)
             self._is_map_wanted.set()
+            self._placement.note_failed(holder.member, time.monotonic())
             raise _unknown_outcome() from None
 
     async def wait_change(self, timeout_s: float) -> None:
@@ -176,6 +183,7 @@ class LiveOwners:
         has_changed = bool(lease.shards) or shard_map.states() != self.map.states()
         self.map = shard_map
         self._placement.use_map(shard_map)
+        self._on_map(shard_map)
         addresses = shard_map.addresses()
         for address in set(self._channels) - addresses:
             self._channels.pop(address).close()
@@ -200,7 +208,7 @@ class LiveOwners:
                 pause_s = RETRY_DELAY_S
             await asyncio.sleep(pause_s)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(MAP_REFRESH_S - pause_s):
+                async with asyncio.timeout(self._map_refresh_s):
                     await self._is_map_wanted.wait()
 
     async def _poll(self, address: str) -> None:

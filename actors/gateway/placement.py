@@ -4,9 +4,12 @@ Near is the machine of this replica, whose member is reached over a socket. A ne
 over once its load is more than twice that of the least loaded one and `NEAR_LOAD_LEAD` workflows:
 moving a request to another machine costs more than a small difference in load, and with little
 load everything stays near. A member's load is what the ledger says, up to a second old, and
-what this replica has placed there since. Equal loads are shared out by the workflows' ids.
+what this replica has placed there since. Equal loads are shared out by the workflows' ids. A member
+to which a call has failed gets nothing for the time of a lease, unless there is no other: it may
+have ended, and what is placed there then waits until its shards are taken.
 
-Decides only; any thread may ask. A count that two threads raise at once is lost, which misplaces
+Decides only; the caller measures the time. Any thread may ask: what it reads is replaced, not
+changed, but for counts, of which one that two threads raise at once is lost, which misplaces
 nothing. shards.md (Shard of a workflow). Decision 0202.
 """
 
@@ -17,10 +20,12 @@ from typing import Final
 
 from actors.gateway.shard_map import ShardMap
 from core.shards.lease_messages import MemberView
+from core.shards.leases import LEASE_MS
 from core.shards.shard import id_in_shard, shard_of
 
 NEAR_LOAD_FACTOR: Final = 2
 NEAR_LOAD_LEAD: Final = 32
+AVOIDED_S: Final = LEASE_MS / 1_000
 
 
 class Placement:
@@ -34,6 +39,7 @@ class Placement:
         self._machine = machine
         self._map = ShardMap()
         self._placed: dict[str, int] = {}
+        self._failed_s: dict[str, float] = {}  # by member, when a call to it failed
 
     def __repr__(self) -> str:
         return f"<Placement {self._map!r} placed={sum(self._placed.values())}>"
@@ -41,25 +47,37 @@ class Placement:
     def use_map(self, shard_map: ShardMap) -> None:
         """Place by this map, whose loads hold what was placed before."""
         self._map, self._placed = shard_map, {}
+        failed_s = self._failed_s.items()
+        self._failed_s = {member: at_s for member, at_s in failed_s if member in shard_map.live}
 
-    def place(self, workflow_id: str, refused: Collection[str] = ()) -> str | None:
+    def note_failed(self, member: str, now_s: float) -> None:
+        """Note that a call to a member has failed."""
+        self._failed_s = {**self._failed_s, member: now_s}
+
+    def place(self, workflow_id: str, refused: Collection[str] = (), *, now_s: float) -> str | None:
         """Return this id in a shard of the member that should get the workflow.
 
         Args:
             workflow_id: new, of no workflow yet.
             refused: ids of members that do not get it.
+            now_s: of the clock of `note_failed`.
 
         Returns: None when no other member takes new work.
         """
-        shard_map, placed = self._map, self._placed
-        chosen = self._choose(shard_map, placed, shard_of(workflow_id), refused)
+        shard_map, placed, shard = self._map, self._placed, shard_of(workflow_id)
+        chosen = None
+        if self._failed_s:
+            failed_s = self._failed_s.items()
+            avoided = {member for member, at_s in failed_s if now_s - at_s < AVOIDED_S}
+            chosen = self._choose(shard_map, placed, shard, {*refused, *avoided})
+        chosen = chosen or self._choose(shard_map, placed, shard, refused)
         if chosen is None:
             return None
         placed[chosen.member] = placed.get(chosen.member, 0) + 1
         if shard_map.holder(workflow_id) is chosen:
             return workflow_id
         numbers = shard_map.shards_of(chosen.member)
-        return id_in_shard(workflow_id, numbers[shard_of(workflow_id) % len(numbers)])
+        return id_in_shard(workflow_id, numbers[shard % len(numbers)])
 
     def _choose(
         self, shard_map: ShardMap, placed: dict[str, int], shard: int, refused: Collection[str]

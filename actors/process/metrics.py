@@ -1,4 +1,4 @@
-"""The metrics of the processes in Ray's endpoint: long loop turns, quarantined workflows.
+"""The metrics of the processes in Ray's endpoint: loop turns, quarantined workflows, shards.
 
 A wrapper only, around `ray.util.metrics`; docs/operations.md lists the names. Decision 0092.
 """
@@ -40,4 +40,12 @@ def quarantined_gauge() -> Gauge:
     return Gauge(
         "callboard_workflows_quarantined",
         description="Unfinished workflows that wait for being resumed or ended",
+    )
+
+
+def unheld_shards_gauge() -> Gauge:
+    """Return the metric of the shards that no live owner holds, as a replica's map tells."""
+    return Gauge(
+        "callboard_shards_unheld",
+        description="Shards of workflows that no live owner holds",
     )

@@ -58,8 +58,8 @@ class ShardWork(Protocol):
     async def settled(self, shard: int) -> None:
         """Return when no command of a frozen shard is without its outcome, or it is not held."""
 
-    def given(self, shard: int, to: MemberView) -> None:
-        """Pass a shard's open calls on; it is another member's now."""
+    def given(self, shard: int, epoch: int, to: MemberView) -> None:
+        """Pass the open calls of a shard on that was held under this epoch; it is another's now."""
 
     def thawed(self, shard: int) -> None:
         """Take a frozen shard's work up again: it was not given."""
@@ -139,13 +139,16 @@ class Membership:
         is_draining = own is not None and own.state is MemberState.DRAINING
         return is_draining and not is_moving and not len(self._held)
 
-    def start(self, joined_version: int) -> None:
-        """Renew from now on, until `close`.
+    def note_joined(self, outcome: Outcome) -> None:
+        """Note that this member has registered: a ledger that does not know it is behind.
 
         Args:
-            joined_version: of the map, as the outcome of this member's JoinCluster tells it.
+            outcome: of its JoinCluster, which was applied.
         """
-        self._told_version = joined_version
+        self._note_moved(outcome)
+
+    def start(self) -> None:
+        """Renew from now on, until `close`; the member must be registered."""
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
@@ -341,7 +344,7 @@ class Membership:
         if self._held.epoch(shard) == epoch:  # else a command of it was refused meanwhile
             self._held.drop(shard)
             if shard in outcome.result["given"]:
-                self._work.given(shard, to)
+                self._work.given(shard, epoch, to)
             else:
                 self._work.lost([shard])
         return True

@@ -26,6 +26,9 @@ def actor_call(name: str, method: str) -> Callable[..., Awaitable[Any]]:
 
     async def call(*arguments: Any) -> Any:
         nonlocal handle
+        if not ray.is_initialized():
+            # The look-up would start a cluster of its own.
+            raise ConnectionError(f"{name}: this process is in no cluster")
         try:
             if handle is None:
                 handle = ray.get_actor(name, namespace=NAMESPACE)

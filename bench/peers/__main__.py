@@ -25,7 +25,7 @@ from bench.peers.durability import POSTGRES, RESTATE, refuse_unless_durable
 from bench.peers.graphs import CROWDED
 from bench.peers.loads import FULL, SMALL, Load, Round
 from bench.peers.machine import describe_machine
-from bench.peers.report import write_report
+from bench.peers.report import OURS, write_report
 from bench.peers.results import Results
 from bench.peers.systems.callboard import callboard
 from bench.peers.systems.dbos import dbos
@@ -37,7 +37,7 @@ from tests.platform.deployments import ROOT
 
 ROUNDS = 5
 AGENTS, CROWD = 2, 100
-WANTED = {"callboard": POSTGRES, "dbos": POSTGRES, "restate": RESTATE}
+WANTED = {OURS: POSTGRES, "dbos": POSTGRES, "restate": RESTATE}
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def started(name: str, ports: list[int], crowd: int) -> Iterator[System]:
         ports: of the stub agents.
         crowd: how many agents offer the crowded capability.
     """
-    if name == "callboard":
+    if name == OURS:
         with callboard() as ours:
             uvloop.run(ours.prepare(ports, crowd=crowd))
             yield ours
@@ -69,7 +69,7 @@ def measure_system(name: str, workloads: list[Workload], number: int, results: R
         system = stack.enter_context(started(name, [port for _, port in agents], crowd))
         answers = system.ask_durability()
         refuse_unless_durable(name, answers, WANTED[name])
-        versions = environment.versions(name) if name != "callboard" else {}
+        versions = environment.versions(name) if name != OURS else {}
         results.systems[name] = {
             "versions": versions, "settings": system.settings(), "durability": answers,
         }  # fmt: skip
@@ -154,7 +154,8 @@ def main() -> None:
     planned = blocks(names, is_one=options.quick)
     if options.report and options.resume is None:
         parser.error("--report: expected --resume FILE")
-    environment.require()
+    if any(set(one.systems) - {OURS} for block in planned for one in block):
+        environment.require()
     results = open_results(options)
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     if not options.report:

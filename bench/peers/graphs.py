@@ -8,6 +8,8 @@ from __future__ import annotations
 CAPABILITY = "cap.bench.v1"
 # The same with many agents to choose from.
 CROWDED = "cap.bench.crowded.v1"
+# The same with agents that take some time.
+SLOW = "cap.bench.slow.v1"
 # Node to its parents; a node's inputs are its parents' texts. Parents come first.
 GRAPHS: dict[str, dict[str, tuple[str, ...]]] = {
     "chain3": {"a": (), "b": ("a",), "c": ("b",)},

@@ -17,7 +17,7 @@ from bench.peers.loads import Round
 from bench.peers.plots import bars
 from bench.peers.results import Results
 from bench.peers.systems.system import AGENTS, CLIENT, DATABASE, WORKERS
-from bench.peers.workloads import ALL, LARGE, WORKLOADS, Workload
+from bench.peers.workloads import ALL, LARGE, SLOW_MS, WORKLOADS, Workload
 
 OURS, PEERS = "callboard", ("restate", "dbos")
 _INTERVAL_FROM, _EARLIER_MAX = 4, 10
@@ -45,6 +45,7 @@ def write_report(results: Results) -> Path:
         *_ratios(results),
         *_crowd(results),
         *_early(results),
+        *_most(results),
         *_plots(results),
         *_figures(results),
         *_kinds(results),
@@ -164,9 +165,44 @@ def _crowd(results: Results) -> list[str]:
 
 
 def _early(results: Results) -> list[str]:
-    """Return what early dispatch gains, with agents that answer at once."""
+    """Return what early dispatch gains, with agents that answer at once and that take time."""
     heads = ["chain of 3", "throughput with early dispatch / without"]
-    return _own(results, "Early dispatch", heads, "chain3", "early", ("alone", "waiting", "bulk"))
+    cases = ("alone", "waiting", "bulk")
+    title, slow = "Early dispatch", f"{SLOW_MS}ms"
+    return [
+        *_own(results, title, heads, "chain3", "early", cases),
+        *_own(
+            results, f"{title}, agents of {SLOW_MS} ms", heads,
+            f"agents-{slow}", f"early-{slow}", cases,
+        ),
+    ]  # fmt: skip
+
+
+def _most(results: Results) -> list[str]:
+    """Return what the machine could do at most at the measured CPU cost, beside the measured."""
+    cores = int(results.machine.get("cores", "0"))
+    rows = []
+    for workload in _present(results):
+        if workload.kind in ("idle", "accepted", "paced"):
+            continue
+        nodes = len(GRAPHS[workload.job.shape])
+        restate = [one.rate for one in measured(results, workload.name, "restate")]
+        for system in ALL:
+            rounds = measured(results, workload.name, system)
+            if not rounds or not cores:
+                continue
+            costs = [cpu_ms_per_node(one, workload, is_system_alone=False) for one in rounds]
+            cost_ms, rate = statistics.median(costs), statistics.median(one.rate for one in rounds)
+            most = 1_000 * cores / (nodes * cost_ms)
+            ratio = f"{most / statistics.median(restate):.2f}" if restate else "-"
+            rows.append([
+                workload.title, system, f"{cost_ms:.2f}", f"{rate:.0f}",
+                f"{100 * rate / most:.0f} %", f"{most:.0f}", ratio,
+            ])  # fmt: skip
+    heads = ["workload", "system", "CPU-ms per node", "workflows/s", "cores busy with it",
+             "workflows/s, all cores busy", "that / Restate's measured"]  # fmt: skip
+    note = "Medians; CPU of all processes, agents and client included: they share the machine."
+    return ["## At most", "", note, "", *_table(heads, rows)] if rows else []
 
 
 def _middle(rounds: Sequence[Round], of: str) -> str:

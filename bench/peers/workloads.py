@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bench.peers.graphs import CAPABILITY, CROWDED, TITLES
+from bench.peers.graphs import CAPABILITY, CROWDED, SLOW, TITLES
 
 ALL = ("callboard", "restate", "dbos")
 CALLERS = 32
 # Together, workflows a second.
 PACE = 200
+# What an agent of the slow capability takes for a node.
+SLOW_MS = 20
 Kind = Literal["callers", "paced", "accepted", "bulk", "idle"]
 
 
@@ -76,11 +78,30 @@ def _early() -> list[Workload]:
     ]
 
 
+def _slow() -> list[Workload]:
+    found, ours, slow = [], ("callboard",), f"agents of {SLOW_MS} ms"
+    for name, what, is_early in (
+        (f"agents-{SLOW_MS}ms", slow, False),
+        (f"early-{SLOW_MS}ms", f"early dispatch, {slow}", True),
+    ):
+        job, title = Job("chain3", SLOW, is_early), f"chain of 3, {what}"
+        for case, cases, kind, count in (
+            ("alone", "alone", "callers", 1),
+            ("waiting", "32 callers", "callers", CALLERS),
+            ("bulk", "bulk of 1,000", "bulk", 1_000),
+        ):
+            found.append(
+                Workload(f"{name}:{case}", f"{title}, {cases}", "slow", kind, count, job, ours)
+            )
+    return found
+
+
 WORKLOADS: dict[str, Workload] = {
     one.name: one
     for one in (
         *_of_shape("chain3"),
         *_early(),
+        *_slow(),
         *_of_shape("fan10"),
         Workload(
             "chain3:paced", f"chain of 3, {CALLERS} callers paced to {PACE}/s", "paced", "paced",

@@ -76,9 +76,9 @@ class MemberLeases:
 
         A question without a member is answered as one of a member.
         """
+        self._table.tick(self._boot_ms())
         if not renewal.member:
             return True
-        self._table.tick(self._boot_ms())
         if not self._table.renew(renewal.member):
             return False
         self._loads[renewal.member] = renewal.load

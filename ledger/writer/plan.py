@@ -56,7 +56,9 @@ def is_stale(command: Any, cache: StateCache) -> bool:
     if not kind_of(command).is_fenced:
         return False
     held = cache.shards[shard_of(command.workflow_id)]
-    return bool(held.epoch != command.shard_epoch or held.member != command.member)
+    is_held = held.epoch == command.shard_epoch and held.member == command.member
+    # A shard that is free has an empty member, which is nobody's name.
+    return not (is_held and held.member)
 
 
 def request_hash_of(command: Command) -> bytes | None:

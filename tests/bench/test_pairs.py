@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bench.pairs import list_differing_settings
+from bench.pairs import list_differing_settings, quantile_ms
+from bench.workflows import Figures
 
 
 def test_a_setting_with_two_values_is_named_with_both() -> None:
@@ -13,3 +14,8 @@ def test_a_setting_with_two_values_is_named_with_both() -> None:
 
 def test_a_setting_that_one_side_does_not_know_is_no_difference() -> None:
     assert not list_differing_settings({"fee_bps": 500}, {"fee_bps": 500, "wait_max": 100})
+
+
+def test_a_quantile_is_a_measured_latency() -> None:
+    figures = Figures(4, 1.0, {}, [30.0, 10.0, 40.0, 20.0])
+    assert [quantile_ms(figures, percent) for percent in (1, 50, 51, 99)] == [10, 20, 30, 40]

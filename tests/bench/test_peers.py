@@ -150,6 +150,17 @@ def test_the_cost_of_candidates_is_a_ratio_within_rounds(tmp_path: Path) -> None
     assert "| bulk | 0.90 (0.90 to 0.90) |" in write_report(results).read_text("utf-8")
 
 
+def test_early_dispatch_is_compared_beside_agents_of_the_same_time(tmp_path: Path) -> None:
+    results = Results.new(tmp_path, "peers", "abc1234", SMALL, {})
+    for number in range(4):
+        for name, count in (("agents-20ms:waiting", 100), ("early-20ms:waiting", 120)):
+            results.add(Round(name, "callboard", number, count * (number + 1), 1.0))
+    text = write_report(results).read_text("utf-8")
+    section = text.split("## Early dispatch, agents of 20 ms\n")[1]
+    assert "| waiting | 1.20 (1.20 to 1.20) |" in section
+    assert "## Early dispatch\n" not in text
+
+
 def test_results_of_another_format_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
     path.write_text('{"format": 0}', "utf-8")
@@ -190,6 +201,8 @@ def test_a_report_has_ratios_figures_and_plots(tmp_path: Path) -> None:
     # 1.0 s of the engine in 1,000 workflows of 3 nodes; half as much again with the client.
     assert "| 200 (200 to 200) | 5.0 | 20.0 | 30.0 | 0.33 | 0.50 |" in text
     assert "| chain of 3, 32 callers | callboard | 1.00 | 0.00 | 0.00 |" in text
+    # Two cores have 2,000 ms a second and a workflow takes 1.5 ms of them; Restate ran 101.5.
+    assert "| chain of 3, 32 callers | callboard | 0.50 | 200 | 15 % | 1333 | 13.14 |" in text
     assert f"| {results.began} | abc1234 | 1.97 |" in text
 
 

@@ -1,7 +1,7 @@
 """Three machines in one: raylets beside the head's, each with its own workflow owner.
 
 Goal: dispatches leave from all of them (`CALLBOARD_DISPATCH=spread`); a killed machine takes
-nothing with it, because its workflows are claimed by the others.
+nothing with it, because the others take its shards.
 Method: `ray start --address` with the environment of the deployment's own raylet.
 """
 
@@ -112,7 +112,7 @@ def test_dispatches_leave_from_every_machine(
 
 
 def test_a_killed_machine_loses_nothing(cluster: RunningDeployment, cluster_load: Load) -> None:
-    """Its owner's workflows are claimed by others; orders it held for others are sent again.
+    """Its shards are taken by others; orders it held for others are sent again.
 
     Another machine takes its place, also for the tests that come after this one.
     """

@@ -23,7 +23,7 @@ from tests.ledger.checking import Auditor
 from tests.ledger.machine.auctions import AuctionRules
 from tests.ledger.machine.ends import EndRules
 from tests.ledger.machine.extremes import ExtremeRules
-from tests.ledger.machine.owners import OwnerRules
+from tests.ledger.machine.members import MemberRules
 from tests.ledger.machine.reviews import ReviewRules
 from tests.ledger.machine.stakes import StakeRules
 from tests.ledger.machine.trust import TrustRules
@@ -38,13 +38,13 @@ APPLIED_MIN: Final = 5
 WITHOUT_MONEY: Final[dict[type, str]] = {
     CreateKey: "says who may ask; moves nothing and is read by no command",
     RevokeKey: "as CreateKey",
-    SetPrice: "binds owners when they choose; what is paid comes as NodePaid, within the escrow",
+    SetPrice: "binds members when they choose; what is paid comes as NodePaid, within the escrow",
     GiveFeedback: "an opinion, which moves and counts nothing",
 }
 
 
 class LedgerMachine(
-    StakeRules, OwnerRules, AuctionRules, EndRules, ReviewRules, TrustRules, ExtremeRules
+    StakeRules, MemberRules, AuctionRules, EndRules, ReviewRules, TrustRules, ExtremeRules
 ):
     """Everything that moves money, repeats, lost writers; the model says what must come of it."""
 

@@ -29,7 +29,7 @@ async def test_the_chain_goes_on_from_entries_of_before(
     async with LedgerReader(database.service_url, pool_size=1) as reader:
         rows = await reader.audit(limit=1_000)
         entries = [audit_record(row) for row in rows]
-        assert verify_chain(entries).entries == len(entries) == old + 5
+        assert verify_chain(entries).entries == len(entries) == old + 6
         kinds = [[event["type"] for event in events_of(entry)] for entry in entries]
         assert kinds[0] == ["workflow.finished", "escrow.released"]
         assert all(len(events) == 1 for events in kinds[-old:])

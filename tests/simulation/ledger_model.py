@@ -1,12 +1,12 @@
 """The ledger as a few dictionaries: what the simulation commits into instead of Postgres.
 
-Says what `ledger/writer/store.py` says; `test_ledger_model.py` holds it to that. Accounts, auctions
-and trust are in the files beside. money.md section 4.
+Says what `ledger/writer/store.py` says; `test_ledger_model.py` holds it to that. Accounts,
+auctions, trust and shards are in the files beside. money.md section 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,9 +17,9 @@ from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.accounts.account_commands import Deposit
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.owners.owner_commands import ClaimWorkflows, RegisterOwner
 from ledger.reads.stored import StoredWorkflow
 from ledger.schema import node as node_table
+from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
 from ledger.stakes.stake_commands import DepositStake
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from ledger.workflows.quarantine_plan import FORESEEN
@@ -38,9 +38,10 @@ from ledger.workflows.workflow_commands import (
 from ledger.writer.plan import request_hash_of
 from tests.simulation.auction_model import AuctionModel, BadBid
 from tests.simulation.money_model import Escrow, MoneyModel, Refused, Row
+from tests.simulation.shard_model import BadMove, ShardModel
 from tests.simulation.trust_model import TrustModel, Untraced
 
-_OF_OWNERS = PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow
+_FENCED = PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow | EndBidding
 _CODES = {ErrorCode.ALREADY_SETTLED: "ALREADY_SETTLED"}
 _NOT_QUARANTINED = {"quarantined_ms": None, "quarantine_code": None}
 _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
@@ -56,7 +57,7 @@ class LedgerModel(MoneyModel):
 
     def __init__(self, on_applied: Callable[[Command, Outcome], None] | None = None) -> None:
         super().__init__()
-        self.owners: dict[str, int] = {}
+        self.shards = ShardModel()
         self.workflows: dict[str, Row] = {}
         self.nodes: dict[str, dict[str, Row]] = {}
         self.attempts: dict[str, list[Row]] = {}
@@ -72,11 +73,11 @@ class LedgerModel(MoneyModel):
         """Apply the commands in order; each sees those before it."""
         return [self._commit(command) for command in commands]
 
-    def unfinished(self, owner: str) -> list[StoredWorkflow]:
-        """Return what an owner has to drive on, as the readers of the real ledger would."""
+    def unfinished(self, shards: Collection[int]) -> list[StoredWorkflow]:
+        """Return what there is to drive on in shards, as the readers of the real ledger would."""
         found = []
         for workflow_id, row in self.workflows.items():
-            if row["owner"] == owner and row["status"] in _UNFINISHED:
+            if int(workflow_id[16:18], 16) in shards and row["status"] in _UNFINISHED:
                 rows = []
                 for name, node in sorted(self.nodes[workflow_id].items()):
                     tries = [t for t in self.attempts[workflow_id] if t["node"] == name]
@@ -86,23 +87,22 @@ class LedgerModel(MoneyModel):
         return found
 
     def stored(self, workflow_id: str) -> StoredWorkflow | None:
-        """Return an unfinished workflow of any owner."""
-        owner = self.workflows[workflow_id]["owner"]
-        return next((one for one in self.unfinished(owner) if one.id == workflow_id), None)
+        """Return an unfinished workflow."""
+        shard = int(workflow_id[16:18], 16)
+        return next((one for one in self.unfinished([shard]) if one.id == workflow_id), None)
 
     def _commit(self, command: Command) -> Outcome:
         if self._is_stale(command):
-            # Before the key: a fenced owner may use its successor's key, and must not believe that
-            # what was stored under it is its own.
+            # Before the key: who has lost a shard may use its successor's key, and must not believe
+            # that what was stored under it is its own.
             return Outcome(OutcomeStatus.STALE)
-        is_start = isinstance(command, RegisterOwner)
-        if not is_start and (known := self._known.get(command.key)) is not None:
+        if (known := self._known.get(command.key)) is not None:
             if request_hash_of(command) != known[0]:
                 return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.KEY_REUSED, "another request")
             return replace(known[1], status=OutcomeStatus.REPEATED)
         try:
             outcome = Outcome(OutcomeStatus.APPLIED, self._apply(command))
-        except (BadBid, Untraced) as untraced:
+        except (BadBid, BadMove, Untraced) as untraced:
             return untraced.outcome
         except Refused as refusal:
             outcome = refusal.outcome
@@ -111,17 +111,15 @@ class LedgerModel(MoneyModel):
                 return replace(outcome, result=self._quarantine(command.workflow_id, code))
             if isinstance(command, AdvanceWorkflow) and outcome.error is ErrorCode.FORBIDDEN:
                 return outcome
-        if not is_start:
-            self._known[command.key] = (request_hash_of(command), outcome)
+        self._known[command.key] = (request_hash_of(command), outcome)
         if self._on_applied is not None and outcome.error is None:
             self._on_applied(command, outcome)
         return outcome
 
     def _is_stale(self, command: Command) -> bool:
-        if isinstance(command, _OF_OWNERS):
-            return self.owners.get(command.owner) != command.owner_epoch
-        is_claim = isinstance(command, ClaimWorkflows)
-        return is_claim and self.owners.get(command.to_owner) != command.to_epoch
+        return isinstance(command, _FENCED) and not self.shards.is_current(
+            command.workflow_id, command.member, command.shard_epoch
+        )
 
     def _apply(self, command: Command) -> dict[str, Any]:
         match command:
@@ -145,29 +143,16 @@ class LedgerModel(MoneyModel):
                 self.trust.change(command, self.now_ms())
                 return {}
             case QuarantineWorkflow(workflow_id=workflow_id, code=code):
-                self._own(command)
+                self._held(workflow_id)
                 return self._quarantine(workflow_id, code)
             case ResumeWorkflow(workflow_id=workflow_id):
-                self._own(command)
+                self._held(workflow_id)
                 self.trust.end_quarantine(workflow_id)
                 self._show_quarantine(workflow_id, None)
                 return {}
-            case RegisterOwner(owner=owner):
-                self.owners[owner] = self.owners.get(owner, 0) + 1
-                return {"epoch": self.owners[owner]}
-            case ClaimWorkflows():
-                return self._claim(command)
+            case JoinCluster() | ChangeMember() | TakeShards() | GiveShards():
+                return self.shards.apply(command, self.now_ms())
         raise AssertionError(f"the simulation has no {command}")
-
-    def _claim(self, command: ClaimWorkflows) -> dict[str, Any]:
-        is_current = self.owners.get(command.from_owner) == command.from_epoch
-        if not is_current or command.from_owner == command.to_owner:
-            raise Refused(ErrorCode.CONFLICT, "not silent any more")
-        self.owners[command.from_owner] += 1
-        claimed = self.unfinished(command.from_owner)
-        for stored in claimed:
-            self.workflows[stored.workflow_id]["owner"] = command.to_owner
-        return {"claimed": len(claimed)}
 
     def _publish(self, command: PublishWorkflow) -> dict[str, Any]:
         if self.cannot_apply(command):
@@ -191,11 +176,6 @@ class LedgerModel(MoneyModel):
         if escrow is None or escrow.is_released:
             raise Refused(ErrorCode.ESCROW_RELEASED, "the workflow has ended")
         return escrow
-
-    def _own(self, command: QuarantineWorkflow | ResumeWorkflow) -> None:
-        self._held(command.workflow_id)
-        if self.workflows[command.workflow_id]["owner"] != command.owner:
-            raise Untraced  # another owner's
 
     def _quarantine(self, workflow_id: str, code: str) -> dict[str, Any]:
         is_new = workflow_id not in self.trust.quarantined

@@ -1,6 +1,6 @@
 """The simulation's ledger held to the real one where stakes and auctions are concerned.
 
-Random sequences of what owners and bidders send: too late, twice, without the stake for it, at a
+Random sequences of what members and bidders send: too late, twice, without the stake for it, at a
 clock that goes back now and then. Compared is what `test_ledger_model.py` compares.
 """
 
@@ -33,13 +33,12 @@ from ledger.auctions.auction_commands import (
     bids_key,
 )
 from ledger.commands import Command, OutcomeStatus
-from ledger.owners.owner_commands import RegisterOwner
 from ledger.reads.reader import LedgerReader
 from ledger.stakes.stake_commands import DepositStake
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AT, OWNER, PAYER, Flow, card, deposit
+from tests.ledger.making import AT, MEMBER, PAYER, Flow, card, deposit, join, take
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.test_ledger_model import (
     assert_same,
@@ -65,7 +64,7 @@ ENDS = (NodeStatus.FAILED, NodeStatus.TIMEOUT, NodeStatus.SKIPPED)
 
 @dataclass
 class Place:
-    """A node, and what its owner believes of it; `lock` has agent and amount."""
+    """A node, and what its member believes of it; `lock` has agent and amount."""
 
     flow: Flow
     name: str
@@ -224,7 +223,14 @@ class MarketChaos:
         if place is None:
             return self._stake()
         key = bids_key(place.flow.id, place.name, place.round)
-        return EndBidding(key=key, workflow_id=place.flow.id, node=place.name, round=place.round)
+        return EndBidding(
+            key=key,
+            member=MEMBER,
+            shard_epoch=self._epoch - (self.chance.random() < 0.1),
+            workflow_id=place.flow.id,
+            node=place.name,
+            round=place.round,
+        )
 
     def _any_round(self) -> Place | None:
         auctioned = [place for place in self._places if place.round]
@@ -241,7 +247,7 @@ async def test_store_says_the_same_as_the_model_of_stakes_and_bids(
 ) -> None:
     model = LedgerModel()
     wallets = [deposit(10**10, owner_did=did) for did in (PAYER, *AGENTS)]
-    first: list[Command] = [RegisterOwner(key="owner", owner=OWNER, address=""), *wallets]
+    first: list[Command] = [join(), take(), *wallets]
     seen: set[tuple[str, OutcomeStatus, ErrorCode | None]] = set()
     unstaked = 0
     async with writer(database) as store, LedgerReader(database.service_url, pool_size=1) as reader:
@@ -249,7 +255,7 @@ async def test_store_says_the_same_as_the_model_of_stakes_and_bids(
         registered = await store.commit([card(did) for did in AGENTS], AT)
         assert {outcome.status for outcome in registered} == {OutcomeStatus.APPLIED}
         assert_same(await store.commit(first, AT), model.commit(first), first)
-        chaos = MarketChaos(seed, model.owners[OWNER])
+        chaos = MarketChaos(seed, 1)
         for _ in range(STEPS):
             batch = chaos.batch()
             model.now_ms = partial(int, chaos.now_ms)  # ends are judged by the clock as it is
@@ -260,7 +266,7 @@ async def test_store_says_the_same_as_the_model_of_stakes_and_bids(
                 (type(command).__name__, outcome.status, outcome.error)
                 for command, outcome in zip(batch, outcomes, strict=True)
             }
-        await assert_same_rows(reader, model, OWNER)
+        await assert_same_rows(reader, model)
     assert_same_balances(database.superuser_url, model)
     assert_same_market(database.superuser_url, model)
     assert unstaked, "no lock was refused"
@@ -268,5 +274,6 @@ async def test_store_says_the_same_as_the_model_of_stakes_and_bids(
     for kind in ("PlaceBid", "EndBidding"):
         assert (kind, OutcomeStatus.APPLIED, None) in seen
         assert (kind, OutcomeStatus.REJECTED, ErrorCode.CONFLICT) in seen
+    assert ("EndBidding", OutcomeStatus.STALE, None) in seen
     assert ("PlaceBid", OutcomeStatus.REJECTED, ErrorCode.INVALID_REQUEST) in seen
     assert ("EndBidding", OutcomeStatus.REJECTED, ErrorCode.OVERLOADED) in seen

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ledger.owners.owner_commands import ClaimWorkflows
+
 from actors.ports import DispatchOrder
 from actors.transport.messages import (
     CancelReply,
@@ -22,7 +24,6 @@ from actors.transport.messages import (
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.events import Failure
-from ledger.owners.owner_commands import ClaimWorkflows
 from tests.simulation.faults import Faults
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.ledger_service import LedgerService

@@ -18,9 +18,9 @@ from bench.figures.process_usage import POSTGRES, members
 from bench.load.clients import Api, Target
 from bench.peers.caller import REPLY_WITHIN_S, Caller
 from bench.peers.durability import ask_postgres
-from bench.peers.graphs import CAPABILITY, CROWDED, manifest
+from bench.peers.graphs import CAPABILITY, CROWDED, SLOW, manifest
 from bench.peers.systems.system import DATABASE
-from bench.peers.workloads import Job
+from bench.peers.workloads import SLOW_MS, Job
 from core.workflow.transitions import WorkflowStatus
 
 # One payer alone may not hold more than an eighth of what is free: 256 callers are of several.
@@ -73,6 +73,8 @@ class Callboard:
         async with self._api(self._target.admin_key) as admin:
             for port in ports:
                 await admin.register_agent(CAPABILITY, port)
+                slow = f"http://127.0.0.1:{port}/after/{SLOW_MS}"
+                await admin.register_agent(SLOW, port, endpoint=slow)
             for number in range(crowd):
                 await admin.register_agent(CROWDED, ports[number % len(ports)])
             for number in range(PAYERS):

@@ -11,14 +11,15 @@ import pytest
 
 from actors.cluster.child import ActorChild
 from actors.cluster.dedicated import Dedicated
+from actors.shards.child_lease import Parentage
+from actors.shards.held_shards import HeldShards
 from actors.transport.late_replies import LATE_AFTER_S, LateReplies
 from actors.transport.messages import OwnerReply, OwnerRequest, PublishReply
 from actors.transport.wire import answer_requests
-from tests.actors.gateway.test_gateway import STORED, request
+from core.shards.shard import shard_of
+from tests.actors.gateway.served import STORED, request
 
 pytestmark = pytest.mark.anyio
-
-OWNER = "workflow@here#0"
 
 
 class SlowActor:
@@ -66,12 +67,14 @@ async def test_slow_commit_of_a_child_does_not_end_it() -> None:
     """Its reply came late, which was taken for a workflow that the child did not drive."""
     children: list[Child] = []
 
-    def spawn(name: str) -> Child:
+    def spawn(slot: int, of: Parentage) -> Child:
         children.append(Child(SlowActor()))
         return children[-1]
 
-    owner: Any = SimpleNamespace()  # is asked for nothing
-    dedicated = Dedicated(owner, OWNER, spawn, slots=1)
+    held = HeldShards("here~1")
+    held.add(shard_of(request().workflow_id), 1)
+    owner: Any = SimpleNamespace(held=held)  # is asked for nothing else
+    dedicated = Dedicated(owner, spawn, slots=1)
     (reply,) = await dedicated.handle([request()])
     assert isinstance(reply, PublishReply), reply
     await asyncio.sleep(0)  # the task that would end the child has had a turn

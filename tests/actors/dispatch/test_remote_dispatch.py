@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from actors.dispatch import remote_dispatch
 from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.handed_calls import HandedCall, HandedShard
 from actors.dispatch.remote_dispatch import Abort, PeerCalls, RemoteDispatch, Send
 from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
@@ -85,16 +86,15 @@ class Machines:
     orders: dict[str, DispatchOrder] = field(default_factory=dict)
 
     def introduce(self, **epochs: int) -> None:
-        """Let every machine know those named, at these epochs."""
+        """Let every machine know the members there: of each, the process of this number."""
         for own, spread in self.spreads.items():
             spread.set_peers(
                 {
-                    name: PeerCalls(
-                        epoch,
+                    name + number * (number != "1"): PeerCalls(
                         self.wire.to(partial(self.called, name, "accept")),
                         self.wire.to(partial(self.called, name, "deliver")),
                     )
-                    for name, epoch in epochs.items()
+                    for name, number in ((n, str(e)) for n, e in epochs.items())
                     if name != own
                 }
             )
@@ -494,3 +494,85 @@ async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:
             lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())
         )
         await machines.wait(lambda: machines.accepted()["b"] == machines.accepted()["c"] == 0)
+
+
+def handed_of(machines: Machines, node: str, to: str = "b") -> tuple[int, HandedCall] | None:
+    """Let machine `a` hand an order over; return its number and the call, None if it was unsent."""
+    order = machines.orders[node]
+    serial = machines.spreads["a"].hand_over(order, to)
+    return None if serial is None else (serial, HandedCall(serial, WORKFLOW, node, 1, 0))
+
+
+@pytest.mark.parametrize(
+    "chances", [{}, {"answer_lost": 0.4, "repeated": 0.3}], ids=["good", "bad"]
+)
+async def test_replies_to_calls_that_were_handed_over_are_heard_by_the_recipient_alone(
+    chances: dict[str, float],
+) -> None:
+    """Whichever machine has sent them: `a` itself, or `b` and `c` for it."""
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(6):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.seen) == 6)
+        for name, chance in chances.items():
+            setattr(machines.wire, name, chance)
+        found = [handed_of(machines, f"n{number}") for number in range(6)]
+        calls = [call for one in found if one is not None for call in one[1:]]
+        assert len(calls) == 6
+        handed = HandedShard("a", 0, 1, tuple(calls), ())
+        machines.spreads["a"].tell_handed("b", handed, [])
+        heard: Counter[str] = Counter()
+
+        def receive(_: str, event: Event) -> None:
+            if isinstance(event, AttemptSucceeded):
+                heard[event.node] += 1
+
+        machines.gate.set()
+        await machines.wait(
+            lambda: set(machines.spreads["b"].handed()) == {c.serial for c in calls}
+        )
+        for call in calls:
+            machines.spreads["b"].expect(call.serial, machines.order(call.node), receive)
+        await machines.wait(lambda: len(heard) == 6)
+        assert set(heard.values()) == {1}
+        assert machines.heard == {}, "the giver hears nothing of them"
+        assert set(machines.seen.values()) == {1}
+
+
+async def test_a_handed_call_whose_giver_ends_is_lost_and_one_nobody_waits_for_is_closed() -> None:
+    async with three_machines() as machines:
+        machines.gate.clear()
+        order = machines.orders["x"] = machines.order("x")
+        other = machines.orders["y"] = machines.order("y")
+        for one in (order, other):
+            machines.dispatchers["a"].send(one, lambda *_: None)
+        await machines.wait(lambda: len(machines.seen) == 2)
+        found = [handed_of(machines, node) for node in "xy"]
+        calls = [call for one in found if one is not None for call in one[1:]]
+        machines.spreads["a"].tell_handed("b", HandedShard("a", 0, 1, tuple(calls), ()), [])
+        await machines.wait(lambda: len(machines.spreads["b"].handed()) == 2)
+        machines.spreads["b"].forget_handed(calls[1:])
+        await machines.wait(lambda: machines.dispatchers["a"].statistics().in_flight == 1)
+        events: list[Event] = []
+        mine = machines.order("x")
+        machines.spreads["b"].expect(calls[0].serial, mine, lambda _, event: events.append(event))
+        machines.introduce(b=1, c=1)
+        assert isinstance(events[0], AttemptFailed)
+        assert events[0].failure.verdict is Verdict.LOST
+
+
+async def test_an_order_that_waits_in_its_queue_is_dropped_and_not_handed_over() -> None:
+    async with three_machines() as machines:
+        machines.introduce(a=1)
+        machines.gate.clear()
+        for number in range(ORDERS + 1):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.seen) == ORDERS)
+        waiting = [
+            node
+            for node, order in machines.orders.items()
+            if machines.spreads["a"].hand_over(order, "b") is None
+        ]
+        assert len(waiting) == 1
+        assert machines.dispatchers["a"].waiting == 0

@@ -47,6 +47,9 @@ def wid(name: str) -> str:
     return f"00000000-0000-7000-8000-{int.from_bytes(name.encode()):012x}"
 
 
+FIRST = wid("w1")
+
+
 class Gate:
     """A ledger that answers when it is told to."""
 
@@ -153,23 +156,30 @@ class Bench:
     ) -> Runner:
         """Start an owner's process anew: a new epoch and nothing in memory."""
         self.starts += 1
-        self.held = HeldShards(f"one~{self.starts}")
+        held = self.held = HeldShards(f"one~{self.starts}")
         join = JoinCluster(
-            key=f"join:{self.starts}", member=self.held.member, machine="m", address="one",
-            version="1",
-        )  # fmt: skip
-        take = TakeShards(
-            key=f"take:{self.starts}", member=self.held.member, shards=((SHARD, self.starts - 1),)
+            key=f"join:{self.starts}", member=held.member, machine="m", address="one", version="1"
         )
+        take = TakeShards(
+            key=f"take:{self.starts}", member=held.member, shards=((SHARD, self.starts - 1),)
+        )
+        self.model.shards.is_live = lambda member: member == held.member
         for command in (join, take):
             outcome = self.model.commit([command])[0]
             assert outcome.error is None, outcome
-        self.held.add(SHARD, int(outcome.result["taken"][str(SHARD)]))
-        self.ledger = ShardLedger(ledger or self.gate, self.stale)
-        return Runner(
-            self.held,
+        held.add(SHARD, int(outcome.result["taken"][str(SHARD)]))
+
+        def stale(shard: int, epoch: int) -> None:
+            self.lost.append((shard, epoch))
+            if held.epoch(shard) == epoch:
+                held.drop(shard)
+                for _ in runner.shards.drop([shard]):
+                    pass
+
+        runner = Runner(
+            held,
             self.settings,
-            ledger=self.ledger,
+            ledger=ShardLedger(ledger or self.gate, stale),
             directory=self.directory,
             dispatcher=self.outbox,
             clock=self.clock,
@@ -177,18 +187,9 @@ class Bench:
             on_rows_needed=self.unsure.append,
             at_work=at_work or AtWork(),
         )
+        return runner
 
-    def stale(self, shard: int, epoch: int) -> None:
-        """Drop a shard that the ledger says is lost, as the membership does."""
-        self.lost.append((shard, epoch))
-        if self.held.epoch(shard) == epoch:
-            self.held.drop(shard)
-            for _ in self.runner.shards.drop([shard]):
-                pass
-
-    def publish(
-        self, shape: Shape = CHAIN, *, workflow_id: str = wid("w1"), **changes: Any
-    ) -> None:
+    def publish(self, shape: Shape = CHAIN, *, workflow_id: str = FIRST, **changes: Any) -> None:
         """Ask the runner to publish."""
         request = PublishRequest(
             **{

@@ -15,7 +15,7 @@ from actors.transport.messages import NodeResultReply, NodeResultRequest
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.workflow.actions import AwaitResult
 from core.workflow.events import AttemptAccepted, Failure, Verdict
-from tests.actors.engine.runner_bench import VERIFIED, Bench, wid
+from tests.actors.engine.runner_bench import SHARD, VERIFIED, Bench, wid
 from tests.simulation.shapes import Shape, agent_rows
 
 KEY = SigningKey(bytes(range(32)))
@@ -198,7 +198,7 @@ def test_accepted_order_holds_its_place_again_after_a_restart_and_ends_with_its_
 
 def test_place_of_a_workflow_that_had_ended_when_it_was_restored_is_given_back() -> None:
     bench = accepted()
-    rows = bench.model.unfinished("one")
+    rows = bench.model.unfinished([SHARD])
     bench.cancel()
     bench.gate.commit()
     bench.runner.adopt(*restore_workflow(rows[0], bench.settings, bench.clock.now_ms()))
@@ -229,7 +229,7 @@ def signed_bench() -> Bench:
 
 
 def test_result_with_the_agents_signature_is_taken_also_after_a_restart() -> None:
-    signature = base64.b64encode(KEY.sign(b"a:w1:sha256:o").signature).decode()
+    signature = base64.b64encode(KEY.sign(f"a:{wid('w1')}:sha256:o".encode()).signature).decode()
     for is_restarted in (False, True):
         bench = signed_bench()
         if is_restarted:

@@ -13,7 +13,7 @@ from actors.transport.wire import ENDS
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
 from ledger.workflows.record_rows import node_row
-from tests.actors.engine.runner_bench import Bench
+from tests.actors.engine.runner_bench import FIRST, Bench
 
 
 async def test_a_poll_that_waits_is_woken_by_the_first_finish() -> None:
@@ -104,15 +104,15 @@ def ended(result: object = None, **changes: Any) -> tuple[Bench, list[WorkflowEn
 def test_a_success_is_told_with_its_rows_and_what_the_ledger_has_released() -> None:
     bench, (end,) = ended()
     assert end is not None
-    stored = bench.model.workflows["w1"]
+    stored = bench.model.workflows[FIRST]
     row = {name: stored[name] for name in ("created_ms", "started_ms", "completed_ms")}
     assert row == {name: getattr(end, name) for name in row}
     assert end.spent_micro == sum(change.cost_micro for change in end.nodes) > 0
-    rows = bench.model.nodes["w1"]
+    rows = bench.model.nodes[FIRST]
     assert {change.node for change in end.nodes} == set(rows)
     for change in end.nodes:
         assert change.result_json is not None
-        assert rows[change.node].items() >= node_row("w1", change).items()
+        assert rows[change.node].items() >= node_row(FIRST, change).items()
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_what_was_restored_is_read_from_its_rows() -> None:
     bench.gate.commit()
     bench.runner = bench.new_runner(on_finished=lambda _, __, end: ends.append(end))
     bench.adopt_all()
-    assert bench.runner.watch("w1", "g")
+    assert bench.runner.watch(FIRST, "g")
     bench.gate.commit()
     while not ends:
         bench.deliver(bench.outbox.sent[-1])

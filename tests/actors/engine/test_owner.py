@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from actors.directory import directory_sync
 from actors.directory.directory_sync import DirectorySync
+from actors.dispatch.remote_dispatch import PeerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
 from actors.transport.actor_calls import is_unknown_outcome
@@ -19,7 +20,9 @@ from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import Late, OwnerReply, PublishReply, PublishRequest
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from tests.actors.gateway.test_gateway import request
+from core.shards.lease_messages import Lease, Renewal
+from core.shards.shard import shard_of
+from tests.actors.gateway.served import request
 from tests.simulation.shapes import agent_rows, compiled
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +62,10 @@ class Restored:
 
     is_scanning = False
 
+    def is_restoring(self, workflow_id: str) -> bool:
+        """Say no."""
+        return False
+
     async def close(self) -> None:
         """Do nothing."""
 
@@ -70,9 +77,25 @@ async def owner() -> AsyncIterator[Owner]:
     async def call(batch: list[bytes]) -> list[bytes]:
         raise AssertionError("no command is sent")
 
+    async def no_lease(renewal: Renewal) -> Lease:
+        raise AssertionError("it has not joined")
+
+    def no_peer(address: str) -> PeerCalls:
+        raise AssertionError("there is no other member")
+
     client = LedgerClient(call, is_unknown_outcome, capacity=1, batch_size=1)
     settings = Settings(database_url="postgresql://")
-    made: Any = Owner("o", settings, client, lambda _: None, AtWork())
+    made: Any = Owner(
+        "o",
+        "machine",
+        settings,
+        ledger=client,
+        renew=no_lease,
+        peer_calls=no_peer,
+        on_lost=lambda _: None,
+        at_work=AtWork(),
+    )
+    made.held.add(shard_of(request().workflow_id), 1)
     made._runner, made._restorer = PublishesAtOnce(), Restored()
     made._directory.put(agent_rows())
     yield made
@@ -83,7 +106,12 @@ async def test_what_names_an_unknown_capability_waits_alone(owner: Owner) -> Non
     """Every payer's request of the same call waited for the read of the directory."""
     feeds = Feeds(owner._directory_sync)
     feeds.gate.clear()
-    theirs = replace(request(), workflow_id="v", payer_did="did:test:other", compiled=UNKNOWN)
+    theirs = replace(
+        request(),
+        workflow_id=request().workflow_id[:-1] + "e",
+        payer_did="did:test:other",
+        compiled=UNKNOWN,
+    )
     late, mine = await owner.handle([theirs, request()], LateReplies())
     assert isinstance(late, Late)
     assert isinstance(mine, PublishReply)

@@ -31,7 +31,7 @@ from core.workflow.actions import Decision
 from core.workflow.events import AttemptFailed, Event, Failure
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.workflows.workflow_commands import AdvanceWorkflow
-from tests.actors.engine.runner_bench import PAYER, VERIFIED, Bench, Outbox, wid
+from tests.actors.engine.runner_bench import PAYER, SHARD, VERIFIED, Bench, Outbox, wid
 from tests.simulation.shapes import CAPABILITIES, auctioned_shape, compiled
 
 REFUSED = Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, "unforeseen")
@@ -418,7 +418,7 @@ def test_quarantined_workflows_count_against_the_bound() -> None:
 def test_rows_read_before_a_quarantine_do_not_start_the_workflow_again() -> None:
     bench = published()
     with bench.runner.reads.open() as changed_ids:
-        rows = bench.model.unfinished("one")
+        rows = bench.model.unfinished([SHARD])
         damaged(bench)
         bench.deliver(bench.outbox.sent[0])
         bench.gate.commit()
@@ -436,7 +436,7 @@ def test_full_queue_refuses_at_the_door_and_keeps_what_was_accepted(count: int) 
         bench.publish(workflow_id=wid(f"w{number + 1}"))
     bench.gate.commit()
     bench.gate.is_full = True
-    bench.publish(workflow_id="refused")
+    bench.publish(workflow_id=wid("refuse"))
     assert bench.replies[-1].code is ErrorCode.OVERLOADED
     for order in list(bench.outbox.sent):
         bench.deliver(order)

@@ -27,7 +27,7 @@ from core.workflow.events import (
     VerificationFinished,
 )
 from ledger.commands import Outcome, OutcomeStatus
-from tests.actors.engine.runner_bench import PAYER, VERIFIED, Bench, wid
+from tests.actors.engine.runner_bench import FIRST, PAYER, SHARD, VERIFIED, Bench, wid
 from tests.simulation.shapes import CAPABILITIES, Shape, agent_row, agent_rows, compiled
 
 # More than is reserved for a node, less than is held for two.
@@ -131,7 +131,7 @@ def test_a_payer_that_has_filled_its_share_leaves_room_for_another() -> None:
     assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED]
     assert len(bench.gate.waiting) == 16
     bench.gate.commit()
-    bench.publish(workflow_id="theirs", payer_did="did:test:other", actor_did="did:test:other")
+    bench.publish(workflow_id=wid("theirs"), payer_did="did:test:other", actor_did="did:test:other")
     bench.gate.commit()
     assert bench.replies[-1].code is ErrorCode.INSUFFICIENT_CREDITS, "the ledger's answer, its own"
 
@@ -275,7 +275,7 @@ def test_rows_older_than_the_end_are_not_acted_upon() -> None:
     bench.gate.commit()
     bench.deliver(bench.outbox.sent[0])
     bench.gate.commit()
-    old_rows = bench.model.unfinished("one")
+    old_rows = bench.model.unfinished([SHARD])
     now_ms = bench.clock.now_ms()
     approved = VerificationFinished("a", 1, True, None, now_ms, now_ms, 1)
     bench.runner.receive(wid("w1"), approved)
@@ -305,16 +305,16 @@ def test_restored_workflow_repeats_lost_attempts_and_goes_on() -> None:
     assert bench.status() == "success"
 
 
-def test_fenced_runner_gives_up_and_sends_nothing() -> None:
+def test_runner_whose_shard_was_taken_drops_it_and_sends_nothing() -> None:
     bench = Bench()
     bench.publish()
     bench.gate.commit()
     bench.new_runner()
     bench.deliver(bench.outbox.sent[0])
     bench.gate.commit()
-    assert len(bench.lost) == 1
-    assert "fenced off" in bench.lost[0]
+    assert bench.lost == [(SHARD, 1)]
     assert len(bench.outbox.sent) == 1
+    assert not bench.runner.is_driving(FIRST)
 
 
 def test_cancel_aborts_what_is_at_work_and_returns_the_rest() -> None:

@@ -6,19 +6,27 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from actors.gateway.gateway import Gateway
+from actors.gateway.live_owners import LiveOwners
+from actors.gateway.publishes import publish_once
+from actors.shards.lease_calls import LeaseCalls
 from actors.transport.messages import Moved, WorkflowEnd
 from actors.transport.sockets import serve_batches
 from actors.transport.wire import ENDS
 from core.errors import ErrorCode
+from core.settings import Settings
 from core.shards.lease_messages import HeldShard, Lease, MemberState
 from tests.actors.gateway.maps import lease, member
 from tests.actors.gateway.served import (
     ID,
+    LOST,
     OTHER,
     OWNER,
     STORED,
     Leases,
+    Lost,
     Owner,
     gateway_of,
     members_of,
@@ -43,24 +51,59 @@ async def test_map_is_asked_for_and_a_publish_finds_its_owner(tmp_path: Path) ->
     assert [one.map_version for one in leases.renewals[:2]] == [0, 7]
 
 
-async def test_request_that_has_moved_has_the_map_asked_for_at_once(tmp_path: Path) -> None:
-    """The map is a second old at most; a request does not wait that long."""
+@pytest.mark.parametrize("answer", [MOVED, LOST], ids=["moved", "failed call"])
+async def test_map_is_asked_for_at_once_when_a_request_misses_its_owner(
+    tmp_path: Path, answer: Moved | Lost
+) -> None:
+    """The map is a second old otherwise; here it would be an hour old."""
     both = members_of(OWNER, OTHER)
+    leases = Leases(lease(both, [OWNER]))
+    settings = Settings(run_folder=str(tmp_path), database_url="postgresql://")
+    calls = LeaseCalls(str(tmp_path))
+    owners = LiveOwners(settings, lambda *_: None, calls.renew, machine="here", map_refresh_s=3_600)
     async with (
-        Leases(lease(both, [OWNER])).listening(tmp_path) as leases,
-        Owner([MOVED]).listening(tmp_path, OWNER) as former,
+        leases.listening(tmp_path),
+        Owner([answer]).listening(tmp_path, OWNER) as former,
         Owner([STORED]).listening(tmp_path, OTHER),
-        gateway_of(tmp_path) as gateway,
     ):
-        gateway.owners.follow()
-        await until(lambda: leases.renewals and not gateway.owners.map.unheld)
+        owners.follow()
+        await until(lambda: not owners.map.unheld)
+        leases.lease = lease(members_of(OTHER), map_version=2)
         asked = len(leases.renewals)
-        leases.lease = lease(both, [OTHER], map_version=2)
         async with asyncio.timeout(30):
-            assert await gateway.publish(request()) == STORED
+            assert await publish_once(owners, request(), 25.0) == STORED
+            await until(lambda: len(leases.renewals) > asked)
         assert former.calls
-        assert len(leases.renewals) > asked
-        assert gateway.owners.holder(ID) == member(OTHER)
+        await until(lambda: owners.holder(ID) == member(OTHER))
+        owners.close()
+        calls.close()
+
+
+async def test_wait_for_a_change_ends_with_it(tmp_path: Path) -> None:
+    """Loads alone, which change each second, are none."""
+    async with gateway_of(tmp_path, *members_of(OWNER)) as gateway:
+        for change in (
+            lease(members_of(OWNER), map_version=2),
+            Lease(
+                is_known=True,
+                ledger_ms=0,
+                map_version=2,
+                members=(member(OWNER, state=MemberState.DRAINING),),
+            ),
+        ):
+            waiting = asyncio.create_task(gateway.owners.wait_change(3_600))
+            await asyncio.sleep(0)
+            loads = [replace(one, load=9) for one in gateway.owners.map.live.values()]
+            version = gateway.owners._map_version
+            gateway.owners.use_lease(
+                Lease(is_known=True, ledger_ms=0, map_version=version, members=tuple(loads))
+            )
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not waiting.done()
+            gateway.owners.use_lease(change)
+            async with asyncio.timeout(30):
+                await waiting
 
 
 async def test_last_map_stays_in_use_while_the_ledger_is_away(tmp_path: Path) -> None:
@@ -99,7 +142,8 @@ async def test_map_of_another_version_without_its_shards_is_asked_for_whole(tmp_
         gateway.owners.follow()
         await until(lambda: not gateway.owners.map.unheld)
         leases.lease = bare
-        await until(lambda: leases.renewals[-1].map_version == 0)
+        asked = len(leases.renewals)
+        await until(lambda: 0 in [one.map_version for one in leases.renewals[asked:]])
 
 
 async def test_map_of_other_than_all_shards_is_refused(tmp_path: Path) -> None:
@@ -144,6 +188,22 @@ async def test_call_to_a_member_that_lives_no_more_is_given_up(tmp_path: Path) -
     await server.close()
 
 
+async def test_new_workflows_avoid_a_member_to_which_a_call_has_failed(tmp_path: Path) -> None:
+    """Each publish after an owner's end waited for its shards to be taken, 4 s."""
+    async with (
+        Owner([LOST, STORED]).listening(tmp_path, OWNER),
+        Owner([STORED]).listening(tmp_path, OTHER) as other,
+        gateway_of(tmp_path) as gateway,
+    ):
+        far = member(OTHER, machine="there", load=1_000)
+        gateway.owners.use_lease(lease([member(OWNER), far]))
+        assert await gateway.publish(request()) == STORED
+        assert not other.calls
+        placed = gateway.owners.place(ID)
+        assert placed is not None
+        assert gateway.owners.holder(placed) == far
+
+
 @pytest.mark.parametrize("state", [MemberState.READY, MemberState.DRAINING])
 async def test_ends_are_heard_from_every_live_member_by_its_address(
     tmp_path: Path, state: MemberState
@@ -167,3 +227,16 @@ async def test_ends_are_heard_from_every_live_member_by_its_address(
                 gateway.owners.use_lease(lease([former, successor], ["m-2"]))
                 async with asyncio.timeout(30):
                     assert (await told).told == end
+
+
+async def test_each_map_is_passed_on_with_the_shards_that_no_live_owner_holds(
+    tmp_path: Path,
+) -> None:
+    unheld: list[int] = []
+    settings = Settings(run_folder=str(tmp_path), database_url="postgresql://")
+    gateway = Gateway(settings, "here", lambda known: unheld.append(known.unheld))
+    gateway.owners.use_lease(lease(members_of(OWNER)))
+    dead = member("dead", is_live=False)
+    gateway.owners.use_lease(lease([member(OWNER), dead], map_version=2))
+    await gateway.close()
+    assert unheld == [0, 128]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from actors.gateway.placement import NEAR_LOAD_LEAD, Placement
+from actors.gateway.placement import AVOIDED_S, NEAR_LOAD_LEAD, Placement
 from actors.gateway.shard_map import ShardMap
 from core.ids import uuid7
 from core.shards.lease_messages import MemberState, MemberView
@@ -35,7 +35,7 @@ def placed(shard_map: ShardMap, count: int, *, refused: Sequence[str] = ()) -> C
     placement.use_map(shard_map)
     got: Counter[str] = Counter()
     for _ in range(count):
-        workflow_id = placement.place(new_id(), refused)
+        workflow_id = placement.place(new_id(), refused, now_s=0.0)
         holder = None if workflow_id is None else shard_map.holder(workflow_id)
         got["" if holder is None else holder.member] += 1
     return got
@@ -89,6 +89,30 @@ def test_member_that_has_refused_is_passed_over() -> None:
     assert placed(ShardMap(), 1) == {"": 1}
 
 
+def test_member_to_which_a_call_has_failed_gets_nothing_for_a_while() -> None:
+    """It had the least to do for the ledger until its lease was over, and so got everything."""
+    shards = shard_map(member("a"), member("b", load=1_000))
+    placement = Placement("here")
+    placement.use_map(shards)
+    placement.note_failed("a", 10.0)
+
+    def chosen(now_s: float, refused: Sequence[str] = ()) -> str:
+        workflow_id = placement.place(new_id(), refused, now_s=now_s)
+        assert workflow_id is not None
+        holder = shards.holder(workflow_id)
+        assert holder is not None
+        return holder.member
+
+    assert chosen(10.0) == "b"
+    placement.use_map(shards)
+    assert chosen(10.0 + AVOIDED_S - 0.1) == "b", "the ledger does not know it yet"
+    assert chosen(10.0, ["b"]) == "a", "there is no other"
+    assert chosen(10.0 + AVOIDED_S) == "a"
+    placement.use_map(shard_map(member("b")))
+    placement.use_map(shards)
+    assert chosen(10.0) == "a", "it has lived since"
+
+
 def test_id_keeps_its_shard_where_that_is_the_members_and_all_shards_are_used() -> None:
     shards = shard_map(member("a"), member("b", state=MemberState.DRAINING))
     placement = Placement("here")
@@ -96,7 +120,7 @@ def test_id_keeps_its_shard_where_that_is_the_members_and_all_shards_are_used() 
     used = set()
     for _ in range(5_000):
         workflow_id = new_id()
-        chosen = placement.place(workflow_id)
+        chosen = placement.place(workflow_id, now_s=0.0)
         assert chosen is not None
         used.add(shard_of(chosen))
         if shard_of(workflow_id) % 2 == 0:

@@ -155,6 +155,15 @@ async def test_shard_that_has_moved_from_everywhere_is_asked_for_again(scene: Sc
     assert keys == {"k"}
 
 
+async def test_member_that_refused_before_is_asked_again(scene: Scene) -> None:
+    """The near one goes on refusing: the far one's first word was not its last."""
+    owners = await scene.start({OWNER: [MOVED], OTHER: [MOVED, STORED]})
+    far = member(OTHER, machine="there")
+    scene.gateway.owners.use_lease(lease([member(OWNER), far]))
+    assert await scene.gateway.publish(request()) == STORED
+    assert [len(owners[name].calls) for name in (OWNER, OTHER)] == [2, 2]
+
+
 async def test_other_refusals_are_the_callers(scene: Scene) -> None:
     owners = await scene.start({OWNER: [REFUSED], OTHER: [STORED]})
     with pytest.raises(ServiceError) as refused:

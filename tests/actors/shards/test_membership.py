@@ -44,7 +44,7 @@ class Work:
         """Implement `ShardWork`."""
         await self.settling.wait()
 
-    def given(self, shard: int, to: MemberView) -> None:
+    def given(self, shard: int, epoch: int, to: MemberView) -> None:
         """Implement `ShardWork`."""
         self.did.append(("gave", (shard, to.member)))
 

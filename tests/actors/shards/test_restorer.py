@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 import pytest
-from actors.engine.restorer import IDS_MAX, AheadLedger, Restorer, Rows
 
-from actors.engine import restorer as restorer_module
+from actors.shards import restorer as restorer_module
+from actors.shards.restorer import IDS_MAX, AheadLedger, Restorer, Rows
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.wire import COMMANDS, OUTCOMES
 from core.errors import ErrorCode, ServiceError
@@ -16,7 +16,7 @@ from ledger.accounts.account_commands import Deposit
 from ledger.commands import Outcome
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows.unfinished import PageKey
-from tests.actors.engine.runner_bench import Bench, wid
+from tests.actors.engine.runner_bench import SHARD, Bench, wid
 
 PAGE = 3
 
@@ -42,7 +42,7 @@ class ModelRows:
         await self.gate.wait()
         self.pages.append(after)
         self._fail()
-        stored = sorted(self._bench.model.unfinished("one"), key=key_of)
+        stored = sorted(self._bench.model.unfinished([SHARD]), key=key_of)
         rest = [one for one in stored if after is None or key_of(one) > after]
         return rest[:PAGE], key_of(rest[PAGE - 1]) if len(rest) > PAGE else None
 
@@ -51,7 +51,7 @@ class ModelRows:
         await self.gate.wait()
         self.ids.append(list(ids))
         self._fail()
-        return [one for one in self._bench.model.unfinished("one") if one.workflow_id in ids]
+        return [one for one in self._bench.model.unfinished([SHARD]) if one.workflow_id in ids]
 
     def _fail(self) -> None:
         if self.failing:
@@ -67,7 +67,7 @@ def restorer_of(bench: Bench, rows: Rows, ahead: AheadLedger | None = None) -> R
 
     ahead = ahead or AheadLedger(bench.gate)
     bench.runner = bench.new_runner(ledger=ahead)
-    return Restorer(bench.runner, rows, refresh=nothing, ahead=ahead)
+    return Restorer(bench.runner, bench.held, lambda shards: rows, refresh=nothing, ahead=ahead)
 
 
 def unfinished(count: int) -> Bench:
@@ -86,7 +86,7 @@ async def test_everything_is_restored_page_by_page_whatever_fails() -> None:
     rows.failing = 1
     restorer = restorer_of(bench, rows)
     async with asyncio.timeout(60):
-        await restorer.restore_all()
+        await restorer.restore_shards([SHARD])
     after = [key and key.workflow_id for key in rows.pages]
     assert after == [None, None, wid("w002"), wid("w005"), wid("w008")]
     assert (restorer.count, restorer.is_scanning) == (10, False)
@@ -98,7 +98,7 @@ async def test_first_workflows_are_driven_and_new_ones_taken_while_later_pages_a
     bench = unfinished(10)
     rows = ModelRows(bench)
     restorer = restorer_of(bench, rows)
-    done = restorer.restore_all()
+    done = restorer.restore_shards([SHARD])
     async with asyncio.timeout(60):
         while restorer.count < PAGE:
             await asyncio.sleep(0)
@@ -122,7 +122,7 @@ async def test_damaged_workflow_stops_no_other_from_being_restored() -> None:
     bench.model.workflows[wid("w003")]["manifest"] = "[]"
     restorer = restorer_of(bench, ModelRows(bench))
     async with asyncio.timeout(60):
-        await restorer.restore_all()
+        await restorer.restore_shards([SHARD])
     assert restorer.count == 6
     assert bench.runner.is_quarantined(wid("w003"))
 
@@ -149,7 +149,7 @@ async def test_reads_that_are_broken_off_are_not_under_way_any_more() -> None:
     bench = unfinished(2 * PAGE)
     rows = ModelRows(bench)
     restorer = restorer_of(bench, rows)
-    restorer.restore_all()
+    restorer.restore_shards([SHARD])
     async with asyncio.timeout(60):
         while restorer.count < PAGE:
             await asyncio.sleep(0)
@@ -178,10 +178,10 @@ async def test_scan_that_is_asked_for_during_a_scan_follows_it() -> None:
     bench = unfinished(4)
     rows = ModelRows(bench)
     restorer = restorer_of(bench, rows)
-    first, second = restorer.restore_all(), restorer.restore_all()
+    first, second = restorer.restore_shards([SHARD]), restorer.restore_shards([SHARD])
     async with asyncio.timeout(60):
         await first
-        third = restorer.restore_all()
+        third = restorer.restore_shards([SHARD])
         await asyncio.gather(second, third)
     assert rows.pages.count(None) == 2
 
@@ -206,7 +206,7 @@ async def test_scan_that_fails_unforeseen_is_begun_anew() -> None:
     rows = Rows(bench)
     restorer = restorer_of(bench, rows)
     async with asyncio.timeout(60):
-        await restorer.restore_all()
+        await restorer.restore_shards([SHARD])
     assert rows.pages.count(None) == 2
     assert restorer.count == 4
 
@@ -218,7 +218,7 @@ async def test_a_page_waits_for_the_outcomes_of_the_pages_before_it(
     monkeypatch.setattr(restorer_module, "AHEAD_MAX", PAGE + 1)
     bench = unfinished(10)
     restorer = restorer_of(bench, ModelRows(bench))
-    done = restorer.restore_all()
+    done = restorer.restore_shards([SHARD])
     for restored in (2 * PAGE, 3 * PAGE):
         for _ in range(100):
             await asyncio.sleep(0)
@@ -239,7 +239,7 @@ async def test_a_page_waits_for_the_quarantines_of_the_pages_before_it(
     bench = unfinished(10)
     for row in bench.model.workflows.values():
         row["manifest"] = "[]"
-    done = restorer_of(bench, ModelRows(bench)).restore_all()
+    done = restorer_of(bench, ModelRows(bench)).restore_shards([SHARD])
     for _ in range(100):
         await asyncio.sleep(0)
     assert len(bench.gate.waiting) == 2 * PAGE
@@ -263,7 +263,7 @@ async def test_single_workflows_that_are_restored_keep_no_page_waiting(
     async with asyncio.timeout(60):
         while restorer.count < 5:
             await asyncio.sleep(0)
-        await restorer.restore_all()
+        await restorer.restore_shards([SHARD])
     assert restorer.count == 10
 
 
@@ -305,7 +305,7 @@ async def test_the_steps_of_a_busy_payer_do_not_keep_others_from_being_restored(
     for _ in range(outstanding):
         submit()
     restorer = restorer_of(bench, ModelRows(bench), ahead)
-    done = restorer.restore_all()
+    done = restorer.restore_shards([SHARD])
     async with asyncio.timeout(60):
         while not done.done() and calls < 1_000:
             await asyncio.sleep(0)

@@ -1,97 +1,107 @@
-"""Leases: who lives, by the ledger's own running time."""
+"""Leases of members: who lives, by the ledger's own running time."""
 
 from __future__ import annotations
 
-from core.shards.leases import LEASE_MS, STARVED_MS, TICK_MS_MAX, LeaseTable
+import pytest
 
-STEP_MS = 500
+from core.shards.leases import (
+    FIRST_LEASE_MS,
+    LEASE_MS,
+    STARVED_MS,
+    TICK_MS_MAX,
+    LeaseTable,
+)
 
 
-class Clock:
-    """Lets time pass for a table; `renewing` renew at each step."""
+class Told:
+    """A table whose time goes on in small ticks, with members that renew all the while."""
 
     def __init__(self, *members: str) -> None:
-        self.now_ms = 0
-        self.table = LeaseTable(0)
-        for one in members:
-            self.table.grant(one)
+        self.now_ms = 5_000
+        self.table = LeaseTable(self.now_ms)
+        for member in members:
+            self.table.grant(member)
 
-    def run(self, ms: int, *renewing: str) -> None:
-        """Let time pass in steps."""
-        for _ in range(ms // STEP_MS):
-            self.now_ms += STEP_MS
+    def pass_ms(self, ms: int, *alive: str) -> None:
+        for _ in range(ms // 100):
+            self.now_ms += 100
             self.table.tick(self.now_ms)
-            for one in renewing:
-                assert self.table.renew(one)
+            for member in alive:
+                assert self.table.renew(member)
+
+    def live(self, *members: str) -> list[bool]:
+        return [self.table.is_live(member) for member in members]
 
 
-def test_a_member_that_renews_lives_and_one_that_is_silent_does_not() -> None:
-    clock = Clock("a", "b", "c")
-    clock.run(LEASE_MS, "a", "b")
-    assert clock.table.is_live("c")
-    clock.run(STEP_MS, "a", "b")
-    assert not clock.table.is_live("c")
-    assert clock.table.is_live("a")
+def test_lease_lasts_for_its_time_and_renewing_begins_it_anew() -> None:
+    told = Told("a", "b", "c")
+    told.pass_ms(LEASE_MS, "b", "c")
+    assert told.live("a", "b") == [True, True]
+    told.pass_ms(100, "b", "c")
+    assert told.live("a", "b") == [False, True]
+    assert told.table.renew("a"), "its shards may stand yet"
+    assert told.live("a") == [True]
 
 
-def test_an_expired_lease_is_renewed_as_long_as_the_member_is_known() -> None:
-    clock = Clock("a", "b", "c")
-    clock.run(LEASE_MS + STEP_MS, "a", "b")
-    assert clock.table.renew("c")
-    assert clock.table.is_live("c")
+def test_unknown_and_ended_members_do_not_live_and_renew_nothing() -> None:
+    told = Told("a", "b")
+    told.table.end("a")
+    told.table.end("nobody")
+    told.table.forget("b")
+    assert [told.table.renew(name) for name in ("a", "b", "nobody")] == [False] * 3
+    assert told.live("a", "b", "nobody") == [False] * 3
 
 
-def test_a_freeze_of_the_ledger_expires_no_lease() -> None:
-    clock = Clock("a", "b")
-    clock.run(1_000, "a", "b")
-    clock.now_ms += 60_000
-    clock.table.tick(clock.now_ms)
-    assert clock.table.is_live("a")
-    assert clock.table.is_live("b")
-    clock.run(LEASE_MS - TICK_MS_MAX + STEP_MS, "a")
-    assert not clock.table.is_live("b"), "time counts again afterwards"
+def test_first_lease_outlasts_what_another_ledger_has_acknowledged() -> None:
+    told = Told("b", "c")
+    told.table.grant_first("a")
+    told.pass_ms(500, "b", "c")
+    assert told.table.renew("a"), "a renewal shortens no lease"
+    told.pass_ms(FIRST_LEASE_MS - 500, "b", "c")
+    assert told.live("a") == [True]
+    told.pass_ms(100, "b", "c")
+    assert told.live("a") == [False]
 
 
-def test_a_clock_that_goes_back_takes_no_time_away() -> None:
-    clock = Clock("a", "b", "c")
-    clock.run(LEASE_MS + STEP_MS, "a", "b")
-    clock.table.tick(0)
-    assert not clock.table.is_live("c")
+def test_a_long_freeze_of_the_ledger_counts_as_one_tick() -> None:
+    told = Told("a", "b", "c")
+    told.now_ms += 60_000
+    told.table.tick(told.now_ms)
+    assert told.live("a", "b", "c") == [True] * 3
+    told.pass_ms(LEASE_MS - TICK_MS_MAX, "b", "c")
+    assert told.live("a") == [True]
+    told.pass_ms(100, "b", "c")
+    assert told.live("a") == [False]
 
 
-def test_unknown_and_ended_members_do_not_live_and_cannot_renew() -> None:
-    clock = Clock("a")
-    assert not clock.table.is_live("b")
-    assert not clock.table.renew("b")
-    clock.table.end("a")
-    assert not clock.table.is_live("a")
-    assert not clock.table.renew("a")
-    clock.table.forget("a")
-    assert not clock.table.renew("a")
+def test_clock_that_goes_back_ends_no_lease() -> None:
+    told = Told("a", "b", "c")
+    told.table.tick(told.now_ms - 4_000)
+    told.table.tick(told.now_ms)
+    assert told.live("a") == [True]
 
 
-def test_when_more_than_half_fall_silent_none_is_taken_from_for_a_while() -> None:
-    clock = Clock("a", "b", "c")
-    clock.run(LEASE_MS + STEP_MS, "a")
-    assert clock.table.is_live("b")
-    assert clock.table.is_live("c")
-    clock.run(STARVED_MS - LEASE_MS - 2 * STEP_MS, "a")
-    assert clock.table.is_live("b")
-    clock.run(2 * STEP_MS, "a")
-    assert not clock.table.is_live("b")
-    assert not clock.table.is_live("c")
-    clock.run(STARVED_MS, "a")
-    assert not clock.table.is_live("b"), "the same silence is no second reason"
+@pytest.mark.parametrize(("silent", "is_starved"), [(1, False), (2, False), (3, True), (4, True)])
+def test_more_than_half_of_the_members_starve_and_do_not_die(silent: int, is_starved: bool) -> None:
+    names = "abcd"
+    told = Told(*names)
+    told.pass_ms(LEASE_MS + 100, *names[silent:])
+    assert told.live(*names[:silent]) == [is_starved] * silent
+    told.pass_ms(STARVED_MS - LEASE_MS - 200, *names[silent:])
+    assert told.live(*names[:silent]) == [is_starved] * silent
+    told.pass_ms(200, *names[silent:])
+    assert told.live(*names[:silent]) == [False] * silent, "once for each silence"
 
 
-def test_the_only_member_is_not_starved() -> None:
-    clock = Clock("a")
-    clock.run(LEASE_MS + STEP_MS)
-    assert not clock.table.is_live("a")
+def test_those_that_never_came_back_do_not_make_half_of_all() -> None:
+    """With three that are long dead, each further death would wait five times as long."""
+    told = Told("dead 1", "dead 2", "dead 3", "a", "b", "c")
+    told.pass_ms(STARVED_MS + LEASE_MS + 1_000, "a", "b", "c")
+    told.pass_ms(LEASE_MS + 100, "b", "c")
+    assert told.live("a", "b", "c") == [False, True, True]
 
 
-def test_one_that_has_ended_does_not_count_as_silent() -> None:
-    clock = Clock("a", "b", "c")
-    clock.table.end("b")
-    clock.run(LEASE_MS + STEP_MS, "a")
-    assert not clock.table.is_live("c"), "half of two, not more"
+def test_the_only_member_is_not_half_of_anything() -> None:
+    told = Told("a")
+    told.pass_ms(LEASE_MS + 100)
+    assert told.live("a") == [False]

@@ -145,6 +145,8 @@ class AuctionRules(WorkRules):
         round_ = _round_of(work)
         command = EndBidding(
             key=bids_key(flow.id, work.name, round_.number),
+            member=flow.member,
+            shard_epoch=flow.epoch,
             workflow_id=flow.id,
             node=work.name,
             round=round_.number,

@@ -14,19 +14,21 @@ from typing import Any, ClassVar, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
-from ledger.owners.owner_commands import RegisterOwner
 
 from core.errors import ErrorCode
+from core.shards.lease_messages import HeldShard
+from core.shards.shard import SHARDS, shard_of
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.reads.reader import LedgerReader
+from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, Replay
 from tests.ledger.machine.model import Contract, MoneyModel, Work
 from tests.ledger.machine.reviewing import Reviews
-from tests.ledger.making import AT, Flow, card, commit_all, deposit, new_id, open_store
+from tests.ledger.making import AT, Flow, ToldLives, card, commit_all, deposit, new_id, open_store
 
 T = TypeVar("T")
 
@@ -67,7 +69,8 @@ class MoneyMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.runner = asyncio.Runner()
         self.now = AT + 10_000  # a new writer whose clock is behind must not come before AT
-        self.store: LedgerStore = self.run(open_store(self.database.service_url))
+        self.lives = ToldLives()
+        self.store: LedgerStore = self.reopened()
         self.reader = LedgerReader(self.database.service_url, pool_size=1)
         # Time never goes back behind what earlier histories have committed.
         self.now = max(self.now, self.store.cache.head.latest_ms + 1)
@@ -87,14 +90,15 @@ class MoneyMachine(RuleBasedStateMachine):
         self.model = MoneyModel([*payers, *self.agents], fee=fee)
         self.reviews = Reviews(self.model)
         self.flows: list[Flow] = []
+        # By shard, as the model has it.
+        self.holders = [HeldShard("", 0)] * SHARDS
         self.nodes = 0
         self.history: list[tuple[Command, Outcome]] = []
         # The first payer owns the first agent; the others own themselves.
         self.active = dict.fromkeys(self.agents, True)
         cards = [card(did, owner_did=self.owner_of(did)) for did in self.agents]
         self.run(self.store.commit(cards, self.now))
-        self.owners = [f"owner:{name}:{number}" for number in range(2)]
-        self.epochs = {owner: self.registered(owner) for owner in self.owners}
+        self.begin_with_members(name)
         self.equip()
         self.replay.follow(self.auditor)  # what a failing run before left behind, too
 
@@ -102,8 +106,24 @@ class MoneyMachine(RuleBasedStateMachine):
         """Begin with some money in every purse: no history should depend on one rule."""
         raise NotImplementedError
 
-    def registered(self, owner: str) -> int:
+    def begin_with_members(self, name: str) -> None:
+        """Let two members hold every shard, in the place of those of the history before."""
         raise NotImplementedError
+
+    def reopened(self) -> LedgerStore:
+        """Open the ledger as its next writer."""
+        return self.run(open_store(self.database.service_url, lives=self.lives))
+
+    def new_flow(self, **fields: Any) -> Flow:
+        """Return a workflow in the making, of the member that holds its shard."""
+        flow = Flow(0, **fields)
+        self.follow_shard(flow)
+        return flow
+
+    def follow_shard(self, flow: Flow) -> None:
+        """Let the commands of a workflow be those of the member that holds its shard now."""
+        held = self.holders[shard_of(flow.id)]
+        flow.member, flow.epoch = held.member, held.epoch
 
     def owner_of(self, did: str) -> str:
         return self.payers[0] if did == self.agents[0] else did
@@ -204,7 +224,7 @@ class MoneyMachine(RuleBasedStateMachine):
 
     @invariant()
     def books_are_sound(self) -> None:
-        if not hasattr(self, "epochs"):
+        if not hasattr(self, "members"):
             return
         type(self).steps += 1
         self.own_steps += 1
@@ -220,7 +240,7 @@ class MoneyMachine(RuleBasedStateMachine):
             self._compare_locks()
 
     def teardown(self) -> None:
-        if not hasattr(self, "epochs"):
+        if not hasattr(self, "members"):
             return
         self.auditor.check()
         keys = [command.key for command, _ in self.history]
@@ -228,6 +248,8 @@ class MoneyMachine(RuleBasedStateMachine):
         assert found == len(set(keys))
         self._compare_locks()
         self._compare_tallies()
+        rows = self.auditor.connection.execute("SELECT member, epoch FROM shard ORDER BY id")
+        assert [HeldShard(*row) for row in rows.fetchall()] == self.holders
         self.run(self.reader.close())
         self.run(self.store.close())
         self.runner.close()
@@ -257,8 +279,10 @@ class MoneyMachine(RuleBasedStateMachine):
 
 def leaves_a_trace(command: Command, outcome: Outcome) -> bool:
     """Say whether a command's first outcome stands under its key from now on."""
-    if isinstance(command, RegisterOwner):
-        return False  # each start is a new one
+    if isinstance(command, JoinCluster | ChangeMember | TakeShards | GiveShards):
+        # None of their refusals is stored, and none that moved nothing.
+        moved = outcome.result.get("taken", outcome.result.get("given", True))
+        return outcome.status is OutcomeStatus.APPLIED and bool(moved)
     if outcome.status is OutcomeStatus.APPLIED:
         return True
     # The key of a bid is the agent's; a quota's refusal passes by itself, and so does that of a

@@ -59,4 +59,4 @@ class EndRules(WorkRules):
         if room is not None:
             # What came back may be held again to the last micro-credit, and not one `more`.
             hold = min(max(0, room) + more, MICRO_MAX)
-            self.publishes(flow.payer, flow.owner, hold, 500, [])
+            self.publishes(flow.payer, hold, 500, [])

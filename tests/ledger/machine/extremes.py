@@ -52,7 +52,7 @@ class ExtremeRules(WorkRules):
         if self.model.publish_error(did, held, self.now) is not None:
             return
         one = self.attempt(self.new_work(), worker, held, 0)
-        self.publishes(did, self.owners[0], held, 500, [one])
+        self.publishes(did, held, 500, [one])
         flow = self.flows[-1]
         self.applies(flow.advance(*(paid := self.done(one.work, held, latency_ms=1))))
         self.pays(flow, paid)

@@ -1,7 +1,7 @@
 """Rules of workflows: held, worked on at a risk, verified, paid, failed, ended.
 
-The rules act as the owner of the workflows does: what ends an attempt frees what was locked with it
-in the same command, whether or not the lock had been granted.
+The rules act as the member that drives the workflows does: what ends an attempt frees what was
+locked with it in the same command, whether or not the lock had been granted.
 """
 
 from __future__ import annotations
@@ -116,7 +116,6 @@ class WorkRules(MoneyMachine):
 
     @rule(
         payer=four,
-        owner=st.integers(0, 1),
         share=shares,
         fee_bps=st.sampled_from([0, 500, 500, 10_000]),
         first=st.lists(attempts, max_size=2),
@@ -124,7 +123,6 @@ class WorkRules(MoneyMachine):
     def publish(
         self,
         payer: int,
-        owner: int,
         share: int,
         fee_bps: int,
         first: list[tuple[int, int, int]],
@@ -136,19 +134,10 @@ class WorkRules(MoneyMachine):
             self.attempt(self.new_work(), self.worker(agent), micro * percent // 200, risk)
             for agent, percent, risk in first
         ]
-        self.publishes(did, self.owners[owner], micro, fee_bps, begun)
+        self.publishes(did, micro, fee_bps, begun)
 
-    def publishes(
-        self, payer: str, owner: str, micro: int, fee_bps: int, begun: list[Attempt]
-    ) -> None:
-        flow = Flow(
-            self.epochs[owner],
-            hold=micro,
-            estimate=micro,
-            payer=payer,
-            owner=owner,
-            fee_bps=fee_bps,
-        )
+    def publishes(self, payer: str, micro: int, fee_bps: int, begun: list[Attempt]) -> None:
+        flow = self.new_flow(hold=micro, estimate=micro, payer=payer, fee_bps=fee_bps)
         records = (STARTED, *(record for one in begun for record in one.records()))
         command = replace(flow.publish(records=records), created_ms=self.now)
         error = self.model.publish_error(payer, micro, self.now)
@@ -186,7 +175,7 @@ class WorkRules(MoneyMachine):
     @precondition(lambda self: self.works(at_work=True))
     @rule(index=any_index)
     def go_on(self, index: int) -> None:
-        """An attempt is accepted: its row says again what is locked, as far as its owner knows."""
+        """An attempt is accepted: its row says again what is locked, as far as its member knows."""
         busy = self.works(at_work=True)
         flow, work = busy[index % len(busy)]
         row = self.ended(work, NodeStatus.RUNNING, None)
@@ -296,14 +285,14 @@ class WorkRules(MoneyMachine):
 
     @precondition(lambda self: self.flows and self.is_due("quarantine", STEPS_BETWEEN_QUARANTINES))
     @rule(index=any_index)
-    def be_given_up_by_its_owner(self, index: int) -> None:
-        """A workflow that its owner cannot drive keeps its money, and goes on once resumed."""
+    def be_given_up_by_its_member(self, index: int) -> None:
+        """A workflow that its member cannot drive keeps its money, and goes on once resumed."""
         self.done_now("quarantine")
         flow = self.flow(index)
         command = QuarantineWorkflow(
             key=new_key(),
-            owner=flow.owner,
-            owner_epoch=flow.epoch,
+            member=flow.member,
+            shard_epoch=flow.epoch,
             workflow_id=flow.id,
             code=QuarantineCode.STEP_FAILED,
         )
@@ -315,8 +304,8 @@ class WorkRules(MoneyMachine):
         self.refuses(flow.advance(key=new_key()), ErrorCode.CONFLICT)
         resume = ResumeWorkflow(
             key=new_key(),
-            owner=flow.owner,
-            owner_epoch=flow.epoch,
+            member=flow.member,
+            shard_epoch=flow.epoch,
             workflow_id=flow.id,
             actor_did=flow.payer,
         )

@@ -88,7 +88,8 @@ class MemberProcess:
         )
         joined = await self.commit(join)
         self.is_joined = True
-        self.membership.start(joined.result["mapVersion"])
+        self.membership.note_joined(joined)
+        self.membership.start()
         while not self.membership.is_drained:
             await asyncio.sleep(LOOK_S)
         with suppress(TimeoutError):

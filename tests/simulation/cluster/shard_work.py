@@ -83,7 +83,7 @@ class ShardRuns:
         run = self._runs.get(shard)
         await self._wait(lambda: run is None or not run.commits)
 
-    def given(self, shard: int, to: MemberView) -> None:
+    def given(self, shard: int, epoch: int, to: MemberView) -> None:
         """Tell the shard's next member which attempts wait for a reply that will come here."""
         run = self._end(shard)
         if run is not None:

@@ -1,0 +1,484 @@
+"""Renewals are answered from what is committed, and only by the ledger's one writer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+
+from core.errors import ErrorCode, ServiceError
+from core.shards.lease_messages import HeldShard, Lease, MemberState, Renewal
+from core.shards.leases import FIRST_LEASE_MS, LEASE_MS, PROOF_MS, STARVED_MS
+from core.shards.shard import SHARDS
+from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.errors import LedgerFenced, LedgerIntegrityError
+from ledger.shards.shard_commands import ChangeMember
+from ledger.writer.group_commit import GroupCommit
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.making import (
+    AT,
+    GENESIS,
+    MEMBER,
+    Flow,
+    deposit,
+    give,
+    hold_all,
+    join,
+    new_key,
+    take,
+)
+from tests.ledger.test_timeouts import frozen
+
+pytestmark = pytest.mark.anyio
+
+OTHER, THIRD = "member-2", "member-3"
+DEADLINE_S = 30.0
+
+
+class Clock:
+    """The writers' monotonic clock, which goes on when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def pass_ms(self, ms: int, commits: GroupCommit, *alive: str) -> None:
+        """Let time pass, in which these members renew as they should."""
+        for _ in range(ms // 500):
+            self.now_ms += 500
+            for member in alive:
+                note(commits, member)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The clock of the test's writers."""
+    return Clock()
+
+
+@pytest.fixture
+def fatal() -> list[LedgerIntegrityError]:
+    """What the writers of a test were stopped by."""
+    return []
+
+
+Start = Callable[[], Awaitable[GroupCommit]]
+
+
+@pytest.fixture
+async def start(
+    database: Database, clock: Clock, fatal: list[LedgerIntegrityError]
+) -> AsyncIterator[Start]:
+    """Start writers; all are stopped when the test is over."""
+    started: list[GroupCommit] = []
+
+    async def start_one() -> GroupCommit:
+        commits = GroupCommit(
+            database.service_url,
+            genesis=GENESIS,
+            on_fatal=fatal.append,
+            now_ms=lambda: AT,
+            boot_ms=clock,
+            timeout_s=1.0,
+        )
+        await commits.start()
+        started.append(commits)
+        return commits
+
+    yield start_one
+    async with asyncio.timeout(DEADLINE_S):
+        for commits in started:
+            await commits.stop()
+
+
+async def one(commits: GroupCommit, command: Command) -> Outcome:
+    async with asyncio.timeout(DEADLINE_S):
+        return (await commits.submit([command]))[0]
+
+
+def note(commits: GroupCommit, member: str = MEMBER) -> None:
+    """Let a member renew, whether it is acknowledged or not."""
+    with suppress(ServiceError):
+        commits.renew([Renewal(member=member)])
+
+
+def renewed(commits: GroupCommit, member: str = MEMBER, *, load: int = 0, known: int = 0) -> Lease:
+    (lease,) = commits.renew([Renewal(member=member, load=load, map_version=known)])
+    return lease
+
+
+def asked(commits: GroupCommit) -> Lease:
+    """Return the map, as a replica asks for it."""
+    return renewed(commits, "")
+
+
+async def acknowledged(commits: GroupCommit, member: str = MEMBER) -> Lease:
+    """Return the lease once it is acknowledged again."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                return renewed(commits, member)
+            except ServiceError:
+                await asyncio.sleep(0.01)
+
+
+def live(lease: Lease) -> dict[str, bool]:
+    return {view.member: view.is_live for view in lease.members}
+
+
+async def test_member_hears_its_shards_the_others_and_the_time(
+    start: Start, auditor: Auditor
+) -> None:
+    commits = await start()
+    await hold_all(commits)
+    joined = await one(commits, join(OTHER))
+    leases = commits.renew([Renewal(member=MEMBER, load=7), Renewal(member=OTHER, load=1)])
+    assert leases[0] == leases[1]
+    lease = leases[0]
+    assert (lease.is_known, lease.ledger_ms) == (True, AT)
+    assert lease.map_version == joined.result["mapVersion"]
+    assert lease.shards == (HeldShard(MEMBER, 1),) * SHARDS
+    first, second = lease.members
+    assert (first.member, first.load, first.is_live) == (MEMBER, 7, True)
+    assert (first.machine, first.address, first.version, first.state) == (
+        "machine", f"address of {MEMBER}", "1", MemberState.READY
+    )  # fmt: skip
+    assert (second.member, second.load) == (OTHER, 1)
+
+
+async def test_map_that_is_known_is_not_sent_again(start: Start, auditor: Auditor) -> None:
+    commits = await start()
+    fresh = renewed(commits, "")
+    assert (fresh.map_version, len(fresh.shards)) == (0, SHARDS), "0: no map is known"
+    await hold_all(commits)
+    version = renewed(commits).map_version
+    same = renewed(commits, known=version)
+    assert (same.map_version, same.shards) == (version, ())
+    assert live(same) == {MEMBER: True}, "members and their loads are always sent"
+    await commits.submit([deposit(1)])
+    assert renewed(commits, known=version).shards == (), "nothing of the map has changed"
+    await one(commits, join(OTHER))
+    given = await one(commits, give(OTHER, shards=[3]))
+    newer = renewed(commits, known=version)
+    assert newer.map_version == given.result["mapVersion"] > version
+    assert newer.shards[3] == HeldShard(OTHER, 2)
+    assert len(newer.shards) == SHARDS
+
+
+async def test_question_without_a_member_renews_nothing(
+    start: Start, clock: Clock, auditor: Auditor
+) -> None:
+    commits = await start()
+    await hold_all(commits)
+    lease = asked(commits)
+    assert (lease.is_known, live(lease)) == (True, {MEMBER: True})
+    clock.pass_ms(LEASE_MS + 500, commits, "")
+    await one(commits, deposit(1))
+    assert live(asked(commits)) == {MEMBER: False}
+
+
+async def test_member_that_is_unknown_or_gone_must_end(start: Start, auditor: Auditor) -> None:
+    commits = await start()
+    assert not renewed(commits, "nobody").is_known
+    await one(commits, join())
+    assert renewed(commits).is_known
+    await one(
+        commits,
+        ChangeMember(key=new_key(), actor_did="", member=MEMBER, state=MemberState.GONE),
+    )
+    lease = renewed(commits)
+    assert (lease.is_known, lease.members) == (False, ())
+
+
+async def test_expired_lease_lets_others_take_and_is_renewed_while_its_shards_stand(
+    start: Start, clock: Clock, auditor: Auditor
+) -> None:
+    commits = await start()
+    epoch = await hold_all(commits)
+    for member in (OTHER, THIRD):
+        await one(commits, join(member))
+    # As long as the lease lasts nothing is taken.
+    clock.pass_ms(LEASE_MS, commits, OTHER, THIRD)
+    assert (await one(commits, take(OTHER, epoch=epoch))).result["taken"] == {}
+    clock.pass_ms(500, commits, OTHER, THIRD)
+    assert live(asked(commits)) == {MEMBER: False, OTHER: True, THIRD: True}
+    assert (await one(commits, take(OTHER, epoch=epoch, shards=[1]))).result["taken"] == {"1": 2}
+    late = renewed(commits)
+    assert (late.is_known, late.shards[1].member, late.shards[0].member) == (True, OTHER, MEMBER)
+    assert (await one(commits, take(OTHER, epoch=epoch, shards=[2]))).result["taken"] == {}
+    # With the last of its shards it is gone.
+    clock.pass_ms(LEASE_MS + 500, commits, OTHER, THIRD)
+    await one(commits, take(OTHER, epoch=epoch))
+    assert not renewed(commits).is_known
+
+
+async def test_when_most_members_fall_silent_at_once_none_is_taken_from_for_long(
+    start: Start, clock: Clock, auditor: Auditor
+) -> None:
+    commits = await start()
+    epoch = await hold_all(commits)
+    for member in (OTHER, THIRD):
+        await one(commits, join(member))
+    clock.pass_ms(LEASE_MS + 500, commits, OTHER)
+    command = take(OTHER, epoch=epoch)
+    assert (await one(commits, command)).result["taken"] == {}
+    assert all(live(asked(commits)).values())
+    clock.pass_ms(STARVED_MS - LEASE_MS, commits, OTHER)
+    assert len((await one(commits, command)).result["taken"]) == SHARDS
+
+
+async def test_successor_ends_its_predecessors_lease_as_it_is_committed(
+    start: Start, auditor: Auditor
+) -> None:
+    commits = await start()
+    epoch = await hold_all(commits)
+    assert (await one(commits, join(OTHER))).error is None
+    successor = join(THIRD, address=f"address of {MEMBER}")
+    # In one batch with its join nothing is taken yet: it is not committed.
+    _, early = await commits.submit([successor, take(THIRD, epoch=epoch)])
+    assert early.error is ErrorCode.FORBIDDEN
+    lease = renewed(commits)
+    assert (lease.is_known, live(lease)[MEMBER]) == (False, False)
+    assert lease.shards[0] == HeldShard(MEMBER, epoch)
+    taken = await one(commits, take(THIRD, epoch=epoch))
+    assert len(taken.result["taken"]) == SHARDS
+    assert live(asked(commits)) == {OTHER: True, THIRD: True}
+
+
+async def test_join_that_is_rolled_back_ends_no_lease(start: Start, auditor: Auditor) -> None:
+    commits = await start()
+    await hold_all(commits)
+    before = renewed(commits)
+    auditor.connection.execute(
+        "CREATE FUNCTION callboard.refuse_one() RETURNS trigger LANGUAGE plpgsql AS $$"
+        " BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '23514'; END $$"
+    )
+    auditor.connection.execute(
+        f"CREATE TRIGGER no BEFORE INSERT ON callboard.member FOR EACH ROW"
+        f" WHEN (NEW.id = '{OTHER}') EXECUTE FUNCTION callboard.refuse_one()"
+    )
+    refused, fine = await commits.submit([join(OTHER, address=f"address of {MEMBER}"), deposit(1)])
+    assert (refused.error, fine.error) == (ErrorCode.INTERNAL_ERROR, None)
+    assert renewed(commits) == before
+    assert not renewed(commits, OTHER).is_known
+
+
+async def test_take_that_is_rolled_back_leaves_leases_and_map_as_they_were(
+    start: Start, clock: Clock, auditor: Auditor
+) -> None:
+    """Its batch is divided, because another command of it is guilty; it is committed later."""
+    commits = await start()
+    epoch = await hold_all(commits)
+    await one(commits, join(OTHER))
+    clock.pass_ms(STARVED_MS + LEASE_MS, commits, OTHER)
+    await one(commits, deposit(1))
+    before = renewed(commits, OTHER)
+    assert live(before) == {MEMBER: False, OTHER: True}
+    auditor.connection.execute(
+        "CREATE FUNCTION callboard.refuse_all() RETURNS trigger LANGUAGE plpgsql AS $$"
+        " BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '23514'; END $$"
+    )
+    auditor.connection.execute(
+        "CREATE TRIGGER no BEFORE UPDATE ON callboard.shard FOR EACH ROW"
+        " EXECUTE FUNCTION callboard.refuse_all()"
+    )
+    command = take(OTHER, epoch=epoch)
+    refused, fine = await commits.submit([command, deposit(1)])
+    assert (refused.error, fine.error) == (ErrorCode.INTERNAL_ERROR, None)
+    assert renewed(commits, OTHER) == before
+    assert renewed(commits).is_known, "it was GONE in the plan alone"
+    auditor.connection.execute("DROP TRIGGER no ON callboard.shard")
+    clock.pass_ms(STARVED_MS + LEASE_MS, commits, OTHER)
+    await one(commits, deposit(1))
+    assert len((await one(commits, command)).result["taken"]) == SHARDS
+
+
+async def test_what_is_planned_and_not_committed_is_not_shown(
+    start: Start, auditor: Auditor
+) -> None:
+    """The commit waits for a lock; what its plan has moved is not shown before it has ended."""
+    commits = await start()
+    await hold_all(commits)
+    await one(commits, join(OTHER))
+    before = renewed(commits)
+    with auditor.connection.transaction():
+        auditor.connection.execute("LOCK TABLE callboard.shard IN EXCLUSIVE MODE")
+        moving = asyncio.create_task(
+            commits.submit([give(OTHER), join(THIRD, address=f"address of {MEMBER}")])
+        )
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        async with asyncio.timeout(DEADLINE_S):
+            while auditor.one(waiting) == 0:
+                await asyncio.sleep(0.01)
+        assert renewed(commits) == before
+        assert not renewed(commits, THIRD).is_known
+    given, joined = await moving
+    assert (given.error, joined.error) == (None, None)
+    after = asked(commits)
+    assert after.map_version == joined.result["mapVersion"]
+    assert live(after) == {OTHER: True, THIRD: True}
+    assert after.shards[0] == HeldShard(OTHER, 2)
+
+
+async def test_ledger_acknowledges_nothing_while_postgres_is_silent(
+    start: Start, clock: Clock, auditor: Auditor
+) -> None:
+    commits = await start()
+    epoch = await hold_all(commits)
+    await one(commits, join(OTHER))
+    with frozen(auditor, "callboard-ledger"):
+        clock.now_ms += PROOF_MS
+        renewed(commits)
+        clock.now_ms += 1
+        for member in (MEMBER, "", "nobody"):
+            with pytest.raises(ServiceError) as caught:
+                renewed(commits, member)
+            assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
+        # Both still call; that they are not answered is not their death.
+        clock.pass_ms(LEASE_MS + 1_000, commits, MEMBER, OTHER)
+    lease = await acknowledged(commits)
+    assert live(lease) == {MEMBER: True, OTHER: True}
+    assert lease.shards[0] == HeldShard(MEMBER, epoch)
+    async with asyncio.timeout(DEADLINE_S):
+        while not commits.statistics().is_open:
+            await asyncio.sleep(0.01)
+    assert (await one(commits, take(OTHER, epoch=epoch))).result["taken"] == {}
+
+
+async def test_idle_writer_asks_whether_it_is_the_writer_still(
+    start: Start, clock: Clock, auditor: Auditor
+) -> None:
+    commits = await start()
+    await hold_all(commits)
+    for _ in range(3):
+        clock.now_ms += PROOF_MS + 1
+        with pytest.raises(ServiceError):
+            renewed(commits)
+        await acknowledged(commits)
+    assert commits.statistics().reopened == 0
+
+
+async def test_busy_writer_asks_too_when_its_batches_prove_nothing(
+    start: Start, clock: Clock, auditor: Auditor
+) -> None:
+    """Repeats are answered by a look-up, which succeeds for a writer that is fenced off, too."""
+    commits = await start()
+    await hold_all(commits)
+    command = deposit(1)
+    await one(commits, command)
+    clock.now_ms += PROOF_MS + 1
+    assert (await one(commits, command)).status is OutcomeStatus.REPEATED
+    renewed(commits)
+
+
+async def test_idle_writer_that_was_replaced_stops_and_acknowledges_nothing(
+    start: Start, clock: Clock, auditor: Auditor, fatal: list[LedgerIntegrityError]
+) -> None:
+    first = await start()
+    epoch = await hold_all(first)
+    second = await start()
+    # For as long as the first does not know, the second takes nothing from whom it acknowledges.
+    renewed(first)
+    await one(second, join(OTHER))
+    await one(second, join(THIRD))
+    clock.pass_ms(PROOF_MS + LEASE_MS, second, OTHER, THIRD)
+    assert clock.now_ms == 1_000_000 + FIRST_LEASE_MS
+    assert (await one(second, take(OTHER, epoch=epoch))).result["taken"] == {}
+    async with asyncio.timeout(DEADLINE_S):
+        while not fatal:
+            await asyncio.sleep(0.01)
+    assert isinstance(fatal[0], LedgerFenced)
+    with pytest.raises(ServiceError) as caught:
+        renewed(first)
+    assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
+    clock.pass_ms(500, second, OTHER, THIRD)
+    assert len((await one(second, take(OTHER, epoch=epoch))).result["taken"]) == SHARDS
+
+
+def kill_backends(auditor: Auditor) -> None:
+    """End every writer's backend, as a crash of the connection does."""
+    auditor.one(
+        "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity"
+        " WHERE application_name = 'callboard-ledger' AND datname = current_database()"
+    )
+
+
+async def insist(commits: GroupCommit, command: Command) -> Outcome:
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                return (await commits.submit([command]))[0]
+            except ServiceError:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+async def test_leases_outlive_the_connection_unless_another_writer_was_between(
+    start: Start, clock: Clock, auditor: Auditor, is_alone: bool
+) -> None:
+    """Whom another writer has renewed meanwhile may send for as long as that one has said."""
+    commits = await start()
+    epoch = await hold_all(commits)
+    for member in (OTHER, THIRD):
+        await one(commits, join(member))
+    clock.pass_ms(LEASE_MS, commits, OTHER, THIRD)
+    kill_backends(auditor)
+    if not is_alone:
+        auditor.connection.execute("UPDATE head SET epoch = epoch + 1")
+    await insist(commits, deposit(1))
+    assert commits.statistics().reopened == 1
+    clock.pass_ms(500, commits, OTHER, THIRD)
+    taken = (await one(commits, take(OTHER, epoch=epoch))).result["taken"]
+    assert len(taken) == (SHARDS if is_alone else 0)
+
+
+async def test_join_whose_outcome_was_lost_is_known_when_the_ledger_is_read_again(
+    start: Start, auditor: Auditor
+) -> None:
+    """Committed by a connection that broke before it said so: read, it grants and ends leases."""
+    commits = await start()
+    epoch = await hold_all(commits)
+    auditor.connection.execute(
+        "INSERT INTO member VALUES (%s, 'machine', %s, '1', 'ready', %s)",
+        (OTHER, f"address of {MEMBER}", AT + 1),
+    )
+    kill_backends(auditor)
+    await insist(commits, deposit(1))
+    assert renewed(commits, OTHER).is_known
+    assert not renewed(commits).is_known
+    assert len((await one(commits, take(OTHER, epoch=epoch))).result["taken"]) == SHARDS
+
+
+async def test_writer_that_has_not_begun_or_has_stopped_acknowledges_nothing(
+    database: Database, start: Start, auditor: Auditor
+) -> None:
+    commits = await start()
+    renewed(commits, "")
+    await commits.stop()
+    for silent in (
+        commits,
+        GroupCommit(database.service_url, genesis=GENESIS, on_fatal=lambda _: None),
+    ):
+        with pytest.raises(ServiceError) as caught:
+            renewed(silent, "")
+        assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
+
+
+async def test_workflow_goes_on_under_the_epoch_that_a_take_returned(
+    start: Start, auditor: Auditor
+) -> None:
+    commits = await start()
+    epoch = await hold_all(commits)
+    flow = Flow(epoch)
+    await commits.submit([deposit(100_000_000), flow.publish()])
+    await one(commits, join(OTHER, address=f"address of {MEMBER}"))
+    await one(commits, take(OTHER, epoch=epoch))
+    late, current = await commits.submit(
+        [flow.pay(1), Flow(epoch + 1, id=flow.id, member=OTHER).pay(1, key=new_key())]
+    )
+    assert (late.status, current.status) == (OutcomeStatus.STALE, OutcomeStatus.APPLIED)
