@@ -14,10 +14,11 @@ acknowledged), so nothing is sent for a shard after another member's Take. That 
 - A member is not acknowledged while a Take from it is being committed: its lease had expired when
   the Take was planned, and a renewal does not undo that.
 
-If more than half of the members fall silent at once, starvation is likelier than death: none of
-them may be taken from until it has been silent for `STARVED_MS`. "At once": when the first lease
-expires, the others have been silent for `QUIET_MS`. Those that have been silent for longer than
-`STARVED_MS` are not counted: a few that never come back must not make half of all.
+If more than half of the members are silent at once, for `QUIET_MS`, starvation is likelier than
+death: none may be taken from until it has been silent for `STARVED_MS`. `QUIET_MS` is shorter than
+a lease by more than a renewal's interval, so that this is seen before the first of them expires.
+Those that have been silent for longer than `STARVED_MS` are not counted: a few that never come back
+must not make half of all.
 
 A process that registers at an address ends the lease of its predecessor there: whoever starts
 processes has seen that one end.
@@ -35,12 +36,13 @@ LEASE_MS: Final = 3_000
 SELF_FENCE_MS: Final = 2_500
 RENEWAL_MS: Final = 500
 STARVED_MS: Final = 15_000
-QUIET_MS: Final = 1_500
+QUIET_MS: Final = 2_000
 # A ledger acknowledges renewals only for so long after it has asked Postgres, successfully, whether
 # it is the writer.
 PROOF_MS: Final = 2_000
 # With the same margin for clocks that differ as a lease has.
 FIRST_LEASE_MS: Final = (SELF_FENCE_MS + PROOF_MS) * LEASE_MS // SELF_FENCE_MS
+assert QUIET_MS + RENEWAL_MS < LEASE_MS, "starvation is seen before a lease expires"
 assert SELF_FENCE_MS < LEASE_MS, "a member stops sending before its shards are taken"
 assert SELF_FENCE_MS + PROOF_MS < FIRST_LEASE_MS, "whichever ledger has acknowledged"
 # The longest time that one tick counts for.
@@ -77,7 +79,7 @@ class LeaseTable:
         self._seen_ms = max(self._seen_ms, now_ms)
         present = [life for life in self._lives.values() if self._is_counted(life)]
         quiet = [life for life in present if self._silence_ms(life) > QUIET_MS]
-        if 2 * len(quiet) > len(present) > 1 and any(map(self._is_silent, quiet)):
+        if 2 * len(quiet) > len(present) > 1:
             newest_ms = max(life.renewed_ms for life in quiet)
             self._starved_until_ms = max(self._starved_until_ms, newest_ms + STARVED_MS)
 

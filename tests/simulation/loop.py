@@ -87,6 +87,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if self._ready:
             self._wake()
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the process's machine is suspended: what is sent to it is lost."""
+        return isinstance(self._clock, MachineClock) and self._clock.is_suspended
+
     def discard_tasks(self) -> None:
         """Close the coroutines of a dead process, so that none is collected in another run."""
         for task in self._tasks:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from actors.engine.restorer import Restorer
+
 from actors.engine.outbox import Outboxes
 from actors.engine.owner import Owner
-from actors.engine.restorer import Restorer
 from actors.engine.runner import Runner
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock, SteadyTime

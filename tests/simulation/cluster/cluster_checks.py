@@ -61,6 +61,19 @@ class ClusterChecks:
         self._sent.add((workflow_id, step))
         self.sends += 1
 
+    def look(self) -> None:
+        """Check that no member may send for a shard that another holds, whether it does or not."""
+        for process in self._world.living.values():
+            if process.may_send():
+                for shard in process.held.shards():
+                    self._may_send(process, shard)
+
+    def _may_send(self, process: MemberProcess, shard: int) -> None:
+        held = self._holders[shard]
+        is_held = held == HeldShard(process.member, process.held.epoch(shard))
+        is_fenced = is_held or shard in process.held.frozen()
+        require(is_fenced, "I1: may send for", shard, process, "but held by", held)
+
     def lost(self, process: MemberProcess, shard: int) -> None:
         """Check that a member may lose a shard."""
         require(not self._keeps_shards, "I4: lost without a crash", process, shard)
@@ -90,7 +103,11 @@ class ClusterChecks:
             for member, row in rows.members.items()
             if row.state is MemberState.READY and member in world.living
         }
-        found = []
+        found = [
+            f"{process} is no member"
+            for process in world.living.values()
+            if process.is_joined and process.member not in rows.members
+        ]
         targets = world.targets(ready)
         for shard, held in enumerate(rows.shards):
             process = world.living.get(held.member)
@@ -113,5 +130,7 @@ class ClusterChecks:
             return
         self.takes += 1
         before = self._world.living.get(event.before)
+        if before is not None and event.shard in before.held and before.may_send():
+            self._may_send(before, event.shard)
         if self._keeps_shards and event.before:
             require(before is None, "I4-I6: taken from a member that lives", event, ledger)

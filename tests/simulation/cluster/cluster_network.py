@@ -1,7 +1,8 @@
 """Messages between the processes of a simulated cluster: late, lost, repeated, cut off.
 
 Two messages of one sender may overtake each other, and a message may arrive when its sender has
-ended. What arrives at a process that has ended is answered as a refused connection.
+ended. What arrives at a process that has ended is answered as a refused connection; what arrives at
+a machine that is suspended is lost.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class ClusterNetwork:
         arguments: tuple[Any, ...],
         refused: Callable[[], None],
     ) -> None:
-        if loop.is_alive:
-            loop.call_soon(call, *arguments)
-        else:
+        if not loop.is_alive:
             refused()
+        elif not loop.is_suspended:
+            loop.call_soon(call, *arguments)

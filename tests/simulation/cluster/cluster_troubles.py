@@ -18,14 +18,20 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.member_process import MemberProcess
 
 # "calm": members join and drain. "starved": more than half are silent, for less than STARVED_MS.
-# "ledger": ledgers are frozen, killed and replaced. "database": it is away or slow.
-KINDS = ("calm", "starved", "ledger", "database")
+# "ledger": ledgers are frozen, killed and replaced. "database": it is away or slow. In these no
+# member that lives may lose a shard. "silent": one after the other is cut off or frozen.
+KEEPING_KINDS = ("calm", "starved", "ledger", "database")
+KINDS = (*KEEPING_KINDS, "silent")
 CALM_MS, TROUBLE_MS = 3_000, 20_000
 RESTART_MS = (50, 2_500)
 AWAY_MS = (200, 12_000)
-# When more than half of the members fall silent, and for how long, true time: after that and a
-# renewal the ledger's clock, which may be faster, has not reached STARVED_MS.
-STARVED_AT_MS, STARVED_MS_MAX = (4_000, 14_000), 8_500
+# Longer than starvation would spare those that a ledger takes for silent.
+LEDGER_AWAY_MS = (13_000, 25_000)
+SILENT_EACH_MS, SILENT_FOR_MS = 4_000, (2_000, 5_000)
+# When more than half of the members fall silent, and for how long, true time: too short for a lease
+# to expire, or so long that all are quiet together; after it and a renewal the ledger's clock, which
+# may be faster, has not reached STARVED_MS.
+STARVED_AT_MS, STARVED_FOR_MS = (4_000, 14_000), ((200, 1_200), (4_000, 8_500))
 
 
 class ClusterTroubles:
@@ -39,7 +45,7 @@ class ClusterTroubles:
         self._world = world
         self._kind = kind
         self._chance = world.chance
-        self.keeps_shards = bool(kind)
+        self.keeps_shards = kind in KEEPING_KINDS
         self.sends_once = kind == "calm"
         self.is_database_away = False
         self.slow = self.answer_lost = 0.0
@@ -71,6 +77,10 @@ class ClusterTroubles:
         elif self._kind == "starved":
             for at_ms in STARVED_AT_MS:
                 self._world.clock.call_in(at_ms, self._starve)
+        elif self._kind == "silent":
+            weather.late = self._chance.choice((0, 0.2))
+            for at_ms in range(CALM_MS, CALM_MS + TROUBLE_MS, SILENT_EACH_MS):
+                self._world.clock.call_in(at_ms, self._silence)
         for second in range(TROUBLE_MS // 1_000):
             for trouble, odd in odds.items():
                 if self._chance.random() < odd:
@@ -114,7 +124,7 @@ class ClusterTroubles:
         match self._kind:
             case "calm":
                 return {self._drain: 0.15, self._join: 0.15}
-            case "starved":
+            case "starved" | "silent":
                 return {}
             case "ledger":
                 return {
@@ -166,13 +176,23 @@ class ClusterTroubles:
         """Let more than half of the members fall silent, nearly at once, for a bounded time."""
         world = self._world
         living = sorted(world.living.values(), key=lambda one: one.member)
-        away_ms = self._chance.randint(200, STARVED_MS_MAX)
+        away_ms = self._chance.randint(*self._chance.choice(STARVED_FOR_MS))
         for process in self._chance.sample(living, len(living) // 2 + 1):
             at_ms = self._chance.randint(0, 300)
             if self._chance.random() < 0.5:
                 world.clock.call_in(at_ms, self._freeze, process, away_ms)
             else:
                 world.clock.call_in(at_ms, self._cut, process.address, world.ledger.name, away_ms)
+
+    def _silence(self) -> None:
+        """Let one member fall silent for about as long as a lease lasts."""
+        process, away_ms = self._member(), self._chance.randint(*SILENT_FOR_MS)
+        if process is None:
+            return
+        if self._chance.random() < 0.5:
+            self._freeze(process, away_ms)
+        else:
+            self._cut(process.address, self._world.ledger.name, away_ms)
 
     def _drain(self) -> None:
         world = self._world
@@ -202,7 +222,7 @@ class ClusterTroubles:
     def _freeze_ledger(self) -> None:
         ledger = self._world.ledger
         if ledger.loop.is_alive and ledger not in self._frozen:
-            self._freeze(ledger)
+            self._freeze(ledger, self._chance.choice((0, self._chance.randint(*LEDGER_AWAY_MS))))
 
     def _replace_ledger(self) -> None:
         self._world.start_ledger()

@@ -15,14 +15,13 @@ from typing import Any
 
 from core.shards.assignment import target_addresses
 from core.shards.lease_messages import HeldShard
-from core.shards.leases import LEASE_MS, RENEWAL_MS, STARVED_MS
 from core.shards.shard import id_in_shard
 from tests.simulation.cluster.cluster_checks import ClusterChecks
 from tests.simulation.cluster.cluster_network import ClusterNetwork
 from tests.simulation.cluster.cluster_troubles import ClusterTroubles
 from tests.simulation.cluster.ledger_process import LedgerProcess
 from tests.simulation.cluster.member_process import MemberProcess
-from tests.simulation.cluster.shard_work import AGENT_MS, ShardRuns
+from tests.simulation.cluster.shard_work import AGENT_MS
 from tests.simulation.cluster.simulated_database import ClusterRows, SimulatedDatabase
 from tests.simulation.skewed_clock import START_MS, MachineClock, VirtualClock
 from tests.simulation.violation import Violation, require
@@ -36,6 +35,8 @@ DATABASE_US, SLOW_US = (200, 2_000), (300_000, 3_000_000)
 # long as it is below LEASE_MS / SELF_FENCE_MS. Real clocks differ by less than a thousandth.
 RATE_MIN, RATE_MAX, RATE_RATIO_MAX = 0.8, 1.2, 1.19
 OFFSET_US_MAX = 10**9
+# How often it is looked who may send, beside at every move and every sending.
+LOOK_MS = 50
 
 
 class ClusterWorld:
@@ -44,15 +45,18 @@ class ClusterWorld:
     Args:
         seed: decides everything.
         kind: the one kind of trouble there is; empty: any of them, some together.
+        rate_ratio_max: by how much its clocks differ at most.
     """
 
-    def __init__(self, seed: int, kind: str = "") -> None:
+    def __init__(
+        self, seed: int, kind: str = "", *, rate_ratio_max: float = RATE_RATIO_MAX
+    ) -> None:
         self.seed = seed
         self.shards = SHARDS
         self.chance = random.Random(f"cluster {seed} {kind}")
         self.clock = VirtualClock()
         rate_min = self.chance.uniform(RATE_MIN, RATE_MAX / RATE_RATIO_MAX)
-        self._rates = (rate_min, rate_min * RATE_RATIO_MAX)
+        self._rates = (rate_min, rate_min * rate_ratio_max)
         self._workflows = [
             [
                 id_in_shard(f"00000000-0000-7000-8000-{number:012d}", shard)
@@ -94,8 +98,13 @@ class ClusterWorld:
                 process.loop.discard_tasks()
         return self
 
+    def _look(self) -> None:
+        self.checks.look()
+        self.clock.call_in(LOOK_MS, self._look)
+
     def _run(self) -> None:
         self.troubles.begin()
+        self._look()
         self.clock.run_until(START_MS + self.troubles.ends_ms)
         self.troubles.end()
         began_ms = self.clock.now_ms()

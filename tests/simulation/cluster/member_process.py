@@ -1,7 +1,7 @@
-"""A member's process in a simulated cluster: the real `Membership` and `HeldShards` on its own loop.
+"""A member's process in a simulated cluster: the real `Membership` on its own loop.
 
-What it drives is abstract (`shard_work.py`). It registers, renews, drains, and ends when the cluster
-does not know it any more. shards.md (Lease; Assignment without a leader).
+What it drives is abstract (`shard_work.py`). It registers, renews, drains, and ends when the
+cluster does not know it any more. shards.md (Lease; Assignment without a leader).
 """
 
 from __future__ import annotations
@@ -58,6 +58,11 @@ class MemberProcess:
     def is_well(self) -> bool:
         """Whether it is alive and neither frozen nor suspended."""
         return self.loop.is_alive and not self.loop.is_frozen and not self.clock.is_suspended
+
+    def may_send(self) -> bool:
+        """Say whether the member would send now, if it ran."""
+        with self.loop.entered():
+            return self.membership.may_send()
 
     def kill(self) -> None:
         """End at once."""

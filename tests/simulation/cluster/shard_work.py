@@ -1,7 +1,7 @@
 """The abstract work of a simulated member: per shard a few endless workflows, one attempt each.
 
-An attempt is sent once it is open in the rows, if `may_send` allows; its agent's reply comes back to
-the process that has sent it; then the step is stored under the shard's epoch and opens the next
+An attempt is sent once it is open in the rows, if `may_send` allows; its agent's reply comes back
+to the process that has sent it; then the step is stored under the shard's epoch and opens the next
 attempt. What a shard that was given still waits for is named in the hint that follows it.
 shards.md (Hand-over).
 """
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # How long a shard that was given waits for its hint, and for the reply of a call named there.
 HINT_S, REPLY_S = 2.0, 8.0
 AGENT_MS = (20, 1_500)
+# Some attempts wait for a place at their agent, and are sent when their commit is long past.
+QUEUED, QUEUED_S = 0.3, (0.1, 3.5)
 
 
 @dataclass(slots=True)
@@ -140,6 +142,8 @@ class ShardRuns:
         is_open = awaited.get(workflow_id) == step
         while True:
             if not is_open:
+                if self._world.chance.random() < QUEUED:
+                    await asyncio.sleep(self._world.chance.uniform(*QUEUED_S))
                 await self._may_send(run)
                 self._world.send(process, run.epoch, workflow_id, step)
                 self.calls.add((workflow_id, step))

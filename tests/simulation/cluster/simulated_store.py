@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.shards.lease_messages import HeldShard
-from core.shards.shard import shard_of
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced, LedgerUnavailable
 from ledger.shards.committed_cluster import committed_cluster
