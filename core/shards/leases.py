@@ -2,8 +2,8 @@
 
 Theory of operation. Each member renews twice a second; one that is silent for `LEASE_MS` of the
 ledger's own running time has lost its lease, and its shards may be taken. Running time is what
-passed while this process ran: a tick after a long freeze counts as one ordinary tick, so a ledger
-that was suspended does not find everybody dead. A member that fences itself stops sending 0.5 s
+passed while this process ran: a long time between two ticks counts for nothing, so a ledger that was
+suspended, even again and again, does not find everybody dead. A member that fences itself stops sending 0.5 s
 before its lease can expire (`SELF_FENCE_MS`, counted from the sending of a renewal that was
 acknowledged), so nothing is sent for a shard after another member's Take. That needs two rules:
 
@@ -45,7 +45,7 @@ FIRST_LEASE_MS: Final = (SELF_FENCE_MS + PROOF_MS) * LEASE_MS // SELF_FENCE_MS
 assert QUIET_MS + RENEWAL_MS < LEASE_MS, "starvation is seen before a lease expires"
 assert SELF_FENCE_MS < LEASE_MS, "a member stops sending before its shards are taken"
 assert SELF_FENCE_MS + PROOF_MS < FIRST_LEASE_MS, "whichever ledger has acknowledged"
-# The longest time that one tick counts for.
+# The longest time between two ticks that counts as running.
 TICK_MS_MAX: Final = 1_000
 
 
@@ -75,7 +75,8 @@ class LeaseTable:
 
     def tick(self, now_ms: int) -> None:
         """Let running time pass; called several times a second, and before each question."""
-        self._running_ms += min(max(0, now_ms - self._seen_ms), TICK_MS_MAX)
+        passed_ms = max(0, now_ms - self._seen_ms)
+        self._running_ms += passed_ms if passed_ms <= TICK_MS_MAX else 0
         self._seen_ms = max(self._seen_ms, now_ms)
         present = [life for life in self._lives.values() if self._is_counted(life)]
         quiet = [life for life in present if self._silence_ms(life) > QUIET_MS]

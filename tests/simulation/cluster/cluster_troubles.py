@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
 # "calm": members join and drain. "starved": more than half are silent, for less than STARVED_MS.
 # "ledger": ledgers are frozen, killed and replaced. "database": it is away or slow. In these no
-# member that lives may lose a shard. "silent": one after the other is cut off or frozen.
+# member that lives may lose a shard. "silent": one after the other is cut off or frozen. "split": a
+# ledger is cut off from the database, a second one takes over, and a member reaches the first only.
 KEEPING_KINDS = ("calm", "starved", "ledger", "database")
-KINDS = (*KEEPING_KINDS, "silent")
+KINDS = (*KEEPING_KINDS, "silent", "split")
 CALM_MS, TROUBLE_MS = 3_000, 20_000
 RESTART_MS = (50, 2_500)
 AWAY_MS = (200, 12_000)
 # Longer than starvation would spare those that a ledger takes for silent.
 LEDGER_AWAY_MS = (13_000, 25_000)
+SPLIT_MS = (3_000, 6_000, 18_500)
 SILENT_EACH_MS, SILENT_FOR_MS = 4_000, (2_000, 5_000)
 # When more than half of the members fall silent, and for how long, true time: too short for a lease
 # to expire, or so long that all are quiet together; after it and a renewal the ledger's clock, which
@@ -81,6 +83,8 @@ class ClusterTroubles:
             weather.late = self._chance.choice((0, 0.2))
             for at_ms in range(CALM_MS, CALM_MS + TROUBLE_MS, SILENT_EACH_MS):
                 self._world.clock.call_in(at_ms, self._silence)
+        elif self._kind == "split":
+            self._world.clock.call_in(CALM_MS, self._split)
         for second in range(TROUBLE_MS // 1_000):
             for trouble, odd in odds.items():
                 if self._chance.random() < odd:
@@ -124,7 +128,7 @@ class ClusterTroubles:
         match self._kind:
             case "calm":
                 return {self._drain: 0.15, self._join: 0.15}
-            case "starved" | "silent":
+            case "starved" | "silent" | "split":
                 return {}
             case "ledger":
                 return {
@@ -193,6 +197,21 @@ class ClusterTroubles:
             self._freeze(process, away_ms)
         else:
             self._cut(process.address, self._world.ledger.name, away_ms)
+
+    def _split(self) -> None:
+        world, before = self._world, self._world.ledger
+        self._cut(before.name, "database", self._chance.choice(SPLIT_MS))
+        process = self._member()
+
+        def begin() -> None:
+            after = world.start_ledger()
+            if process is not None:
+                self._cut(process.address, after.name, TROUBLE_MS)
+
+        world.clock.call_in(self._chance.randint(0, 1_000), begin)
+        if process is not None and self._chance.random() < 0.5:
+            at_ms = self._chance.randint(1_000, 3_000)
+            world.clock.call_in(at_ms, self._cut, process.address, before.name, TROUBLE_MS)
 
     def _drain(self) -> None:
         world = self._world

@@ -138,6 +138,11 @@ class ClusterWorld:
         self.ledger = ledger
         return ledger
 
+    def any_ledger(self) -> LedgerProcess:
+        """Return the newest ledger or another one that lives: whichever a member finds."""
+        living = [one for one in self.ledgers if one.loop.is_alive]
+        return self.chance.choice([self.ledger, *living])
+
     def start_member(self, address: str) -> None:
         """Start a member's process at an address where none lives."""
         if any(one.address == address for one in self.living.values()):

@@ -77,7 +77,7 @@ class MemberProcess:
                 async with asyncio.timeout(COMMIT_TIMEOUT_S):
                     outcome = await self._ask(LedgerProcess.take_command, command)
             except Exception:  # whatever another process has met: the outcome is unknown
-                self.ledger = self.world.ledger
+                self.ledger = self.world.any_ledger()
                 await asyncio.sleep(REPEAT_S)
                 continue
             assert isinstance(outcome, Outcome)
@@ -113,7 +113,7 @@ class MemberProcess:
         try:
             lease = await self._ask(LedgerProcess.take_renewal, renewal)
         except BaseException:  # a timeout cancels: look for the ledger elsewhere
-            self.ledger = self.world.ledger
+            self.ledger = self.world.any_ledger()
             raise
         assert isinstance(lease, Lease)
         return lease
