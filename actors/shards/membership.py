@@ -6,8 +6,8 @@ on, what it says is another's is dropped. Epochs tell which of two news of a sha
 outcome that is late and a map that is old change nothing (`held_shards.py`). Then each member
 computes for itself which shards it should take and give (`core/shards/assignment.py`); two commands
 move them, and only the ledger's answer counts: a shard that is being given stays frozen until the
-outcome of its Give is known, whatever a map says meanwhile. An answer of a ledger that does not know
-yet what this member knew when it asked is none: another ledger is the head.
+outcome of its Give is known, whatever a map says meanwhile. An answer of a ledger that does not
+know yet what this member knew when it asked is none: another ledger is the head.
 
 Before anything is sent to an agent `may_send` is asked: whether the last renewal that was
 acknowledged was *sent* at most 2.5 s ago, on a clock that runs while this process is suspended. So

@@ -2,10 +2,11 @@
 
 Theory of operation. Each member renews twice a second; one that is silent for `LEASE_MS` of the
 ledger's own running time has lost its lease, and its shards may be taken. Running time is what
-passed while this process ran: a long time between two ticks counts for nothing, so a ledger that was
-suspended, even again and again, does not find everybody dead. A member that fences itself stops sending 0.5 s
-before its lease can expire (`SELF_FENCE_MS`, counted from the sending of a renewal that was
-acknowledged), so nothing is sent for a shard after another member's Take. That needs two rules:
+passed while this process ran: a long time between two ticks counts for nothing, so a ledger that
+was suspended, even again and again, does not find everybody dead. A member that fences itself stops
+sending 0.5 s before its lease can expire (`SELF_FENCE_MS`, counted from the sending of a renewal
+that was acknowledged), so nothing is sent for a shard after another member's Take. That needs two
+rules:
 
 - A new ledger process grants every member a first lease, because it does not know when they
   renewed. The writer before may have acknowledged renewals for `PROOF_MS` without knowing that it

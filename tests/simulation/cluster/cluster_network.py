@@ -15,14 +15,15 @@ from typing import Any
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.skewed_clock import VirtualClock
 
-USUAL_US = (100, 4_000)
+USUAL_US_MIN = 100
 LATE_US = (50_000, 4_000_000)
 
 
 @dataclass(slots=True)
 class Weather:
-    """The odds of each message, all zero: none is lost."""
+    """The odds of each message, all zero: none is lost. `usual_us_max`: how long most take."""
 
+    usual_us_max: int = 4_000
     lost: float = 0.0
     repeated: float = 0.0
     late: float = 0.0
@@ -60,7 +61,7 @@ class ClusterNetwork:
         if frozenset(ends) in self.cut or self._chance.random() < self.weather.lost:
             return
         for _ in range(1 + (self._chance.random() < self.weather.repeated)):
-            delay_us = self._chance.randint(*USUAL_US)
+            delay_us = self._chance.randint(USUAL_US_MIN, self.weather.usual_us_max)
             if self._chance.random() < self.weather.late:
                 delay_us = self._chance.randint(*LATE_US)
                 self.newest_late_us = max(self.newest_late_us, self._clock.now_us + delay_us)

@@ -22,17 +22,20 @@ if TYPE_CHECKING:
 # member that lives may lose a shard. "silent": one after the other is cut off or frozen. "split": a
 # ledger is cut off from the database, a second one takes over, and a member reaches the first only.
 KEEPING_KINDS = ("calm", "starved", "ledger", "database")
+ADDRESSES = ("member-a", "member-b", "member-c", "member-d")
+FIFTH = "member-e"
 KINDS = (*KEEPING_KINDS, "silent", "split")
 CALM_MS, TROUBLE_MS = 3_000, 20_000
 RESTART_MS = (50, 2_500)
 AWAY_MS = (200, 12_000)
 # Longer than starvation would spare those that a ledger takes for silent.
 LEDGER_AWAY_MS = (13_000, 25_000)
+USUAL_US_MAX = (4_000, 4_000, 300_000)
 SPLIT_MS = (3_000, 6_000, 18_500)
 SILENT_EACH_MS, SILENT_FOR_MS = 4_000, (2_000, 5_000)
-# When more than half of the members fall silent, and for how long, true time: too short for a lease
-# to expire, or so long that all are quiet together; after it and a renewal the ledger's clock, which
-# may be faster, has not reached STARVED_MS.
+# When more than half of the members fall silent, and for how long, true time: too short for a
+# lease to expire, or so long that all are quiet together; after it and a renewal the ledger's
+# clock, which may be faster, has not reached STARVED_MS.
 STARVED_AT_MS, STARVED_FOR_MS = (4_000, 14_000), ((200, 1_200), (4_000, 8_500))
 
 
@@ -69,6 +72,7 @@ class ClusterTroubles:
         """Draw what happens when."""
         odds = self._odds()
         weather = self._world.network.weather
+        weather.usual_us_max = self._chance.choice(USUAL_US_MAX)
         if not self._kind:
             draw = self._chance.choice
             weather.lost, weather.repeated = draw((0, 0.02, 0.1)), draw((0, 0.1))
@@ -209,6 +213,7 @@ class ClusterTroubles:
                 self._cut(process.address, after.name, TROUBLE_MS)
 
         world.clock.call_in(self._chance.randint(0, 1_000), begin)
+        world.clock.call_in(self._chance.randint(0, 2_500), world.start_member, FIFTH)
         if process is not None and self._chance.random() < 0.5:
             at_ms = self._chance.randint(1_000, 3_000)
             world.clock.call_in(at_ms, self._cut, process.address, before.name, TROUBLE_MS)
@@ -227,8 +232,6 @@ class ClusterTroubles:
             operator.loop.create_task(operator.commit(command))
 
     def _join(self) -> None:
-        from tests.simulation.cluster.cluster_world import ADDRESSES, FIFTH
-
         address = self._chance.choice((FIFTH, FIFTH, *ADDRESSES))
         self._absent.discard(address)
         self._world.start_member(address)

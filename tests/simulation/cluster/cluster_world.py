@@ -18,7 +18,7 @@ from core.shards.lease_messages import HeldShard
 from core.shards.shard import id_in_shard
 from tests.simulation.cluster.cluster_checks import ClusterChecks
 from tests.simulation.cluster.cluster_network import ClusterNetwork
-from tests.simulation.cluster.cluster_troubles import ClusterTroubles
+from tests.simulation.cluster.cluster_troubles import ADDRESSES, ClusterTroubles
 from tests.simulation.cluster.ledger_process import LedgerProcess
 from tests.simulation.cluster.member_process import MemberProcess
 from tests.simulation.cluster.shard_work import AGENT_MS
@@ -27,8 +27,6 @@ from tests.simulation.skewed_clock import START_MS, MachineClock, VirtualClock
 from tests.simulation.violation import Violation, require
 
 SHARDS, WORKFLOWS_PER_SHARD = 8, 1
-ADDRESSES = ("member-a", "member-b", "member-c", "member-d")
-FIFTH = "member-e"
 DATABASE = "database"
 DATABASE_US, SLOW_US = (200, 2_000), (300_000, 3_000_000)
 # The clocks of one world differ by this ratio at most: an expired lease and a fence are safe as

@@ -52,7 +52,7 @@ class MemberProcess:
         self._started = self.loop.create_task(self._start())
 
     def __repr__(self) -> str:
-        return f"<MemberProcess {self.membership!r} alive={self.loop.is_alive}>"
+        return f"<MemberProcess {self.held!r} alive={self.loop.is_alive}>"
 
     @property
     def is_well(self) -> bool:
