@@ -131,7 +131,6 @@ class Owner:
         self._settings = settings
         self._ledger = ledger
         self._peer_calls = peer_calls
-        self._is_member = parent is None
         self.children: Children | None = None
         self.held = HeldShards(new_member(address) if parent is None else parent.member)
         self.membership = self._build_lease(parent, renew, on_lost)
@@ -222,7 +221,7 @@ class Owner:
             is_skipped=self._is_childs,
         )
         member = self.held.member
-        if self._is_member:
+        if isinstance(self.membership, Membership):
             join = JoinCluster(
                 key=f"join:{member}",
                 member=member,
@@ -232,6 +231,7 @@ class Owner:
             )
             outcome = await self._commit(join)
             assert outcome.error is None, f"{join.key}: {outcome}"
+            self.membership.note_joined(outcome)
         self.membership.start()
         log.info("owner started member=%s ms=%d", member, self._clock.now_ms() - started_ms)
 
