@@ -77,6 +77,7 @@ class Keeper:
         self._ray: subprocess.Popen[bytes] | None = None
         self._ray_log_from = 0
         self._vital: list[int] | None = None
+        self._watch: subprocess.Popen[bytes] | None = None
         self._variables: dict[str, str] = {}
         self._mark = f"{self._deployment.id}.{secrets.token_hex(4)}"
         self.url = loaded.settings.url
@@ -294,6 +295,20 @@ class Keeper:
             self._postgres.start()
             self._say("Postgres is back")
 
+    def _heal_watch(self) -> None:
+        """Have the workers of `ray up` watched, once they are wanted (machines/watch.py)."""
+        config = self._deployment.cluster_file
+        if not (self._place.is_cluster and self._place.is_head and config.exists()):
+            return
+        if self._watch is None or self._watch.poll() is not None:
+            module = ["serve_app.supervisor.machines.watch", str(config)]
+            command = tethered_command([sys.executable, "-m", *module], end_signal=signal.SIGKILL)
+            with (self._deployment.logs / "watch.log").open("ab") as log:
+                self._watch = subprocess.Popen(
+                    command, env=self._ray_environment(), cwd=ROOT, stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=log, start_new_session=True,
+                )  # fmt: skip
+
     def _heal(self) -> None:
         """Wait a moment; restart what is found dead."""
         assert self._ray is not None
@@ -307,6 +322,7 @@ class Keeper:
             self._restart_ray()
             self._say(f"Ray is back, {self.ready}")
             return
+        self._heal_watch()
         watched = [self._ray.pid, *self._vital]
         if self._postgres and self._postgres.pid:
             watched.append(self._postgres.pid)
