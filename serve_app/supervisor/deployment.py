@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PORTS_FROM, PORTS_TO, BLOCK_SIZE = 12_000, 32_700, 100
+# Ports of a block that are taken by number; replicas take the others as they find them free.
+FIXED_PORTS = 20
 LOG_BYTES_MAX = 16 * 1024 * 1024
 _RUN_PATH_BYTES_MAX = 32
 
@@ -211,9 +213,11 @@ class PortBlock:
             first: its first port, 1,024 to 32,700.
 
         Raises:
-            DeploymentError: a port of the block is in use.
+            DeploymentError: one of its fixed ports is in use.
         """
-        taken = [port for port in range(first, first + BLOCK_SIZE) if not is_free(port)]
+        # The kernel keeps connections of killed replicas for a minute, and their ports with them:
+        # a machine that comes back must not wait for those, which Serve passes over.
+        taken = [port for port in range(first, first + FIXED_PORTS) if not is_free(port)]
         reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             reservation.bind(f"\0callboard-ports-{first}")

@@ -110,11 +110,20 @@ def test_ports_of_a_cluster_that_are_in_use_are_named() -> None:
         with pytest.raises(DeploymentError, match=f"port {block.first} is in use"):
             PortBlock.reserve_at(block.first)
         first = block.first
-    with closing(PortBlock.reserve_at(first)), socket.socket() as taken:
+    with socket.socket() as taken:
         taken.bind(("", first + 7))
         taken.listen()
-    with closing(PortBlock.reserve_at(first)):
-        pass
+        with pytest.raises(DeploymentError, match=f"port {first + 7} is in use"):
+            PortBlock.reserve_at(first)
+
+
+def test_port_that_a_killed_replica_has_left_open_keeps_no_machine_away() -> None:
+    with closing(PortBlock.reserve("00000099")) as block:
+        first = block.first
+    with socket.socket() as left:
+        left.bind(("", first + 20))
+        left.listen()
+        PortBlock.reserve_at(first).close()
 
 
 def test_a_cluster_has_other_defaults_unless_they_are_given(tmp_path: Path) -> None:
