@@ -140,11 +140,14 @@ class Demo:
         began = time.monotonic()
         head.kill_all()
         join = "callboard join --as-head --detach --node-address"
-        lines = head.run(
-            f"source ~/.bashrc; {join} {head.address}", timeout_s=STEP_TIMEOUT_S
-        ).splitlines()
-        self.say(f"  {lines[-1]}")
-        self._wait_head("kill -9 of all on it, and one command", began)
+        with subprocess.Popen(
+            head.inside(f"source ~/.bashrc; {join} {head.address}"), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ) as joining:  # fmt: skip
+            self._wait_head("kill -9 of all on it, and one command", began)
+            status = joining.wait(STEP_TIMEOUT_S)
+        if status != 0:
+            raise HostError(f"{head.name}: {join}: exit status {status}")
         for machine in self.machines:
             self._wait_serving(machine, f"{machine.name} serves", began)
         self.run_wide(200)
