@@ -16,7 +16,7 @@ PEERS := .peers/.locked
 unexport PYTHONDONTWRITEBYTECODE
 DEMO_ARGS := $(if $(DOC),--doc "$(DOC)",)
 
-.PHONY: venv peers demo test test-fast soak bench bench-quick lint style types usual format lock \
+.PHONY: venv peers demo cluster-demo test test-fast soak bench bench-quick lint style types usual format lock \
 	peers-lock wheels clean
 
 $(STAMP): requirements.lock pyproject.toml .ci/venv
@@ -34,6 +34,10 @@ peers: $(PEERS)
 
 demo: $(STAMP)
 	@$(BIN)/callboard demo $(DEMO_ARGS)
+
+# A real `ray up` on hosts made of namespaces of this machine; needs root, says SKIPPED where it cannot.
+cluster-demo: $(STAMP)
+	@$(BIN)/python -m scripts.cluster_demo
 
 # Types are checked beside the first tests, which wait for the start of deployments.
 test: style

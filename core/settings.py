@@ -92,6 +92,9 @@ class Settings:
     )
     signing_secret: str = _setting("", "signs dispatches where an agent gave none", secret=True)
     jwt_secret: str = _setting("", "HS256 secret of accepted access tokens", secret=True)
+    ray_token: str = _setting(
+        "", "authenticates Ray's processes; the same on all machines of a cluster", secret=True
+    )
 
     # Processes and the distribution of work.
     dispatch: Dispatch = _setting("local", "local: own loop first; spread: over all machines")
@@ -100,7 +103,10 @@ class Settings:
         8, "workflows at once per owner, each in a process of its own", low=1, high=256
     )
     workflow_actors_per_machine: int = _setting(1, "actors that drive workflows", low=1, high=64)
-    serve_replicas: int = _setting(1, "processes that serve the API", low=1, high=256)
+    serve_replicas: int = _setting(1, "processes per machine that serve the API", low=1, high=256)
+    machines_max: int = _setting(
+        1, "machines of the cluster, at most; join: 64 when not given", low=1, high=1_024
+    )
     replica_requests_max: int = _setting(2_000, "open requests per replica", low=10)
     ray_cpus: int = _setting(0, "CPUs that Ray may count on; 0: all of the machine", low=0)
     object_store_mib: int = _setting(128, "Ray's shared object memory", low=75)
@@ -293,9 +299,14 @@ class Settings:
     @property
     def url(self) -> str:
         """Return the address under which clients reach the API."""
+        return self.public_url or self.local_url
+
+    @property
+    def local_url(self) -> str:
+        """Return the address under which this machine reaches its own API."""
         host = "127.0.0.1" if self.host in {"0.0.0.0", "::", ""} else self.host
         host = f"[{host}]" if ":" in host else host
-        return self.public_url or f"http://{host}:{self.port}"
+        return f"http://{host}:{self.port}"
 
 
 def _check_transport(settings: Settings) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import ray
 from ray import serve
+from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 from ray.serve.schema import LoggingConfig
 
 from actors.gateway.gateway import Gateway
@@ -34,6 +36,9 @@ from serve_app.services import Services
 from serve_app.settings_from_env import read_settings
 
 APPLICATION = "callboard"
+# Longer than Serve needs to see that a lost machine's replica has ended: before, it might end
+# one of a machine that lives.
+REPLICAS_KEPT_S = 60.0
 
 
 class ApiDeployment:
@@ -80,8 +85,8 @@ def build(settings: Settings) -> Any:
     deployment: Any = serve.deployment(
         serve.ingress()(ApiDeployment),
         name="api",
-        num_replicas=settings.serve_replicas,
         ray_actor_options={"num_cpus": 0},
+        **_replicas(settings),
         max_ongoing_requests=max(settings.connections_max, 2 * settings.replica_requests_max),
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=5.0,
@@ -89,6 +94,36 @@ def build(settings: Settings) -> Any:
         logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
     )
     return deployment.bind(settings_argument(settings))
+
+
+def _replicas(settings: Settings) -> dict[str, Any]:
+    each = settings.serve_replicas
+    if settings.machines_max == 1:
+        return {"num_replicas": each}
+    # Serve runs its proxy, HAProxy, where a replica is: so the API answers on every machine.
+    policy = AutoscalingPolicy(  # type: ignore[no-untyped-call]
+        policy_function=f"{__name__}:replicas_wanted"
+    )
+    scaling = AutoscalingConfig(
+        min_replicas=each,
+        initial_replicas=each,
+        max_replicas=each * settings.machines_max,
+        policy=policy,
+        upscale_delay_s=0.0,
+        downscale_delay_s=REPLICAS_KEPT_S,
+    )
+    return {"autoscaling_config": scaling, "max_replicas_per_node": each}
+
+
+def replicas_wanted(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
+    """Return how many replicas the machines that live now need; Serve's controller asks.
+
+    Args:
+        context: of the deployment; its lower bound is the number of replicas per machine.
+    """
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    machines = len([node for node in nodes if node["Alive"]])
+    return max(1, machines) * context.capacity_adjusted_min_replicas, {}
 
 
 def build_from_environment(_arguments: dict[str, str]) -> Any:

@@ -70,14 +70,22 @@ BANNED_WORDS = {
 }  # fmt: skip
 # Who may import what, by path prefix. Every other file of the packages may not.
 RESERVED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "ray": (("ray",), ("actors/", "serve_app/app.py", "serve_app/supervisor/deploy.py")),
+    "ray": (
+        ("ray",),
+        (
+            "actors/",
+            "serve_app/app.py",
+            "serve_app/supervisor/deploy.py",
+            "serve_app/supervisor/machines/head_probe.py",
+        ),
+    ),
     "SQL": (("sqlalchemy", "psycopg", "alembic"), ("ledger/",)),
     "HTTP clients": (
         ("aiohttp", "httptools", "httpx", "requests", "urllib.request", "urllib3", "http.client"),
         (
             "federation/",
             "callboard/",
-            "serve_app/supervisor/deploy.py",
+            "serve_app/supervisor/machines/answers.py",
         ),
     ),
 }

@@ -13,8 +13,7 @@ from actors.cluster.timekeeper import Timekeeper
 from actors.process.arguments import settings_argument
 from actors.transport.names import LEDGER, TIMEKEEPER, ensure_actor
 from core.settings import Settings
-
-EMBEDDED_HOSTS = ("127.0.0.1", "localhost", "%2F", "host=/")
+from ledger.connections.reaching import EMBEDDED_HOSTS
 
 
 class RuntimeRefused(RuntimeError):

@@ -13,7 +13,7 @@ from callboard.cli import agents, audit, keys, ledger, market, reviews, workflow
 from callboard.cli.session import EXIT_USAGE, stop
 
 # The verbs of `deployment.py`, which is part of `callboard-server`.
-SERVER_VERBS = ("up", "down", "settings", "demo")
+SERVER_VERBS = ("up", "join", "down", "settings", "demo")
 
 app = typer.Typer(
     name="callboard",

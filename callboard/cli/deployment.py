@@ -1,4 +1,4 @@
-"""`up`, `down`, `settings`, `demo`: a deployment on this machine. Part of `callboard-server`.
+"""`up`, `join`, `down`, `settings`, `demo`: what runs here. Part of `callboard-server`.
 
 The supervisor does the work in its own program: the client side imports nothing of the service.
 design.md section 6; decision 0121.
@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from callboard.cli.session import HomeOption, Output, OutputOption
+from callboard.cli.session import EXIT_USAGE, HomeOption, Output, OutputOption, stop
 from callboard.locating import default_home
 from callboard.supervising import supervisor, up_arguments
 
@@ -53,8 +53,32 @@ def up(
     _print_json({"home": str(folder), "url": (folder / "url").read_text().strip()})
 
 
+def join(
+    node_address: Annotated[str, typer.Option(help="This machine's own address.")],
+    head: Annotated[
+        str | None, typer.Option(help="The head's address, host or host:port.", show_default=False)
+    ] = None,
+    as_head: Annotated[bool, typer.Option("--as-head", help="Be the cluster's head.")] = False,
+    ports: Annotated[
+        int | None,
+        typer.Option(help="First of 100 free ports, the same on all machines.", show_default=False),
+    ] = None,
+    home: HomeOption = None,
+    port: _Port = None,
+    detach: _Detach = False,
+) -> None:
+    """Start this machine's part of a cluster and keep it alive: as its head, or as a worker."""
+    if as_head == (head is not None):
+        stop(EXIT_USAGE, "`join` needs one of --head ADDRESS and --as-head")
+    arguments = ["join", "--home", str(home or default_home()), "--node-address", node_address]
+    arguments += ["--as-head"] if head is None else ["--head", head]
+    for name, value in (("--ports", ports), ("--port", port)):
+        arguments += [] if value is None else [name, str(value)]
+    _become(supervisor(*arguments, *(["--detach"] if detach else [])))
+
+
 def down(home: HomeOption = None, output: OutputOption = Output.text) -> None:
-    """End every process of a deployment; its folder stays."""
+    """End every process of a deployment, or of this machine's part of it; its folder stays."""
     folder = home or default_home()
     command = supervisor("down", "--home", str(folder))
     if output is Output.text:
@@ -91,5 +115,5 @@ def _print_json(record: dict[str, str]) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs of this file."""
-    for function in (up, down, settings, demo):
+    for function in (up, join, down, settings, demo):
         app.command()(function)

@@ -1,8 +1,9 @@
-"""The command line of a local deployment: `python -m serve_app.supervisor up | down | settings`.
+"""The supervisor's command line: `python -m serve_app.supervisor up | join | down | settings`.
 
 `up` keeps a deployment in the foreground, or with `--detach` in the background, and returns when it
-is ready. `down` ends every process of it, leftovers of a killed `up` included. Exit status: 0 done,
-1 failed, 2 wrong usage, 3 refused because it is up already. design.md section 6.
+is ready. `join` does the same for this machine's part of a cluster. `down` ends every process of
+either on this machine, leftovers of a killed supervisor included. Exit status: 0 done, 1 failed, 2
+wrong usage, 3 refused because it is up already. design.md section 6.
 """
 
 from __future__ import annotations
@@ -10,20 +11,36 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
 from typing import NoReturn
 
 from core.settings import SettingsError
 from ledger.embedded.server import EmbeddedPostgresError
 from serve_app.settings_from_env import LoadedSettings, child_environment, load_settings
-from serve_app.supervisor.deployment import AlreadyRunning, DeploymentError
-from serve_app.supervisor.keeper import ROOT, Keeper, StartFailed, clear_leftovers, last_lines
+from serve_app.supervisor.deployment import (
+    BLOCK_SIZE,
+    PORTS_TO,
+    AlreadyRunning,
+    DeploymentError,
+)
+from serve_app.supervisor.keeper import (
+    CLUSTER_PORTS_FROM,
+    ROOT,
+    Keeper,
+    StartFailed,
+    clear_leftovers,
+    last_lines,
+)
+from serve_app.supervisor.machines.preflight import split_address
 from serve_app.supervisor.processes import wait_end
+from serve_app.supervisor.ray_node import Place
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 _STOP_PATIENCE_S = 40.0
@@ -43,47 +60,93 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsError as defect:
         print(f"callboard: {defect}", file=sys.stderr)
         return USAGE
-    if arguments.verb == "up":
-        if arguments.detach:
-            return _up_detached(loaded, argv if argv is not None else sys.argv[1:])
-        return _up(loaded, _reporter(arguments.report_to))
     if arguments.verb == "down":
         return _down(loaded)
-    return _settings(loaded, arguments.output)
+    if arguments.verb == "settings":
+        return _settings(loaded, arguments.output)
+    if arguments.detach:
+        return _up_detached(loaded, argv if argv is not None else sys.argv[1:])
+    keeper: Callable[[Callable[[str], None]], Keeper] = partial(Keeper, loaded)
+    if arguments.verb == "join":
+        try:
+            place, loaded = _place(arguments), load_settings(flags | _cluster_defaults(loaded))
+        except DeploymentError as refusal:
+            print(f"callboard: {refusal}", file=sys.stderr)
+            return USAGE
+        keeper = partial(Keeper, loaded, place=place, ports_from=arguments.ports)
+    return _up(keeper, _reporter(arguments.report_to))
+
+
+def _place(arguments: argparse.Namespace) -> Place:
+    """Return where this machine stands, as `join` was told.
+
+    Raises:
+        DeploymentError: the head's address cannot be read.
+    """
+    if arguments.as_head:
+        return Place(arguments.node_address, is_cluster=True)
+    head = arguments.head if ":" in arguments.head else f"{arguments.head}:{arguments.ports}"
+    split_address(head)
+    return Place(arguments.node_address, head, is_cluster=True)
+
+
+def _cluster_defaults(loaded: LoadedSettings) -> dict[str, str]:
+    """Return the settings of which a machine of a cluster has another default."""
+    defaults = {"host": "0.0.0.0", "machines_max": "64"}
+    return {name: text for name, text in defaults.items() if loaded.sources[name] == "default"}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m serve_app.supervisor", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     up = verbs.add_parser("up", help="start a deployment")
-    down = verbs.add_parser("down", help="end a deployment")
+    join = verbs.add_parser("join", help="start this machine's part of a cluster")
+    down = verbs.add_parser("down", help="end a deployment, or this machine's part of a cluster")
     settings = verbs.add_parser("settings", help="print all settings with their sources")
-    for verb in (up, down, settings):
+    for verb in (up, join, down, settings):
         verb.add_argument("--home", help="the deployment's folder")
-    for verb in (up, settings):
+    for verb in (up, join, settings):
         verb.add_argument("--port", help="port of the API")
         verb.add_argument("--host", help="address that the API listens on")
         verb.add_argument("--region", help="region, for federation")
-    up.add_argument("--detach", action="store_true", help="return when ready, run on")
-    up.add_argument("--report-to", type=int, help=argparse.SUPPRESS)
+    for verb in (up, join):
+        verb.add_argument("--detach", action="store_true", help="return when ready, run on")
+        verb.add_argument("--report-to", type=int, help=argparse.SUPPRESS)
+    role = join.add_mutually_exclusive_group(required=True)
+    role.add_argument("--head", help="the head's address, host or host:port")
+    role.add_argument("--as-head", action="store_true", help="be the head")
+    join.add_argument("--node-address", required=True, help="this machine's own address")
+    join.add_argument(
+        "--ports", type=_first_port, default=CLUSTER_PORTS_FROM,
+        help=f"first of {BLOCK_SIZE} free ports, the same on all machines",
+    )  # fmt: skip
     settings.add_argument("--output", choices=("text", "json"), default="text")
     return parser
 
 
-# --- up -------------------------------------------------------------------------------------------
+def _first_port(text: str) -> int:
+    port = int(text)
+    if not 1_024 <= port <= PORTS_TO:
+        raise argparse.ArgumentTypeError(f"got {text}, expected 1024 to {PORTS_TO}")
+    return port
 
 
-def _up(loaded: LoadedSettings, report: Callable[[str, str], None]) -> int:
+# --- up, join -------------------------------------------------------------------------------------
+
+
+def _up(
+    build_keeper: Callable[[Callable[[str], None]], Keeper], report: Callable[[str, str], None]
+) -> int:
     signal.signal(signal.SIGTERM, _request_stop)
     signal.signal(signal.SIGINT, _request_stop)
     # A process that reports to a detaching one outlives it, and with it the terminal.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    keeper = Keeper(loaded, lambda line: report(_PROGRESS, line))
+    keeper = build_keeper(lambda line: report(_PROGRESS, line))
     status = DONE
     try:
         keeper.start()
-        report(_READY, f"callboard is ready at {keeper.url}")
+        report(_READY, keeper.ready)
         keeper.watch()
     except StopRequested:
         report(_PROGRESS, "ending")
@@ -173,6 +236,7 @@ def _down(loaded: LoadedSettings) -> int:
             pass  # it ended in between
     if deployment.home.exists():
         clear_leftovers(deployment, print)
+        shutil.rmtree(deployment.gcs_folder, ignore_errors=True)
         deployment.url_file.unlink(missing_ok=True)
     print(f"callboard in {deployment.home} is down")
     return DONE

@@ -13,13 +13,13 @@ import logging
 import os
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import ray
 from ray import serve
 from ray.exceptions import RayActorError
+from ray.experimental.internal_kv import _internal_kv_put
+from ray.serve.schema import ApplicationStatus
 
 from actors.cluster.runtime import ensure_runtime
 from actors.gateway.gateway import Gateway
@@ -29,10 +29,14 @@ from core.settings import Settings, SettingsError
 from serve_app.app import APPLICATION, build
 from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key, publish_key
+from serve_app.supervisor.machines.answers import missing_at
+from serve_app.supervisor.machines.head_probe import OUR_KEY, OUR_SPACE
+from serve_app.supervisor.machines.preflight import facts
 
 READY_TIMEOUT_S = 120.0
 START_ATTEMPTS = 5
 AFTER_INPUT = "--after-input"
+KEEP_APPLICATION = "--keep-application"
 
 _PAUSE_S = 0.05
 _PROGRESS_S = 5.0
@@ -50,18 +54,22 @@ def main() -> int:
         # input says that the cluster is there.
         sys.stdin.readline()
     began = time.monotonic()
+    is_kept = KEEP_APPLICATION in sys.argv[1:]
     ray.init(
         address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING
     )
+    _internal_kv_put(OUR_KEY, json.dumps(facts(settings)).encode(), namespace=OUR_SPACE)
     _say(began, "starting the actors and the API")
     # The replicas would start the actors too; from here they start while Serve itself does.
     ensure_runtime(settings)
     _start_serve(settings, began)
-    serve.run(build(settings), name=APPLICATION, route_prefix="/", blocking=False)
+    # A deployment replaces every replica, also those of machines that have lost nothing.
+    if not (is_kept and _is_running()):
+        serve.run(build(settings), name=APPLICATION, route_prefix="/", blocking=False)
     if settings.home:
         _say(began, "storing the admin key")
         asyncio.run(_store_admin_key(settings, Path(settings.home)))
-    return _wait_healthy(settings.url, began)
+    return _wait_healthy(settings.local_url, settings.url, began)
 
 
 def _start_serve(settings: Settings, began: float) -> None:
@@ -81,6 +89,14 @@ def _start_serve(settings: Settings, began: float) -> None:
             if attempt == START_ATTEMPTS:
                 raise
             _say(began, "a proxy was replaced while it started, waiting for the next one")
+
+
+def _is_running() -> bool:
+    found = serve.status().applications.get(APPLICATION)
+    return found is not None and found.status in (
+        ApplicationStatus.RUNNING,
+        ApplicationStatus.DEPLOYING,
+    )
 
 
 async def _store_admin_key(settings: Settings, home: Path) -> None:
@@ -108,38 +124,23 @@ async def _committed(gateway: Gateway, api_key: str) -> None:
             await asyncio.sleep(_PAUSE_S)
 
 
-def _wait_healthy(url: str, began: float) -> int:
+def _wait_healthy(local_url: str, url: str, began: float) -> int:
     deadline = time.monotonic() + READY_TIMEOUT_S
     said_at = time.monotonic()
     while True:
-        state = _health(url)
-        if state is None:
+        missing = missing_at(local_url)
+        if missing is None:
             _say(began, f"the API answers at {url}")
             return 0
         if time.monotonic() > deadline:
-            print(f"the API is not healthy after {READY_TIMEOUT_S:.0f} s: {state}", file=sys.stderr)
+            print(
+                f"the API is not healthy after {READY_TIMEOUT_S:.0f} s: {missing}", file=sys.stderr
+            )
             return 1
         if time.monotonic() - said_at > _PROGRESS_S:
             said_at = time.monotonic()
-            _say(began, f"waiting: {state}")
+            _say(began, f"waiting: {missing}")
         time.sleep(_PAUSE_S)
-
-
-def _health(url: str) -> str | None:
-    """Return what is not healthy yet, None when all is."""
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5.0) as reply:
-            reply.read()
-            return None
-    except urllib.error.HTTPError as error:
-        body = error.read()
-        try:
-            components = json.loads(body)["components"]
-        except (ValueError, KeyError, TypeError):
-            return f"/health answers {error.code}"
-        return ", ".join(f"{name} {state}" for name, state in components.items())
-    except (OSError, ValueError) as error:
-        return f"nothing answers at {url} ({type(error).__name__})"
 
 
 def _say(began: float, text: str) -> None:

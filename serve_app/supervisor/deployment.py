@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PORTS_FROM, PORTS_TO, BLOCK_SIZE = 12_000, 32_700, 100
+# Ports of a block that are taken by number; replicas take the others as they find them free.
+FIXED_PORTS = 20
 LOG_BYTES_MAX = 16 * 1024 * 1024
 _RUN_PATH_BYTES_MAX = 32
 
@@ -71,11 +73,25 @@ class Deployment:
         return self.home / "ray.token"
 
     @property
+    def gcs_folder(self) -> Path:
+        """Where the head of a cluster keeps Ray's own state."""
+        return self.home / "gcs"
+
+    @property
     def deployment_key_file(self) -> Path:
         return self.home / "deployment.key"
 
-    def prepare(self) -> None:
+    @property
+    def cluster_file(self) -> Path:
+        """The configuration of `ray up` on a head, while its workers are wanted."""
+        return self.home / "cluster.json"
+
+    def prepare(self, *, deployment_key: str = "", ray_token: str = "") -> None:
         """Make the folders and the secrets that a first start needs.
+
+        Args:
+            deployment_key: the one that the settings give; none is made then.
+            ray_token: the same, written to the file from which Ray reads it.
 
         Raises:
             DeploymentError: the run folder belongs to another user.
@@ -85,8 +101,11 @@ class Deployment:
             # Actors rotate their own (`*.jsonl`); these are written by programs that do not.
             if log.stat().st_size > LOG_BYTES_MAX:
                 log.rename(log.with_name(f"{log.name}.1"))
-        _make_secret(self.deployment_key_file)
-        _make_secret(self.ray_token_file)
+        if not deployment_key:
+            _write_secret(self.deployment_key_file, secrets.token_hex(32))
+        if ray_token:
+            self.ray_token_file.unlink(missing_ok=True)
+        _write_secret(self.ray_token_file, ray_token or secrets.token_hex(32))
         self.make_run_folder()
 
     def make_run_folder(self) -> None:
@@ -135,14 +154,14 @@ class Deployment:
         return None
 
 
-def _make_secret(path: Path) -> None:
-    """Write 32 random bytes as hex, once, readable by this user only."""
+def _write_secret(path: Path, text: str) -> None:
+    """Write a secret readable by this user only, unless there is one."""
     if path.exists():
         return
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     fresh.rename(path)
@@ -185,6 +204,32 @@ class PortBlock:
         raise DeploymentError(
             f"no {BLOCK_SIZE} neighbouring free ports between {PORTS_FROM} and {PORTS_TO}"
         )
+
+    @classmethod
+    def reserve_at(cls, first: int) -> PortBlock:
+        """Reserve the block that begins at a port: a cluster's machines find each other by it.
+
+        Args:
+            first: its first port, 1,024 to 32,700.
+
+        Raises:
+            DeploymentError: one of its fixed ports is in use.
+        """
+        # The kernel keeps connections of killed replicas for a minute, and their ports with them:
+        # a machine that comes back must not wait for those, which Serve passes over.
+        taken = [port for port in range(first, first + FIXED_PORTS) if not is_free(port)]
+        reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            reservation.bind(f"\0callboard-ports-{first}")
+        except OSError:
+            taken.insert(0, first)
+        if taken:
+            reservation.close()
+            raise DeploymentError(
+                f"port {taken[0]} is in use; this machine needs {first} to"
+                f" {first + BLOCK_SIZE - 1}: choose others with --ports, the same on all machines"
+            )
+        return cls(first, reservation)
 
     def close(self) -> None:
         """Give the block back."""

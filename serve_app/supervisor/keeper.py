@@ -1,10 +1,11 @@
-"""Keeps one local deployment alive: starts its parts in order, restarts what dies, ends it all.
+"""Keeps a deployment's parts on this machine alive: starts, restarts and ends them.
 
-Start order: leftovers of an earlier run are ended; Ray's head and Postgres start side by side; the
-schema is migrated; the API is deployed. Postgres and the head are children that end with this
-process even after `kill -9`. Everything durable lies in Postgres, so a head that died is replaced
-by a new one and the API deployed again. This file knows processes, not the command line.
-design.md sections 3, 4 and 6.
+Start order: leftovers of an earlier run are ended; Ray and Postgres start side by side; the schema
+is migrated; the API is deployed. Postgres and Ray are children that end with this process even
+after `kill -9`. Everything durable lies in Postgres, so a head that died is replaced by a new one
+and the API deployed again. The head of a cluster also keeps Ray's own state and is the same head
+again; a worker of a cluster has Ray only (decision 0207). This file knows processes, not the
+command line. design.md sections 3, 4 and 6.
 """
 
 from __future__ import annotations
@@ -26,18 +27,15 @@ from ledger.embedded.server import EmbeddedPostgres, EmbeddedPostgresError, end_
 from ledger.embedded.tethered import tethered_command
 from serve_app.settings_from_env import LoadedSettings, child_environment, settings_as_environment
 from serve_app.supervisor.deployment import Deployment, DeploymentError, PortBlock, is_free
+from serve_app.supervisor.machines.preflight import check_machine, check_reachable
 from serve_app.supervisor.processes import end_marked, wait_end
-from serve_app.supervisor.ray_head import (
-    VITAL_COUNT,
-    end_client_server,
-    ray_environment,
-    start_head,
-    vital_processes,
-)
+from serve_app.supervisor.ray_node import ALONE, Place, RayNode
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-HEAD_START_TIMEOUT_S = 120.0
-_HEAD_READY = "Ray runtime started"
+RAY_START_TIMEOUT_S = 120.0
+_RAY_READY = "Ray runtime started"
+# The first port of the machines of a cluster, which must know each other's.
+CLUSTER_PORTS_FROM = 12_000
 _API_OFFSET = 10
 _WATCH_S = 30.0
 _RETRY_PAUSES_S = (0.1, 0.5, 2.0, 5.0)
@@ -49,49 +47,83 @@ class StartFailed(RuntimeError):
 
 
 class Keeper:
-    """One deployment under this process's care.
+    """One deployment, or a machine's part of one, under this process's care.
 
     Args:
         loaded: its settings.
         say: gets a line for people about each thing that happens.
+        place: whether this machine stands alone or belongs to a cluster.
+        ports_from: the first of the machine's ports in a cluster.
     """
 
-    def __init__(self, loaded: LoadedSettings, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        loaded: LoadedSettings,
+        say: Callable[[str], None],
+        place: Place = ALONE,
+        *,
+        ports_from: int = CLUSTER_PORTS_FROM,
+    ) -> None:
         self._loaded = loaded
         self._settings = loaded.settings
         self._deployment = loaded.deployment
         self._say = say
+        self._place = place
+        self._ports_from = ports_from
         self._lock: int | None = None
         self._ports: PortBlock | None = None
         self._postgres: EmbeddedPostgres | None = None
-        self._head: subprocess.Popen[bytes] | None = None
-        self._head_log_from = 0
-        self._vital: list[int] = []
+        self._node: RayNode | None = None
+        self._ray: subprocess.Popen[bytes] | None = None
+        self._ray_log_from = 0
+        self._vital: list[int] | None = None
+        self._watch: subprocess.Popen[bytes] | None = None
         self._variables: dict[str, str] = {}
         self._mark = f"{self._deployment.id}.{secrets.token_hex(4)}"
         self.url = loaded.settings.url
 
     def __repr__(self) -> str:
-        return f"Keeper({self._settings.home!r}, {self._postgres!r}, {self._ports!r})"
+        return f"Keeper({self._settings.home!r}, {self._postgres!r}, {self._node!r})"
+
+    @property
+    def ready(self) -> str:
+        """Return what a start has reached, in words for people."""
+        if self._place.is_head:
+            return f"callboard is ready at {self.url}"
+        # Serve starts the replica and HAProxy of a machine when it sees the machine.
+        return f"this machine belongs to the cluster of {self._place.head}"
 
     def start(self) -> None:
-        """Start every part and return when the API answers.
+        """Start every part; return when the API answers, on a worker when Ray has joined.
 
         Raises:
             AlreadyRunning: another process keeps this deployment.
             DeploymentError, EmbeddedPostgresError, StartFailed: a part cannot start.
         """
         self._lock = self._deployment.lock()
-        self._deployment.prepare()
+        if self._place.is_cluster:
+            check_machine(self._settings, self._place)
+        settings = self._settings
+        self._deployment.prepare(
+            deployment_key=settings.deployment_key, ray_token=settings.ray_token
+        )
         clear_leftovers(self._deployment, self._say)
         self._deployment.make_run_folder()
-        self._ports = PortBlock.reserve(self._deployment.id)
+        if self._place.is_cluster:
+            check_reachable(settings, self._deployment, self._place, self._say)
+            self._ports = PortBlock.reserve_at(self._ports_from)
+        else:
+            self._ports = PortBlock.reserve(self._deployment.id)
+        self._node = RayNode(self._deployment, self._ports, settings, self._place)
         self._choose_variables()
-        self._start_head()
+        self._start_ray()
         if self._postgres:
             self._postgres.start()
-        self._migrate()
-        self._deploy()
+        if self._place.is_head:
+            self._migrate()
+            self._deploy()
+        else:
+            self._wait_ray()
         (self._deployment.url_file).write_text(f"{self.url}\n", encoding="utf-8")
 
     def watch(self) -> None:
@@ -116,6 +148,9 @@ class Keeper:
             self._postgres.stop()
         if self._ports:
             self._ports.close()
+        if self._node:
+            # An ordered end forgets the cluster; after a crash its head finds it there.
+            shutil.rmtree(self._deployment.gcs_folder, ignore_errors=True)
         shutil.rmtree(self._deployment.run_folder, ignore_errors=True)
         self._deployment.url_file.unlink(missing_ok=True)
 
@@ -135,7 +170,7 @@ class Keeper:
             changed["database_url"] = self._postgres.database_url
         port = self._settings.port
         if not is_free(port, self._settings.host):
-            if self._loaded.sources["port"] != "default":
+            if self._loaded.sources["port"] != "default" or self._place.is_cluster:
                 raise DeploymentError(f"port {port} is in use: choose another with --port")
             assert self._ports is not None
             port = self._ports.first + _API_OFFSET
@@ -144,17 +179,15 @@ class Keeper:
         self._variables = settings_as_environment(self._loaded, **changed)
 
     def _ray_environment(self) -> dict[str, str]:
-        assert self._ports is not None
-        return ray_environment(
-            self._deployment, self._ports, self._mark, self._settings, self._variables
-        )
+        assert self._node is not None
+        return self._node.environment(self._mark, self._variables)
 
-    def _start_head(self) -> None:
-        assert self._ports is not None
+    def _start_ray(self) -> None:
+        assert self._node is not None
         self._say("starting Ray")
-        self._vital = []
+        self._vital = None
         log = self._deployment.logs / "ray.log"
-        self._head_log_from = log.stat().st_size if log.exists() else 0
+        self._ray_log_from = log.stat().st_size if log.exists() else 0
         environment = self._ray_environment()
         sentinel = [sys.executable, "-m", "serve_app.supervisor.sentinel"]
         sentinel += [str(os.getpid()), self._mark, str(self._deployment.run_folder)]
@@ -162,35 +195,36 @@ class Keeper:
             sentinel, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        self._head = start_head(self._deployment, self._ports, self._settings, environment)
+        self._ray = self._node.start(environment)
 
-    def _wait_head(self) -> None:
-        assert self._head is not None
+    def _wait_ray(self) -> None:
+        assert self._ray is not None
         log = self._deployment.logs / "ray.log"
-        deadline = time.monotonic() + HEAD_START_TIMEOUT_S
+        deadline = time.monotonic() + RAY_START_TIMEOUT_S
         while True:
             with log.open("rb") as file:
-                file.seek(self._head_log_from)
-                if _HEAD_READY.encode() in file.read():
+                file.seek(self._ray_log_from)
+                if _RAY_READY.encode() in file.read():
                     return
-            if self._head.poll() is not None or time.monotonic() > deadline:
+            if self._ray.poll() is not None or time.monotonic() > deadline:
                 raise StartFailed(
-                    "Ray's head did not start: is there memory and disk left, and does the"
+                    "Ray did not start: is there memory and disk left, and does the"
                     f" machine's own name resolve?\n{last_lines(log)}"
                 )
             time.sleep(0.02)
 
-    def _deploy(self) -> None:
-        """Deploy the API; the head is being started by the caller.
+    def _deploy(self, *options: str) -> None:
+        """Deploy the API; Ray is being started by the caller.
 
         The deploying program loads its modules, seconds of work, while Ray starts.
         """
+        assert self._node is not None
         log = self._deployment.logs / "deploy.log"
-        command = ["serve_app.supervisor.deploy", "--after-input"]
+        command = ["serve_app.supervisor.deploy", "--after-input", *options]
         with log.open("ab") as file, self._step(command, file, self._ray_environment()) as step:
             try:
-                self._wait_head()
-                end_client_server(self._deployment)
+                self._wait_ray()
+                self._node.end_client_server()
                 self._say("deploying the API")
                 assert step.stdin is not None
                 with suppress(BrokenPipeError):  # it has failed already; its log says why
@@ -261,24 +295,48 @@ class Keeper:
             self._postgres.start()
             self._say("Postgres is back")
 
+    def _heal_watch(self) -> None:
+        """Have the workers of `ray up` watched, once they are wanted (machines/watch.py)."""
+        config = self._deployment.cluster_file
+        if not (self._place.is_cluster and self._place.is_head and config.exists()):
+            return
+        if self._watch is None or self._watch.poll() is not None:
+            module = ["serve_app.supervisor.machines.watch", str(config)]
+            command = tethered_command([sys.executable, "-m", *module], end_signal=signal.SIGKILL)
+            with (self._deployment.logs / "watch.log").open("ab") as log:
+                self._watch = subprocess.Popen(
+                    command, env=self._ray_environment(), cwd=ROOT, stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=log, start_new_session=True,
+                )  # fmt: skip
+
     def _heal(self) -> None:
         """Wait a moment; restart what is found dead."""
-        assert self._head is not None
+        assert self._ray is not None
+        assert self._node is not None
         self._heal_postgres()
-        # Found once per head: reading all of /proc takes milliseconds, this runs for ever.
-        self._vital = self._vital or vital_processes(self._deployment)
-        is_whole = len(self._vital) == VITAL_COUNT and not wait_end(self._vital, 0)
-        if self._head.poll() is not None or not is_whole:
-            self._say("Ray's head has ended; starting a new one")
+        # Found once per start: reading all of /proc takes milliseconds, this runs for ever.
+        self._vital = self._vital or self._node.vital_processes()
+        if self._ray.poll() is not None or self._vital is None or wait_end(self._vital, 0):
+            self._say("Ray has ended; starting it again")
             end_marked(self._deployment.id, self._deployment.run_folder, grace_s=0)
-            self._start_head()
-            self._deploy()
-            self._say(f"Ray is back, callboard answers at {self.url}")
+            self._restart_ray()
+            self._say(f"Ray is back, {self.ready}")
             return
-        watched = [self._head.pid, *self._vital]
+        self._heal_watch()
+        watched = [self._ray.pid, *self._vital]
         if self._postgres and self._postgres.pid:
             watched.append(self._postgres.pid)
         wait_end(watched, _WATCH_S)
+
+    def _restart_ray(self) -> None:
+        if not self._place.is_head:
+            check_reachable(self._settings, self._deployment, self._place, self._say)
+            self._start_ray()
+            self._wait_ray()
+            return
+        self._start_ray()
+        # The head of a cluster finds Serve's application where its workers have kept it alive.
+        self._deploy(*(["--keep-application"] if self._place.is_cluster else []))
 
 
 def clear_leftovers(deployment: Deployment, say: Callable[[str], None]) -> int:

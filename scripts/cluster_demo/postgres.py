@@ -1,0 +1,59 @@
+"""A Postgres server on a host of its own, from the binaries that the embedded one uses.
+
+Its logins are those that docs/operations.md (The database) asks for: the owner, who migrates, and
+the service.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+from dataclasses import dataclass
+
+from ledger.embedded.server import DATABASE, OWNER, SERVICE, bin_folder
+from scripts.cluster_demo.hosts import UID, Host, Network
+
+_FOLDER = "~/postgres"
+_HBA = "local all all trust\nhost all all {network} scram-sha-256\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server: the host it is on, and the URLs of its two logins."""
+
+    host: Host
+    database_url: str
+    owner_url: str
+
+    def count(self, query: str) -> int:
+        """Return the one number that a query of the owner gives."""
+        answer = self.host.run(_psql(query, DATABASE))
+        return int(answer.strip() or 0)
+
+
+def start_postgres(network: Network, name: str = "postgres") -> Server:
+    """Make a host with a Postgres server that the network reaches, and return the server."""
+    host = network.add_host(name)
+    programs = bin_folder()
+    passwords = {login: secrets.token_hex(16) for login in (OWNER, SERVICE)}
+    hba = _HBA.format(network=host.address.rpartition(".")[0] + ".0/24")
+    host.run(f"{programs}/initdb -D {_FOLDER} -U postgres -A trust -E UTF8 --locale=C.UTF-8")
+    (host.home / "postgres" / "pg_hba.conf").write_text(hba)
+    os.chown(host.home / "postgres" / "pg_hba.conf", UID, UID)
+    options = f"-c listen_addresses={host.address} -c unix_socket_directories=/tmp"
+    options += " -c max_connections=300 -c shared_buffers=256MB"
+    host.run(f"{programs}/pg_ctl -D {_FOLDER} -w -l ~/postgres.log -o {shlex.quote(options)} start")
+    for statement in (
+        f"CREATE ROLE {OWNER} LOGIN CREATEROLE PASSWORD '{passwords[OWNER]}'",
+        f"CREATE ROLE {SERVICE} LOGIN PASSWORD '{passwords[SERVICE]}'",
+        f"CREATE DATABASE {DATABASE} OWNER {OWNER}",
+    ):
+        host.run(_psql(statement, "postgres"))
+    urls = [f"postgresql://{n}:{passwords[n]}@{host.address}/{DATABASE}" for n in (SERVICE, OWNER)]
+    return Server(host, *urls)
+
+
+def _psql(statement: str, database: str) -> str:
+    command = [str(bin_folder() / "psql"), "-h", "/tmp", "-U", "postgres", "-d", database]
+    return shlex.join([*command, "-v", "ON_ERROR_STOP=1", "-Atqc", statement])

@@ -1,0 +1,1 @@
+"""The machines of a cluster: what each needs to join, how `ray up` starts and ends them all."""

@@ -1,0 +1,48 @@
+"""Whether the API answers at an address, and what is missing when it does not.
+
+design.md section 6 (`GET /health`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+
+_PAUSE_S = 0.1
+_REPLY_TIMEOUT_S = 5.0
+
+
+def missing_at(url: str) -> str | None:
+    """Return what is not healthy at an address yet, None when all is.
+
+    Args:
+        url: of the API, without a path.
+    """
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=_REPLY_TIMEOUT_S) as reply:
+            reply.read()
+            return None
+    except urllib.error.HTTPError as error:
+        body = error.read()
+        try:
+            components = json.loads(body)["components"]
+        except (ValueError, KeyError, TypeError):
+            return f"/health answers {error.code}"
+        return ", ".join(f"{name} {state}" for name, state in components.items())
+    except (OSError, ValueError) as error:
+        return f"nothing answers at {url} ({type(error).__name__})"
+
+
+def wait_api(url: str, timeout_s: float) -> str | None:
+    """Wait until the API is healthy; return what is missing when the time is over, else None.
+
+    Args:
+        url: as of `missing_at`.
+        timeout_s: seconds at most, and one reply's time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (missing := missing_at(url)) and time.monotonic() < deadline:
+        time.sleep(_PAUSE_S)
+    return missing

@@ -1,0 +1,338 @@
+"""Starts and ends all machines of a cluster from its head: what `ray up` and `ray down` run there.
+
+`python -m serve_app.supervisor.machines.launch up|down CONFIG`, with the configuration that
+`ray up` has copied to the head. `up`, in order: 1. the head joins, while each worker gets the code
+and its environment; 2. each worker whose environment is there joins; 3. every machine's API is
+asked; 4. a line says how many of how many machines serve, and for each other one why it does not.
+Exit status: 0 all serve or are down, 1 some do not.
+
+For hosts that exist already, Ray leaves 1 and 2 to an autoscaler on the head, which does not finish
+with every worker and reports success all the same (decision 0208). The same members of
+`cluster.yaml` say what is done here.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from serve_app.settings_from_env import child_environment, load_settings
+from serve_app.supervisor.deployment import Deployment
+from serve_app.supervisor.machines.answers import wait_api
+
+SERVE_TIMEOUT_S = 240.0
+# The exit status of `join` where its supervisor lives.
+REFUSED = 3
+_SSH_TIMEOUT_S = 60.0
+_COPY_TIMEOUT_S = 600.0
+_SETUP_TIMEOUT_S = 1_800.0
+_START_TIMEOUT_S = 600.0
+_PAUSE_S = 2.0
+_WORKERS_AT_ONCE_MAX = 32
+# `bash -i` without a terminal says so on every start.
+_NOISE = ("bash: cannot set terminal process group", "bash: no job control", "Warning: Permanently")
+_ROOT = Path(__file__).resolve().parent.parent.parent.parent
+
+
+class MachineFailed(RuntimeError):
+    """A machine could not be prepared, started or ended; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the configuration says of the machines.
+
+    Attributes:
+        head, workers: addresses.
+        ssh_user, ssh_key: how the head reaches the workers; an empty key: ssh's own choice.
+        mounts: paths that every machine has the same contents at.
+        setup, start: shell commands for a worker, in order.
+    """
+
+    head: str
+    workers: tuple[str, ...]
+    ssh_user: str
+    ssh_key: str
+    mounts: tuple[str, ...]
+    setup: tuple[str, ...]
+    start: tuple[str, ...]
+
+
+def read_cluster(text: str) -> Cluster:
+    """Read a configuration of `ray up` for hosts that exist already.
+
+    Args:
+        text: YAML or JSON, as `ray up` leaves it at `~/ray_bootstrap_config.yaml`.
+
+    Raises:
+        MachineFailed: a member is missing.
+    """
+    config: Mapping[str, Any] = yaml.safe_load(text)
+    try:
+        provider, auth = config["provider"], config["auth"]
+        return Cluster(
+            head=provider["head_ip"],
+            workers=tuple(provider["worker_ips"]),
+            ssh_user=auth["ssh_user"],
+            ssh_key=auth.get("ssh_private_key", ""),
+            # The head's own files, and what only the head may have.
+            mounts=tuple(path for path in config["file_mounts"] if "ray_bootstrap" not in path),
+            # Ray has merged the common commands into the workers' when it wrote the file.
+            setup=tuple(config.get("worker_setup_commands") or config.get("setup_commands") or ()),
+            start=tuple(config["worker_start_ray_commands"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise MachineFailed(f"the cluster's configuration has no {error}") from None
+
+
+class Worker:
+    """One worker, reached from the head by ssh.
+
+    Args:
+        cluster: which it belongs to.
+        address: its own.
+        log: gets the output of every command.
+    """
+
+    def __init__(self, cluster: Cluster, address: str, log: Path) -> None:
+        self._cluster = cluster
+        self.address = address
+        self._log = log
+
+    def __repr__(self) -> str:
+        return f"Worker({self.address!r})"
+
+    def prepare(self) -> None:
+        """Copy code and settings, and make the environment.
+
+        Raises:
+            MachineFailed: a step did not succeed.
+        """
+        self._wait_ssh()
+        for path in self._cluster.mounts:
+            local = str(Path(path).expanduser())
+            is_folder = Path(local).is_dir()
+            end = "/" if is_folder else ""
+            folder = path if is_folder else str(Path(path).parent)
+            self._ssh(f"mkdir -p {_remote(folder)}", "makes a folder", _SSH_TIMEOUT_S)
+            target = f"{self._cluster.ssh_user}@{self.address}:{_rsync_path(path)}{end}"
+            copy = ["rsync", "--archive", "--compress", "--exclude=__pycache__"]
+            copy += ["--delete"] if is_folder else []
+            copy += ["--rsh", shlex.join(self._ssh_words()), f"{local}{end}", target]
+            self._run(copy, f"takes a copy of {path}", _COPY_TIMEOUT_S)
+        for command in self._cluster.setup:
+            self._ssh(self._shell(command), f"runs `{command}`", _SETUP_TIMEOUT_S)
+
+    def start(self) -> None:
+        """Let it join.
+
+        Raises:
+            MachineFailed: a command failed.
+        """
+        for command in self._cluster.start:
+            self._ssh(self._shell(command), "joins", _START_TIMEOUT_S)
+
+    def join_again(self) -> None:
+        """Let it join unless its supervisor lives: the last of the start commands alone.
+
+        Raises:
+            MachineFailed: it could not be reached, or did not start.
+        """
+        self._ssh(
+            f"{self._shell(self._cluster.start[-1])} || test $? -eq {REFUSED}",
+            "joins again",
+            _START_TIMEOUT_S,
+        )
+
+    def end(self) -> None:
+        """End every process of the service there.
+
+        Raises:
+            MachineFailed: it could not be reached.
+        """
+        command = (
+            "test ! -x ~/callboard/.venv/bin/callboard || ~/callboard/.venv/bin/callboard down"
+        )
+        self._ssh(command, "ends its processes", _START_TIMEOUT_S)
+
+    def _wait_ssh(self) -> None:
+        deadline = time.monotonic() + _SSH_TIMEOUT_S
+        while True:
+            try:
+                self._ssh("true", f"takes a login of {self._cluster.ssh_user}", _SSH_TIMEOUT_S)
+                return
+            except MachineFailed:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_S)
+
+    def _shell(self, command: str) -> str:
+        # As Ray runs commands: what a person's login shell sets up is there.
+        exports = f"export RAY_HEAD_IP={self._cluster.head} NODE_ADDRESS={self.address}"
+        return f"bash --login -i -c {shlex.quote(f'{exports} && {command}')}"
+
+    def _ssh_words(self) -> list[str]:
+        key = self._cluster.ssh_key
+        words = ["ssh", *(["-i", str(Path(key).expanduser())] if key else [])]
+        # Host keys: as `ray up` itself; the machines are in a network of their own.
+        for option in (
+            "BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null",
+            "IdentitiesOnly=yes", "ConnectTimeout=10", "ServerAliveInterval=5",
+            "ServerAliveCountMax=6",
+        ):  # fmt: skip
+            words += ["-o", option]
+        return words
+
+    def _ssh(self, command: str, what: str, timeout_s: float) -> None:
+        target = f"{self._cluster.ssh_user}@{self.address}"
+        self._run([*self._ssh_words(), target, command], what, timeout_s)
+
+    def _run(self, command: Sequence[str], what: str, timeout_s: float) -> None:
+        with self._log.open("ab") as log:
+            log.write(f"--- {what}: {shlex.join(command)}\n".encode())
+            log.flush()
+            began = log.tell()
+            try:
+                status = subprocess.run(
+                    command, env=child_environment({}), stdin=subprocess.DEVNULL, stdout=log,
+                    stderr=log, timeout=timeout_s,
+                ).returncode  # fmt: skip
+            except subprocess.TimeoutExpired:
+                raise MachineFailed(f"not within {timeout_s:.0f} s: it {what}") from None
+        if status != 0:
+            reason = _last_line(self._log.read_bytes()[began:])
+            raise MachineFailed(f"it does not succeed when it {what} (status {status}): {reason}")
+
+
+def launch(text: str, say: Callable[[str], None]) -> bool:
+    """Start the head and the workers; return whether all of them serve.
+
+    Args:
+        text: the configuration, as `read_cluster` reads it.
+        say: gets a line about each of them.
+
+    Raises:
+        MachineFailed: the configuration cannot be read, or the head does not start.
+    """
+    cluster, loaded = read_cluster(text), load_settings()
+    settings, deployment = loaded.settings, loaded.deployment
+    workers = _workers(cluster, deployment)
+    failures: dict[str, str] = {}
+    with ThreadPoolExecutor(max_workers=_WORKERS_AT_ONCE_MAX) as pool:
+        prepared = {worker.address: pool.submit(worker.prepare) for worker in workers}
+        _start_head(cluster.head)
+        say(f"the head {cluster.head} is up")
+        joined = [
+            pool.submit(_start_worker, worker, prepared[worker.address], failures, say)
+            for worker in workers
+        ]
+        for start in joined:
+            start.result()
+    addresses = (cluster.head, *cluster.workers)
+    # From now on the head brings back what has died (watch.py).
+    deployment.cluster_file.write_text(text, encoding="utf-8")
+    serving = 0
+    deadline = time.monotonic() + SERVE_TIMEOUT_S
+    for address in addresses:
+        left_s = 0.0 if address in failures else max(0.0, deadline - time.monotonic())
+        missing = failures.get(address) or wait_api(f"http://{address}:{settings.port}", left_s)
+        serving += not missing
+        say(f"{address}: {missing}" if missing else f"{address} serves")
+    say(f"{serving} of {len(addresses)} machines serve")
+    return serving == len(addresses)
+
+
+def end(text: str, say: Callable[[str], None]) -> bool:
+    """End the workers, then the head; return whether all of them are down.
+
+    Args:
+        text, say: as of `launch`.
+
+    Raises:
+        MachineFailed: the configuration cannot be read.
+    """
+    cluster = read_cluster(text)
+    workers = _workers(cluster, load_settings().deployment)
+    down = 0
+    with ThreadPoolExecutor(max_workers=_WORKERS_AT_ONCE_MAX) as pool:
+        for worker, ending in [(worker, pool.submit(worker.end)) for worker in workers]:
+            try:
+                ending.result()
+                say(f"{worker.address} is down")
+                down += 1
+            except MachineFailed as failure:
+                say(f"{worker.address}: {failure}")
+    command = [sys.executable, "-m", "serve_app.supervisor", "down"]
+    down += subprocess.run(command, cwd=_ROOT).returncode == 0
+    return down == 1 + len(workers)
+
+
+def _workers(cluster: Cluster, deployment: Deployment) -> list[Worker]:
+    """Return the workers; the head does not bring them back while they start or end."""
+    deployment.cluster_file.unlink(missing_ok=True)
+    deployment.logs.mkdir(parents=True, exist_ok=True)
+    return [Worker(cluster, one, deployment.logs / f"{one}.log") for one in cluster.workers]
+
+
+def _start_head(address: str) -> None:
+    command = [sys.executable, "-m", "serve_app.supervisor", "join", "--as-head", "--detach"]
+    started = subprocess.run([*command, "--node-address", address], cwd=_ROOT)
+    if started.returncode != 0:
+        raise MachineFailed(f"the head {address} did not start")
+
+
+def _start_worker(
+    worker: Worker, prepared: Future[None], failures: dict[str, str], say: Callable[[str], None]
+) -> None:
+    try:
+        prepared.result()
+        worker.start()
+        say(f"the worker {worker.address} has joined")
+    except MachineFailed as failure:
+        failures[worker.address] = str(failure)
+
+
+def _remote(path: str) -> str:
+    """Return a path for the shell of another machine; `~` is that user's home there."""
+    return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
+
+
+def _rsync_path(path: str) -> str:
+    # rsync starts in the home of the user there, and does not expand `~` itself.
+    return path[2:] if path.startswith("~/") else path
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode("utf-8", "replace").strip().splitlines()
+    told = [line for line in lines if line.strip() and not line.startswith(_NOISE)]
+    return told[-1] if told else "no output"
+
+
+def main() -> int:
+    """Start or end the cluster of the configuration that is named."""
+    verb, path = sys.argv[1], Path(sys.argv[2]).expanduser()
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"[{time.monotonic() - began:5.1f} s] {line}", flush=True)
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        is_done = launch(text, say) if verb == "up" else end(text, say)
+    except (MachineFailed, OSError) as failure:
+        print(f"callboard: {failure}", file=sys.stderr)
+        return 1
+    return 0 if is_done else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

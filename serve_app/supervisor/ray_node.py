@@ -1,0 +1,228 @@
+"""The Ray processes of a machine: their command line, their environment, what of them to watch.
+
+`ray start` is a program like any other here; this file does not import Ray. Every port and path
+that Ray or Serve would take by default is set, so that deployments run side by side (design.md
+section 4). Serve's fast path, HAProxy in front of replicas that listen themselves, is switched on.
+A machine stands alone (`callboard up`) or belongs to a cluster, as its head or as a worker
+(`callboard join`); decision 0207.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.settings import MIB, Settings
+from ledger.embedded.tethered import tethered_command
+from serve_app.settings_from_env import DEPLOYMENT_MARK, child_environment
+from serve_app.supervisor.deployment import Deployment, PortBlock
+from serve_app.supervisor.front import connections_possible, write_front
+from serve_app.supervisor.processes import command_of, marked_processes, process_name, send
+
+# Offsets in the deployment's block of ports.
+_GCS, _DASHBOARD, _AGENT, _CLIENT, _METRICS, _PROXY_STATS, _PROXY_METRICS = range(7)
+_FALLBACK_HTTP, _FALLBACK_GRPC = 7, 8
+_HTTP_FROM, _HTTP_TO = 20, 59
+_GRPC_FROM, _GRPC_TO = 60, 99
+# Where the dashboard's server cannot listen: `ray start` then goes on without it, and no option
+# leaves it out. An address that is kept for documentation (RFC 5737). Decision 0192.
+_NOWHERE = "192.0.2.1"
+_LOOPBACK = "127.0.0.1"
+_CLIENT_SERVER = "ray.util.client.server"
+# The kernel cuts a process name after 15 characters.
+_VITAL_HEAD, _VITAL_WORKER = frozenset({"gcs_server", "raylet"}), frozenset({"raylet"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a machine's Ray stands: alone, or in a cluster as its head or as a worker.
+
+    Attributes:
+        node_address: the machine's own address, which other machines use.
+        head: `host:port` of the cluster's head; empty: this machine is the head.
+        is_cluster: other machines may join.
+    """
+
+    node_address: str = _LOOPBACK
+    head: str = ""
+    is_cluster: bool = False
+
+    @property
+    def is_head(self) -> bool:
+        return not self.head
+
+
+ALONE = Place()
+
+
+class RayNode:
+    """The Ray processes of one machine.
+
+    Args:
+        deployment: whose folders are used.
+        ports: its block.
+        settings: the deployment's.
+        place: where the machine stands.
+    """
+
+    def __init__(
+        self, deployment: Deployment, ports: PortBlock, settings: Settings, place: Place
+    ) -> None:
+        self._deployment = deployment
+        self._ports = ports
+        self._settings = settings
+        self._place = place
+        self._vital = _VITAL_HEAD if place.is_head else _VITAL_WORKER
+
+    def __repr__(self) -> str:
+        return f"RayNode({self._place}, {self._ports!r})"
+
+    @property
+    def address(self) -> str:
+        """Return the address under which drivers of this machine join the cluster."""
+        return self._place.head or f"{self._place.node_address}:{self._ports.first + _GCS}"
+
+    def environment(self, mark: str, settings_variables: dict[str, str]) -> dict[str, str]:
+        """Return the environment of this node, of every worker under it, and of the driver.
+
+        Args:
+            mark: by which the processes of this run are found.
+            settings_variables: CALLBOARD_* from which workers build their settings.
+        """
+        ray = {
+            "RAY_ADDRESS": self.address,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self._deployment.ray_token_file),
+            "RAY_TMPDIR": str(self._deployment.run_folder / "ray"),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+            # Nothing reads the events of tasks: the dashboard would.
+            "RAY_task_events_report_interval_ms": "0",
+            # The module search path of `python -m` is the project; workers start elsewhere.
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parent.parent.parent)]),
+        }
+        if self._place.is_cluster:
+            ray |= self._cluster_environment()
+        own = {DEPLOYMENT_MARK: mark} | settings_variables
+        return child_environment(self._fast_path() | ray | own)
+
+    def _cluster_environment(self) -> dict[str, str]:
+        variables = {
+            # A raylet gives its head up after a minute, and every process under it ends: a head
+            # that restarts on a busy machine may take longer.
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "300",
+            # Five failed checks mean that a machine is lost: 15 s at the default period.
+            "RAY_health_check_period_ms": "1000",
+            "RAY_health_check_timeout_ms": "3000",
+        }
+        if self._place.is_head:
+            # A head that restarts knows its machines and detached actors again. Decision 0207.
+            variables["RAY_gcs_storage"] = "rocksdb"
+            variables["RAY_gcs_storage_path"] = str(self._deployment.gcs_folder)
+        return variables
+
+    def _fast_path(self) -> dict[str, str]:
+        ports = self._ports
+        # Serve adds the node's id, 56 digits, between folder and name: only short ones fit a
+        # socket.
+        proxy = self._deployment.run_folder / "h"
+        return {
+            "RAY_SERVE_ENABLE_HA_PROXY": "1",
+            "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+            "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(proxy / "haproxy.cfg"),
+            "RAY_SERVE_HAPROXY_SOCKET_PATH": str(proxy / "a"),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(proxy),
+            "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(proxy / "server-state"),
+            "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(proxy / "m"),
+            # For each request HAProxy would write a line, which a process in Python counts: as much
+            # CPU as HAProxy itself, for metrics that nothing reads. Decision 0192.
+            "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
+            "RAY_SERVE_HAPROXY_STATS_PORT": str(ports.first + _PROXY_STATS),
+            "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports.first + _PROXY_METRICS),
+            # HAProxy falls back to a proxy in Python. It listens with SO_REUSEPORT: on its default
+            # port two deployments would answer each other's requests.
+            "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports.first + _FALLBACK_HTTP),
+            "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports.first + _FALLBACK_GRPC),
+            # Ours: it puts the limits of the front into the configuration that Serve writes.
+            "RAY_SERVE_HAPROXY_BINARY_PATH": str(proxy / "haproxy.sh"),
+            "RAY_SERVE_HAPROXY_MAXCONN": str(connections_possible(self._settings.connections_max)),
+            # The HTTP server of a replica would else believe any client's X-Forwarded-For.
+            "FORWARDED_ALLOW_IPS": "none",
+            "RAY_SERVE_HAPROXY_NBTHREAD": str(min(4, os.cpu_count() or 1)),
+            "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "5",
+            # No process listens at this path: HAProxy then logs nowhere, not into the machine's
+            # syslog.
+            "RAY_SERVE_HAPROXY_LOG_TARGET": str(proxy / "log.sock"),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(ports.first + _HTTP_FROM),
+            "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(ports.first + _HTTP_TO),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(ports.first + _GRPC_FROM),
+            "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(ports.first + _GRPC_TO),
+            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
+            # Five seconds are not enough for a proxy to start on a machine that is busy otherwise.
+            "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+            # Three failed checks replace a proxy: at the default period the API is away for 30 s.
+            "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
+            # The controller looks ten times a second by default, which is a fifth of what an idle
+            # deployment costs.
+            "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+        }
+
+    def start(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Start `ray start --block` as a child that ends with this process.
+
+        Its output goes to `logs/ray.log`. Earlier processes of the deployment must be gone: the
+        ports are the same ones.
+        """
+        # The first start has made the key's file after the settings were read.
+        deployment = self._deployment
+        key = self._settings.deployment_key or deployment.deployment_key_file.read_text("ascii")
+        write_front(deployment.run_folder / "h", self._settings, bytes.fromhex(key.strip()))
+        session = deployment.run_folder / "ray"
+        session.mkdir(exist_ok=True)
+        # The `ray` script of this very environment, found beside its interpreter.
+        command = [sys.executable, str(Path(sys.executable).parent / "ray"), "start"]
+        command += self._head_arguments() if self._place.is_head else [f"--address={self.address}"]
+        command += ["--block", f"--node-ip-address={self._place.node_address}"]
+        command += [f"--dashboard-agent-listen-port={self._ports.first + _AGENT}"]
+        command += [f"--metrics-export-port={self._ports.first + _METRICS}"]
+        # 0: the kernel chooses, always above the blocks of `deployment.PortBlock`.
+        command += ["--min-worker-port=0", "--max-worker-port=0", "--include-log-monitor=false"]
+        command += [f"--object-store-memory={self._settings.object_store_mib * MIB}"]
+        command += [f"--temp-dir={session}", "--disable-usage-stats", "--log-color=false"]
+        if self._settings.ray_cpus:
+            command.append(f"--num-cpus={self._settings.ray_cpus}")
+        with (deployment.logs / "ray.log").open("ab") as log:
+            return subprocess.Popen(
+                tethered_command(command, end_signal=signal.SIGKILL),
+                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=deployment.run_folder, start_new_session=True,
+            )  # fmt: skip
+
+    def _head_arguments(self) -> list[str]:
+        first = self._ports.first
+        # `serve deploy` and `serve status` ask the dashboard; only a cluster needs them.
+        host, is_included = (_LOOPBACK, "true") if self._place.is_cluster else (_NOWHERE, "false")
+        arguments = ["--head", f"--port={first + _GCS}", f"--include-dashboard={is_included}"]
+        arguments += [f"--dashboard-host={host}", f"--dashboard-port={first + _DASHBOARD}"]
+        return [*arguments, f"--ray-client-server-port={first + _CLIENT}", "--no-monitor"]
+
+    def end_client_server(self) -> None:
+        """End the server for drivers of other machines, which `ray start` cannot leave out.
+
+        To `ray start` an end by SIGTERM is an ordinary one.
+        """
+        pids = marked_processes(self._deployment.id)
+        send([pid for pid in pids if _CLIENT_SERVER in command_of(pid)], signal.SIGTERM)
+
+    def vital_processes(self) -> list[int] | None:
+        """Return the processes without which the node is dead, None unless all of them are there.
+
+        `ray start` overlooks some ends.
+        """
+        pids = marked_processes(self._deployment.id)
+        vital = [pid for pid in pids if process_name(pid) in self._vital]
+        return vital if len(vital) == len(self._vital) else None
