@@ -85,6 +85,7 @@ class ClusterTroubles:
                 self._world.clock.call_in(at_ms, self._starve)
         elif self._kind == "silent":
             weather.late = self._chance.choice((0, 0.2))
+            self.slow = self._chance.choice((0, 0, 0.3))
             for at_ms in range(CALM_MS, CALM_MS + TROUBLE_MS, SILENT_EACH_MS):
                 self._world.clock.call_in(at_ms, self._silence)
         elif self._kind == "split":

@@ -11,16 +11,13 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tests.simulation.cluster.cluster_troubles import KINDS
+from tests.simulation.cluster.cluster_troubles import KEEPING_KINDS, KINDS
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.garbage import few_collections
 from tests.simulation.violation import Violation
 
-RUNS_ANY, RUNS_PER_KIND = 60, 15
+RUNS_ANY, RUNS_PER_KIND, RUNS_SILENT, RUNS_SPLIT = 60, 20, 40, 20
 SOAK_RUNS, SOAK_RUNS_TOLD = 20_000, 1_000
-
-# Each of these runs fails when a defect comes back that the simulation once found.
-FOUND: dict[tuple[str, int], str] = {}
 
 
 def run_worlds(kind: str, seeds: Iterable[int]) -> list[ClusterWorld]:
@@ -29,19 +26,14 @@ def run_worlds(kind: str, seeds: Iterable[int]) -> list[ClusterWorld]:
         return [ClusterWorld(seed, kind).run() for seed in seeds]
 
 
-@pytest.mark.parametrize(("kind", "seed"), FOUND, ids=lambda part: str(part))
-def test_defect_of_the_cluster_that_was_found_does_not_come_back(kind: str, seed: int) -> None:
-    run_worlds(kind, [seed])
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KEEPING_KINDS)
 def test_members_that_live_keep_their_shards_whatever_else_fails(
     kind: str, only_seed: int | None
 ) -> None:
     """I4 to I6: joins and drains, starvation, frozen and replaced ledgers, a database that is away:
     each alone takes no shard from a member that lives, and ends none."""
     worlds = run_worlds(kind, range(RUNS_PER_KIND) if only_seed is None else (only_seed,))
-    assert sum(world.checks.sends for world in worlds) > 100 * len(worlds)
+    assert sum(world.checks.sends for world in worlds) > 50 * len(worlds)
     if kind == "calm" and only_seed is None:
         assert sum(world.checks.gives for world in worlds) > len(worlds)
         assert not sum(world.checks.repeated for world in worlds)
@@ -55,6 +47,16 @@ def test_nothing_is_sent_for_a_shard_that_another_holds(only_seed: int | None) -
         assert sum(world.checks.repeated for world in worlds) > len(worlds)
 
 
+@pytest.mark.parametrize(("kind", "runs"), [("silent", RUNS_SILENT), ("split", RUNS_SPLIT)])
+def test_member_that_is_cut_off_sends_nothing_once_its_shards_are_taken(
+    kind: str, runs: int, only_seed: int | None
+) -> None:
+    """I1: for about as long as a lease lasts; and by a ledger that another has replaced."""
+    worlds = run_worlds(kind, range(runs) if only_seed is None else (only_seed,))
+    if only_seed is None:
+        assert sum(world.checks.takes for world in worlds) > 8 * len(worlds)
+
+
 def test_cluster_is_decided_by_its_seed_alone() -> None:
     """Goal: a failure can be replayed. Method: two runs of one seed end with the same rows."""
     first, second = ClusterWorld(11).run(), ClusterWorld(11).run()
@@ -64,12 +66,12 @@ def test_cluster_is_decided_by_its_seed_alone() -> None:
 
 def test_clocks_that_differ_by_more_than_a_lease_allows_are_noticed() -> None:
     """Goal: the checks see what they are for. Method: a fence and a lease are only safe together
-    while clocks differ by less than their ratio; twice that is seen."""
+    while clocks differ by less than their ratio."""
     found = []
     with few_collections():
-        for seed in range(RUNS_ANY):
+        for seed in range(RUNS_SILENT):
             try:
-                ClusterWorld(seed, rate_ratio_max=2.0).run()
+                ClusterWorld(seed, "silent", rate_ratio_max=1.5).run()
             except Violation as violation:
                 found.append(str(violation))
     assert any(one.startswith("I1") for one in found), found
