@@ -85,7 +85,7 @@ class Machines:
     heard: dict[str, list[Event]] = field(default_factory=dict)
     orders: dict[str, DispatchOrder] = field(default_factory=dict)
 
-    def introduce(self, **epochs: int) -> None:
+    def introduce(self, *draining: str, **epochs: int) -> None:
         """Let every machine know the members there: of each, the process of this number."""
         for own, spread in self.spreads.items():
             spread.set_peers(
@@ -96,7 +96,8 @@ class Machines:
                     )
                     for name, number in ((n, str(e)) for n, e in epochs.items())
                     if name != own
-                }
+                },
+                draining,
             )
 
     def called(self, name: str, method: str, batch: Any) -> list[None]:
@@ -576,3 +577,65 @@ async def test_an_order_that_waits_in_its_queue_is_dropped_and_not_handed_over()
         ]
         assert len(waiting) == 1
         assert machines.dispatchers["a"].waiting == 0
+
+
+async def test_a_draining_machine_gets_no_orders_of_others_and_ends_what_it_has() -> None:
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(3):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.seen) == 3)
+        machines.introduce("b", a=1, b=1, c=1)
+        for number in range(3, ORDERS):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.seen) == ORDERS)
+        assert machines.dispatchers["b"].statistics().sent == 1
+        assert machines.spreads["b"].open_calls == 1
+        assert machines.spreads["a"].open_calls == ORDERS, "wherever they were sent"
+        machines.gate.set()
+        await machines.wait(lambda: len(machines.heard) == ORDERS)
+        assert machines.spreads["a"].open_calls == 0
+        await machines.wait(lambda: machines.spreads["b"].open_calls == 0)
+        machines.introduce(a=1, b=1, c=1)
+        for number in range(3):
+            machines.send(f"m{number}")
+        await machines.wait(lambda: len(machines.heard) == ORDERS + 3)
+        assert machines.dispatchers["b"].statistics().sent == 2, "it was resumed"
+
+
+async def test_a_handed_call_is_open_until_its_result_has_arrived() -> None:
+    """A machine that is switched off before it would lose the result."""
+    async with three_machines() as machines:
+        machines.gate.clear()
+        order = machines.orders["x"] = machines.order("x")
+        machines.dispatchers["a"].send(order, lambda *_: None)
+        await machines.wait(lambda: len(machines.seen) == 1)
+        found = handed_of(machines, "x")
+        assert found is not None
+        machines.spreads["a"].tell_handed("b", HandedShard("a", 0, 1, found[1:], ()), [])
+        await machines.wait(lambda: len(machines.spreads["b"].handed()) == 1)
+        heard: list[Event] = []
+        mine = machines.order("x")
+        machines.spreads["b"].expect(found[0], mine, lambda _, event: heard.append(event))
+        assert (machines.spreads["a"].open_calls, machines.spreads["b"].open_calls) == (1, 1)
+        machines.wire.is_cut = True
+        machines.gate.set()
+        await machines.wait(lambda: machines.dispatchers["a"].statistics().in_flight == 0)
+        assert (machines.spreads["a"].open_calls, heard) == (1, [])
+        machines.wire.is_cut = False
+        await machines.wait(lambda: machines.spreads["a"].open_calls == 0)
+        assert len(heard) == 1
+        assert machines.spreads["b"].open_calls == 0
+
+
+async def test_accepted_orders_are_no_open_calls() -> None:
+    """Their agents hand the results in, wherever they were sent."""
+    async with three_machines() as machines:
+        for number in range(3):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: machines.accepted() == {"a": 1, "b": 1, "c": 1})
+        await machines.wait(lambda: all(not one.open_calls for one in machines.spreads.values()))
+        for order in machines.orders.values():
+            machines.spreads["a"].release(order)
+        await machines.wait(lambda: machines.accepted() == {"a": 0, "b": 0, "c": 0})
+        assert machines.spreads["a"].open_calls == 0
