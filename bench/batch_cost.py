@@ -27,6 +27,7 @@ from typing import Any, Final
 
 import psycopg
 
+from bench.load.one_member import join_as_new, take_all
 from core.ids import uuid7
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
@@ -34,8 +35,9 @@ from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command
 from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
 from ledger.migrate import migrate
-from ledger.owners.owner_commands import RegisterOwner
+from ledger.shards.member_leases import MemberLeases
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.writer.boot_clock import boot_time_ms
 from ledger.writer.store import Genesis, LedgerStore
 
 NODES: Final = ("fetch", "summarize", "translate")
@@ -62,16 +64,19 @@ FIGURES: Final = {
 class Flows:
     """A ledger in which workflows are published and paid, a step of all of them at a time."""
 
-    def __init__(self, store: LedgerStore, epoch: int) -> None:
+    def __init__(self, store: LedgerStore, member: str, epoch: int) -> None:
         self._store = store
-        self._epoch = epoch
+        self._member, self._epoch = member, epoch
         self._number = 0
 
     @classmethod
     async def open(cls, url: str) -> Flows:
-        """Open the ledger, register an owner, give the payers money."""
-        store = await LedgerStore.open(url, genesis=Genesis("bench", 500), now_ms=now_ms())
-        owner = RegisterOwner(key="bench", owner="bench", address="")
+        """Open the ledger, register a member, give the payers money."""
+        leases = MemberLeases(boot_time_ms)
+        store = await LedgerStore.open(
+            url, genesis=Genesis("bench", 500), now_ms=now_ms(), leases=leases
+        )
+        joining = join_as_new()
         deposits = [
             Deposit(
                 key=f"deposit:{number}",
@@ -83,8 +88,11 @@ class Flows:
             )
             for number in range(PAYERS)
         ]
-        outcomes = await store.commit([owner, *deposits], now_ms())
-        return cls(store, int(outcomes[0].result["epoch"]))
+        await store.commit([joining, *deposits], now_ms())
+        leases.follow(store.cluster)
+        taking = take_all(joining.member, store.cluster.shards)
+        (taken,) = await store.commit([taking], now_ms())
+        return cls(store, joining.member, int(taken.result["taken"]["0"]))
 
     @property
     def backend_pid(self) -> int:
@@ -112,8 +120,8 @@ class Flows:
             key=f"publish:{workflow_id}",
             request_hash=b"",
             actor_did=_payer(number),
-            owner="bench",
-            owner_epoch=self._epoch,
+            member=self._member,
+            shard_epoch=self._epoch,
             workflow_id=workflow_id,
             task_id=uuid7(at_ms=at, entropy=os.urandom(10)),
             payer_did=_payer(number),
@@ -165,8 +173,8 @@ class Flows:
             records.append(WorkflowChanged(WorkflowStatus.SUCCESS, at))
         return AdvanceWorkflow(
             key=f"step:{workflow_id}:{place}",
-            owner="bench",
-            owner_epoch=self._epoch,
+            member=self._member,
+            shard_epoch=self._epoch,
             workflow_id=workflow_id,
             actor_did=agent,
             records=tuple(records),
@@ -237,9 +245,9 @@ def _wal_bytes(asking: psycopg.Connection[Any]) -> int:
 
 @contextmanager
 def _side(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start this file with the code of a checkout; end it afterwards."""
+    """Start a checkout's own copy of this file, which knows its commands; end it afterwards."""
     side = subprocess.Popen(
-        [sys.executable, str(Path(__file__).resolve()), "--serve"],
+        [sys.executable, str(folder / "bench" / "batch_cost.py"), "--serve"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
         stdin=subprocess.PIPE,

@@ -8,6 +8,7 @@ Spec: Limits; contract.md sections 1–5, design.md sections 3 and 6.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from core.market.sharing.fair_queue import parse_weights
 
 DEPLOYMENT_KEY_FORM: Final = "64 hex digits, which are 32 bytes"
 _DEPLOYMENT_KEY: Final = re.compile("[0-9a-fA-F]{64}")
+
+# The value of `transport_host` that stands for each machine's own address.
+OWN_ADDRESS: Final = "machine"
 
 KIB, MIB = 1024, 1024 * 1024
 DAY_MS = 86_400_000
@@ -83,6 +87,9 @@ class Settings:
 
     # Secrets. The first start creates the deployment key in the home.
     deployment_key: str = _setting("", "hex of 32 bytes; result ids, stored secrets", secret=True)
+    deployment_key_previous: str = _setting(
+        "", "the key before, which connections between machines accept", secret=True
+    )
     signing_secret: str = _setting("", "signs dispatches where an agent gave none", secret=True)
     jwt_secret: str = _setting("", "HS256 secret of accepted access tokens", secret=True)
 
@@ -97,6 +104,16 @@ class Settings:
     replica_requests_max: int = _setting(2_000, "open requests per replica", low=10)
     ray_cpus: int = _setting(0, "CPUs that Ray may count on; 0: all of the machine", low=0)
     object_store_mib: int = _setting(128, "Ray's shared object memory", low=75)
+
+    # Batches between machines (decision 0205).
+    transport_host: str = _setting(
+        "", "IP address where actors listen for other machines; machine: its own; empty: nowhere"
+    )
+    transport_port_min: int = _setting(0, "first of their ports; 0: any", low=0, high=65_535)
+    transport_port_max: int = _setting(0, "last of their ports; 0: any", low=0, high=65_535)
+    transport_tls_certificate: str = _setting("", "file of their TLS certificate; empty: no TLS")
+    transport_tls_key: str = _setting("", "file of the certificate's key")
+    transport_tls_ca: str = _setting("", "file of the CA that both sides' certificates are of")
 
     # Requests.
     body_bytes_max: int = _setting(512 * KIB, "largest request body", low=KIB)
@@ -239,9 +256,12 @@ class Settings:
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             _check_range(item, getattr(self, item.name))
-        if self.deployment_key and _DEPLOYMENT_KEY.fullmatch(self.deployment_key) is None:
-            got = f"{len(self.deployment_key)} characters"  # a secret is not repeated in a message
-            raise SettingsError("deployment_key", got, DEPLOYMENT_KEY_FORM)
+        for name in ("deployment_key", "deployment_key_previous"):
+            key = getattr(self, name)
+            if key and _DEPLOYMENT_KEY.fullmatch(key) is None:
+                got = f"{len(key)} characters"  # a secret is not repeated in a message
+                raise SettingsError(name, got, DEPLOYMENT_KEY_FORM)
+        _check_transport(self)
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
         _require_member("early_dispatch", self.early_dispatch, ("declared", "assumed"))
@@ -272,11 +292,39 @@ class Settings:
         )
 
     @property
+    def transport_ports(self) -> range:
+        """Return the ports for connections between machines; 0 alone: any."""
+        return range(self.transport_port_min, self.transport_port_max + 1)
+
+    @property
     def url(self) -> str:
         """Return the address under which clients reach the API."""
         host = "127.0.0.1" if self.host in {"0.0.0.0", "::", ""} else self.host
         host = f"[{host}]" if ":" in host else host
         return self.public_url or f"http://{host}:{self.port}"
+
+
+def _check_transport(settings: Settings) -> None:
+    host = settings.transport_host
+    if host not in ("", OWN_ADDRESS):
+        expected = f"an IP address that other machines reach, {OWN_ADDRESS} or nothing"
+        try:
+            is_usable = not ipaddress.ip_address(host).is_unspecified
+        except ValueError:
+            is_usable = False
+        if not is_usable:
+            raise SettingsError("transport_host", repr(host), expected)
+    low, high = settings.transport_port_min, settings.transport_port_max
+    if high < low or (low == 0) != (high == 0):
+        raise SettingsError("transport_port_max", str(high), f"{low} or more, and 0 only with 0")
+    files = (
+        settings.transport_tls_certificate,
+        settings.transport_tls_key,
+        settings.transport_tls_ca,
+    )
+    if any(files) and not all(files):
+        expected = "all of transport_tls_certificate, transport_tls_key, transport_tls_ca, or none"
+        raise SettingsError("transport_tls_certificate", repr(files[0]), expected)
 
 
 def _require_member(name: str, value: str, members: tuple[str, ...]) -> None:

@@ -51,6 +51,7 @@ from ledger.shards.shard_plan import (
     plan_give,
     plan_join,
     plan_take,
+    weight_of_move,
 )
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from ledger.stakes.stake_plan import add_stake_reads, plan_deposit_stake, plan_withdraw_stake
@@ -94,8 +95,8 @@ def _refuse_unknown(command: Any, batch: Batch) -> Outcome:
 KINDS: Final[dict[type, CommandKind]] = {
     JoinCluster: CommandKind(plan_join, add_member_reads, is_asked_again=True),
     ChangeMember: CommandKind(plan_change_member, add_member_reads, is_asked_again=True),
-    TakeShards: CommandKind(plan_take, is_asked_again=True),
-    GiveShards: CommandKind(plan_give, is_asked_again=True),
+    TakeShards: CommandKind(plan_take, weight=weight_of_move, is_asked_again=True),
+    GiveShards: CommandKind(plan_give, weight=weight_of_move, is_asked_again=True),
     PublishWorkflow: CommandKind(
         plan_publish,
         add_publish_reads,

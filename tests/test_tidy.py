@@ -41,11 +41,12 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "actors": (
         ("actors",),
-        ("process",),
+        ("process", "shards"),
         ("transport",),
         ("values",),
         ("directory", "dispatch"),
         ("shards",),
+        ("workflows",),
         ("engine",),
         ("cluster",),
         ("gateway",),

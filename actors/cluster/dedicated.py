@@ -19,7 +19,6 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from actors.engine.owner import Owner
-from actors.engine.step_commands import moved_error
 from actors.shards.child_lease import Parentage
 from actors.transport.messages import (
     NotYet,
@@ -30,6 +29,7 @@ from actors.transport.messages import (
     WatchReply,
     WatchRequest,
 )
+from actors.workflows.step_commands import moved_error
 from core.errors import ErrorCode, ServiceError
 from core.shards.shard import shard_of
 

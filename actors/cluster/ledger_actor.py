@@ -19,9 +19,9 @@ from actors.process.arguments import parse_settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
 from actors.process.metrics import start_loop_watchdog
+from actors.transport.actor_calls import BatchServer
 from actors.transport.ledger_client import RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN
 from actors.transport.names import LEDGER, LIVENESS
-from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_commands, answer_renewals
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable
 from ledger.writer.group_commit import GroupCommit
@@ -46,12 +46,12 @@ class LedgerActor:
             batch_max=settings.batch_commands_max,
             queue_max=settings.ledger_queue_max,
         )
+        self._batches = BatchServer(settings, LEDGER)
         # Not awaited: an absent Postgres must not make the creation of the actor fail for good.
-        self._start = asyncio.create_task(self._open(settings.run_folder))
+        self._start = asyncio.create_task(self._open())
 
-    async def _open(self, run_folder: str) -> None:
-        methods = {"submit": self.submit, "renew": self.renew}
-        self._socket = await serve_batches(run_folder, LEDGER, methods)
+    async def _open(self) -> None:
+        await self._batches.start({"submit": self.submit, "renew": self.renew})
         delay_s = RETRY_DELAY_S_MIN
         while True:
             try:
@@ -88,6 +88,10 @@ class LedgerActor:
     async def progress(self) -> int:
         """Return the progress counter of this process, from a thread of its own."""
         return self._watchdog.turns
+
+    async def endpoint(self) -> str:
+        """Return where other machines' processes reach this actor over TCP; "": nowhere."""
+        return self._batches.endpoint
 
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""

@@ -31,11 +31,11 @@ from actors.process.metrics import quarantined_gauge, start_loop_watchdog
 from actors.process.slices import take_in_slices
 from actors.shards.child_lease import Parentage
 from actors.shards.lease_calls import LeaseCalls
-from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
+from actors.transport.actor_calls import BatchCall, BatchServer, actor_call, is_unknown_outcome
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.names import LEDGER, LIVENESS
-from actors.transport.sockets import serve_batches, socket_path
+from actors.transport.sockets import socket_path
 from actors.transport.wire import answer_requests
 from core.settings import Settings
 
@@ -68,19 +68,19 @@ class WorkflowActor:
             self._watchdog = start_loop_watchdog(name, "workflows", trace)
             trace.start()
         ledger = LedgerClient(
-            BatchCall(settings.run_folder, LEDGER, "submit"),
+            BatchCall(settings, LEDGER, "submit"),
             is_unknown_outcome,
             on_lost=_stop,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,
         )
-        self._name, self._run_folder = name, settings.run_folder
+        self._batches = BatchServer(settings, name)
         self._owner = Owner(
             name,
             ray.get_runtime_context().get_node_id(),
             settings,
             ledger=ledger,
-            renew=LeaseCalls(settings.run_folder).renew,
+            renew=LeaseCalls(settings).renew,
             peer_calls=_peer_calls,
             on_lost=_stop,
             at_work=at_work,
@@ -102,7 +102,7 @@ class WorkflowActor:
             "refresh": self.refresh,
             "finished": self.finished,
         }
-        self._socket = await serve_batches(self._run_folder, self._name, methods)
+        await self._batches.start(methods)
         try:
             await self._owner.start()
         except Exception as error:  # the edge of the process: a new one repeats a failed start
@@ -159,6 +159,10 @@ class WorkflowActor:
 
     def _steps(self) -> int:
         return self._watchdog.turns + self._owner.steps
+
+    async def endpoint(self) -> str:
+        """Return where other machines' processes reach this actor over TCP; "": nowhere."""
+        return self._batches.endpoint
 
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""

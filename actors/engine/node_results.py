@@ -13,12 +13,12 @@ from functools import partial
 import orjson
 
 from actors.dispatch.order_inputs import hash_small_inputs
-from actors.engine.dispatch_orders import bind_open_attempt
 from actors.engine.runner import Runner
-from actors.engine.running_workflow import RunningWorkflow
-from actors.engine.step_commands import quarantined_error, rereading_error
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from actors.values.reply_events import check_signature
+from actors.workflows.dispatch_orders import bind_open_attempt
+from actors.workflows.running_workflow import RunningWorkflow
+from actors.workflows.step_commands import quarantined_error, rereading_error
 from core.errors import ErrorCode, ServiceError
 from core.workflow.events import (
     AttemptFailed,

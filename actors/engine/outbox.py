@@ -13,9 +13,9 @@ import asyncio
 from collections.abc import Callable, Set
 from typing import Final
 
-from actors.engine.running_workflow import RunningWorkflow
 from actors.transport.messages import WorkflowEnd
 from actors.transport.wire import ENDS, Unencodable
+from actors.workflows.running_workflow import RunningWorkflow
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import Outcome
 

@@ -26,8 +26,8 @@ from actors.dispatch.large_results import Blobs
 from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
 from actors.engine.node_results import take_result
 from actors.engine.outbox import Outboxes
+from actors.engine.restorer import AheadLedger, Restorer, read_until_success
 from actors.engine.runner import Runner
-from actors.engine.step_commands import moved_error, rereading_error
 from actors.ports import Contact, DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
@@ -35,14 +35,13 @@ from actors.process.slices import Slices, run_in_slices
 from actors.shards.child_lease import ChildLease, Parentage
 from actors.shards.held_shards import HeldShards
 from actors.shards.membership import Membership
-from actors.shards.restorer import AheadLedger, Restorer, read_until_success
 from actors.shards.shard_ledger import ShardLedger
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
 from actors.transport.messages import (
     CancelRequest,
+    Moved,
     NodeResultRequest,
-    NotYet,
     OwnerReply,
     OwnerRequest,
     PublishRequest,
@@ -50,6 +49,7 @@ from actors.transport.messages import (
     WatchReply,
     WatchRequest,
 )
+from actors.workflows.step_commands import moved_error, rereading_error
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
@@ -134,38 +134,11 @@ class Owner:
         self._is_member = parent is None
         self.children: Children | None = None
         self.held = HeldShards(new_member(address) if parent is None else parent.member)
-        self.membership: Membership | ChildLease
-        if parent is None:
-            self.membership = Membership(
-                self.held,
-                self,
-                renew=renew,
-                commit=self._commit,
-                boot_ms=boot_ms,
-                on_ended=on_lost,
-            )
-        else:
-            self.held.add(parent.shard, parent.epoch)
-            self.membership = ChildLease(
-                parent,
-                renew=renew,
-                boot_ms=boot_ms,
-                on_ended=on_lost,
-                on_unfenced=self.unfenced,
-            )
+        self.membership = self._build_lease(parent, renew, on_lost)
         self._clock = LoopClock()
         self._reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
         self._blob_store = BlobStore(settings.database_url, self._reader)
-        self._directory = AuctioningDirectory(
-            service=settings.service,
-            deployment_key=bytes.fromhex(settings.deployment_key),
-            default_secret=settings.signing_secret or None,
-            max_concurrency=settings.agent_concurrency,
-            rules=settings.ranking,
-            latency_ms_max=settings.reputation_latency_ms_max,
-            stake_bps=settings.stake_bps,
-            score_min_percent=settings.auction_score_min_percent,
-        )
+        self._directory = _build_directory(settings)
         self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
         self._directory_sync = DirectorySync(
             self._directory,
@@ -201,6 +174,26 @@ class Owner:
         # Shards whose open calls are known, and hints that are waited for.
         self._handed: set[int] = set()
         self._hints: dict[int, asyncio.Event] = {}
+
+    def _build_lease(
+        self,
+        parent: Parentage | None,
+        renew: Callable[[Renewal], Awaitable[Lease]],
+        on_lost: Callable[[str], None],
+    ) -> Membership | ChildLease:
+        if parent is None:
+            return Membership(
+                self.held,
+                self,
+                renew=renew,
+                commit=self._commit,
+                boot_ms=boot_ms,
+                on_ended=on_lost,
+            )
+        self.held.add(parent.shard, parent.epoch)
+        return ChildLease(
+            parent, renew=renew, boot_ms=boot_ms, on_ended=on_lost, on_unfenced=self.unfenced
+        )
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -527,10 +520,23 @@ class Owner:
 
     def _require_runner(self) -> Runner:
         if self._runner is None:
-            raise NotYet(
+            raise Moved(
                 ErrorCode.OVERLOADED, "the workflow owner is still starting", retry_after_s=1
             )
         return self._runner
+
+
+def _build_directory(settings: Settings) -> AuctioningDirectory:
+    return AuctioningDirectory(
+        service=settings.service,
+        deployment_key=bytes.fromhex(settings.deployment_key),
+        default_secret=settings.signing_secret or None,
+        max_concurrency=settings.agent_concurrency,
+        rules=settings.ranking,
+        latency_ms_max=settings.reputation_latency_ms_max,
+        stake_bps=settings.stake_bps,
+        score_min_percent=settings.auction_score_min_percent,
+    )
 
 
 def _build_settle(reply: asyncio.Future[OwnerReply]) -> Callable[[OwnerReply], None]:

@@ -26,7 +26,18 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from actors.engine.dispatch_orders import (
+from actors.engine.outbox import Finished, workflow_end
+from actors.ports import Clock, DirectoryPort, DispatchPort, LedgerPort
+from actors.process.at_work import AtWork, Guard
+from actors.process.row_reads import RowReads
+from actors.shards.held_shards import HeldShards
+from actors.transport.messages import (
+    CancelRequest,
+    PublishReply,
+    PublishRequest,
+    ResumeRequest,
+)
+from actors.workflows.dispatch_orders import (
     OrderSender,
     build_timeout_event,
     build_unstaked_event,
@@ -34,9 +45,9 @@ from actors.engine.dispatch_orders import (
     rebuild_accepted_orders,
     rebuild_handed_orders,
 )
-from actors.engine.door import Door
-from actors.engine.outbox import Finished, workflow_end
-from actors.engine.publish_estimate import (
+from actors.workflows.door import Door
+from actors.workflows.driven_shards import DrivenShards
+from actors.workflows.publish_estimate import (
     build_budget_refusal,
     build_dry_run_reply,
     build_outcome_reply,
@@ -44,15 +55,15 @@ from actors.engine.publish_estimate import (
     build_running_workflow,
     estimate_cost,
 )
-from actors.engine.quarantined_workflows import Cancel, Quarantine, Resume
-from actors.engine.running_workflow import (
+from actors.workflows.quarantined_workflows import Cancel, Quarantine, Resume
+from actors.workflows.running_workflow import (
     Done,
     DrivenWorkflows,
     RunnerStatistics,
     RunningWorkflow,
     hear_again,
 )
-from actors.engine.step_commands import (
+from actors.workflows.step_commands import (
     OwnerCommands,
     build_bids_heard,
     build_cancel_reply,
@@ -66,18 +77,7 @@ from actors.engine.step_commands import (
     revoked_at_work,
     step_key,
 )
-from actors.engine.workflow_restore import restore_workflow
-from actors.ports import Clock, DirectoryPort, DispatchPort, LedgerPort
-from actors.process.at_work import AtWork, Guard
-from actors.process.row_reads import RowReads
-from actors.shards.driven_shards import DrivenShards
-from actors.shards.held_shards import HeldShards
-from actors.transport.messages import (
-    CancelRequest,
-    PublishReply,
-    PublishRequest,
-    ResumeRequest,
-)
+from actors.workflows.workflow_restore import restore_workflow
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.settings import Settings
 from core.workflow.actions import (

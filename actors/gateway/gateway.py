@@ -100,13 +100,13 @@ class Gateway:
         self.value_process = ValueProcess(lambda owner_did: 1)
         self.reads = WorkflowReads(settings, self.reader, self.blobs)
         self._ledger = LedgerClient(
-            BatchCall(settings.run_folder, LEDGER, "submit"),
+            BatchCall(settings, LEDGER, "submit"),
             is_unknown_outcome,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,
         )
         self._ends = Ends(settings.replica_requests_max)
-        self._leases = LeaseCalls(settings.run_folder)
+        self._leases = LeaseCalls(settings)
         self.owners = LiveOwners(
             settings, self._ends.tell, self._leases.renew, machine=machine, on_map=on_map
         )

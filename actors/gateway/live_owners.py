@@ -148,8 +148,14 @@ class LiveOwners:
                 raise
             log.info("call failed owner=%s error=%s", holder.address, type(error).__name__)
             self._is_map_wanted.set()
-            self._placement.note_failed(holder.member, time.monotonic())
+            self._note_failed(holder.address)
             raise _unknown_outcome() from None
+
+    def _note_failed(self, address: str) -> None:
+        now_s = time.monotonic()
+        for one in self.map.live.values():
+            if one.address == address:
+                self._placement.note_failed(one.member, now_s)
 
     async def wait_change(self, timeout_s: float) -> None:
         """Return when the map has changed, or after the timeout."""
@@ -213,12 +219,14 @@ class LiveOwners:
 
     async def _poll(self, address: str) -> None:
         """Long-poll one owner for the watched workflows that have finished."""
-        with contextlib.closing(BatchCall(self._settings.run_folder, address, "finished")) as call:
+        with contextlib.closing(BatchCall(self._settings, address, "finished")) as call:
             while True:
                 try:
                     finished = await call(self.watcher)
                 except Exception as error:  # the edge to another process; waiters poll the rows
                     log.info("poll failed owner=%s error=%s", address, type(error).__name__)
+                    # The first to hear of an owner's end: a poll is always under way.
+                    self._note_failed(address)
                     await asyncio.sleep(RETRY_DELAY_S)
                     continue
                 # An owner of an older version tells ids alone.

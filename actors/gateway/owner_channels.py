@@ -37,8 +37,8 @@ class OwnerChannels:
     def __init__(self, name: str, settings: Settings) -> None:
         self._single = _channel_to(name, settings, "handle")
         self._bulk = _channel_to(name, settings, "handle_bulk")
-        self._late = LatePoll(BatchCall(settings.run_folder, name, "late"))
-        refresh = BatchCall(settings.run_folder, name, "refresh")
+        self._late = LatePoll(BatchCall(settings, name, "late"))
+        refresh = BatchCall(settings, name, "refresh")
         # Who asks during a call shares the next one.
         self._refreshes: Channel[None, None] = Channel(
             f"owner {name}, refreshes",
@@ -73,7 +73,7 @@ class OwnerChannels:
 
 
 def _channel_to(name: str, settings: Settings, method: str) -> Channel[bytes, bytes]:
-    call = BatchCall(settings.run_folder, name, method)
+    call = BatchCall(settings, name, method)
     return Channel(
         f"owner {name}",
         call,

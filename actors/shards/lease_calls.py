@@ -9,18 +9,19 @@ from __future__ import annotations
 from actors.transport.actor_calls import BatchCall
 from actors.transport.names import LEDGER
 from actors.transport.wire import LEASES, RENEWALS
+from core.settings import Settings
 from core.shards.lease_messages import Lease, Renewal
 
 
 class LeaseCalls:
-    """Sends renewals to the ledger, over its socket if it runs on this machine.
+    """Sends renewals to the ledger, over a socket where there is one.
 
     Args:
-        run_folder: the deployment's folder of sockets; empty: no sockets.
+        settings: the deployment's.
     """
 
-    def __init__(self, run_folder: str) -> None:
-        self._call = BatchCall(run_folder, LEDGER, "renew")
+    def __init__(self, settings: Settings) -> None:
+        self._call = BatchCall(settings, LEDGER, "renew")
 
     async def renew(self, renewal: Renewal) -> Lease:
         """Return the lease, or the map alone for a renewal without a member; the caller has a

@@ -1,20 +1,34 @@
-"""Calls to actors by name; a replaced actor is looked up again.
+"""Calls to actors by name, and what an actor does to be called; a replaced one is looked up again.
 
-The only place that knows how a Ray call fails. design.md section 3 (`ActorUnavailableError`:
-outcome unknown, same key again).
+The only place that knows how a Ray call fails, and which carriers there are: the Unix socket of an
+actor of this machine, TCP where the settings have it (`transport_host`), the Ray call. design.md
+section 3 (`ActorUnavailableError`: outcome unknown, same key again). Decision 0205.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import ray
+import ray.util
 from ray.exceptions import RayActorError, RayError
 
+from actors.transport.handshake import transport_keys
 from actors.transport.names import NAMESPACE
-from actors.transport.sockets import SocketCall, socket_path
+from actors.transport.sockets import (
+    Carrier,
+    SocketCall,
+    SocketServer,
+    UnixCarrier,
+    socket_path,
+)
+from actors.transport.tcp import Credentials, TcpCarrier, TcpListener, TlsFiles
 from core.errors import ErrorCode, ServiceError
+from core.settings import OWN_ADDRESS, Settings
+
+log = logging.getLogger("callboard.sockets")
 
 
 def actor_call(name: str, method: str) -> Callable[..., Awaitable[Any]]:
@@ -41,16 +55,22 @@ def actor_call(name: str, method: str) -> Callable[..., Awaitable[Any]]:
 
 
 class BatchCall:
-    """Sends batches to a method of a named actor, over its socket if it runs on this machine.
+    """Sends batches to a method of a named actor, over a socket where there is one.
 
     Args:
-        run_folder: the deployment's folder of sockets; empty: no sockets.
+        settings: the deployment's.
     """
 
-    def __init__(self, run_folder: str, name: str, method: str) -> None:
+    def __init__(self, settings: Settings, name: str, method: str) -> None:
         by_ray = actor_call(name, method)
-        path = socket_path(run_folder, name)
-        self._socket = None if path is None else SocketCall(path, method, by_ray)
+        carriers: list[Carrier] = []
+        path = socket_path(settings.run_folder, name)
+        if path is not None:
+            carriers.append(UnixCarrier(path))
+        credentials = _credentials(settings)
+        if credentials is not None:
+            carriers.append(TcpCarrier(actor_call(name, "endpoint"), name, credentials))
+        self._socket = SocketCall(carriers, method, by_ray) if carriers else None
         self._call = self._socket or by_ray
 
     async def __call__(self, *arguments: Any) -> Any:
@@ -61,6 +81,68 @@ class BatchCall:
         """Close the connections."""
         if self._socket is not None:
             self._socket.close()
+
+
+class BatchServer:
+    """Lets an actor be called over sockets, as far as the settings and its machine allow.
+
+    Args:
+        settings: the deployment's.
+        name: the actor's.
+    """
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._server: SocketServer | None = None
+        # Where other machines reach the actor, "host:port"; empty: by Ray calls only.
+        self.endpoint = ""
+
+    async def start(self, methods: Mapping[str, Any]) -> None:
+        """Begin to listen; where that is not possible, the calls go by Ray: slower, not broken.
+
+        Args:
+            methods: what may be called, by name.
+        """
+        self._server = server = SocketServer(methods)
+        path = socket_path(self._settings.run_folder, self._name)
+        if path is not None:
+            try:
+                await server.listen(path)
+            except OSError as error:  # a machine without the run folder
+                log.warning("no socket actor=%s reason=%s", self._name, error)
+        credentials = _credentials(self._settings)
+        if credentials is not None:
+            try:
+                listener = TcpListener(server, self._name, credentials)
+                self.endpoint = listener.start(
+                    _own_host(self._settings), self._settings.transport_ports
+                )
+                server.add_listener(listener)
+            except OSError as error:  # no free port, or files of TLS that cannot be read
+                log.error("no TCP actor=%s reason=%s", self._name, error)
+
+    async def close(self) -> None:
+        """Stop; calls under way are cut off."""
+        if self._server is not None:
+            await self._server.close()
+
+
+def _credentials(settings: Settings) -> Credentials | None:
+    """Return what connections to other machines need; None without them."""
+    if not (settings.transport_host and settings.deployment_key):
+        return None
+    files = TlsFiles(
+        settings.transport_tls_certificate, settings.transport_tls_key, settings.transport_tls_ca
+    )
+    keys = transport_keys(settings.deployment_key, settings.deployment_key_previous)
+    return Credentials(keys, files if files.certificate else None)
+
+
+def _own_host(settings: Settings) -> str:
+    if settings.transport_host == OWN_ADDRESS:
+        return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    return settings.transport_host
 
 
 def is_unknown_outcome(error: BaseException) -> bool:

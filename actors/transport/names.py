@@ -27,11 +27,6 @@ def workflow_actor(node_id: str, index: int) -> str:
     return f"{WORKFLOW_PREFIX}{node_id}#{index}"
 
 
-def dedicated_owner(pooled: str, slot: str) -> str:
-    """Return the owner name of the child in a slot of a pooled owner; "" gives their prefix."""
-    return f"{pooled}.{slot}"
-
-
 def ensure_actor(kind: Any, name: str, *arguments: Any, **options: Any) -> Any:
     """Make an actor unless there is one of its name; blocks, and calling it again changes nothing.
 

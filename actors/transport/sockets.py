@@ -1,12 +1,13 @@
-"""Batches over Unix sockets: the quick way to an actor of the same machine.
+"""Batches over sockets: the quick way to an actor of this machine, and to one of another.
 
 A Ray actor call costs about 3 CPU-ms on both sides together, the same batch over a socket a third
 of that. So Ray starts, names, finds and restarts the processes, and their batches go through a
-socket in the deployment's run folder; where there is none (another machine, an actor that is just
-being replaced) the call goes by Ray. A connection carries one call at a time, which is what a
-`Channel` sends. Frames are msgpack of plain values (numbers, texts, bytes, lists of these), so that
-nothing but values can come of what another process sends; a call that cannot be read is refused
-alone. design.md section 3 (Measured cost of hops).
+socket in the deployment's run folder or, to another machine, over TCP
+(`actors/transport/tcp.py`); where there is neither (an actor that is just being replaced) the
+call goes by Ray. A connection carries one call at a time, which is what a `Channel` sends. The body
+of a frame (`actors/transport/frames.py`) is msgpack of plain values (numbers, texts, bytes, lists
+of these), so that nothing but values can come of what another process sends; a call that cannot be
+read is refused alone. design.md section 3 (Measured cost of hops).
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import asyncio
 import hashlib
 import logging
 import os
-import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
+from actors.transport.frames import LENGTH, FrameForged, Frames, FrameTooLarge, PlainFrames
 from actors.transport.wire import Undecodable, decode_failure, encode_failure
 from core.errors import ServiceError
 
@@ -30,11 +31,10 @@ log = logging.getLogger("callboard.sockets")
 Call = Callable[..., Awaitable[Any]]
 Heard = Callable[["Connection", Any], None]
 
-FRAME_BYTES_MAX = 1 << 30
 BUFFER_BYTES = 1 << 16
 CONNECTIONS_MAX = 1_000
 SOCKETS_FOLDER = "s"
-_LENGTH = struct.Struct("!I")
+_PLAIN: Final = PlainFrames()
 # Stands for the value of a frame that holds none.
 UNREADABLE: Final = object()
 
@@ -49,26 +49,33 @@ def socket_path(run_folder: str, actor: str) -> Path | None:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One end of a connection: values out, values in, each as a frame of its length and msgpack.
+    """One end of a connection: values out, values in, each as a frame with msgpack.
 
     Args:
         on_value: gets each value that arrives, `UNREADABLE` for a frame that holds none.
         on_lost: called once, when either side has ended the connection.
+        frames: how its frames are written and read.
     """
 
-    def __init__(self, on_value: Heard, on_lost: Callable[[Connection], None]) -> None:
+    def __init__(
+        self,
+        on_value: Heard,
+        on_lost: Callable[[Connection], None],
+        frames: Frames = _PLAIN,
+    ) -> None:
         self._on_value = on_value
         self._on_lost = on_lost
+        self._frames = frames
         self._buffer = bytearray(BUFFER_BYTES)
         self._end = 0  # of what has arrived
         self._transport: asyncio.Transport | None = None
         self._is_closed = False
+        self.is_lost = False
 
     def send(self, value: object) -> None:
-        """Send one plain value."""
+        """Send one plain value. Raises `FrameTooLarge`; the connection serves on."""
         assert self._transport is not None
-        body = msgspec.msgpack.encode(value)
-        self._transport.writelines((_LENGTH.pack(len(body)), body))
+        self._transport.writelines(self._frames.written(msgspec.msgpack.encode(value)))
 
     def close(self) -> None:
         """End the connection, once it is made; what is not sent yet is lost."""
@@ -89,16 +96,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
-        begin = 0
-        while self._end - begin >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self._buffer, begin)
-            if size > FRAME_BYTES_MAX:
-                log.error("got a frame of %d bytes, limit %d", size, FRAME_BYTES_MAX)
-                return self.close()
-            if self._end - begin < _LENGTH.size + size:
+        frames, view, begin = self._frames, memoryview(self._buffer), 0
+        while self._end - begin >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(view, begin)
+            if size > frames.body_bytes_max:
+                return self._refuse(FrameTooLarge(size, frames.body_bytes_max))
+            end = begin + LENGTH.size + size + frames.tail_bytes
+            if self._end < end:
                 break
-            body = memoryview(self._buffer)[begin + _LENGTH.size : begin + _LENGTH.size + size]
-            begin += _LENGTH.size + size
+            try:
+                body = frames.opened(view[begin + LENGTH.size : end])
+            except FrameForged as error:
+                return self._refuse(error)
+            begin = end
             self._on_value(self, _value(body))
         if begin == self._end and len(self._buffer) == BUFFER_BYTES:
             self._end = 0
@@ -109,11 +119,18 @@ class Connection(asyncio.BufferedProtocol):
             self._buffer = rest + bytes(max(0, BUFFER_BYTES - len(rest)))
         return None
 
+    def _refuse(self, error: FrameForged | FrameTooLarge) -> None:
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        log.error("connection ended peer=%s reason=%s", peer, error)
+        self._end = 0
+        self.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
         self._on_lost(self)
 
 
-def _value(body: memoryview) -> object:
+def _value(body: memoryview | bytes) -> object:
     try:
         return msgspec.msgpack.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -121,46 +138,65 @@ def _value(body: memoryview) -> object:
         return UNREADABLE
 
 
+class Listener(Protocol):
+    """What brings connections to a server."""
+
+    def close(self) -> None:
+        """Take no more connections."""
+
+
 class SocketServer:
-    """Serves methods of one actor to the processes of this machine.
+    """Serves methods of one actor to other processes.
 
     A connection's first value names the method; each further one is a call's arguments.
 
     Args:
-        path: where to listen; what is left there of a predecessor is replaced.
         methods: what may be called, by name.
     """
 
-    def __init__(self, path: Path, methods: Mapping[str, Any]) -> None:
-        self._path = path
+    def __init__(self, methods: Mapping[str, Any]) -> None:
         self._methods = dict(methods)
         self._open: dict[Connection, Call | None] = {}
         self._calls: set[asyncio.Task[None]] = set()
-        self._server: asyncio.AbstractServer | None = None
+        self._listeners: list[Listener] = []
         self._is_closed = False
 
-    async def start(self) -> None:
-        """Begin to listen. Raises OSError where that is not possible."""
-        self._path.parent.mkdir(mode=0o700, exist_ok=True)
+    async def listen(self, path: Path) -> None:
+        """Listen on a Unix socket; what is left there of a predecessor is replaced.
+
+        Raises:
+            OSError: that is not possible.
+        """
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         # Bound beside its place and moved there: no peer finds a socket that does not listen yet.
-        fresh = self._path.with_suffix(f".{os.getpid()}")
+        fresh = path.with_suffix(f".{os.getpid()}")
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._connection, fresh)
-        fresh.rename(self._path)
+        self.add_listener(await loop.create_unix_server(self.connection, fresh))
+        fresh.rename(path)
+
+    def add_listener(self, listener: Listener) -> None:
+        """Close a listener together with the server."""
+        self._listeners.append(listener)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a further connection would be refused."""
+        return len(self._open) >= CONNECTIONS_MAX
 
     async def close(self) -> None:
         """Stop; calls under way are cut off, their outcome is unknown to the callers."""
         self._is_closed = True
-        if self._server is not None:
-            self._server.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in list(self._open):
             connection.close()
         for task in self._calls:
             task.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
 
-    def _connection(self) -> Connection:
-        connection = Connection(self._hear, self._forget)
+    def connection(self, frames: Frames = _PLAIN) -> Connection:
+        """Return the server's end of a new connection."""
+        connection = Connection(self._hear, self._forget, frames)
         self._open[connection] = None
         if self._is_closed:  # it was accepted before
             connection.close()
@@ -184,33 +220,49 @@ class SocketServer:
             connection.close()
 
 
-async def serve_batches(
-    run_folder: str, actor: str, methods: Mapping[str, Any]
-) -> SocketServer | None:
-    """Let an actor listen at its place; None where it can be called by Ray only."""
-    path = socket_path(run_folder, actor)
-    if path is None:
-        return None
-    server = SocketServer(path, methods)
-    try:
-        await server.start()
-    except OSError as error:  # a machine without the run folder: slower, not broken
-        log.warning("no socket actor=%s reason=%s", actor, error)
-        return None
-    return server
+class Carrier(Protocol):
+    """One way to reach an actor."""
+
+    async def connect(
+        self, on_value: Heard, on_lost: Callable[[Connection], None]
+    ) -> Connection | None:
+        """Return a new connection; None where there is none on this way, at least now."""
+
+
+class UnixCarrier:
+    """Reaches an actor of this machine.
+
+    Args:
+        path: where it listens.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+
+    async def connect(
+        self, on_value: Heard, on_lost: Callable[[Connection], None]
+    ) -> Connection | None:
+        """Return a new connection; None where nothing listens."""
+        connection = Connection(on_value, on_lost)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_unix_connection(lambda: connection, self._path)
+        except OSError:
+            return None
+        return connection
 
 
 class SocketCall:
-    """Calls one method of one actor, over its socket or, where there is none, otherwise.
+    """Calls one method of one actor, over a socket or, where there is none, otherwise.
 
     Args:
-        path: where the actor listens when it runs on this machine.
+        carriers: the ways to the actor, in the order in which they are tried.
         method: its name.
         otherwise: the way that always exists.
     """
 
-    def __init__(self, path: Path, method: str, otherwise: Call) -> None:
-        self._path = path
+    def __init__(self, carriers: Sequence[Carrier], method: str, otherwise: Call) -> None:
+        self._carriers = tuple(carriers)
         self._method = method
         self._otherwise = otherwise
         self._idle: list[Connection] = []
@@ -225,10 +277,18 @@ class SocketCall:
         connection = self._idle.pop() if self._idle else await self._connect()
         if connection is None:
             return await self._otherwise(*arguments)
+        try:
+            connection.send(arguments)
+        except FrameTooLarge as error:  # nothing of it was sent: the connection serves on
+            log.warning("sent otherwise method=%s reason=%s", self._method, error)
+            self._idle.append(connection)
+            return await self._otherwise(*arguments)
+        except BaseException:
+            connection.close()
+            raise
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._replies[connection] = reply
         try:
-            connection.send(arguments)
             is_result, value = _reply(await reply)
         except BaseException:  # given up half-way: what still comes on it answers no call
             connection.close()
@@ -246,14 +306,13 @@ class SocketCall:
             connection.close()
 
     async def _connect(self) -> Connection | None:
-        loop = asyncio.get_running_loop()
-        connection = Connection(self._hear, self._lost)
-        try:
-            await loop.create_unix_connection(lambda: connection, str(self._path))
-        except OSError:
-            return None
-        connection.send(self._method)
-        return connection
+        for carrier in self._carriers:
+            connection = await carrier.connect(self._hear, self._lost)
+            # It may have been lost before this task ran again; nothing was sent on it.
+            if connection is not None and not connection.is_lost:
+                connection.send(self._method)
+                return connection
+        return None
 
     def _hear(self, connection: Connection, value: Any) -> None:
         reply = self._replies.get(connection)

@@ -14,13 +14,14 @@ import time
 from dataclasses import dataclass
 from itertools import count
 
+from bench.load.one_member import join_as_new, take_all
 from core.ids import uuid7
+from core.shards.lease_messages import Renewal
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command
 from ledger.errors import LedgerIntegrityError
-from ledger.owners.owner_commands import RegisterOwner
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis
@@ -47,14 +48,14 @@ class Paid:
 class Payments:
     """One ledger with workflows to pay from; created by `open`."""
 
-    def __init__(self, ledger: GroupCommit, epoch: int) -> None:
+    def __init__(self, ledger: GroupCommit, member: str, epoch: int) -> None:
         self._ledger = ledger
-        self._epoch = epoch
+        self._member, self._epoch = member, epoch
         self._steps = count(1)
 
     @classmethod
     async def open(cls, url: str) -> Payments:
-        """Start the writer, register an owner, deposit for the payer."""
+        """Start the writer, register a member, deposit for the payer."""
         ledger = GroupCommit(url, genesis=Genesis("bench", 500), on_fatal=_fatal)
         await ledger.start()
         money: list[Command] = [
@@ -64,9 +65,11 @@ class Payments:
                 description="bench",
             )
         ]  # fmt: skip
-        owner = RegisterOwner(key="bench", owner="bench", address="")
-        outcomes = await ledger.submit([owner, *money])
-        return cls(ledger, int(outcomes[0].result["epoch"]))
+        joining = join_as_new()
+        await ledger.submit([joining, *money])
+        (lease,) = ledger.renew([Renewal(member=joining.member)])
+        (taken,) = await ledger.submit([take_all(joining.member, lease.shards)])
+        return cls(ledger, joining.member, int(taken.result["taken"]["0"]))
 
     async def close(self) -> None:
         """Stop the writer."""
@@ -113,8 +116,8 @@ class Payments:
         paid = NodePaid(node, agent, PRICE_MICRO)
         return AdvanceWorkflow(
             key=f"bench:{workflow_id}:{step}",
-            owner="bench",
-            owner_epoch=self._epoch,
+            member=self._member,
+            shard_epoch=self._epoch,
             workflow_id=workflow_id,
             actor_did=agent,
             records=(*_node(node, agent, at), paid) if is_whole else (paid,),
@@ -127,8 +130,8 @@ class Payments:
             key=f"publish:{workflow_id}",
             request_hash=b"",
             actor_did=PAYER,
-            owner="bench",
-            owner_epoch=self._epoch,
+            member=self._member,
+            shard_epoch=self._epoch,
             workflow_id=workflow_id,
             task_id=uuid7(at_ms=at, entropy=os.urandom(10)),
             payer_did=PAYER,

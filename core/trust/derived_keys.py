@@ -27,6 +27,7 @@ class KeyPurpose(StrEnum):
     SIGNING_SECRET = "signing-secret"
     STORED_REPLY = "stored-reply"
     PEER_TOKEN = "peer-token"
+    TRANSPORT = "transport"
 
 
 @lru_cache(maxsize=64)

@@ -20,6 +20,7 @@ from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, 
 from ledger.tables.cluster_tables import MEMBERS as MEMBER_ROWS
 from ledger.tables.cluster_tables import SHARDS as SHARD_ROWS
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import rows_weight
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownMember, StateCache
 
@@ -31,6 +32,11 @@ _ROOM_RETRY_S: Final = 5
 def add_member_reads(command: JoinCluster | ChangeMember, read_set: ReadSet) -> None:
     """Add what is looked at before a member joins or changes: whether it is GONE."""
     read_set.member_ids.add(command.member)
+
+
+def weight_of_move(command: TakeShards | GiveShards) -> int:
+    """Return what a take or a give adds to a transaction, in bytes: a row for each shard."""
+    return rows_weight(len(command.shards))
 
 
 def plan_join(command: JoinCluster, batch: Batch) -> Outcome:

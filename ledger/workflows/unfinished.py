@@ -45,9 +45,10 @@ class _Sized(NamedTuple):
 
 _BEFORE_ALL: Final = PageKey(-1, "00000000-0000-0000-0000-000000000000")
 
-_SHARD: Final = sql.func.get_byte(sql.func.uuid_send(workflow.c.id), 7)
 _IS_UNFINISHED: Final = sql.and_(
-    _SHARD == sql.any_(sql.bindparam("shards", type_=ARRAY(Integer))),
+    # Spelt as the index is, and as `core/shards/shard.py` counts.
+    sql.any_(sql.bindparam("shards", type_=ARRAY(Integer)))
+    == sql.func.get_byte(sql.func.uuid_send(workflow.c.id), 7),
     workflow.c.completed_ms.is_(None),  # spelt as the partial index is
 )
 _ORDER: Final = (workflow.c.deadline_ms, workflow.c.id)

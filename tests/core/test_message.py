@@ -31,7 +31,7 @@ RECORDS = [
     Failure(NodeErrorCode.AGENT_ERROR, "it failed"),
     Outcome(OutcomeStatus.APPLIED, {"n": 1}),
     AdvanceWorkflow(
-        key="k", owner="o", owner_epoch=1, workflow_id="w", actor_did="d", records=(CHANGED,)
+        key="k", member="o", shard_epoch=1, workflow_id="w", actor_did="d", records=(CHANGED,)
     ),
     compile_workflow(parse_manifest(MANIFEST)),
 ]

@@ -31,6 +31,7 @@ from tests.faults.victims import (
     superuser_url,
     wait,
 )
+from tests.ledger.making import ToldLives
 from tests.platform.deployments import RunningDeployment
 
 pytestmark = pytest.mark.slow
@@ -145,7 +146,10 @@ def test_a_frozen_ledger_is_fenced_off_by_a_second_one(
 
     async def take_over() -> None:
         store = await LedgerStore.open(
-            server.url_for(SERVICE, DATABASE), genesis=Genesis("never", 0), now_ms=0
+            server.url_for(SERVICE, DATABASE),
+            genesis=Genesis("never", 0),
+            now_ms=0,
+            leases=ToldLives(),
         )
         await store.close()
 

@@ -15,7 +15,7 @@ from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced, LedgerIntegrityError
 from ledger.shards.shard_commands import ChangeMember
-from ledger.writer.group_commit import GroupCommit
+from ledger.writer.group_commit import PROOF_REFRESH_MS, GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -362,7 +362,7 @@ async def test_ledger_acknowledges_nothing_while_postgres_is_silent(
                 renewed(commits, member)
             assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
         # Both still call; that they are not answered is not their death.
-        clock.pass_ms(LEASE_MS + 1_000, commits, MEMBER, OTHER)
+        clock.pass_ms(2 * STARVED_MS, commits, MEMBER, OTHER)
     lease = await acknowledged(commits)
     assert live(lease) == {MEMBER: True, OTHER: True}
     assert lease.shards[0] == HeldShard(MEMBER, epoch)
@@ -396,6 +396,21 @@ async def test_busy_writer_asks_too_when_its_batches_prove_nothing(
     clock.now_ms += PROOF_MS + 1
     assert (await one(commits, command)).status is OutcomeStatus.REPEATED
     renewed(commits)
+
+
+async def test_look_up_proves_nothing_to_a_writer_that_was_replaced(
+    start: Start, clock: Clock, auditor: Auditor
+) -> None:
+    """It answers a repeat yet; what it acknowledges afterwards its successor does not know."""
+    first = await start()
+    command = deposit(1)
+    await one(first, command)
+    await start()
+    clock.now_ms += PROOF_REFRESH_MS - 1
+    assert (await one(first, command)).status is OutcomeStatus.REPEATED
+    clock.now_ms += PROOF_MS
+    with pytest.raises(ServiceError):
+        renewed(first, "")
 
 
 async def test_idle_writer_that_was_replaced_stops_and_acknowledges_nothing(

@@ -12,8 +12,10 @@ from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import SHARDS, id_in_shard, shard_of
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced
+from ledger.registry import kind_of
 from ledger.shards.shard_commands import ChangeMember
 from ledger.shards.shard_plan import MEMBERS_MAX
+from ledger.writer.command_kind import ROW_WEIGHT
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -149,6 +151,18 @@ async def test_predecessor_at_the_address_is_gone_with_its_last_shard(
         taken.result["mapVersion"],
     ) == [f"shards.taken {THIRD}", f"member.changed {MEMBER}"]
     assert_shown(store, auditor)
+    await store.close()
+
+
+async def test_next_writer_knows_which_member_of_an_address_has_ended(
+    database: Database, auditor: Auditor
+) -> None:
+    """They joined in the same millisecond; neither the order of ids nor that of rows tells."""
+    store, _ = await open_with_member(database.service_url)
+    await store.commit([join("a later one", address=f"address of {MEMBER}")], AT)
+    await store.close()
+    store = await open_store(database.service_url)
+    assert store.cluster.replaced() == {MEMBER}
     await store.close()
 
 
@@ -400,6 +414,14 @@ async def test_shards_that_there_are_not_are_refused(
     await store.close()
 
 
+def test_move_weighs_as_many_rows_as_it_has_shards() -> None:
+    """A thousand commands that move 256 shards each must not become one transaction."""
+    few, many = take(shards=[1, 2]), take()
+    for command in (many, give(OTHER)):
+        assert kind_of(command).weight(command) >= 256 * ROW_WEIGHT
+    assert kind_of(few).weight(few) < 10 * ROW_WEIGHT
+
+
 # -- giving ----------------------------------------------------------------------------------------
 
 
@@ -420,8 +442,8 @@ async def test_give_moves_what_the_member_holds_under_that_epoch(
     before = newest(auditor)
     late = await one(store, replace(command, key=new_key(), shards=((0, epoch),)))
     assert late.result == {"given": [], "mapVersion": given.result["mapVersion"]}
-    stranger = await one(store, give("nobody", member=THIRD, epoch=epoch))
-    assert stranger.error is ErrorCode.CONFLICT
+    foreign = await one(store, give(OTHER, member=THIRD, epoch=epoch, shards=[1, 4, 5]))
+    assert foreign.result["given"] == [], "whatever its epoch, it is another's"
     assert newest(auditor) == before
     payload = auditor.one(
         "SELECT payload FROM event WHERE event_type = 'shards.given' ORDER BY id DESC LIMIT 1"
@@ -491,6 +513,9 @@ async def test_command_of_a_shard_that_another_holds_leaves_no_trace(
     assert repeated.status is OutcomeStatus.STALE
     current = Flow(epoch + 1, id=flow.id, member=OTHER)
     assert (await one(store, current.pay(CREDIT))).status is OutcomeStatus.APPLIED
+    # Without records a step's key is looked up first.
+    assert (await one(store, current.advance(key="same"))).status is OutcomeStatus.APPLIED
+    assert (await one(store, flow.advance(key="same"))).status is OutcomeStatus.STALE
     # What the member holds besides it drives on.
     kept = Flow(epoch, id=id_in_shard(new_id(), (shard + 1) % SHARDS))
     assert (await one(store, kept.publish())).status is OutcomeStatus.APPLIED

@@ -136,10 +136,8 @@ def untouched(database: Database) -> set[str]:
             "SELECT table_name::text FROM information_schema.tables"
             " WHERE table_schema = 'callboard' AND table_type = 'BASE TABLE'"
         ).fetchall()
-        queries = {name: f"SELECT count(*) FROM {name}" for (name,) in names}
         counts = {
-            name: connection.execute(query).fetchone()  # type: ignore[arg-type]
-            for name, query in queries.items()
+            name: connection.execute(f"SELECT count(*) FROM {name}").fetchone() for (name,) in names
         }
     return {name for name, count in counts.items() if count == (0,)}
 

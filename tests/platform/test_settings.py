@@ -84,6 +84,15 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
         ({"CALLBOARD_FEE_BPS": "10001"}, "fee_bps"),
         ({"CALLBOARD_DISPATCH": "everywhere"}, "dispatch"),
         ({"CALLBOARD_INFLIGHT_MAX": "10"}, "inflight_start"),
+        ({"CALLBOARD_DEPLOYMENT_KEY_PREVIOUS": "ab" * 31}, "deployment_key_previous"),
+        ({"CALLBOARD_TRANSPORT_HOST": "0.0.0.0"}, "transport_host"),
+        ({"CALLBOARD_TRANSPORT_HOST": "::"}, "transport_host"),
+        ({"CALLBOARD_TRANSPORT_HOST": "a.machine"}, "transport_host"),
+        ({"CALLBOARD_TRANSPORT_PORT_MAX": "65536"}, "transport_port_max"),
+        ({"CALLBOARD_TRANSPORT_PORT_MAX": "7000"}, "transport_port_max"),
+        ({"CALLBOARD_TRANSPORT_PORT_MIN": "7000"}, "transport_port_max"),
+        ({"CALLBOARD_TRANSPORT_TLS_KEY": "key.pem"}, "transport_tls_certificate"),
+        ({"CALLBOARD_TRANSPORT_TLS_CERTIFICATE": "cert.pem"}, "transport_tls_certificate"),
         ({"CALLBOARD_PAYER_WEIGHTS": "did:x:a=2,did:x:b"}, "payer_weights"),
         (
             {
@@ -137,6 +146,14 @@ def test_a_deployment_key_that_is_not_32_bytes_is_refused(tmp_path: Path, key: s
         load_settings({"home": str(tmp_path)}, {})
 
 
+@pytest.mark.parametrize("host", ["", "machine", "10.0.0.10", "fd00::10"])
+def test_a_machine_listens_for_others_where_it_is_told(host: str) -> None:
+    settings = build_settings({"transport_host": host, "transport_port_min": 7_000,
+                               "transport_port_max": 7_031})  # fmt: skip
+    assert (settings.transport_host, len(settings.transport_ports)) == (host, 32)
+    assert build_settings({"transport_host": host}).transport_ports == range(1), "any port"
+
+
 def test_the_service_does_not_start_without_a_deployment_key(tmp_path: Path) -> None:
     """As with `serve deploy serve.yaml`; `callboard settings` and `up` need none yet."""
     home = {"CALLBOARD_HOME": str(tmp_path)}
@@ -162,7 +179,8 @@ def test_every_setting_has_a_sentence_and_a_readable_default() -> None:
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         assert parse_setting(name, text) == value
     assert {name for name in setting_names() if is_secret(name)} == {
-        "database_url", "owner_url", "deployment_key", "signing_secret", "jwt_secret",
+        "database_url", "owner_url", "deployment_key", "deployment_key_previous",
+        "signing_secret", "jwt_secret",
     }  # fmt: skip
 
 

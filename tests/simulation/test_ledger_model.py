@@ -264,7 +264,7 @@ class Chaos:
             return self._publish()
         flow = self.chance.choice(self.flows)
         self._of_shard(flow)
-        fence = {"member": flow.member, "shard_epoch": flow.epoch}
+        fence: dict[str, Any] = {"member": flow.member, "shard_epoch": flow.epoch}
         key = f"{flow.id}:q{self.chance.randrange(40)}"
         if self.chance.random() < 0.4:
             code = self.chance.choice((QuarantineCode.STEP_FAILED, QuarantineCode.NOT_RESTORABLE))

@@ -18,7 +18,7 @@ from core.workflow.events import AgentNotSelected, AgentSelected, RetryDue
 from ledger.accounts.account_commands import Deposit
 from ledger.stakes.stake_commands import DepositStake
 from tests.actors.directory.test_agent_directory import KEY, row, select
-from tests.actors.engine.runner_bench import Bench
+from tests.actors.engine.runner_bench import Bench, wid
 from tests.simulation.shapes import agent_rows
 
 BPS = 5_000
@@ -109,10 +109,10 @@ def test_what_the_ledger_did_not_lock_is_not_sent_and_another_agent_is() -> None
     """Two workflows choose the same agent before either commit; its stake is enough for one."""
     bench = staked_bench(w0=600_000, w1=600_000)
     bench.publish()
-    bench.publish(workflow_id="w2")
+    bench.publish(workflow_id=wid("w2"))
     bench.gate.commit()
     sent = {order.workflow_id: (order.agent_did, order.attempt) for order in bench.outbox.sent}
-    assert sent == {"w1": ("did:sim:w0", 1), "w2": ("did:sim:w1", 2)}
+    assert sent == {wid("w1"): ("did:sim:w0", 1), wid("w2"): ("did:sim:w1", 2)}
     assert bench.model.balances["stake_locked:did:sim:w0"] == 500_000
     assert not bench.lost
 
@@ -120,14 +120,14 @@ def test_what_the_ledger_did_not_lock_is_not_sent_and_another_agent_is() -> None
 def test_alone_it_is_waited_for() -> None:
     bench = staked_bench(w0=500_000)
     bench.publish()
-    bench.publish(workflow_id="w2")
+    bench.publish(workflow_id=wid("w2"))
     bench.gate.commit()
-    assert [order.workflow_id for order in bench.outbox.sent] == ["w1"]
-    assert bench.model.nodes["w2"]["a"]["status"] == "ready"
+    assert [order.workflow_id for order in bench.outbox.sent] == [wid("w1")]
+    assert bench.model.nodes[wid("w2")]["a"]["status"] == "ready"
     stake(bench, "did:sim:w0", 500_000, key="more")
-    bench.runner.receive("w2", RetryDue("a", bench.model.nodes["w2"]["a"]["retry_at_ms"]))
+    bench.runner.receive(wid("w2"), RetryDue("a", bench.model.nodes[wid("w2")]["a"]["retry_at_ms"]))
     bench.gate.commit()
-    assert [order.workflow_id for order in bench.outbox.sent] == ["w1", "w2"]
+    assert [order.workflow_id for order in bench.outbox.sent] == [wid("w1"), wid("w2")]
 
 
 @pytest.mark.parametrize("is_heard", [True, False])
@@ -138,7 +138,7 @@ def test_a_crash_after_a_refused_lock_frees_nothing(is_heard: bool) -> None:
     """
     bench = staked_bench(w0=500_000)
     bench.publish()
-    bench.publish(workflow_id="w2")
+    bench.publish(workflow_id=wid("w2"))
     if is_heard:
         bench.gate.commit()
     else:

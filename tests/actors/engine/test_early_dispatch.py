@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from actors.engine import running_workflow
 from actors.engine.node_results import take_result
-from actors.engine.workflow_restore import compile_stored_manifest
 from actors.ports import DispatchOrder
 from actors.transport.messages import NodeResultReply, NodeResultRequest
+from actors.workflows import running_workflow
+from actors.workflows.workflow_restore import compile_stored_manifest
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.records.manifest import parse_manifest
 from core.settings import Settings

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from actors.engine.dispatch_orders import build_timeout_event
 from actors.engine.node_results import take_result
-from actors.engine.workflow_restore import restore_workflow
 from actors.transport.messages import NodeResultReply, NodeResultRequest
+from actors.workflows.dispatch_orders import build_timeout_event
+from actors.workflows.workflow_restore import restore_workflow
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.workflow.actions import AwaitResult
 from core.workflow.events import AttemptAccepted, Failure, Verdict

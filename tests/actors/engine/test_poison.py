@@ -143,7 +143,7 @@ def test_a_workflow_that_ends_its_owner_at_its_deadline_ends_without_its_machine
     for _ in range(ENDS_MAX + 1):
         new_process(bench, path, is_to_blame=True)
         with monkeypatch.context() as patch:
-            patch.setattr("actors.engine.quarantined_workflows._last_step", step_or_end)
+            patch.setattr("actors.workflows.quarantined_workflows._last_step", step_or_end)
             bench.clock.run_until(bench.model.workflows[wid("w1")]["deadline_ms"])
             try:
                 bench.adopt_all()

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from actors.engine.node_results import take_result
-from actors.engine.step_commands import step_key
-from actors.engine.workflow_restore import restore_workflow
 from actors.transport.messages import (
     CancelReply,
     NodeResultRequest,
     PublishReply,
     ResumeRequest,
 )
+from actors.workflows.step_commands import step_key
+from actors.workflows.workflow_restore import restore_workflow
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.actions import SelectAgent

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Final
 
 from actors.gateway.gateway import Gateway
+from actors.transport.actor_calls import BatchServer
 from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.messages import OwnerReply, OwnerRequest, PublishReply, PublishRequest
 from actors.transport.names import LEDGER
-from actors.transport.sockets import SocketServer, serve_batches
 from actors.transport.wire import answer_renewals, answer_requests
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.shards.lease_messages import Lease, MemberView, Renewal
 from tests.actors.gateway.maps import lease, member
+from tests.actors.transport.listening import listening
 from tests.simulation.shapes import CAPABILITIES, compiled
 
 OWNER, OTHER, THIRD, FOURTH = "owner-1", "owner-2", "owner-3", "owner-4"
@@ -42,7 +43,8 @@ class Owner:
         self.answers = list(answers)
         self.calls: list[list[OwnerRequest]] = []
         self.is_raising = False
-        self.server: SocketServer | None = None
+        self.polls = 0
+        self.server: BatchServer | None = None
 
     @property
     def requests(self) -> list[OwnerRequest]:
@@ -57,17 +59,22 @@ class Owner:
         self.calls.append(batch)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Lost):
-            assert self.server is not None
-            for connection in list(self.server._open):
-                connection.close()
+            self.cut()
             await asyncio.Event().wait()
             raise AssertionError("nothing is waited for that long")
         if self.is_raising and isinstance(answer, ServiceError):
             raise answer
         return [answer] * len(batch)
 
+    def cut(self) -> None:
+        """End every connection, as the end of a process does."""
+        assert self.server is not None
+        for connection in list(self.server._server._open):
+            connection.close()
+
     async def finished(self, watcher: str) -> dict[str, bytes | None]:
         """Tell of no end."""
+        self.polls += 1
         await asyncio.Event().wait()
         return {}
 
@@ -75,7 +82,7 @@ class Owner:
     async def listening(self, folder: Path, name: str) -> AsyncIterator[Owner]:
         """Listen at the place of the actor of this name."""
         methods = {"handle": self.handle, "handle_bulk": self.handle, "finished": self.finished}
-        self.server = await serve_batches(str(folder), name, methods)
+        self.server = await listening(folder, name, methods)
         assert self.server is not None
         try:
             yield self
@@ -103,7 +110,7 @@ class Leases:
     @asynccontextmanager
     async def listening(self, folder: Path) -> AsyncIterator[Leases]:
         """Listen at the ledger's place."""
-        server = await serve_batches(str(folder), LEDGER, {"renew": self.renew})
+        server = await listening(folder, LEDGER, {"renew": self.renew})
         assert server is not None
         try:
             yield self

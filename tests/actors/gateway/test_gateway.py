@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from actors.gateway.gateway import Gateway
+from actors.gateway.live_owners import LiveOwners
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,
@@ -24,7 +25,7 @@ from actors.transport.messages import (
     WatchReply,
 )
 from core.errors import ErrorCode, ServiceError
-from core.shards.lease_messages import MemberState
+from core.shards.lease_messages import Lease, MemberState, Renewal
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from tests.actors.gateway.maps import lease, member
@@ -158,6 +159,19 @@ async def test_what_its_owner_does_not_drive_yet_is_asked_again(
     assert (len(owner.calls), heads.reads) == (4, 3)
 
 
+class ImpatientOwners(LiveOwners):
+    """Owners of whose map no change is waited for."""
+
+    async def wait_change(self, timeout_s: float) -> None:
+        """Say that a request made a pause."""
+        raise AssertionError("the row of what is not driven is read at once")
+
+
+async def no_map(renewal: Renewal) -> Lease:
+    """Tell nothing."""
+    raise AssertionError("the map is not followed here")
+
+
 @pytest.mark.parametrize(
     ("kind", "code"), [("cancel", "NOT_CANCELLABLE"), ("resume", "CONFLICT")], ids=list(DRIVEN)
 )
@@ -165,15 +179,18 @@ async def test_what_its_owner_does_not_drive_yet_is_asked_again(
 async def test_what_has_ended_is_refused_by_its_row(
     gateway: Gateway, tmp_path: Path, kind: str, code: str, *, is_known: bool
 ) -> None:
-    Heads(gateway, stored("success"))
+    heads = Heads(gateway, stored("success"))
     known = stored("success" if is_known else "running")
+    gateway.owners = owners = ImpatientOwners(gateway.settings, lambda *_: None, no_map, machine="")
+    owners.use_lease(lease(members_of(OWNER)))
     async with Owner([None]).listening(tmp_path, OWNER) as owner:
         with pytest.raises(ServiceError) as error:
             await (
                 gateway.cancel(CANCEL, known) if kind == "cancel" else gateway.resume(RESUME, known)
             )
     assert error.value.code == code
-    assert len(owner.calls) == (0 if is_known else 1)
+    assert (len(owner.calls), heads.reads) == ((0, 0) if is_known else (1, 1))
+    owners.close()
 
 
 async def test_result_of_a_workflow_that_has_ended_is_sent_as_late(

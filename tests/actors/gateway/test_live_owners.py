@@ -13,11 +13,10 @@ from actors.gateway.live_owners import LiveOwners
 from actors.gateway.publishes import publish_once
 from actors.shards.lease_calls import LeaseCalls
 from actors.transport.messages import Moved, WorkflowEnd
-from actors.transport.sockets import serve_batches
 from actors.transport.wire import ENDS
 from core.errors import ErrorCode
 from core.settings import Settings
-from core.shards.lease_messages import HeldShard, Lease, MemberState
+from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView
 from tests.actors.gateway.maps import lease, member
 from tests.actors.gateway.served import (
     ID,
@@ -33,6 +32,7 @@ from tests.actors.gateway.served import (
     request,
     until,
 )
+from tests.actors.transport.listening import listening
 
 MOVED = Moved(ErrorCode.OVERLOADED, "the shard is another's", retry_after_s=1)
 
@@ -59,7 +59,7 @@ async def test_map_is_asked_for_at_once_when_a_request_misses_its_owner(
     both = members_of(OWNER, OTHER)
     leases = Leases(lease(both, [OWNER]))
     settings = Settings(run_folder=str(tmp_path), database_url="postgresql://")
-    calls = LeaseCalls(str(tmp_path))
+    calls = LeaseCalls(settings)
     owners = LiveOwners(settings, lambda *_: None, calls.renew, machine="here", map_refresh_s=3_600)
     async with (
         leases.listening(tmp_path),
@@ -170,7 +170,7 @@ async def test_call_to_a_member_that_lives_no_more_is_given_up(tmp_path: Path) -
         await asyncio.Event().wait()
         return bodies
 
-    server = await serve_batches(str(tmp_path), OWNER, {"handle": never})
+    server = await listening(tmp_path, OWNER, {"handle": never})
     assert server is not None
     async with (
         Owner([STORED]).listening(tmp_path, OTHER) as owner,
@@ -188,20 +188,30 @@ async def test_call_to_a_member_that_lives_no_more_is_given_up(tmp_path: Path) -
     await server.close()
 
 
-async def test_new_workflows_avoid_a_member_to_which_a_call_has_failed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_asked", [True, False], ids=["request", "poll"])
+async def test_new_workflows_avoid_a_member_whose_process_has_ended(
+    tmp_path: Path, *, is_asked: bool
+) -> None:
     """Each publish after an owner's end waited for its shards to be taken, 4 s."""
+    far = member(OTHER, machine="there", load=1_000_000)
     async with (
-        Owner([LOST, STORED]).listening(tmp_path, OWNER),
+        Owner([LOST, STORED]).listening(tmp_path, OWNER) as owner,
         Owner([STORED]).listening(tmp_path, OTHER) as other,
         gateway_of(tmp_path) as gateway,
     ):
-        far = member(OTHER, machine="there", load=1_000)
         gateway.owners.use_lease(lease([member(OWNER), far]))
-        assert await gateway.publish(request()) == STORED
-        assert not other.calls
-        placed = gateway.owners.place(ID)
-        assert placed is not None
-        assert gateway.owners.holder(placed) == far
+        if is_asked:
+            assert await gateway.publish(request()) == STORED
+            assert not other.calls
+        else:
+            await until(lambda: owner.polls)
+            owner.cut()
+
+        def holder() -> MemberView | None:
+            placed = gateway.owners.place(ID)
+            return None if placed is None else gateway.owners.holder(placed)
+
+        await until(lambda: holder() == far)
 
 
 @pytest.mark.parametrize("state", [MemberState.READY, MemberState.DRAINING])

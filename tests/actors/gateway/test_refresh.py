@@ -11,11 +11,11 @@ import pytest
 
 from actors.gateway.gateway import Gateway
 from actors.transport.messages import OwnerReply, OwnerRequest, PublishRequest
-from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_requests
 from core.settings import Settings
 from tests.actors.gateway.maps import lease
 from tests.actors.gateway.served import OWNER, STORED, members_of, request
+from tests.actors.transport.listening import listening
 
 
 class SlowOwner:
@@ -52,8 +52,7 @@ class SlowOwner:
 async def asked(folder: Path, owner: SlowOwner) -> AsyncIterator[Gateway]:
     """Open a gateway without a database or Ray that knows one owner."""
     methods = {"handle": owner.handle, "refresh": owner.refresh, "finished": owner.finished}
-    server = await serve_batches(str(folder), OWNER, methods)
-    assert server is not None
+    server = await listening(folder, OWNER, methods)
     gateway = Gateway(Settings(run_folder=str(folder), database_url="postgresql://"))
     gateway.owners.use_lease(lease(members_of(OWNER)))
     try:

@@ -10,10 +10,11 @@ import pytest
 from actors.shards.lease_calls import LeaseCalls
 from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.names import LEDGER
-from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_renewals
 from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
+from tests.actors.transport.listening import listening
 
 VIEW = MemberView(
     member="m-1",
@@ -54,9 +55,9 @@ class Ledger:
 
 async def test_lease_comes_back_whole(tmp_path: Path) -> None:
     ledger = Ledger(LEASE)
-    server = await serve_batches(str(tmp_path), LEDGER, {"renew": ledger.renew})
+    server = await listening(tmp_path, LEDGER, {"renew": ledger.renew})
     assert server is not None
-    calls = LeaseCalls(str(tmp_path))
+    calls = LeaseCalls(Settings(run_folder=str(tmp_path)))
     renewal = Renewal(member="m-1", load=3, map_version=6)
     assert await calls.renew(renewal) == LEASE
     assert ledger.renewals == [renewal]
@@ -66,9 +67,9 @@ async def test_lease_comes_back_whole(tmp_path: Path) -> None:
 
 async def test_ledger_that_does_not_acknowledge_is_heard(tmp_path: Path) -> None:
     """A member that took silence of Postgres for a lease would send for shards of others."""
-    server = await serve_batches(str(tmp_path), LEDGER, {"renew": Ledger(None).renew})
+    server = await listening(tmp_path, LEDGER, {"renew": Ledger(None).renew})
     assert server is not None
-    calls = LeaseCalls(str(tmp_path))
+    calls = LeaseCalls(Settings(run_folder=str(tmp_path)))
     with pytest.raises(ServiceError) as refused:
         await calls.renew(Renewal(member="m-1"))
     assert refused.value.code is ErrorCode.LEDGER_UNAVAILABLE

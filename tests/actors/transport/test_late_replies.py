@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.gateway.gateway import Gateway
+from actors.transport.actor_calls import BatchServer
 from actors.transport.late_replies import LatePoll, LateReplies
 from actors.transport.messages import (
     Late,
@@ -20,12 +21,12 @@ from actors.transport.messages import (
     PublishReply,
     PublishRequest,
 )
-from actors.transport.sockets import SocketServer, serve_batches
 from actors.transport.wire import Undecodable, answer_requests, decode_reply, encode_reply
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from tests.actors.gateway.maps import lease
 from tests.actors.gateway.served import OWNER, members_of, request
+from tests.actors.transport.listening import listening
 
 
 class Owner:
@@ -62,12 +63,11 @@ class Owner:
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[tuple[Owner, SocketServer, Gateway]]:
+async def served(tmp_path: Path) -> AsyncIterator[tuple[Owner, BatchServer, Gateway]]:
     """An owner that listens, and a gateway without a database or Ray."""
     owner = Owner()
     methods = {"handle": owner.handle, "late": owner.poll, "finished": owner.finished}
-    server = await serve_batches(str(tmp_path), OWNER, methods)
-    assert server is not None
+    server = await listening(tmp_path, OWNER, methods)
     gateway = Gateway(Settings(run_folder=str(tmp_path), database_url="postgresql://"))
     gateway.owners.use_lease(lease(members_of(OWNER)))
     yield owner, server, gateway
@@ -91,7 +91,7 @@ def stored(name: str) -> PublishReply:
 
 
 async def test_one_payers_slow_request_does_not_hold_up_anothers_in_its_call(
-    served: tuple[Owner, SocketServer, Gateway],
+    served: tuple[Owner, BatchServer, Gateway],
 ) -> None:
     """The call was answered when all of it was committed: 8 s behind 20,000 steps."""
     owner, _, gateway = served
@@ -107,7 +107,7 @@ async def test_one_payers_slow_request_does_not_hold_up_anothers_in_its_call(
         assert await asyncio.gather(*slow) == [stored("a"), stored("d")]
 
 
-async def test_a_late_refusal_is_raised(served: tuple[Owner, SocketServer, Gateway]) -> None:
+async def test_a_late_refusal_is_raised(served: tuple[Owner, BatchServer, Gateway]) -> None:
     owner, _, gateway = served
     asked = asyncio.create_task(gateway.publish(of("a")))
     async with asyncio.timeout(60):
@@ -120,7 +120,7 @@ async def test_a_late_refusal_is_raised(served: tuple[Owner, SocketServer, Gatew
 
 
 async def test_a_late_reply_of_an_owner_that_ended_is_asked_for_again(
-    served: tuple[Owner, SocketServer, Gateway], tmp_path: Path
+    served: tuple[Owner, BatchServer, Gateway], tmp_path: Path
 ) -> None:
     """With the same key: whether it was stored, only the ledger knows."""
     owner, server, gateway = served
@@ -136,8 +136,7 @@ async def test_a_late_reply_of_an_owner_that_ended_is_asked_for_again(
             "late": successor.late.take,
             "finished": successor.finished,
         }
-        other = await serve_batches(str(tmp_path), OWNER, methods)
-        assert other is not None
+        other = await listening(tmp_path, OWNER, methods)
         assert await asked == stored("a")
         await other.close()
     assert successor.calls == 1

@@ -16,7 +16,7 @@ from core.errors import ErrorCode, ServiceError
 from ledger.accounts.account_commands import Deposit
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.owners.owner_commands import RegisterOwner
+from ledger.shards.shard_commands import JoinCluster
 
 GONE = ConnectionError("the ledger is away")
 
@@ -50,7 +50,7 @@ def client_of(ledger: Ledger) -> LedgerClient:
 
 
 def command(key: str) -> Command:
-    return RegisterOwner(key=key, owner="o", address="a")
+    return JoinCluster(key=key, member="m", machine="h", address="a", version="1")
 
 
 def deposit(key: str, actor: str) -> Command:

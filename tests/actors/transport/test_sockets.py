@@ -21,11 +21,12 @@ from actors.transport.sockets import (
     Connection,
     SocketCall,
     SocketServer,
-    serve_batches,
+    UnixCarrier,
     socket_path,
 )
 from actors.transport.wire import decode_failure
 from core.errors import ErrorCode, ServiceError
+from tests.actors.transport.listening import listening
 
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
@@ -68,9 +69,10 @@ async def by_ray(batch: list[int]) -> list[Any]:
 async def actor(tmp_path: Path) -> AsyncIterator[tuple[Actor, SocketServer, Path]]:
     """An actor that listens in a run folder."""
     served = Actor()
-    server = await serve_batches(str(tmp_path), "ledger", {"submit": served.submit})
     path = socket_path(str(tmp_path), "ledger")
-    assert server is not None and path is not None
+    assert path is not None
+    server = SocketServer({"submit": served.submit})
+    await server.listen(path)
     yield served, server, path
     served.gate.set()
     await server.close()
@@ -79,7 +81,7 @@ async def actor(tmp_path: Path) -> AsyncIterator[tuple[Actor, SocketServer, Path
 @pytest.fixture
 async def call(actor: tuple[Actor, SocketServer, Path]) -> AsyncIterator[SocketCall]:
     """A caller of the actor's `submit`."""
-    with closing(SocketCall(actor[2], "submit", by_ray)) as caller:
+    with closing(SocketCall([UnixCarrier(actor[2])], "submit", by_ray)) as caller:
         yield caller
 
 
@@ -115,8 +117,10 @@ async def test_a_failure_arrives_with_all_its_fields(
 
 async def test_without_a_socket_the_call_goes_by_ray(tmp_path: Path) -> None:
     assert socket_path("", "ledger") is None
-    assert await serve_batches(str(tmp_path / "no" / "folder"), "ledger", {}) is None
-    call = SocketCall(tmp_path / "s" / "absent", "submit", by_ray)
+    server = await listening(tmp_path / "no" / "folder", "ledger", {})
+    assert server.endpoint == ""
+    await server.close()
+    call = SocketCall([UnixCarrier(tmp_path / "s" / "absent")], "submit", by_ray)
     assert await call([1]) == ["by ray"]
 
 
@@ -131,10 +135,28 @@ async def test_a_lost_connection_is_an_unknown_outcome_and_the_next_call_finds_t
         await waiting
     path.unlink(missing_ok=True)
     assert await call([1]) == ["by ray"], "no socket listens: Ray knows where the actor is"
-    successor = await serve_batches(str(tmp_path), "ledger", {"submit": Actor().submit})
-    assert successor is not None
+    successor = await listening(tmp_path, "ledger", {"submit": Actor().submit})
     assert await call([1]) == [2]
     await successor.close()
+
+
+async def test_a_connection_that_is_lost_before_its_first_call_is_passed_over(
+    actor: tuple[Actor, SocketServer, Path],
+) -> None:
+    """Its reply would never come: it is told of its end once, before the call waits for one."""
+
+    class LostCarrier:
+        """Connects to a process that ends in the same turn."""
+
+        async def connect(self, on_value: Any, on_lost: Any) -> Connection:
+            """Return a connection that is no more."""
+            made = Connection(on_value, on_lost)
+            made.connection_lost(None)
+            return made
+
+    carriers = [LostCarrier(), UnixCarrier(actor[2])]
+    with closing(SocketCall(carriers, "submit", by_ray)) as call:
+        assert await call([1]) == [2]
 
 
 async def test_a_call_that_is_given_up_leaves_no_reply_to_the_next(
@@ -263,7 +285,7 @@ async def test_a_reply_that_cannot_be_read_leaves_the_outcome_unknown(
 
     server = await asyncio.start_unix_server(babble, tmp_path / "s")
     with (
-        closing(SocketCall(tmp_path / "s", "submit", by_ray)) as call,
+        closing(SocketCall([UnixCarrier(tmp_path / "s")], "submit", by_ray)) as call,
         pytest.raises(ConnectionError),
     ):
         await call([1])
@@ -280,8 +302,8 @@ async def test_a_connection_that_is_accepted_while_the_server_closes_ends_with_i
 ) -> None:
     """It was served by the methods of the one that had closed, and its calls waited in vain."""
     path = tmp_path / "s"
-    server = SocketServer(path, {"wait": asyncio.Event().wait})
-    await server.start()
+    server = SocketServer({"wait": asyncio.Event().wait})
+    await server.listen(path)
     with socket.socket(socket.AF_UNIX) as peer:
         peer.setblocking(False)
         peer.connect(str(path))

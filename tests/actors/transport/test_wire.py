@@ -10,7 +10,6 @@ import msgspec
 import orjson
 import pytest
 
-from actors.engine.step_commands import is_halting, quarantine_code
 from actors.transport.messages import Moved, NotYet, OwnerReply, OwnerRequest, WatchRequest
 from actors.transport.wire import (
     COMMANDS,
@@ -28,6 +27,7 @@ from actors.transport.wire import (
     packed,
     with_workflow_id,
 )
+from actors.workflows.step_commands import is_halting, quarantine_code
 from core.errors import ErrorCode, Problem, ServiceError
 from core.message import Message
 from core.records.manifest import parse_manifest
@@ -35,7 +35,7 @@ from core.workflow.dag import compile_workflow
 from core.workflow.events import NodePaid
 from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.owners.owner_commands import RegisterOwner
+from ledger.shards.shard_commands import JoinCluster
 from ledger.workflows.workflow_commands import AdvanceWorkflow
 from tests.actors.transport.message_samples import families, full, members, required
 
@@ -48,7 +48,7 @@ CASES = [
     for kind in members(union)
 ]
 REFUSED = ServiceError(ErrorCode.OVERLOADED, "full", (Problem("a", "b", "c"),), 3)
-OWNER = RegisterOwner(key="k", owner="o", address="a")
+JOIN = JoinCluster(key="k", member="m", machine="h", address="a", version="1")
 
 
 @pytest.mark.parametrize(("family", "kind"), CASES)
@@ -153,10 +153,10 @@ async def test_refusal_arrives_with_all_its_fields(error: ServiceError) -> None:
         b"",
         b"\xc1",
         b"no message",
-        msgspec.msgpack.encode({"type": "RegisterOwner", "key": 5, "owner": "o", "address": "a"}),
-        msgspec.msgpack.encode({"type": "RegisterOwner", "key": "k"}),
-        COMMANDS.encode(OWNER)[:-1],
-        COMMANDS.encode(OWNER) + b"\x00",
+        msgspec.msgpack.encode(msgspec.to_builtins(JOIN) | {"key": 5}),
+        msgspec.msgpack.encode({"type": "JoinCluster", "key": "k"}),
+        COMMANDS.encode(JOIN)[:-1],
+        COMMANDS.encode(JOIN) + b"\x00",
         b"\x81\xa4type" * 10_000,
     ],
 )
@@ -167,11 +167,11 @@ async def test_garbage_is_refused_alone(garbage: bytes) -> None:
         committed.extend(commands)
         return [Outcome(OutcomeStatus.APPLIED, {"n": n}) for n in range(len(commands))]
 
-    bodies = [COMMANDS.encode(OWNER), garbage, COMMANDS.encode(OWNER)]
+    bodies = [COMMANDS.encode(JOIN), garbage, COMMANDS.encode(JOIN)]
     outcomes = [OUTCOMES.decode(body) for body in await answer_commands(commit, bodies)]
     assert [outcome.error for outcome in outcomes] == [None, ErrorCode.INTERNAL_ERROR, None]
     assert [outcomes[0].result, outcomes[2].result] == [{"n": 0}, {"n": 1}]
-    assert committed == [OWNER, OWNER]
+    assert committed == [JOIN, JOIN]
     (alone,) = [OUTCOMES.decode(body) for body in await answer_commands(commit, [garbage])]
     assert alone.status is OutcomeStatus.REJECTED
 
@@ -180,8 +180,8 @@ def _newer_step() -> dict[str, Any]:
     """Return a step, as it travels, with a record that this version does not know."""
     step = AdvanceWorkflow(
         key="k",
-        owner="o",
-        owner_epoch=1,
+        member="m",
+        shard_epoch=1,
         workflow_id="w",
         actor_did="o",
         records=(NodePaid("a", "did:a:b", 5),),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-PATCHES = ("patches.toml", "isolation.toml", "ledger.toml")
+PATCHES = ("patches.toml", "isolation.toml", "ledger.toml", "shards.toml")
 COPIED = ("core", "actors", "ledger", "federation", "tests", "pyproject.toml")
 # The simulation first: whatever it cannot see, the runner's own tests must.
 TESTS = (
@@ -29,7 +29,7 @@ TESTS = (
     "tests/actors/engine/test_runner.py",
     "tests/actors/engine/test_revoking.py",
     "tests/actors/engine/test_early_dispatch.py",
-    "tests/actors/engine/test_publish_estimate.py",
+    "tests/actors/workflows/test_publish_estimate.py",
     "tests/core/workflow",
 )
 TIMEOUT_S = 1_200

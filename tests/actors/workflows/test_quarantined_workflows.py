@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from actors.engine.node_results import take_result
-from actors.engine.quarantined_workflows import END_RETRY_MS
 from actors.ports import DispatchOrder
 from actors.transport.messages import (
     CancelReply,
@@ -25,6 +24,7 @@ from actors.transport.messages import (
     ResumeReply,
     ResumeRequest,
 )
+from actors.workflows.quarantined_workflows import END_RETRY_MS
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.actions import Decision

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from actors.engine.publish_estimate import Estimate
-from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import Clock, DirectoryPort
 from actors.shards.held_shards import HeldShards
 from actors.transport.messages import CancelReply, Moved, NotYet, PublishRequest
+from actors.workflows.publish_estimate import Estimate
+from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid
 from core.settings import Settings

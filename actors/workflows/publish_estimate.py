@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import AskingPrices, DirectoryPort
 from actors.transport.messages import Moved, PublishReply, PublishRequest
+from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import ErrorCode, Problem, ServiceError
 from core.market.pricing import (
     FixedPrice,

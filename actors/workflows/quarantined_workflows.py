@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from actors.engine.door import Door
-from actors.engine.running_workflow import RunningWorkflow
-from actors.engine.step_commands import (
+from actors.ports import Clock, Timer
+from actors.transport.messages import CancelReply, CancelRequest, NotYet, ResumeReply, ResumeRequest
+from actors.workflows.door import Door
+from actors.workflows.running_workflow import RunningWorkflow
+from actors.workflows.step_commands import (
     OwnerCommands,
     build_cancel_reply,
     newest_rows,
     not_cancellable_error,
 )
-from actors.engine.workflow_restore import build_end_from_rows
-from actors.ports import Clock, Timer
-from actors.transport.messages import CancelReply, CancelRequest, NotYet, ResumeReply, ResumeRequest
+from actors.workflows.workflow_restore import build_end_from_rows
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.shards.shard import shard_of
 from core.workflow.events import (

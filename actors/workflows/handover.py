@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from actors.dispatch.handed_calls import HandedCall, HandedShard
-from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import DispatchOrder
 from actors.shards.parked_events import Parked, refuse
+from actors.workflows.running_workflow import RunningWorkflow
 from core.shards.shard import shard_of
 from core.workflow.events import (
     AttemptAccepted,

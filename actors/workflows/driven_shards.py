@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from actors.dispatch.handed_calls import HandedCall, HandedShard
-from actors.engine.quarantined_workflows import Quarantine
-from actors.engine.running_workflow import DrivenWorkflows, RunningWorkflow
 from actors.ports import DispatchPort
-from actors.shards.handover import GivenCalls, TakenCalls, give_calls
 from actors.shards.parked_events import ParkedEvents, refuse
+from actors.workflows.handover import GivenCalls, TakenCalls, give_calls
+from actors.workflows.quarantined_workflows import Quarantine
+from actors.workflows.running_workflow import DrivenWorkflows, RunningWorkflow
 from core.workflow.events import Event
 
 Done = Callable[[bool], None]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from actors.engine.publish_estimate import estimate_cost
 from actors.ports import AskingPrices
+from actors.workflows.publish_estimate import estimate_cost
 from core.errors import ErrorCode, ServiceError
 from core.market.pricing import FixedPrice, TokenPrice
 from core.money import MICRO_MAX

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from actors.engine.running_workflow import RunningWorkflow
-from actors.shards.handover import Awaited
+from actors.workflows.handover import Awaited
+from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.records.manifest import parse_manifest
 from core.settings import Settings

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from actors.shards import restorer as restorer_module
-from actors.shards.restorer import IDS_MAX, AheadLedger, Restorer, Rows
+from actors.engine import restorer as restorer_module
+from actors.engine.restorer import IDS_MAX, AheadLedger, Restorer, Rows
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.wire import COMMANDS, OUTCOMES
 from core.errors import ErrorCode, ServiceError

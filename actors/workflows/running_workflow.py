@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from actors.engine.door import Door
 from actors.ports import DispatchOrder, Timer
+from actors.workflows.door import Door
 from core.canonical import hash_bytes
 from core.shards.shard import shard_of
 from core.workflow.actions import Action, DispatchNode, DispatchVerification

@@ -11,7 +11,6 @@ from functools import partial
 
 from actors.dispatch.handed_calls import HandedCall
 from actors.dispatch.order_inputs import verifier_sources
-from actors.engine.running_workflow import RunningWorkflow
 from actors.ports import (
     AgentEntry,
     Clock,
@@ -20,6 +19,7 @@ from actors.ports import (
     DispatchPort,
     InputSources,
 )
+from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.workflow.actions import Action, AwaitResult, DispatchNode, DispatchVerification
 from core.workflow.dag import CompiledNode
