@@ -14,7 +14,6 @@ import pytest
 
 from actors.gateway.gateway import Gateway
 from actors.transport.names import LEDGER
-from actors.transport.sockets import serve_batches
 from actors.transport.wire import answer_commands, answer_renewals
 from core.errors import ErrorCode, ServiceError
 from core.records.api.path_values import MachinePath
@@ -26,6 +25,7 @@ from ledger.shards.shard_commands import ChangeMember, JoinCluster, TakeShards
 from serve_app.http.calls import Call, Operation
 from serve_app.operations.service.cluster import OPERATIONS
 from tests.actors.gateway.served import gateway_of
+from tests.actors.transport.listening import listening
 from tests.simulation.shard_model import BadMove, ShardModel
 
 pytestmark = pytest.mark.anyio
@@ -111,8 +111,7 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
     async def renew(bodies: list[bytes]) -> list[bytes]:
         return answer_renewals(made.renewed, bodies)
 
-    server = await serve_batches(str(tmp_path), LEDGER, {"submit": submit, "renew": renew})
-    assert server is not None
+    server = await listening(tmp_path, LEDGER, {"submit": submit, "renew": renew})
     yield made
     await server.close()
 
