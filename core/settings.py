@@ -216,13 +216,14 @@ class Settings:
     fee_bps: int = _setting(500, "protocol fee of a node payment, basis points", low=0, high=10_000)
     unreachable_retry_after_s: int = _setting(1, "Retry-After of a 503", low=1, high=60)
     owner_silence_ms: int = _setting(5_000, "silence after which an owner is replaced", low=1_000)
+    ledger_silence_ms: int = _setting(15_000, "the same of the ledger actor", low=5_000)
+    timekeeper_silence_ms: int = _setting(15_000, "the same of the timekeeper", low=5_000)
     drain_ms: int = _setting(
         600_000,
         "how long a machine may drain until it is said what is left",
         low=1_000,
         high=DAY_MS,
     )
-    ledger_silence_ms: int = _setting(15_000, "the same of the ledger actor", low=5_000)
 
     # Market.
     stake_bps: int = _setting(

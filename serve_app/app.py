@@ -34,6 +34,9 @@ from serve_app.services import Services
 from serve_app.settings_from_env import read_settings
 
 APPLICATION = "callboard"
+HEALTH_CHECK_PERIOD_S = 5.0
+# No turn of a replica's loop takes that long, also on a machine under full load.
+HEALTH_CHECK_TIMEOUT_S = 10.0
 
 
 class ApiDeployment:
@@ -83,6 +86,9 @@ def build(settings: Settings) -> Any:
         num_replicas=settings.serve_replicas,
         ray_actor_options={"num_cpus": 0},
         max_ongoing_requests=max(settings.connections_max, 2 * settings.replica_requests_max),
+        # Three failed checks replace a replica. By default a frozen one stays for two minutes.
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=5.0,
         # At INFO each request makes a record that nothing writes.
