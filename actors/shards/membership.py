@@ -274,7 +274,7 @@ class Membership:
                     await self._work.settled(shard)
             except TimeoutError:
                 log.info("shard not given, commands are open shard=%d", shard)
-                return
+                return  # tried again with the next map
             command = GiveShards(
                 key=self._key("give"),
                 member=self._held.member,
@@ -297,3 +297,4 @@ class Membership:
             if shard in self._held.frozen() and self._held.epoch(shard) == epoch:
                 self._held.thaw(shard)
                 self._work.thawed(shard)
+        self._move()  # the next one, without waiting for a renewal

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.errors import ErrorCode, ServiceError
+from core.shards.lease_messages import Lease, Renewal
 from ledger.commands import Command, Outcome
+from ledger.shards.member_leases import MemberLeases
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -32,6 +34,8 @@ class LedgerService:
         self._newest_ms = 0
         self.offset_ms = 0
         self.is_away = False
+        self._leases = MemberLeases(world.clock.now_ms)
+        world.model.shards.is_live = self._leases.is_live
 
     def now_ms(self) -> int:
         """Return the ledger's own time, which never goes back."""
@@ -46,6 +50,20 @@ class LedgerService:
         outcomes = await reply
         process.step("committed")
         return outcomes
+
+    async def renew(self, process: Process, renewal: Renewal) -> Lease:
+        """Carry a member's renewal to the ledger; raises when it is not acknowledged."""
+        world = self._world
+        if world.is_over():
+            raise asyncio.CancelledError  # nothing is left to be renewed for
+        await asyncio.sleep(world.chance.randint(0, 3) / 1_000)
+        if self.is_away or world.clock.now_ms() < process.cut_until_ms:
+            raise unreachable()
+        known = self._leases.renew(renewal)
+        committed = world.model.shards.committed()
+        (lease,) = self._leases.answers([(renewal, known)], committed, self.now_ms())
+        await asyncio.sleep(world.chance.randint(0, 3) / 1_000)
+        return lease
 
     def _arrive(self, process: Process, batch: Sequence[Command], reply: Reply) -> None:
         world = self._world
@@ -70,6 +88,11 @@ class LedgerService:
         if not process.is_alive and world.crash_point is not None:
             return
         outcomes = world.model.commit(batch)
+        self._leases.follow(world.model.shards.committed())
+        for outcome in outcomes:
+            moved = [*outcome.result.get("taken", ()), *outcome.result.get("given", ())]
+            if moved:
+                world.shards_moved(set(map(int, moved)))
         world.market.moved(batch)
         if draw < troubles.commit_lost + troubles.answer_lost:
             _fail(reply)

@@ -2,16 +2,17 @@
 
 A killed process is deaf and dumb at once, in the middle of whatever it was doing: nothing it still
 calls has an effect, no callback reaches it. What follows a start is what
-`actors/cluster/workflow_actor.py` does: new epoch, directory, restore; requests wait until then.
-design.md section 3 (Recovery).
+`actors/cluster/workflow_actor.py` does: directory, join, shards, restore; requests wait until it
+has joined. design.md section 3 (Recovery).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from actors.dispatch.remote_dispatch import OrderMessage, PeerCalls, ReturnMessage
 from actors.engine.runner import Runner
 from actors.transport.messages import OwnerReply, OwnerRequest
 from core.workflow.events import NodeChanged
@@ -24,8 +25,6 @@ from tests.simulation.simulated_owner import SimulatedOwner
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-LOOK_S = 0.05
-
 
 class Process:
     """A workflow owner's process, alive from its making until it is killed."""
@@ -35,32 +34,33 @@ class Process:
         self.name = name
         self.is_alive = True
         self.was_frozen = False
+        self.has_rival = False  # its successor was started although it goes on
         self.thawed_ms = 0
+        self.cut_until_ms = 0  # until then its renewals do not reach the ledger
         self.quarantined: set[str] = set()  # workflows that this process has heard to be
         self.refused: set[str] = set()  # workflows of which a commit of this process was refused
         # By workflow, the steps of it whose commit is under way, in order, and their nodes.
         self.steps: dict[str, list[tuple[Command, dict[str, NodeChanged]]]] = {}
         self.on_death: list[Callable[[], None]] = []
         self.began_ms = world.clock.now_ms()
-        # How many workflows it may read: all that it owns at its start and after a claim, and those
-        # of which a step was refused.
+        # How many workflows it may read: all of the shards that it comes to hold, and those of
+        # which a step was refused.
         self.rows_needed = 0
         self.scans_needed = 0
         # asyncio asks for no more of a loop than it has.
         self.loop = VirtualLoop(world.clock, name)  # type: ignore[abstract]
         with self.loop.entered():
             self.owner = SimulatedOwner(self)
-        self.scans_needed += 1
         self.ready_ms = 0
         self._started = self.loop.create_task(self._start())
 
     def __repr__(self) -> str:
-        return f"<Process {self.name}#{self.epoch} {'alive' if self.is_alive else 'dead'}>"
+        return f"<Process {self.member} {'alive' if self.is_alive else 'dead'}>"
 
     @property
-    def epoch(self) -> int:
-        """The owner's epoch, 0 before it has one."""
-        return self.owner.epoch
+    def member(self) -> str:
+        """The id under which it is a member."""
+        return self.owner.held.member
 
     @property
     def runner(self) -> Runner | None:
@@ -88,7 +88,7 @@ class Process:
 
     @property
     def is_ready(self) -> bool:
-        """Whether everything that was owned at the start has been restored."""
+        """Whether it has joined."""
         return self._started.done()
 
     def step(self, what: str) -> None:
@@ -101,10 +101,32 @@ class Process:
         self.rows_needed += len(requests)  # one that is asked for early is read by itself
         self.loop.create_task(self._answer(requests, done))
 
-    def adopt(self) -> None:
-        """Restore what was claimed for this owner, as the timekeeper asks."""
-        self.scans_needed += 1
-        self.loop.create_task(self._adopt())
+    def peer_calls(self, address: str) -> PeerCalls:
+        """Return the calls to whatever process is at an address when they arrive."""
+
+        async def deliver(batch: list[ReturnMessage]) -> Sequence[None]:
+            world = self.world
+            await asyncio.sleep(world.chance.randint(0, 3) / 1_000)
+            target = world.processes[address]
+            if not target.is_alive or not target.is_ready or target.loop.is_frozen:
+                raise ConnectionError(address)
+            target.loop.call_soon(target.owner.remote_dispatch.deliver, batch)
+            return [None] * len(batch)
+
+        async def accept(batch: list[OrderMessage]) -> Sequence[None]:
+            await asyncio.sleep(self.world.chance.randint(0, 3) / 1_000)
+            target = self.world.processes[address]
+            if not target.is_alive or not target.is_ready or target.loop.is_frozen:
+                raise ConnectionError(address)
+            target.loop.call_soon(target.owner.remote_dispatch.accept, batch)
+            return [None] * len(batch)
+
+        return PeerCalls(accept, deliver)
+
+    def note_restored(self) -> None:
+        """Note that the rows of some shards have been restored."""
+        self.ready_ms = self.world.clock.now_ms()
+        self.world.ready_ms[self.name].append(self.ready_ms)
 
     def kill(self) -> None:
         """End at once; those that wait for an answer of this process learn that it ended."""
@@ -123,15 +145,6 @@ class Process:
 
     async def _start(self) -> None:
         await self.owner.start()
-        self._look()
-
-    def _look(self) -> None:
-        """Note when everything has been restored."""
-        if self.owner.is_restoring:
-            self.loop.call_later(LOOK_S, self._look)
-        else:
-            self.ready_ms = self.world.clock.now_ms()
-            self.world.ready_ms[self.name].append(self.ready_ms)
 
     async def _answer(
         self, requests: list[OwnerRequest], done: Callable[[list[OwnerReply]], None]
@@ -140,7 +153,3 @@ class Process:
         replies = await self.owner.handle(requests)
         if self.is_alive:
             done(replies)
-
-    async def _adopt(self) -> None:
-        await asyncio.shield(self._started)
-        await self.owner.restore_all()

@@ -90,7 +90,7 @@ class Quarantines:
         world = self._world
         if tries == 0 or request.workflow_id not in self._since_ms:
             return
-        process = world.processes[world.model.workflows[request.workflow_id]["owner"]]
+        process = world.holder_of(request.workflow_id)
 
         def done(replies: list[OwnerReply]) -> None:
             (reply,) = replies
@@ -99,7 +99,7 @@ class Quarantines:
             if reply is None or isinstance(reply, ServiceError):
                 world.clock.call_in(AGAIN_MS, self._ask, request, tries - 1)
 
-        if process.is_alive:
+        if process is not None and process.is_alive:
             process.ask([request], done)
         else:
             world.clock.call_in(AGAIN_MS, self._ask, request, tries - 1)

@@ -19,6 +19,7 @@ from msgspec.structs import asdict
 from actors.ports import DispatchOrder
 from actors.transport.messages import OwnerReply
 from core.errors import ErrorCode, ServiceError
+from core.shards.shard import shard_of
 from core.workflow.events import AttemptFinished, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import Command, Outcome, OutcomeStatus
@@ -147,6 +148,9 @@ class Checks:
         workflow_id, node, sources = order.workflow_id, order.node, order.sources
         assert sources is not None
         require(workflow_id not in process.refused, "dispatch after a refused commit", order)
+        held = self._model.shards.holders[shard_of(workflow_id)]
+        is_its = held.member == process.member or process.has_rival
+        require(is_its, process, "sends for a shard that is held by", held)
         now_ms = process.owner.clock.now_ms()
         is_known = process.directory.is_revoked(order.agent_did, now_ms)
         require(not is_known, "dispatch to an agent that is known to be revoked", order)
@@ -223,7 +227,9 @@ class Checks:
         """Hear what an agent hands in that had accepted an order, and where its place is held."""
         key = (order.workflow_id, order.node, order.attempt, order.verify_attempt)
         self._replies.setdefault(key, []).append(reply)
-        process = self._world.processes[self._model.workflows[order.workflow_id]["owner"]]
+        process = self._world.holder_of(order.workflow_id)
+        if process is None:
+            return
         run = None if process.runner is None else process.runner.find_run(order.workflow_id)
         # Of an agent that has been deregistered, an adopted attempt holds no place.
         if run is None or not process.is_alive or self._world.troubles.gone:
@@ -234,7 +240,10 @@ class Checks:
         if order.is_verification:
             is_open = is_open and state.verifier_did is not None
         if is_open and state.is_accepted:
-            require(process.dispatch.holds(order), "no place is held for", order)
+            # After a hand-over the place is held where the order was sent.
+            alive = [one for one in self._world.processes.values() if one.is_alive]
+            is_held = any(one.dispatch.holds(order) for one in alive)
+            require(is_held, "no place is held for", order)
 
     def taken(self, order: DispatchOrder, answer: OwnerReply) -> None:
         """Hear how a result that was handed in is answered: taken means stored."""
@@ -487,7 +496,7 @@ class Checks:
         due_ms = max(node.get("deadline_ms") or 0, self._retry_at_ms.get(key, (0, None))[0])
         is_idle = due_ms + STUCK_MS < row["deadline_ms"]
         # A process that freezes at its start is replaced later than one that works.
-        ready_ms = self._world.ready_ms[row["owner"]]
+        ready_ms = [at_ms for times in self._world.ready_ms.values() for at_ms in times]
         late_ms = row["deadline_ms"] - STUCK_MS
         was_away = any(late_ms < one <= row["completed_ms"] + AWAY_MS for one in ready_ms)
         require(not is_idle or was_away or key in self.vanished, "forgotten:", node)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -114,6 +115,10 @@ class SimulatedDispatch:
         self._open: dict[OrderId, DispatchOrder] = {}
         self.held: dict[int, DispatchOrder] = {}  # places of accepted orders, by identity
         self._over: dict[int, DispatchOrder] = {}  # kept, so that no identity is used again
+        # By identity, who receives what comes of an order.
+        self._receivers: dict[int, tuple[DispatchOrder, Receive]] = {}
+        self._unsent: list[DispatchOrder] = []  # until a renewal is acknowledged
+        self.has_room = True
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Take an order; its events come later."""
@@ -121,13 +126,47 @@ class SimulatedDispatch:
         process.step("send")
         if not process.is_alive:
             return
-        self._world.checks.dispatched(order, process)
-        process.loop.charge(DISPATCH_US)
         self._world.faults.may_raise("send")
+        self._receivers[id(order)] = (order, receive)
         self._open[order_id(order)] = order
         process.directory.begin(order.agent_did)
-        self._reply(order, receive)
+        if process.owner.membership.may_send():
+            self._send(order)
+        else:
+            self._unsent.append(order)
+
+    def _send(self, order: DispatchOrder) -> None:
+        process = self._process
+        self._world.checks.dispatched(order, process)
+        process.loop.charge(DISPATCH_US)
+        self._reply(order, partial(self._hear, order))
         process.step("sent")
+
+    def _hear(self, order: DispatchOrder, workflow_id: str, event: Event) -> None:
+        self._receivers[id(order)][1](workflow_id, event)
+
+    def resume(self) -> None:
+        """Send what has waited for the ledger to acknowledge a renewal."""
+        unsent, self._unsent = self._unsent, []
+        for order in unsent:
+            if self._open.get(order_id(order)) is order and self._process.is_alive:
+                self._send(order)
+
+    def redirect(self, order: DispatchOrder, receive: Receive) -> bool:
+        """Let another receive what comes of an order; drop one that was not sent."""
+        if order in self._unsent:
+            self.cancel(order)
+            return False
+        self._receivers[id(order)] = (order, receive)
+        return True
+
+    def cancel(self, order: DispatchOrder) -> bool:
+        """Stop waiting for a reply, without a word to the agent."""
+        self.abort(order, "")
+        return True
+
+    def notify(self, order: DispatchOrder, reason: str) -> None:
+        """Tell an agent: simulated ones do not listen."""
 
     @property
     def waiting(self) -> int:

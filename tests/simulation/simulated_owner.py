@@ -7,16 +7,20 @@ made here reads rows from the model, sends to simulated agents and charges virtu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
 from actors.engine.outbox import Outboxes
 from actors.engine.owner import Owner
 from actors.engine.restorer import Restorer
 from actors.engine.runner import Runner
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock, SteadyTime
+from actors.shards.held_shards import HeldShards
+from actors.shards.membership import Membership
+from actors.shards.shard_ledger import ShardLedger
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
 from actors.transport.wire import answer_commands
@@ -74,7 +78,7 @@ class SimulatedReader:
         if statement is unfinished._NODES:
             found = [stored for i in values["ids"] if (stored := model.stored(i)) is not None]
             return [node_row(row, charge) for stored in found for row in stored.nodes]
-        mine = sorted(model.unfinished(values["owner"]), key=key_of)
+        mine = sorted(model.unfinished(values["shards"]), key=key_of)
         if statement is unfinished._WORKFLOWS:
             rows = [stored.row for stored in mine if stored.id in values["ids"]]
             self.rows_read += len(rows)
@@ -95,7 +99,7 @@ class SimulatedReader:
         ]
 
     def _begin_scan(self, unfinished_workflows: int) -> None:
-        """All workflows are read at a start, after a claim, and again when that has failed."""
+        """A shard's workflows are read when it comes to be held, and again when that has failed."""
         process = self._process
         if process.scans_needed:
             process.scans_needed -= 1
@@ -182,12 +186,24 @@ class SimulatedOwner(Owner):
     def __init__(self, process: Process) -> None:
         world = process.world
         self._process = process
-        self._name = process.name
+        self._address = process.name
+        self._machine = process.name
         self._settings = world.settings
+        self._is_member = True
+        self.children = None
+        # No chance of its own: a run is decided by its seed.
+        self.held = HeldShards(f"{process.name}~{len(world.all_processes)}")
+        self.membership = Membership(
+            self.held,
+            self,
+            renew=partial(world.ledger.renew, process),
+            commit=self._commit,
+            boot_ms=world.clock.now_ms,
+            on_ended=process.lost,
+        )
         steady = SteadyTime(process.wall_ns, process.loop.monotonic_ns)
         self.clock = self._clock = LoopClock(steady)
         self._ledger = SimulatedClient(process)
-        self._on_lost = process.lost
         self.directory = self._directory = ChargedDirectory(
             process.loop.charge,
             world.faults.may_raise,
@@ -200,11 +216,20 @@ class SimulatedOwner(Owner):
         self.reader = self._reader = SimulatedReader(process)  # type: ignore[assignment]
         self._directory_sync = SimulatedFeeds(process, self.directory)  # type: ignore[assignment]
         self.dispatch = SimulatedDispatch(process)
-        self.remote_dispatch = self.dispatch  # type: ignore[assignment]
+        self._dispatcher = self.dispatch  # type: ignore[assignment]
+        self.remote_dispatch = RemoteDispatch(
+            self.dispatch,  # type: ignore[arg-type]
+            self.held.member,
+            now_ms=self.clock.now_ms,
+            is_always=False,
+            on_handed=self._take_handed,
+        )
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
-        self._epoch = 0
-        self._learning: set[asyncio.Task[None]] = set()
+        self._shard_ledger = ShardLedger(self._ledger, self.membership.note_stale)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handed: set[int] = set()
+        self._hints: dict[int, asyncio.Event] = {}
         self._at_work = AtWork()
         self._restorer: Restorer | None = None
         self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
@@ -219,10 +244,17 @@ class SimulatedOwner(Owner):
         """The runner, once the owner has begun to restore."""
         return self._runner
 
-    @property
-    def epoch(self) -> int:
-        """The epoch, 0 before the ledger has given one."""
-        return self._epoch
+    def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
+        """As the product's; their rows may be read once."""
+        self._process.scans_needed += len(shards) if is_given else 1
+        super().taken(shards, is_given=is_given)
+
+    async def _restore(self, shards: Sequence[int]) -> None:
+        await super()._restore(shards)
+        self._process.note_restored()
+
+    def _peer_calls(self, address: str) -> PeerCalls:  # type: ignore[override]
+        return self._process.peer_calls(address)
 
     def told_of_revocations(self) -> None:
         """Know who is revoked, as by a notice."""

@@ -97,10 +97,7 @@ class Timekeeping:
         if ping.is_over or ping.number != self._number:
             return
         ping.is_over = True
-        if process.is_ready:
-            self._watch.note_answered(process.name, process.epoch, now_ms, process.progress)
-        else:
-            self._watch.note_starting(process.name, now_ms, process.progress)
+        self._watch.note_answered(process.name, now_ms, process.progress)
 
     def _not_answered(self, ping: _Ping) -> None:
         """Ask another thread of a process that is late for its count of progress."""

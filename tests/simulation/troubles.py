@@ -15,7 +15,8 @@ class Troubles:
 
     Per commit: `commit_lost` (never arrived), `answer_lost` (applied, then repeated), `slow` (it
     takes up to 11 s, all others wait), `guilty` (the ledger cannot apply a step). Per second of
-    the first half minute: `crash`, `rival` (an owner is replaced while it goes on), `claim`,
+    the first half minute: `crash`, `rival` (an owner is replaced while it goes on), `cut`
+    (its renewals are lost for a while),
     `outage` of the ledger, `gone` (an agent deregisters for a while), `dearer` (prices rise),
     `frozen` (an owner stands still), `forgetful` (the timekeeper starts anew), `steps` (a wall
     clock steps). Per workflow: `cancel`, `request_repeated`, `key_repeated`. Per choice of an agent
@@ -28,7 +29,7 @@ class Troubles:
     answer_lost: float = 0.0
     crash: float = 0.0
     rival: float = 0.0
-    claim: float = 0.0
+    cut: float = 0.0
     outage: float = 0.0
     gone: float = 0.0
     dearer: float = 0.0
@@ -65,7 +66,7 @@ def troubles_of(chance: random.Random) -> Troubles:
         answer_lost=chance.choice((0, 0.02, 0.1)),
         crash=chance.choice((0, 0.05, 0.2)),
         rival=chance.choice((0, 0.05)),
-        claim=chance.choice((0, 0.05)),
+        cut=chance.choice((0, 0.1)),
         outage=chance.choice((0, 0.02)),
         gone=chance.choice((0, 0.1)),
         dearer=chance.choice((0, 0.05)),
@@ -100,7 +101,7 @@ def faults_of(chance: random.Random, kind: str = "") -> Troubles:
         },
     }
     chosen = [kind] if kind else [name for name in odds if chance.random() < 0.4]
-    basis = replace(troubles_of(chance), claim=0.0)
+    basis = troubles_of(chance)
     for name in chosen:
         basis = replace(basis, **odds[name])
     return basis

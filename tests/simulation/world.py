@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.owners.owner_commands import ClaimWorkflows
-
 from actors.ports import DispatchOrder
 from actors.transport.messages import (
     CancelReply,
@@ -23,6 +21,8 @@ from actors.transport.messages import (
 )
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from core.shards.assignment import target_addresses
+from core.shards.shard import shard_of
 from core.workflow.events import Failure
 from tests.simulation.faults import Faults
 from tests.simulation.ledger_model import LedgerModel
@@ -54,6 +54,9 @@ from tests.simulation.violation import require
 # What a caller repeats: the request may have been served, or will be soon.
 AGAIN = (ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE)
 OWNERS = ("workflow@one", "workflow@two")
+BULK_SHARD = target_addresses(OWNERS).index(OWNERS[0])
+# For how long renewals are lost: some leases expire of it.
+CUTS_MS = (1_000, 2_800, 5_000, 20_000)
 HAND_IN_PATIENCE_MS = 3_000
 RESTART_MS, GATEWAY_RETRY_MS, GATEWAY_PATIENCE_MS = 1_000, 100, 15_000
 TROUBLE_S = 30
@@ -240,7 +243,9 @@ class World:
         return without_side_effects(drawn, number) if self.has_early else drawn
 
     def _request(self, number: int, key: str, payer: str, chosen: Shape) -> PublishRequest:
-        workflow_id = f"{self.seed:08x}-0000-7000-8000-{number:012x}"
+        # One shard for a batch that one owner is asked for, else all kinds of them.
+        shard = BULK_SHARD if self._crowd.is_bulk else number * 37 & 0xFF
+        workflow_id = f"{self.seed:08x}-0000-70{shard:02x}-8000-{number:012x}"
         self.shapes[workflow_id] = chosen
         return PublishRequest(
             command_key=key,
@@ -258,11 +263,12 @@ class World:
         waited_ms = self._now() - client.since_ms
         if waited_ms > GATEWAY_PATIENCE_MS:
             return
-        alive = [process for process in self.processes.values() if process.is_alive]
-        if not alive:
+        process = self.holder_of(client.request.workflow_id)
+        if process is None or self.chance.random() < 0.05:  # the map may be old
+            process = self.chance.choice(list(self.processes.values()))
+        if not process.is_alive:
             self.clock.call_in(GATEWAY_RETRY_MS, self._ask, client)
             return
-        process = self.chance.choice(alive)
         is_open = True
 
         def done(replies: list[OwnerReply]) -> None:
@@ -294,11 +300,10 @@ class World:
             self.clock.call_at(deadline_ms + late_ms, self.checks.not_stuck, reply.workflow_id)
 
     def _cancel(self, client: Client) -> None:
-        row = self.model.workflows.get(client.request.workflow_id)
-        if row is None or not self.processes[row["owner"]].is_alive:
-            return
-        process = self.processes[row["owner"]]
         workflow_id = client.request.workflow_id
+        process = self.holder_of(workflow_id)
+        if workflow_id not in self.model.workflows or process is None or not process.is_alive:
+            return
         request = CancelRequest(
             workflow_id=workflow_id,
             reason="user_request",
@@ -314,7 +319,7 @@ class World:
             now = self.model.workflows[workflow_id]["status"]
             assert reply is None or isinstance(reply, CancelReply | ServiceError)
             if reply is None:
-                is_elsewhere = self.model.workflows[workflow_id]["owner"] != process.name
+                is_elsewhere = self.holder_of(workflow_id) is not process
                 is_lost = not is_running or is_elsewhere or self.faults.has_happened
                 require(is_lost or is_over(now), "not driven:", workflow_id, now)
             elif isinstance(reply, CancelReply):
@@ -338,7 +343,7 @@ class World:
         """Bring a result to the workflow's owner of now, until it is answered."""
         self.checks.handed_in(order, reply)
         row = self.model.workflows[order.workflow_id]
-        process = self.processes[row["owner"]]
+        process = self.holder_of(order.workflow_id)
         again = (HAND_IN_PATIENCE_MS, self.hand_in, order, reply, tries - 1)
         patience = self.clock.call_in(*again) if tries else None
 
@@ -351,7 +356,7 @@ class World:
                 patience.cancel()
             self.checks.taken(order, answer)
 
-        if process.is_alive:
+        if process is not None and process.is_alive:
             is_late = is_over(row["status"])
             result = self.checks.result_of(order)
             process.ask([result_request(order, reply, result, is_late=is_late)], done)
@@ -364,7 +369,7 @@ class World:
         for odds, happening in (
             (troubles.crash, self._crash),
             (troubles.rival, self._rival),
-            (troubles.claim, self._claim),
+            (troubles.cut, self._cut),
             (troubles.outage, self._outage),
             (troubles.gone, self._agent_gone),
             (troubles.dearer, self._agent_dearer),
@@ -382,28 +387,14 @@ class World:
         """Start a successor while the old process goes on, not knowing."""
         old = self.processes[self.chance.choice(OWNERS)]
         if old.is_alive:
+            old.has_rival = True
             self._start(old.name)
 
-    def _claim(self) -> None:
-        silent, other = (self.processes[name] for name in self.chance.sample(OWNERS, 2))
-        if not other.is_alive:
-            return
-        from_epoch = self.model.owners.get(silent.name, 0)
-        claim = ClaimWorkflows(
-            key=f"claim:{silent.name}:{from_epoch}",
-            from_owner=silent.name,
-            from_epoch=from_epoch,
-            to_owner=other.name,
-            to_epoch=other.epoch,
-        )
-        self._disturb(silent.name)
-        outcome = self.model.commit([claim])[0]
-        if outcome.error is None:
-            other.adopt()
-        if silent.is_alive and self.chance.random() < 0.5:
-            silent.kill()
-        if not silent.is_alive:
-            self.restart_later(silent)
+    def _cut(self) -> None:
+        """Keep a process's renewals from the ledger; its commits go on."""
+        process = self.processes[self.chance.choice(OWNERS)]
+        process.cut_until_ms = self._now() + self.chance.choice(CUTS_MS)
+        self._disturb(process.name)
 
     def _outage(self) -> None:
         self.ledger.is_away = True
@@ -449,9 +440,18 @@ class World:
         self._disturb(process.name)
         self.clock.call_in(RESTART_MS, self._restart, process)
 
+    def address_of(self, workflow_id: str) -> str:
+        """Return the address of the member that holds a workflow's shard, "" for none."""
+        held = self.model.shards.holders[shard_of(workflow_id)]
+        return held.member.partition("~")[0]
+
+    def holder_of(self, workflow_id: str) -> Process | None:
+        """Return the process at the address of the member that holds a workflow's shard."""
+        return self.processes.get(self.address_of(workflow_id))
+
     def is_current(self, process: Process) -> bool:
         """Say whether the ledger would still take this process's commands."""
-        return self.model.owners.get(process.name, 0) == process.epoch
+        return self.model.shards.is_live(process.member)
 
     def is_over(self) -> bool:
         """Say whether nothing can be published any more and all that was has ended."""
@@ -475,9 +475,13 @@ class World:
     def _disturb(self, owner: str) -> None:
         self.disturbed.update(
             workflow_id
-            for workflow_id, row in self.model.workflows.items()
-            if row["owner"] == owner
+            for workflow_id in self.model.workflows
+            if self.address_of(workflow_id) in ("", owner)
         )
+
+    def shards_moved(self, shards: set[int]) -> None:
+        """Hear that shards have another member now."""
+        self.disturbed.update(one for one in self.model.workflows if shard_of(one) in shards)
 
     def _now(self) -> int:
         return self.clock.now_ms()
