@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
-from callboard import calls, market_calls, replies, trust_calls
+from callboard import calls, cluster_calls, market_calls, replies, trust_calls
 from callboard.calls import ATTEMPTS_MAX, Call, NoReply, Reply, Steps, persistently
 from callboard.locating import locate
 from callboard.replies import Published, Workflow, successful
@@ -169,6 +169,9 @@ class _Operations:
     unrevoke_agent = _Operation(trust_calls.unrevoke_agent, replies.Unrevoked)
     revocation = _reading("/v1/revoked/{}", replies.Revocation)
     revocations = _Operation(trust_calls.revocations, replies.RevocationPage)
+    cluster = _Operation(cluster_calls.cluster, replies.Cluster)
+    drain_machine = _Operation(cluster_calls.drain_machine, replies.MachineChanged)
+    resume_machine = _Operation(cluster_calls.resume_machine, replies.MachineChanged)
 
     iterate_workflows = _Iteration(calls.workflows, replies.WorkflowPage)
     iterate_agents = _Iteration(calls.agents, replies.AgentPage)

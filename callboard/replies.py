@@ -16,14 +16,6 @@ from core.records.api.agents import (
     Live,
     Registered,
 )
-from core.records.api.keys import (
-    Health,
-    Key,
-    KeyCreated,
-    KeyPage,
-    KeyRevoked,
-    Readiness,
-)
 from core.records.api.kinds import Credits
 from core.records.api.market import (
     Auction,
@@ -54,6 +46,15 @@ from core.records.api.money import (
     EntryPage,
     HistoryEvent,
     HistoryPage,
+)
+from core.records.api.operators.cluster import Cluster, ClusterMember, MachineChanged
+from core.records.api.operators.keys import (
+    Health,
+    Key,
+    KeyCreated,
+    KeyPage,
+    KeyRevoked,
+    Readiness,
 )
 from core.records.api.problems import (
     Defect,
@@ -116,6 +117,8 @@ __all__ = [
     "BulkPublished",
     "BulkRegistered",
     "Cancelled",
+    "Cluster",
+    "ClusterMember",
     "Counts",
     "CountsCompared",
     "Credits",
@@ -146,6 +149,7 @@ __all__ = [
     "KeyRevoked",
     "Limits",
     "Live",
+    "MachineChanged",
     "Node",
     "NodeResultTaken",
     "Price",

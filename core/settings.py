@@ -223,6 +223,13 @@ class Settings:
     unreachable_retry_after_s: int = _setting(1, "Retry-After of a 503", low=1, high=60)
     owner_silence_ms: int = _setting(5_000, "silence after which an owner is replaced", low=1_000)
     ledger_silence_ms: int = _setting(15_000, "the same of the ledger actor", low=5_000)
+    timekeeper_silence_ms: int = _setting(15_000, "the same of the timekeeper", low=5_000)
+    drain_ms: int = _setting(
+        600_000,
+        "how long a machine may drain until it is said what is left",
+        low=1_000,
+        high=DAY_MS,
+    )
 
     # Market.
     stake_bps: int = _setting(

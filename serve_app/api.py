@@ -25,7 +25,7 @@ from serve_app.http.endpoint import (
 from serve_app.http.paths import kept_apart, path_text
 from serve_app.operations.agents import agents, heartbeats, prices, stakes, trust
 from serve_app.operations.money import accounts, disputes, invoices, ledger, quotas
-from serve_app.operations.service import audit, health, keys
+from serve_app.operations.service import audit, cluster, health, keys
 from serve_app.operations.work import (
     auctions,
     feedback,
@@ -87,6 +87,7 @@ def all_operations() -> tuple[Operation, ...]:
         *quotas.OPERATIONS,
         *auctions.OPERATIONS,
         *trust.OPERATIONS,
+        *cluster.OPERATIONS,
     )
     return (*described, *health.operations(service_version(), described))
 

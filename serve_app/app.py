@@ -39,6 +39,9 @@ APPLICATION = "callboard"
 # Longer than Serve needs to see that a lost machine's replica has ended: before, it might end
 # one of a machine that lives.
 REPLICAS_KEPT_S = 60.0
+HEALTH_CHECK_PERIOD_S = 5.0
+# No turn of a replica's loop takes that long, also on a machine under full load.
+HEALTH_CHECK_TIMEOUT_S = 10.0
 
 
 class ApiDeployment:
@@ -88,6 +91,9 @@ def build(settings: Settings) -> Any:
         ray_actor_options={"num_cpus": 0},
         **_replicas(settings),
         max_ongoing_requests=max(settings.connections_max, 2 * settings.replica_requests_max),
+        # Three failed checks replace a replica. By default a frozen one stays for two minutes.
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=5.0,
         # At INFO each request makes a record that nothing writes.

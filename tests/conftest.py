@@ -274,7 +274,8 @@ def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
     home = short_folder / "up"
     home.mkdir()
     (home / "callboard.toml").write_text(
-        "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\n", encoding="utf-8"
+        "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\ntimekeeper_silence_ms = 60_000\n",
+        encoding="utf-8",
     )
     running = start_deployment(home, port=free_port())
     yield running

@@ -56,6 +56,14 @@ class Silence:
         self._note_sign_of_life(now_ms, progress)
         self._answered_ms = now_ms
 
+    def note_work(self, work: int, now_ms: int) -> bool:
+        """Note an answer with a counter of what the process is there for; return whether to replace
+        it. An answer without work since the last one counts as none."""
+        if work == self._progress:
+            return self.note_miss(now_ms)
+        self.note_answer(now_ms, work)
+        return False
+
     def note_progress(self, progress: int, now_ms: int) -> bool:
         """Note the progress counter of a process whose answer is late; return whether it is busy.
 

@@ -11,7 +11,7 @@ import ray
 from actors.cluster.ledger_actor import LedgerActor
 from actors.cluster.timekeeper import Timekeeper
 from actors.process.arguments import settings_argument
-from actors.transport.names import LEDGER, TIMEKEEPER, ensure_actor
+from actors.transport.names import LEDGER, NAMESPACE, TIMEKEEPER, ensure_actor
 from core.settings import Settings
 from ledger.connections.reaching import EMBEDDED_HOSTS
 
@@ -53,3 +53,8 @@ def this_machine() -> str:
 def ensure_timekeeper(settings: Settings) -> None:
     """Start the timekeeper if it is not there, as when it has died for good; blocks."""
     ensure_actor(Timekeeper, TIMEKEEPER, settings_argument(settings))
+
+
+def restart_timekeeper() -> None:
+    """End the timekeeper's process, so that Ray starts another; blocks."""
+    ray.kill(ray.get_actor(TIMEKEEPER, namespace=NAMESPACE), no_restart=False)

@@ -21,6 +21,7 @@ from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors
 from actors.cluster.process_watch import OwnerWatch
+from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
 from actors.process.arguments import parse_settings_argument
 from actors.process.logs import configure_logging
@@ -45,7 +46,7 @@ class Timekeeper:
         self._owners = OwnerActors(settings)
         self._rounds = 0
         self._prober = Prober(settings, self._reader, NameResolver())
-        watches = (LedgerWatch(settings), EscrowWatch(self._reader))
+        watches = (LedgerWatch(settings), ServeWatch(), EscrowWatch(self._reader))
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 

@@ -182,6 +182,11 @@ class Dispatcher:
         """How many orders wait in their queues."""
         return self._queues.waiting
 
+    @property
+    def open_calls(self) -> int:
+        """How many orders are open or wait to be, without those that agents have accepted."""
+        return self._queues.open_count + self._queues.waiting
+
     def waiting_of(self, payer: str) -> int:
         """Return how many orders of a payer wait."""
         return self._queues.waiting_of(payer)

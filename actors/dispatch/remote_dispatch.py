@@ -21,7 +21,7 @@ import itertools
 import logging
 import os
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, assert_never
@@ -170,6 +170,7 @@ class RemoteDispatch:
         # Other numbers than those of this owner's predecessor, whose events may still come.
         self._serials = itertools.count(int.from_bytes(os.urandom(5)) << 20)
         self._away: dict[int, _Away] = {}  # by serial number
+        self._accepted_away = 0  # of these, how many are accepted
         self._serial_of: dict[int, int] = {}  # by the identity of the order that is away
         self._foreign: dict[tuple[str, int], _Foreign] = {}  # by origin and serial number
         self._handed: dict[int, _Handed] = {}  # by serial number
@@ -178,6 +179,7 @@ class RemoteDispatch:
         # By member: one that has just joined, or whose lease had expired for a moment.
         self._unreturned: deque[tuple[str, SentEvent]] = deque(maxlen=UNRETURNED_MAX)
         self._avoided: dict[str, int] = {}
+        self._draining: frozenset[str] = frozenset()
         self._next_peer = itertools.count()
 
     @property
@@ -192,16 +194,31 @@ class RemoteDispatch:
             peer.orders.statistics().queued for peer in self._peers.values()
         )
 
+    @property
+    def open_calls(self) -> int:
+        """How many calls would be lost with this process.
+
+        Orders that are open or wait here, also those of other owners; orders at other machines that
+        no agent has accepted; and events that their owners have not acknowledged.
+        """
+        untold = sum(peer.replies.unanswered for peer in self._peers.values())
+        return self._local.open_calls + len(self._away) - self._accepted_away + untold
+
     def waiting_of(self, payer: str) -> int:
         """Return how many orders of a payer wait here."""
         return self._local.waiting_of(payer)
 
-    def set_peers(self, calls: dict[str, PeerCalls]) -> None:
+    def set_peers(self, calls: dict[str, PeerCalls], draining: Collection[str] = ()) -> None:
         """Replace the known other members, by id.
 
         Orders at a member that is gone are lost: their attempts fail at once. A process that is
         started again is another member.
+
+        Args:
+            calls: to each of them.
+            draining: those that get no further orders; what they have, they end.
         """
+        self._draining = frozenset(draining)
         for name in list(self._peers):
             if name not in calls:
                 self._forget(name)
@@ -235,7 +252,7 @@ class RemoteDispatch:
             return
         now_ms = self._now_ms()
         # This machine takes its turn too, so that `spread` over n machines sends 1/n from each.
-        names = ["", *(peer for peer in self._peers if self._avoided.get(peer, 0) <= now_ms)]
+        names = ["", *(peer for peer in self._peers if self._takes_orders(peer, now_ms))]
         name = names[next(self._next_peer) % len(names)]
         if name == "":
             self._local.send(order, receive)
@@ -257,6 +274,9 @@ class RemoteDispatch:
         else:
             self._away[serial] = _Away(name, order, receive)
             self._serial_of[id(order)] = serial
+
+    def _takes_orders(self, peer: str, now_ms: int) -> bool:
+        return peer not in self._draining and self._avoided.get(peer, 0) <= now_ms
 
     def hold(self, order: DispatchOrder) -> None:
         """Hold an accepted order here, wherever it was sent before."""
@@ -314,6 +334,7 @@ class RemoteDispatch:
                 continue  # it came before
             if isinstance(event, AttemptAccepted):
                 away.is_accepted = True
+                self._accepted_away += 1
             elif not isinstance(event, WorkStarted):
                 self._forget_away(serial)
             deliver_event(away.order, away.receive, event)
@@ -443,6 +464,7 @@ class RemoteDispatch:
 
     def _forget_away(self, serial: int) -> _Away:
         away = self._away.pop(serial)
+        self._accepted_away -= away.is_accepted
         del self._serial_of[id(away.order)]
         return away
 

@@ -52,7 +52,7 @@ from actors.transport.messages import (
 from actors.workflows.step_commands import moved_error, rereading_error
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.shards.lease_messages import Lease, MemberView, Renewal
+from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
 from federation.name_resolver import NameResolver
 from ledger.blobs import BlobStore
 from ledger.code_version import CODE_VERSION
@@ -384,6 +384,7 @@ class Owner:
             "owner": self._address,
             "member": self.held.member,
             "shards": len(self.held),
+            "openCalls": self.open_calls(),
             "runner": runner.statistics() if runner is not None else None,
             "dispatch": self._dispatcher.statistics(),
             "ledger": self._ledger.statistics(),
@@ -397,6 +398,10 @@ class Owner:
     def load(self) -> int:
         """Implement `ShardWork`."""
         return 0 if self._runner is None else self._runner.statistics().running
+
+    def open_calls(self) -> int:
+        """Implement `ShardWork`."""
+        return self.remote_dispatch.open_calls
 
     def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
         """Implement `ShardWork`."""
@@ -473,7 +478,8 @@ class Owner:
         """Implement `ShardWork`."""
         others = [one for one in members if one.is_live and one.member != self.held.member]
         self.remote_dispatch.set_peers(
-            {one.member: self._peer_calls(one.address) for one in others}
+            {one.member: self._peer_calls(one.address) for one in others},
+            [one.member for one in others if one.state is MemberState.DRAINING],
         )
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:

@@ -49,6 +49,7 @@ from actors.transport.names import LEDGER, TIMEKEEPER
 from actors.values.value_process import ValueProcess
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from core.shards.lease_messages import Lease, Renewal
 from core.shards.shard import SHARDS
 from core.workflow.transitions import is_terminal
 from ledger.agents.offer_index import OfferIndex
@@ -231,6 +232,20 @@ class Gateway:
         if outcome.error is not None:
             raise ServiceError(outcome.error, outcome.detail)
         return outcome
+
+    async def read_cluster(self) -> Lease:
+        """Return the members and shards as the ledger knows them now.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE while it does not answer.
+        """
+        try:
+            async with asyncio.timeout(PING_TIMEOUT_S):
+                return await self._leases.renew(Renewal(member=""))
+        except (
+            Exception
+        ) as error:  # the edge to another process: whatever it is, it does not answer
+            raise ledger_unavailable_error() from error
 
     async def commit_many(self, commands: Sequence[Command]) -> list[Outcome]:
         """Commit several commands as one batch; refusals are outcomes."""

@@ -1,16 +1,20 @@
-"""Makes a new timekeeper when the one that was there has died for good.
+"""Replaces a timekeeper that has stopped working, or that has died for good.
 
-Ray starts it anew otherwise. Every replica watches, so that one is made while any replica lives;
-making it is idempotent. design.md section 3 (Starting and owning). Decisions 0056 and 0202.
+Ray starts it anew otherwise, but not one that is frozen, nor one whose rounds do not go on while it
+answers: nothing would watch the owners and the ledger. Every replica watches, so that one is made
+while any replica lives; making it is idempotent, and one that two replicas end at once is only
+started once more. design.md section 3 (Starting and owning). Decisions 0056 and 0202.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Final
 
-from actors.cluster.runtime import ensure_timekeeper
+from actors.cluster.process_watch import Silence
+from actors.cluster.runtime import ensure_timekeeper, restart_timekeeper
 from actors.transport.actor_calls import actor_call, is_unknown_outcome
 from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
@@ -22,15 +26,17 @@ PING_TIMEOUT_S: Final = 2.0
 
 
 class TimekeeperWatch:
-    """Asks the timekeeper every second whether it is there.
+    """Asks the timekeeper every second how many rounds it has run.
 
     Args:
-        settings: the deployment's, which a new timekeeper gets.
+        settings: the deployment's, which a new timekeeper gets; `timekeeper_silence_ms`: how long
+            it may run none until it is replaced.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._ping = actor_call(TIMEKEEPER, "ping")
+        self._silence = Silence(settings.timekeeper_silence_ms, now_ms=_now_ms())
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -44,8 +50,22 @@ class TimekeeperWatch:
     async def _check_once(self) -> None:
         try:
             async with asyncio.timeout(PING_TIMEOUT_S):
-                await self._ping()
+                rounds = await self._ping()
+        except TimeoutError:
+            is_silent = self._silence.note_miss(_now_ms())
         except Exception as error:  # the edge to another process
             log.info("the timekeeper is not there error=%s", type(error).__name__)
+            self._silence.reset(_now_ms())
             if is_unknown_outcome(error):
                 await asyncio.to_thread(ensure_timekeeper, self._settings)
+            return
+        else:
+            is_silent = self._silence.note_work(rounds, _now_ms())
+        if is_silent:
+            log.warning("the timekeeper is silent and is started anew")
+            await asyncio.to_thread(restart_timekeeper)
+            self._silence.note_replaced(_now_ms())
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

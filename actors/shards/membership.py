@@ -45,6 +45,9 @@ class ShardWork(Protocol):
     def load(self) -> int:
         """Return how many unfinished workflows are driven here."""
 
+    def open_calls(self) -> int:
+        """Return how many calls of agents would be lost with this process now."""
+
     def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
         """Restore the workflows of these shards, which are held from now on.
 
@@ -133,7 +136,7 @@ class Membership:
         return self._members
 
     @property
-    def is_drained(self) -> bool:
+    def _is_empty(self) -> bool:
         """Whether this member is DRAINING and holds nothing, nor will."""
         own = next((one for one in self._members if one.member == self._held.member), None)
         is_moving = self._taking is not None or bool(self._giving)
@@ -193,8 +196,13 @@ class Membership:
     async def renew_once(self) -> None:
         """Renew the lease and act on what the ledger says."""
         sent_ms, known_version = self._boot_ms(), max(self._map_version, self._told_version)
+        open_calls = self._work.open_calls()
         renewal = Renewal(
-            member=self._held.member, load=self._work.load(), map_version=self._map_version
+            member=self._held.member,
+            load=self._work.load(),
+            map_version=self._map_version,
+            open_calls=open_calls,
+            is_drained=self._is_empty and not open_calls,
         )
         try:
             async with asyncio.timeout(RENEWAL_TIMEOUT_S):

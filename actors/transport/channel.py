@@ -106,6 +106,11 @@ class Channel(Generic[Request, Reply]):
         )
 
     @property
+    def unanswered(self) -> int:
+        """How many requests have no reply yet: those that wait, and those under way."""
+        return self._queued + len(self._open)
+
+    @property
     def is_full(self) -> bool:
         """Whether `submit` would refuse a request now."""
         return self._queued >= self._capacity

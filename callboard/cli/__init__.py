@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import typer
 
-from callboard.cli import agents, audit, keys, ledger, market, reviews, workflows
+from callboard.cli import agents, audit, cluster, keys, ledger, market, reviews, workflows
 from callboard.cli.session import EXIT_USAGE, stop
 
 # The verbs of `deployment.py`, which is part of `callboard-server`.
@@ -37,6 +37,7 @@ app.add_typer(reviews.invoice, name="invoice")
 app.add_typer(reviews.dispute, name="dispute")
 app.add_typer(reviews.feedback, name="feedback")
 app.add_typer(reviews.task, name="task")
+cluster.add_to(app)
 
 
 def add_server_verbs(app: typer.Typer, *, is_installed: bool) -> None:

@@ -21,20 +21,24 @@ class MemberState(StrEnum):
 class Renewal(Message, frozen=True, kw_only=True):
     """A member lives, or, with an empty `member`, a replica asks for the map.
 
-    `load`: how many unfinished workflows it drives. `map_version`: of the map that it knows, 0:
-    none; a map that has not changed since is not sent again.
+    `load`: how many unfinished workflows it drives. `open_calls`: how many calls of agents would be
+    lost with its process now. `is_drained`: it is DRAINING, holds nothing and has no open call.
+    `map_version`: of the map that it knows, 0: none; a map that has not changed since is not sent
+    again.
     """
 
     member: str
     load: int = 0
     map_version: int = 0
+    open_calls: int = 0
+    is_drained: bool = False
 
 
 class MemberView(Message, frozen=True, kw_only=True):
     """A member that is not GONE, as the ledger knows it.
 
     `is_live`: its lease has not expired. `silent_ms`: since its last renewal, by the ledger's
-    running time.
+    running time. `load`, `open_calls`, `is_drained`: as it has last said itself.
     """
 
     member: str
@@ -45,6 +49,8 @@ class MemberView(Message, frozen=True, kw_only=True):
     load: int = 0
     is_live: bool = True
     silent_ms: int = 0
+    open_calls: int = 0
+    is_drained: bool = False
 
 
 class HeldShard(Message, frozen=True):

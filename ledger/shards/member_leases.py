@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.shards.lease_messages import Lease, MemberView, Renewal
+from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
 from core.shards.leases import LeaseTable
 from ledger.shards.committed_cluster import CommittedCluster
+from ledger.writer.state_cache import KnownMember
 
 
 class MemberLeases:
-    """Who lives, and what each member has last said of its load.
+    """Who lives, and what each member has last said of itself.
 
     Args:
         boot_ms: a monotonic clock that runs while the machine is suspended.
@@ -25,7 +26,7 @@ class MemberLeases:
         self._boot_ms = boot_ms
         self._table = LeaseTable(boot_ms())
         # Of every member that is followed.
-        self._loads: dict[str, int] = {}
+        self._told: dict[str, Renewal] = {}
 
     def __repr__(self) -> str:
         return f"<MemberLeases {self._table!r}>"
@@ -56,23 +57,23 @@ class MemberLeases:
         self._table.tick(self._boot_ms())
         for member in cluster.members:
             self._table.grant_first(member)
-            self._loads.setdefault(member, 0)
+            self._told.setdefault(member, Renewal(member=member))
         self.follow(cluster)
 
     def follow(self, cluster: CommittedCluster) -> None:
         """Grant, forget and end leases as the committed members say."""
         self._table.tick(self._boot_ms())
-        for member in self._loads.keys() - cluster.members.keys():
+        for member in self._told.keys() - cluster.members.keys():
             self._table.forget(member)
-            del self._loads[member]
-        for member in cluster.members.keys() - self._loads.keys():
+            del self._told[member]
+        for member in cluster.members.keys() - self._told.keys():
             self._table.grant(member)
-            self._loads[member] = 0
+            self._told[member] = Renewal(member=member)
         for member in cluster.replaced():
             self._table.end(member)
 
     def renew(self, renewal: Renewal) -> bool:
-        """Note a member's sign of life and its load; return whether it is a member still.
+        """Note a member's sign of life and its counts; return whether it is a member still.
 
         A question without a member is answered as one of a member.
         """
@@ -81,7 +82,7 @@ class MemberLeases:
             return True
         if not self._table.renew(renewal.member):
             return False
-        self._loads[renewal.member] = renewal.load
+        self._told[renewal.member] = renewal
         return True
 
     def answers(
@@ -94,19 +95,7 @@ class MemberLeases:
             cluster: what is committed.
             ledger_ms: the ledger's clock, Unix milliseconds.
         """
-        views = tuple(
-            MemberView(
-                member=member,
-                machine=known.machine,
-                address=known.address,
-                version=known.version,
-                state=known.state,
-                load=self._loads.get(member, 0),
-                is_live=self._table.is_live(member),
-                silent_ms=self._table.silent_ms(member),
-            )
-            for member, known in cluster.members.items()
-        )
+        views = tuple(self._view(member, known) for member, known in cluster.members.items())
         return [
             Lease(
                 is_known=is_known,
@@ -117,3 +106,19 @@ class MemberLeases:
             )
             for renewal, is_known in asked
         ]
+
+    def _view(self, member: str, known: KnownMember) -> MemberView:
+        told = self._told.get(member, Renewal(member=member))
+        return MemberView(
+            member=member,
+            machine=known.machine,
+            address=known.address,
+            version=known.version,
+            state=known.state,
+            load=told.load,
+            is_live=self._table.is_live(member),
+            silent_ms=self._table.silent_ms(member),
+            open_calls=told.open_calls,
+            # What it said before it was resumed is of the past.
+            is_drained=told.is_drained and known.state is MemberState.DRAINING,
+        )

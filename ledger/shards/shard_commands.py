@@ -12,8 +12,9 @@ from core.shards.lease_messages import MemberState
 
 
 class JoinCluster(Message, frozen=True, kw_only=True):
-    """A process registers as a new member, READY; what was at its address before has ended.
+    """A process registers as a new member; what was at its address before has ended.
 
+    It is READY, or DRAINING where its predecessor was: who drains a machine resumes it.
     `member`: an id that no member has had. `machine`: Ray's id of it. `address`: the actor's name,
     the same for each process that is started there. `version`: of the code. The predecessor at the
     address loses its lease with this command's commit; without shards it is GONE with it, else with
@@ -32,7 +33,8 @@ class ChangeMember(Message, frozen=True, kw_only=True):
     """A member drains (DRAINING), takes work again (READY), or has ended (GONE).
 
     A state that it has already changes nothing. Rejections: NOT_FOUND; CONFLICT for one that is
-    GONE already, or that is to be GONE and holds shards. Result: {"mapVersion": int}.
+    GONE already, or that is to be GONE and holds shards, or that is to drain while no other member
+    could take its shards. Result: {"mapVersion": int}.
     """
 
     key: str
@@ -46,9 +48,10 @@ class TakeShards(Message, frozen=True, kw_only=True):
 
     `shards`: (shard, the epoch that it was seen under). Taken is each that is still under that
     epoch and held by no member, or by one whose lease has expired or ended; its epoch grows by one.
-    The others stay as they are. A member that loses its last shard this way is GONE. Rejections:
-    FORBIDDEN for a member that is not READY or does not live; INVALID_REQUEST. Result: {"taken":
-    {shard as text: epoch}, "mapVersion": int}. Not stored under its key when nothing was taken.
+    The others stay as they are. A member that loses its last shard this way is GONE, unless it
+    drains: then its successor at its address is to drain as well. Rejections: FORBIDDEN for a
+    member that is not READY or does not live; INVALID_REQUEST. Result: {"taken": {shard as text:
+    epoch}, "mapVersion": int}. Not stored under its key when nothing was taken.
     """
 
     key: str

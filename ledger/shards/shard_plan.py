@@ -40,7 +40,7 @@ def weight_of_move(command: TakeShards | GiveShards) -> int:
 
 
 def plan_join(command: JoinCluster, batch: Batch) -> Outcome:
-    """Register a new member, READY.
+    """Register a new member, READY, or DRAINING as the newest one at its address was.
 
     Its predecessors at the address have ended: those without shards are GONE with this command, the
     others when the last of their shards is taken.
@@ -62,9 +62,10 @@ def plan_join(command: JoinCluster, batch: Batch) -> Outcome:
             retry_after_s=_ROOM_RETRY_S,
         )
     joined_ms = max([batch.now_ms, *(one.joined_ms + 1 for one in before)])
-    joined = KnownMember(
-        command.machine, command.address, command.version, MemberState.READY, joined_ms
-    )
+    latest = max(before, key=lambda one: one.joined_ms, default=None)
+    is_drained = latest is not None and latest.state is MemberState.DRAINING
+    state = MemberState.DRAINING if is_drained else MemberState.READY
+    joined = KnownMember(command.machine, command.address, command.version, state, joined_ms)
     _store_member(command.member, joined, batch)
     audit_id = batch.record(
         AuditEventType.MEMBER_JOINED,
@@ -74,6 +75,7 @@ def plan_join(command: JoinCluster, batch: Batch) -> Outcome:
             "machine": command.machine,
             "address": command.address,
             "version": command.version,
+            "state": state.value,
         },
     )
     _end_members(ended, command.member, batch)
@@ -98,6 +100,9 @@ def plan_change_member(command: ChangeMember, batch: Batch) -> Outcome:
             detail = f"the member {command.member!r} holds shards: it gives them first"
             raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
         audit_id = _end_members([command.member], command.actor_did, batch)
+    elif command.state is MemberState.DRAINING and not _has_other_holder(command.member, cache):
+        detail = f"no member but {command.member!r} is ready and lives: its shards would stay"
+        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     else:
         audit_id = _change(command.member, known, command.state, command.actor_did, batch)
     return _decided(command.key, audit_id, {}, batch)
@@ -130,8 +135,7 @@ def plan_take(command: TakeShards, batch: Batch) -> Outcome:
         target=("member", command.member),
         payload={"epochs": epochs, "from": sorted(losers - {""})},
     )
-    emptied = [one for one in sorted(losers) if one in cache.members and not _holds(one, cache)]
-    _end_members(emptied, command.member, batch)
+    _end_members(_emptied(losers, cache), command.member, batch)
     return _decided(command.key, audit_id, {"taken": epochs}, batch)
 
 
@@ -173,6 +177,20 @@ def _can_hold(member: str, cache: StateCache) -> bool:
     known = cache.members.get(member)
     is_ready = known is not None and known.state is MemberState.READY
     return is_ready and cache.leases.is_live(member)
+
+
+def _has_other_holder(member: str, cache: StateCache) -> bool:
+    return any(_can_hold(other, cache) for other in cache.members if other != member)
+
+
+def _emptied(losers: Collection[str], cache: StateCache) -> list[str]:
+    """Return which of these hold nothing any more and are GONE with that.
+
+    Not one that drains: the next process at its address would not know that it is to.
+    """
+    empty = [one for one in sorted(losers) if one in cache.members and not _holds(one, cache)]
+    draining = MemberState.DRAINING
+    return [m for m in empty if cache.members[m].state is not draining or _is_replaced(m, cache)]
 
 
 def _holds(member: str, cache: StateCache) -> bool:

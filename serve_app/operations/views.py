@@ -19,9 +19,9 @@ from core.market.agent_liveness import UNHEARD, availability, drop_older_signals
 from core.money import credits_number
 from core.records.agent import without_secrets
 from core.records.api.agents import Live
-from core.records.api.keys import Key
 from core.records.api.kinds import Credits, Timestamp, Uuid
 from core.records.api.money import Entry
+from core.records.api.operators.keys import Key
 from core.records.api.record import Record
 from core.records.api.shape import members_of
 from core.records.statuses import Availability

@@ -41,6 +41,20 @@ def kill_for_good(deployment: RunningDeployment, name: str) -> None:
     assert done.returncode == 0, done.stderr[-2_000:]
 
 
+def test_an_owner_that_has_died_for_good_is_made_anew(
+    victim: RunningDeployment, load: Load
+) -> None:
+    """As after a constructor that has failed: Ray starts it no more, the timekeeper makes it."""
+    load.wait_progress(PROGRESS)
+    owner = await_one(victim, "workflows")
+    with load.client() as http:
+        (member,) = [one for one in http.get("/v1/cluster").json()["members"] if one["isLive"]]
+    kill_for_good(victim, member["address"])
+    await_one(victim, "workflows", after=owner)
+    load.wait_progress(PROGRESS)
+    check(load, victim)
+
+
 def test_ledger_and_timekeeper_that_have_died_for_good_are_made_anew(
     victim: RunningDeployment, load: Load
 ) -> None:

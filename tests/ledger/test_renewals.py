@@ -151,6 +151,28 @@ async def test_member_hears_its_shards_the_others_and_the_time(
     assert (second.member, second.load) == (OTHER, 1)
 
 
+async def test_open_calls_are_told_and_who_is_resumed_is_not_drained(
+    start: Start, auditor: Auditor
+) -> None:
+    commits = await start()
+    await hold_all(commits)
+    await one(commits, join(OTHER))
+
+    async def change(state: MemberState) -> None:
+        command = ChangeMember(key=new_key(), actor_did="", member=OTHER, state=state)
+        assert (await one(commits, command)).error is None
+
+    await change(MemberState.DRAINING)
+    commits.renew([Renewal(member=OTHER, open_calls=3)])
+    view = asked(commits).members[1]
+    assert (view.member, view.open_calls, view.is_drained) == (OTHER, 3, False)
+    commits.renew([Renewal(member=OTHER, is_drained=True)])
+    view = asked(commits).members[1]
+    assert (view.open_calls, view.is_drained) == (0, True)
+    await change(MemberState.READY)
+    assert not asked(commits).members[1].is_drained, "it said so before it was resumed"
+
+
 async def test_map_that_is_known_is_not_sent_again(start: Start, auditor: Auditor) -> None:
     commits = await start()
     fresh = renewed(commits, "")

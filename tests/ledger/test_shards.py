@@ -228,6 +228,62 @@ async def test_member_drains_and_takes_work_again(database: Database, auditor: A
     await store.close()
 
 
+async def test_last_member_that_is_ready_and_lives_does_not_drain(
+    database: Database, auditor: Auditor
+) -> None:
+    lives = ToldLives()
+    store, _ = await open_with_member(database.service_url, lives=lives)
+    drain = change(MEMBER, MemberState.DRAINING)
+    assert (await one(store, drain)).error is ErrorCode.CONFLICT
+    await store.commit([join(OTHER)], AT)
+    lives.ended = {OTHER}
+    assert (await one(store, drain)).error is ErrorCode.CONFLICT, "the other does not live"
+    lives.ended = set()
+    both = [drain, change(OTHER, MemberState.DRAINING)]
+    outcomes = await store.commit(both, AT)
+    assert [outcome.error for outcome in outcomes] == [None, ErrorCode.CONFLICT]
+    assert (state_of(auditor), state_of(auditor, OTHER)) == ("draining", "ready")
+    assert_shown(store, auditor)
+    await store.close()
+
+
+@pytest.mark.parametrize("is_taken", [False, True], ids=["in time", "after its shards were taken"])
+async def test_member_that_starts_where_one_drained_drains_until_it_is_resumed(
+    database: Database, auditor: Auditor, is_taken: bool
+) -> None:
+    lives = ToldLives()
+    store, _ = await open_with_member(database.service_url, lives=lives)
+    address = f"address of {MEMBER}"
+    await store.commit([join(OTHER), change(MEMBER, MemberState.DRAINING)], AT)
+    lives.ended = {MEMBER}
+    if is_taken:
+        await store.commit([take(OTHER, epoch=1)], AT)
+        assert state_of(auditor) == "draining", "its successor would not know of it"
+        await store.close()
+        store = await open_store(database.service_url, lives=lives)
+    await store.commit([join(THIRD, address=address)], AT)
+    assert (state_of(auditor), state_of(auditor, THIRD)) == (
+        "gone" if is_taken else "draining",
+        "draining",
+    )
+    assert (
+        auditor.one(
+            "SELECT payload ->> 'state' FROM event WHERE target_id = %s AND event_type"
+            " = 'member.joined'",
+            THIRD,
+        )
+        == "draining"
+    )
+    await store.commit([change(THIRD, MemberState.READY)], AT)
+    await store.commit([join("member-4", address=address)], AT)
+    assert state_of(auditor, "member-4") == "ready", "the newest one was resumed"
+    if not is_taken:
+        await store.commit([take(OTHER, epoch=1)], AT)
+        assert state_of(auditor) == "gone", "it has a successor, which knows of it"
+    assert_shown(store, auditor)
+    await store.close()
+
+
 async def test_member_that_holds_shards_is_not_gone(database: Database, auditor: Auditor) -> None:
     store, epoch = await open_with_member(database.service_url)
     ended = change(MEMBER, MemberState.GONE)

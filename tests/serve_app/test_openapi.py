@@ -181,6 +181,9 @@ def test_single_rights_are_taken_where_the_contract_says() -> None:
         ("POST", "/v1/reputation/rebuild"): "admin",
         ("POST", "/v1/invoices/{invoice_id}/pay"): "admin",
         ("POST", "/v1/invoices/{invoice_id}/void"): "admin",
+        ("GET", "/v1/cluster"): "admin",
+        ("POST", "/v1/cluster/machines/{machine}/drain"): "admin",
+        ("POST", "/v1/cluster/machines/{machine}/resume"): "admin",
     }
 
 

@@ -81,6 +81,11 @@ class ShardModel:
         if command.member in self.gone or command.member in self.members:
             raise BadMove(ErrorCode.CONFLICT)
         joined_ms, over, spare = now_ms, [], []
+        there = [known for known in self.members.values() if known.address == command.address]
+        there.sort(key=lambda known: known.joined_ms)
+        # Who drains a machine says when it takes work again, not a process that ends.
+        stays = bool(there) and there[-1].state is MemberState.DRAINING
+        state = MemberState.DRAINING if stays else MemberState.READY
         for name, known in self.members.items():
             if known.address == command.address:
                 joined_ms = max(joined_ms, known.joined_ms + 1)
@@ -96,7 +101,7 @@ class ShardModel:
         for name in over:
             self._end(name)
         self.members[command.member] = KnownMember(
-            command.machine, command.address, command.version, MemberState.READY, joined_ms
+            command.machine, command.address, command.version, state, joined_ms
         )
 
     def _change(self, command: ChangeMember) -> bool:
@@ -111,6 +116,10 @@ class ShardModel:
             self._end(command.member)
         elif known.state is command.state:
             return False
+        elif command.state is MemberState.DRAINING and not any(
+            self._can_hold(name) for name in set(self.members) - {command.member}
+        ):
+            raise BadMove(ErrorCode.CONFLICT)
         else:
             self.members[command.member] = KnownMember(
                 known.machine, known.address, known.version, command.state, known.joined_ms
@@ -131,8 +140,10 @@ class ShardModel:
                 taken.append((shard, epoch + 1))
         if not taken:
             raise BadMove(None, {"taken": {}, "mapVersion": self.version})
+        replaced = self.committed().replaced()
         for name in before:
-            if self._held_by(name) == 0:
+            drains = self.members[name].state is MemberState.DRAINING
+            if self._held_by(name) == 0 and (not drains or name in replaced):
                 self._end(name)
         return taken
 

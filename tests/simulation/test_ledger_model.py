@@ -310,7 +310,8 @@ async def test_store_says_the_same_as_the_model_to_commands_nobody_should_send(
         assert moved[name, OutcomeStatus.APPLIED, None], name
     for code in (ErrorCode.FORBIDDEN, ErrorCode.INVALID_REQUEST):
         assert moved["TakeShards", OutcomeStatus.REJECTED, code], code
-    assert moved["GiveShards", OutcomeStatus.REJECTED, ErrorCode.CONFLICT]
+    for name in ("ChangeMember", "GiveShards"):
+        assert moved[name, OutcomeStatus.REJECTED, ErrorCode.CONFLICT], name
     assert model.shards.gone, "no member has gone"
     for status in OutcomeStatus:
         assert any(one is status for one, _ in seen), f"no command was {status}"

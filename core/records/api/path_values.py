@@ -14,6 +14,7 @@ from core.records.api.kinds import CapabilityId, Did, EntryNumber, NodeName, Uui
 from core.records.api.shape import Body
 
 KEY_ID_CHARS_MAX = 128
+MACHINE_CHARS_MIN, MACHINE_CHARS_MAX = 6, 64
 
 
 class PathValues(Body):
@@ -66,6 +67,15 @@ class KeyPath(PathValues):
 
     looked_up = "the key"
     key_id: Annotated[str, text(1, KEY_ID_CHARS_MAX), "the key's id"]
+
+
+class MachinePath(PathValues):
+    """A machine of the cluster."""
+
+    looked_up = "the machine"
+    machine: Annotated[
+        str, text(MACHINE_CHARS_MIN, MACHINE_CHARS_MAX), "its id in Ray, or how that alone begins"
+    ]
 
 
 class EntryPath(PathValues):

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from core.records.api.keys import Health, Readiness
+from core.records.api.operators.keys import Health, Readiness
 from core.records.api.shape import Kind
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Handler, Operation, Reply

@@ -10,7 +10,7 @@ from __future__ import annotations
 import orjson
 
 from core.errors import ErrorCode, ServiceError
-from core.records.api.keys import KeyCreated, KeyPage, KeyRequest, KeyRevoked, KeysQuery
+from core.records.api.operators.keys import KeyCreated, KeyPage, KeyRequest, KeyRevoked, KeysQuery
 from core.records.api.path_values import KeyPath
 from core.timestamps import iso_ms
 from core.trust.access import (

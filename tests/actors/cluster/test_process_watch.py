@@ -169,3 +169,16 @@ def test_an_owner_whose_process_has_ended_has_the_time_of_a_start() -> None:
         assert watch.silent_owners() == []
     watch.note_ended("a", 61_001)
     assert watch.silent_owners() == ["a"], "since the first word of its end"
+
+
+def test_answers_without_work_are_silence() -> None:
+    """A process whose task hangs goes on to answer its pings."""
+    silence = Silence(15_000, now_ms=0)
+    assert not silence.note_work(1, 1_000)
+    assert not silence.note_work(2, 2_000)
+    assert [silence.note_work(2, at_ms) for at_ms in (8_000, 16_000, 17_000)] == [False] * 3
+    assert silence.note_work(2, 17_001)
+    silence.note_replaced(17_001)
+    assert not silence.note_work(1, 20_000), "the counter of its successor"
+    assert not any(silence.note_work(1, at_ms) for at_ms in (21_000, 22_000, 35_000))
+    assert silence.note_work(1, 35_001)

@@ -7,197 +7,28 @@ answer to one that was carried out, or carries it out twice.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import pytest
-from aiohttp import web
 from msgspec.structs import replace
 
 from actors.dispatch import remote_dispatch
-from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.handed_calls import HandedCall, HandedShard
 from actors.dispatch.remote_dispatch import Abort, PeerCalls, RemoteDispatch, Send
 from actors.ports import DispatchOrder
-from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
-from core.settings import Settings
 from core.workflow.events import (
     AttemptAccepted,
     AttemptFailed,
     AttemptSucceeded,
     Event,
-    Verdict,
-    WorkStarted,
 )
-from federation.name_resolver import NameResolver
-from tests.actors.orders import sources_of
+from tests.actors.dispatch.machines import (
+    ORDERS,
+    Machines,
+    three_machines,
+)
 
 pytestmark = pytest.mark.anyio
-
-WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
-DEADLINE_S = 60.0
-ORDERS = 60
-
-
-@dataclass
-class Wire:
-    """Carries batches between machines, badly. Chances are of 1."""
-
-    chance: random.Random = field(default_factory=lambda: random.Random(7))
-    request_lost: float = 0.0
-    answer_lost: float = 0.0
-    repeated: float = 0.0
-    is_cut: bool = False
-
-    def to(self, method: Callable[[Any], list[None]]) -> Callable[[Any], Awaitable[list[None]]]:
-        """Return the call of a method on another machine."""
-
-        async def call(batch: Any) -> list[None]:
-            await asyncio.sleep(0)
-            if self.is_cut or self.chance.random() < self.request_lost:
-                raise ConnectionError("the request was lost")
-            answer = method(batch)
-            if self.chance.random() < self.repeated:
-                answer = method(batch)
-            if self.chance.random() < self.answer_lost:
-                raise ConnectionError("the answer was lost")
-            return answer
-
-        return call
-
-
-@dataclass
-class Machines:
-    """Three machines, who asked the agent how often, and the gate before its answers."""
-
-    spreads: dict[str, RemoteDispatch]
-    dispatchers: dict[str, Dispatcher]
-    wire: Wire
-    url: str
-    seen: Counter[str]
-    gate: asyncio.Event
-    heard: dict[str, list[Event]] = field(default_factory=dict)
-    orders: dict[str, DispatchOrder] = field(default_factory=dict)
-
-    def introduce(self, **epochs: int) -> None:
-        """Let every machine know the members there: of each, the process of this number."""
-        for own, spread in self.spreads.items():
-            spread.set_peers(
-                {
-                    name + number * (number != "1"): PeerCalls(
-                        self.wire.to(partial(self.called, name, "accept")),
-                        self.wire.to(partial(self.called, name, "deliver")),
-                    )
-                    for name, number in ((n, str(e)) for n, e in epochs.items())
-                    if name != own
-                }
-            )
-
-    def called(self, name: str, method: str, batch: Any) -> list[None]:
-        """Call a machine's process as it is now."""
-        answer: list[None] = getattr(self.spreads[name], method)(batch)
-        return answer
-
-    def accepted(self) -> dict[str, int]:
-        """Return how many places of accepted orders each machine holds."""
-        return {name: d.statistics().accepted for name, d in self.dispatchers.items()}
-
-    def send(self, node: str, attempt: int = 1, *, path: str = "/node") -> None:
-        """Send an order from machine `a`; a lost one goes again under its next number."""
-
-        def receive(_: str, event: Event) -> None:
-            if isinstance(event, WorkStarted):
-                return
-            if isinstance(event, AttemptFailed) and event.failure.verdict is Verdict.LOST:
-                self.send(node, attempt + 1, path=path)
-                return
-            self.heard.setdefault(node, []).append(event)
-
-        order = self.orders[node] = self.order(node, attempt, path=path)
-        self.spreads["a"].send(order, receive)
-
-    def order(self, node: str, attempt: int = 1, *, path: str = "/node") -> DispatchOrder:
-        """Return an order to the agent."""
-        return DispatchOrder(
-            workflow_id=WORKFLOW,
-            task_id="t",
-            node=node,
-            attempt=attempt,
-            capability_id="cap.x.v1",
-            agent_did="did:x:a",
-            url=f"{self.url}{path}",
-            cancel_url=f"{self.url}/cancel",
-            secret=None,
-            timeout_ms=60_000,
-            sources=sources_of(),
-        )
-
-    async def wait(self, condition: Callable[[], bool]) -> None:
-        """Return when the condition holds."""
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():
-                await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def three_machines(**chances: float) -> AsyncIterator[Machines]:
-    """Run three machines `a`, `b` and `c` that spread always."""
-    seen: Counter[str] = Counter()
-    gate = asyncio.Event()
-    gate.set()
-
-    async def work(request: web.Request) -> web.Response:
-        body = await request.json()
-        seen[f"{body['nodeId']}#{body['attempt']}"] += 1
-        await gate.wait()
-        return web.json_response({"eventId": body["eventId"], "status": "success", "result": {}})
-
-    application = web.Application()
-
-    async def accept(request: web.Request) -> web.Response:
-        await work(request)
-        return web.json_response({"ok": True}, status=202)
-
-    application.router.add_post("/node", work)
-    application.router.add_post("/later", accept)
-    server = web.AppRunner(application, shutdown_timeout=0.1)
-    await server.setup()
-    await web.TCPSite(server, "127.0.0.1", 0).start()
-    clock = LoopClock()
-    settings = Settings(deployment_key="00" * 32, agent_concurrency=ORDERS)
-    dispatchers = {
-        name: Dispatcher(
-            settings,
-            clock,
-            begin=lambda _: None,
-            note=lambda *_, **__: None,
-            names=NameResolver(),
-            at_work=AtWork(),
-        )
-        for name in "abc"
-    }
-    spreads = {
-        name: RemoteDispatch(dispatcher, name, now_ms=clock.now_ms, is_always=True)
-        for name, dispatcher in dispatchers.items()
-    }
-    url = f"http://127.0.0.1:{server.addresses[0][1]}"
-    wire = Wire(**chances)  # type: ignore[arg-type]
-    machines = Machines(spreads, dispatchers, wire, url, seen, gate)
-    machines.introduce(a=1, b=1, c=1)
-    try:
-        yield machines
-    finally:
-        gate.set()
-        machines.introduce()
-        for dispatcher in dispatchers.values():
-            await dispatcher.close()
-        await server.cleanup()
 
 
 async def test_each_machine_sends_its_share() -> None:
@@ -496,116 +327,6 @@ async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:
         await machines.wait(lambda: machines.accepted()["b"] == machines.accepted()["c"] == 0)
 
 
-def handed_of(machines: Machines, node: str, to: str = "b") -> tuple[int, HandedCall] | None:
-    """Let machine `a` hand an order over; return its number and the call, None if it was unsent."""
-    order = machines.orders[node]
-    serial = machines.spreads["a"].hand_over(order, to)
-    return None if serial is None else (serial, HandedCall(serial, WORKFLOW, node, 1, 0))
-
-
-@pytest.mark.parametrize(
-    "chances", [{}, {"answer_lost": 0.4, "repeated": 0.3}], ids=["good", "bad"]
-)
-async def test_replies_to_calls_that_were_handed_over_are_heard_by_the_recipient_alone(
-    chances: dict[str, float],
-) -> None:
-    """Whichever machine has sent them: `a` itself, or `b` and `c` for it."""
-    async with three_machines() as machines:
-        machines.gate.clear()
-        for number in range(6):
-            machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.seen) == 6)
-        for name, chance in chances.items():
-            setattr(machines.wire, name, chance)
-        found = [handed_of(machines, f"n{number}") for number in range(6)]
-        calls = [call for one in found if one is not None for call in one[1:]]
-        assert len(calls) == 6
-        handed = HandedShard("a", 0, 1, tuple(calls), (), "b")
-        machines.spreads["a"].tell_handed("b", handed, [])
-        heard: Counter[str] = Counter()
-
-        def receive(_: str, event: Event) -> None:
-            if isinstance(event, AttemptSucceeded):
-                heard[event.node] += 1
-
-        machines.gate.set()
-        await machines.wait(
-            lambda: set(machines.spreads["b"].handed()) == {c.serial for c in calls}
-        )
-        for call in calls:
-            machines.spreads["b"].expect(call.serial, machines.order(call.node), receive)
-        await machines.wait(lambda: len(heard) == 6)
-        assert set(heard.values()) == {1}
-        assert machines.heard == {}, "the giver hears nothing of them"
-        assert set(machines.seen.values()) == {1}
-
-
-async def test_a_handed_call_whose_giver_ends_is_lost_and_one_nobody_waits_for_is_closed() -> None:
-    async with three_machines() as machines:
-        machines.gate.clear()
-        order = machines.orders["x"] = machines.order("x")
-        other = machines.orders["y"] = machines.order("y")
-        for one in (order, other):
-            machines.dispatchers["a"].send(one, lambda *_: None)
-        await machines.wait(lambda: len(machines.seen) == 2)
-        found = [handed_of(machines, node) for node in "xy"]
-        calls = [call for one in found if one is not None for call in one[1:]]
-        machines.spreads["a"].tell_handed("b", HandedShard("a", 0, 1, tuple(calls), (), "b"), [])
-        await machines.wait(lambda: len(machines.spreads["b"].handed()) == 2)
-        machines.spreads["b"].forget_handed(calls[1:])
-        await machines.wait(lambda: machines.dispatchers["a"].statistics().in_flight == 1)
-        events: list[Event] = []
-        mine = machines.order("x")
-        machines.spreads["b"].expect(calls[0].serial, mine, lambda _, event: events.append(event))
-        machines.introduce(b=1, c=1)
-        assert isinstance(events[0], AttemptFailed)
-        assert events[0].failure.verdict is Verdict.LOST
-
-
-async def test_an_order_that_waits_in_its_queue_is_dropped_and_not_handed_over() -> None:
-    async with three_machines() as machines:
-        machines.introduce(a=1)
-        machines.gate.clear()
-        for number in range(ORDERS + 1):
-            machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.seen) == ORDERS)
-        waiting = [
-            node
-            for node, order in machines.orders.items()
-            if machines.spreads["a"].hand_over(order, "b") is None
-        ]
-        assert len(waiting) == 1
-        assert machines.dispatchers["a"].waiting == 0
-
-
-async def test_a_hint_for_a_process_that_has_ended_is_nothing_to_its_successor() -> None:
-    """Messages go to an address, where a successor awaited calls whose events nobody returned.
-
-    The giver keeps them for the member that it gave the shard to, and drops their events when that
-    is gone: the successor's workflows waited until their deadline.
-    """
-    async with three_machines() as machines:
-        machines.gate.clear()
-        order = machines.orders["x"] = machines.order("x")
-        machines.dispatchers["a"].send(order, lambda *_: None)
-        await machines.wait(lambda: len(machines.seen) == 1)
-        found = handed_of(machines, "x")
-        assert found is not None
-        hints: list[HandedShard] = []
-        machines.spreads["b"] = RemoteDispatch(
-            machines.dispatchers["b"],
-            "b2",
-            now_ms=LoopClock().now_ms,
-            is_always=True,
-            on_handed=hints.append,
-        )
-        machines.spreads["b"].deliver([HandedShard("a", 0, 1, (found[1],), (), "b")])
-        assert machines.spreads["b"].handed() == []
-        assert hints == []
-        machines.spreads["b"].deliver([HandedShard("a", 0, 1, (found[1],), (), "b2")])
-        assert len(hints) == 1
-
-
 def only(machines: Machines, own: str, *others: str) -> None:
     """Let a machine know these others."""
     machines.spreads[own].set_peers(
@@ -666,3 +387,40 @@ async def test_what_is_not_sent_yet_for_a_member_whose_lease_has_expired_never_i
         await machines.wait(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
         assert not [name for name in machines.seen if name.startswith("late")]
         assert machines.spreads["b"].waiting == 0
+
+
+async def test_a_draining_machine_gets_no_orders_of_others_and_ends_what_it_has() -> None:
+    async with three_machines() as machines:
+        machines.gate.clear()
+        for number in range(3):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.seen) == 3)
+        machines.introduce("b", a=1, b=1, c=1)
+        for number in range(3, ORDERS):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.seen) == ORDERS)
+        assert machines.dispatchers["b"].statistics().sent == 1
+        assert machines.spreads["b"].open_calls == 1
+        assert machines.spreads["a"].open_calls == ORDERS, "wherever they were sent"
+        machines.gate.set()
+        await machines.wait(lambda: len(machines.heard) == ORDERS)
+        assert machines.spreads["a"].open_calls == 0
+        await machines.wait(lambda: machines.spreads["b"].open_calls == 0)
+        machines.introduce(a=1, b=1, c=1)
+        for number in range(3):
+            machines.send(f"m{number}")
+        await machines.wait(lambda: len(machines.heard) == ORDERS + 3)
+        assert machines.dispatchers["b"].statistics().sent == 2, "it was resumed"
+
+
+async def test_accepted_orders_are_no_open_calls() -> None:
+    """Their agents hand the results in, wherever they were sent."""
+    async with three_machines() as machines:
+        for number in range(3):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: machines.accepted() == {"a": 1, "b": 1, "c": 1})
+        await machines.wait(lambda: all(not one.open_calls for one in machines.spreads.values()))
+        for order in machines.orders.values():
+            machines.spreads["a"].release(order)
+        await machines.wait(lambda: machines.accepted() == {"a": 0, "b": 0, "c": 0})
+        assert machines.spreads["a"].open_calls == 0

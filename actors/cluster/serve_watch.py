@@ -1,0 +1,69 @@
+"""Replaces Serve's controller when it has stopped answering.
+
+Ray starts a controller anew that has ended, but not one that is frozen; requests are served on
+without one, but no replica or proxy that ends after it is replaced. Its successor finds the
+replicas and proxies by what Serve has stored. `actors/cluster/process_watch.py` judges.
+design.md section 3 (Starting and owning).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayError
+from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
+
+from actors.cluster.process_watch import Silence
+
+log = logging.getLogger("callboard.timekeeper")
+
+CHECK_INTERVAL_S: Final = 5.0
+ANSWER_TIMEOUT_S: Final = 5.0
+SILENCE_MS_MAX: Final = 30_000
+
+
+class ServeWatch:
+    """Asks Serve's controller every five seconds whether it is there."""
+
+    def __init__(self) -> None:
+        self._silence = Silence(SILENCE_MS_MAX, now_ms=_now_ms())
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            try:
+                await self._check_once()
+            except Exception:  # the edge of the loop: a failed check must not end the watch
+                log.exception("Serve's controller not checked")
+            await asyncio.sleep(CHECK_INTERVAL_S)
+
+    async def _check_once(self) -> None:
+        try:
+            controller: Any = await asyncio.to_thread(
+                ray.get_actor, SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE
+            )
+        except ValueError:  # this cluster has no Serve, or its controller has died for good
+            self._silence.reset(_now_ms())
+            return
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await controller.check_alive.remote()
+        except TimeoutError:
+            if self._silence.note_miss(_now_ms()):
+                log.warning("Serve's controller is silent and is started anew")
+                await asyncio.to_thread(ray.kill, controller, no_restart=False)
+                self._silence.note_replaced(_now_ms())
+        except RayError as error:
+            # It has ended, or is starting: Ray sees to that.
+            log.info("Serve's controller is not there error=%s", type(error).__name__)
+            self._silence.reset(_now_ms())
+        else:
+            self._silence.note_answer(_now_ms())
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,49 @@
+"""The cluster as administrators see it, row by row. Decision 0210; shards.md (Upgrade).
+
+Draining between machines: `tests/faults/test_drain.py`.
+"""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.contract.conftest import Caller, answer, refusal
+
+CLUSTER = "/v1/cluster"
+ROUTES = [
+    ("GET", CLUSTER),
+    ("POST", f"{CLUSTER}/machines/0123456789/drain"),
+    ("POST", f"{CLUSTER}/machines/0123456789/resume"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_the_cluster_is_for_administrators(
+    anonymous: httpx.Client, payer: Caller, method: str, path: str
+) -> None:
+    refusal(anonymous.request(method, path), 401, "UNAUTHORIZED")
+    refusal(payer.http.request(method, path), 403, "INSUFFICIENT_SCOPE")
+
+
+def test_one_machine_has_a_member_that_holds_every_shard_and_cannot_drain(admin: Caller) -> None:
+    shown = answer(admin.http.get(CLUSTER))
+    assert shown["unheldShards"] == 0
+    (member,) = shown["members"]
+    assert (member["state"], member["isLive"], member["isDrained"]) == ("ready", True, False)
+    assert member["shards"] == 256
+    path = f"{CLUSTER}/machines/{member['machine']}"
+    refusal(admin.http.post(f"{path}/drain"), 409, "CONFLICT")
+    resumed = answer(admin.http.post(f"{path}/resume"))
+    assert (resumed["success"], resumed["machine"]) == (True, member["machine"])
+    assert [one["state"] for one in resumed["members"]] == ["ready"]
+    by_prefix = answer(admin.http.post(f"{CLUSTER}/machines/{member['machine'][:6]}/resume"))
+    assert by_prefix["machine"] == member["machine"]
+    changes = answer(admin.http.get("/v1/audit", params={"eventType": "member.changed"}))
+    assert changes["entries"] == [], "nothing has changed"
+
+
+@pytest.mark.parametrize("machine", ["ffffff0000", "abc"])
+@pytest.mark.parametrize("what", ["drain", "resume"])
+def test_machine_that_is_not_there_is_404(admin: Caller, what: str, machine: str) -> None:
+    refusal(admin.http.post(f"{CLUSTER}/machines/{machine}/{what}"), 404, "NOT_FOUND")

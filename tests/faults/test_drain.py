@@ -1,0 +1,146 @@
+"""Two machines in one, of which one is drained under load, killed, and taken back.
+
+Goal: a drained machine ends with nothing, no attempt is sent twice on the way, and it stays drained
+when its processes are started again. Method: a raylet beside the head's; the real command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import _keep_replies, answer, client, refusal
+from tests.faults.checks import check
+from tests.faults.load import PAUSE_S, Load
+from tests.faults.market_load import chain
+from tests.faults.test_machines import add_machine
+from tests.faults.victims import wait
+from tests.platform.deployments import ROOT, RunningDeployment, free_port, start_deployment
+
+__all__ = ["_keep_replies"]
+
+pytestmark = pytest.mark.slow
+
+Json = dict[str, Any]
+CLUSTER = "/v1/cluster"
+PROGRESS = 30
+# Workflows with calls that are open while their machine drains, and how long each call takes.
+SLOW, SLOW_S = 8, 4.0
+
+
+@pytest.fixture
+def cluster(short_folder: Path) -> Iterator[RunningDeployment]:
+    """A deployment on two raylets."""
+    home = short_folder / "drained"
+    home.mkdir()
+    running = start_deployment(home, port=free_port())
+    try:
+        add_machine(running)
+        yield running
+    finally:
+        running.down()
+
+
+@pytest.fixture
+def load(cluster: RunningDeployment, tmp_path: Path) -> Iterator[Load]:
+    """Clients that publish until they are told to stop."""
+    running = Load(cluster, tmp_path, pause_s=PAUSE_S)
+    running.start()
+    yield running
+    running.stop()
+
+
+def drain(deployment: RunningDeployment, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `callboard drain` on a deployment."""
+    command = [sys.executable, "-m", "callboard.cli", "drain", *arguments]
+    return subprocess.run(
+        [*command, "--home", str(deployment.home)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+
+
+def sent_twice(load: Load) -> list[str]:
+    """Return the attempts that an agent got more than once.
+
+    A shard's recipient that hears of its open calls too late, on a busy machine, repeats them as
+    further attempts, and verifications under their old id: those are allowed.
+    """
+    sent = Counter(event for event in load.events_seen() if not event.endswith("#verify"))
+    return [event for event, times in sent.items() if times > 1]
+
+
+def test_a_drained_machine_ends_with_nothing_and_stays_drained(
+    cluster: RunningDeployment, load: Load
+) -> None:
+    """1. drain the busier one; 2. nothing was sent twice; 3. kill its owner; 4. resume it."""
+    with client(cluster.url, cluster.admin_key) as http:
+
+        def members() -> list[Json]:
+            found: list[Json] = answer(http.get(CLUSTER))["members"]
+            return found
+
+        def is_shared_out() -> bool:
+            return sorted(one["shards"] > 0 for one in members()) == [True, True]
+
+        wait(is_shared_out, "two members that hold shards")
+        load.wait_progress(PROGRESS)
+        slow = [load.publish(chain(delay_s=SLOW_S)) for _ in range(SLOW)]
+        wait(lambda: any(one["openCalls"] for one in members()), "calls that are open")
+        busiest = max(members(), key=lambda one: one["openCalls"])
+        machine = busiest["machine"]
+
+        def drained() -> list[Json]:
+            return [one for one in members() if one["machine"] == machine]
+
+        # 1.
+        done = drain(cluster, machine[:10])
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "open calls are left" in done.stdout
+        assert done.stdout.splitlines()[-1].startswith("drained: ")
+        (empty,) = drained()
+        assert (empty["state"], empty["shards"], empty["isDrained"]) == ("draining", 0, True)
+        (other,) = (one for one in members() if one["machine"] != machine)
+        refusal(http.post(f"{CLUSTER}/machines/{other['machine']}/drain"), 409, "CONFLICT")
+        answer(http.post(f"{CLUSTER}/machines/{machine}/drain"))
+        # 2.
+        load.wait_progress(PROGRESS)
+        assert set(slow) <= load.workflows_seen()
+        assert sent_twice(load) == []
+        # 3.
+        os.kill(pid_of(cluster, empty["id"]), signal.SIGKILL)
+
+        def is_started_anew() -> bool:
+            return [one["isLive"] for one in drained() if one["id"] != empty["id"]] == [True]
+
+        wait(is_started_anew, "its owner")
+        load.wait_progress(PROGRESS)
+        (newer,) = drained()
+        assert (newer["state"], newer["shards"]) == ("draining", 0)
+        # 4.
+        resumed = drain(cluster, machine, "--resume")
+        assert resumed.returncode == 0, resumed.stderr
+        wait(is_shared_out, "its shards")
+    load.wait_progress(PROGRESS)
+    check(load, cluster)
+    assert sent_twice(load) == []
+
+
+def pid_of(deployment: RunningDeployment, member: str) -> int:
+    """Return the pid of a member's process, by what it said when it started."""
+    lines = (deployment.home / "logs" / "workflows.jsonl").read_text(encoding="utf-8").splitlines()
+    said = [json.loads(line) for line in lines]
+    started = f"owner started member={member} "
+    (pid,) = {line["pid"] for line in said if str(line["event"]).startswith(started)}
+    return int(pid)
