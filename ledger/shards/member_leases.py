@@ -35,6 +35,22 @@ class MemberLeases:
         self._table.tick(self._boot_ms())
         return self._table.is_live(member)
 
+    def may_take(self, member: str) -> bool:
+        """Say to the plan of a Take whether a member's shards may be taken.
+
+        A member of which they may is not acknowledged until `end_takes`.
+        """
+        self._table.tick(self._boot_ms())
+        return self._table.may_take(member)
+
+    def may_acknowledge(self, member: str) -> bool:
+        """Say whether a renewal of a member may be acknowledged: no Take from it is open."""
+        return self._table.may_acknowledge(member)
+
+    def end_takes(self) -> None:
+        """Note that the outcome of every Take that was planned is known."""
+        self._table.end_takes()
+
     def begin(self, cluster: CommittedCluster) -> None:
         """Grant every member a first lease: another writer may have renewed theirs until now."""
         self._table.tick(self._boot_ms())

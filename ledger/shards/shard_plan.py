@@ -111,7 +111,7 @@ def plan_take(command: TakeShards, batch: Batch) -> Outcome:
         detail = f"the member {command.member!r} takes no shards: it is not ready, or expired"
         raise Refusal(ErrorCode.FORBIDDEN, detail, is_stored=False)
     holders = {cache.shards[shard].member for shard, _ in command.shards}
-    living = {member for member in holders if member and cache.leases.is_live(member)}
+    living = {member for member in holders if member and not cache.leases.may_take(member)}
     taken: dict[int, int] = {}
     losers: set[str] = set()
     for shard, epoch in command.shards:

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -168,6 +168,7 @@ class GroupCommit:
         timeout_s: float = COMMIT_TIMEOUT_S,
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
         boot_ms: Callable[[], int] = boot_time_ms,
+        open_store: Callable[..., Awaitable[LedgerStore]] = LedgerStore.open,
     ) -> None:
         """Make it; `start` opens the ledger.
 
@@ -179,6 +180,7 @@ class GroupCommit:
             timeout_s: how long a commit waits for a database that says nothing.
             statement_timeout_s: how long one statement of a batch may work.
             boot_ms: a monotonic clock that runs while the machine is suspended; leases go by it.
+            open_store: makes the writer's store, of a simulation one without a database.
         """
         self._url = url
         self._genesis = genesis
@@ -193,6 +195,7 @@ class GroupCommit:
         self._counts = _Counts()
         self._store: LedgerStore | None = None
         self._boot_ms = boot_ms
+        self._open_store = open_store
         self._leases = MemberLeases(boot_ms)
         # As of the newest store, which may be lost: until when it was proven to be the writer's.
         self._cluster: CommittedCluster | None = None
@@ -254,7 +257,8 @@ class GroupCommit:
         cannot answer is not dead.
 
         Returns: one lease per renewal. Raises: ServiceError(LEDGER_UNAVAILABLE) when it is not
-        proven within the last 2 s that this is the writer: another one may have taken over.
+        proven within the last 2 s that this is the writer: another one may have taken over; or
+        while a Take from one of these members may be committed.
         """
         asked = [(renewal, self._leases.renew(renewal)) for renewal in renewals]
         if self._store is not None:
@@ -263,6 +267,8 @@ class GroupCommit:
             raise _unavailable("the ledger writer has stopped")
         if self._boot_ms() - self._proven_ms > PROOF_MS:
             raise _unavailable("the database has not answered for 2 s")
+        if not all(self._leases.may_acknowledge(renewal.member) for renewal in renewals):
+            raise _unavailable("shards of this member are being taken")
         return self._leases.answers(asked, self._cluster, self._now_ms())
 
     def statistics(self) -> CommitStatistics:
@@ -303,6 +309,7 @@ class GroupCommit:
                     self._work.clear()
                     continue
                 await self._try(self._store, part)
+                self._leases.end_takes()
             except LedgerUnavailable as error:
                 _log.error("ledger lost, outcome unknown: %s", error.reason)
                 if part is not None:
@@ -515,7 +522,7 @@ class GroupCommit:
                 return
 
     async def _open(self) -> None:
-        self._store = store = await LedgerStore.open(
+        self._store = store = await self._open_store(
             self._url,
             genesis=self._genesis,
             now_ms=self._now_ms(),
@@ -528,6 +535,7 @@ class GroupCommit:
             self._leases.begin(store.cluster)
         self._epoch = store.epoch
         self._follow(store)
+        self._leases.end_takes()
 
     def _follow(self, store: LedgerStore) -> None:
         """Show what is committed of members and shards, and let leases follow it."""

@@ -159,6 +159,10 @@ class Leases(Protocol):
     def is_live(self, member: str) -> bool:
         """Say whether the shards of a member may not be taken."""
 
+    def may_take(self, member: str) -> bool:
+        """Say to the plan of a Take whether they may be; no renewal is acknowledged then until the
+        outcome is known."""
+
 
 @dataclass(slots=True)
 class StateCache:

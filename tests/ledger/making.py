@@ -53,6 +53,10 @@ class ToldLives:
         """Say whether the test has not named it."""
         return member not in self.ended
 
+    def may_take(self, member: str) -> bool:
+        """Say whether the test has named it."""
+        return member in self.ended
+
 
 async def open_store(
     url: str, writer: type[LedgerStore] = LedgerStore, *, lives: ToldLives | None = None
