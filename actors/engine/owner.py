@@ -131,7 +131,6 @@ class Owner:
         self._settings = settings
         self._ledger = ledger
         self._peer_calls = peer_calls
-        self._is_member = parent is None
         self.children: Children | None = None
         self.held = HeldShards(new_member(address) if parent is None else parent.member)
         self.membership = self._build_lease(parent, renew, on_lost)
@@ -222,7 +221,7 @@ class Owner:
             is_skipped=self._is_childs,
         )
         member = self.held.member
-        if self._is_member:
+        if isinstance(self.membership, Membership):
             join = JoinCluster(
                 key=f"join:{member}",
                 member=member,
@@ -232,6 +231,7 @@ class Owner:
             )
             outcome = await self._commit(join)
             assert outcome.error is None, f"{join.key}: {outcome}"
+            self.membership.note_joined(outcome)
         self.membership.start()
         log.info("owner started member=%s ms=%d", member, self._clock.now_ms() - started_ms)
 
@@ -446,6 +446,8 @@ class Owner:
         """Implement `ShardWork`."""
         if self.children is not None:
             self.children.drop(shards)
+        assert self._restorer is not None, "a member holds shards after it has joined"
+        self._restorer.drop(shards)
         self._begin(run_in_slices(self._require_runner().shards.drop(set(shards))))
 
     async def settled(self, shard: int) -> None:
@@ -456,6 +458,8 @@ class Owner:
 
     def given(self, shard: int, epoch: int, to: MemberView) -> None:
         """Implement `ShardWork`."""
+        assert self._restorer is not None, "a member holds shards after it has joined"
+        self._restorer.drop([shard])
         given = self._require_runner().shards.give(shard, to.member)
         handed = HandedShard(self.held.member, shard, epoch, given.calls, given.watchers)
         self.remote_dispatch.tell_handed(to.member, handed, given.parked)
@@ -463,6 +467,8 @@ class Owner:
     def thawed(self, shard: int) -> None:
         """Implement `ShardWork`."""
         self._require_runner().shards.thaw(shard)
+        assert self._restorer is not None, "a member holds shards after it has joined"
+        self._restorer.thaw(shard)
 
     def unfenced(self) -> None:
         """Implement `ShardWork`."""

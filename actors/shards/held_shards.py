@@ -1,13 +1,13 @@
 """The shards that one member holds, with their epochs: what every command of a workflow asks for.
 
 A shard is held under an epoch, which its commands carry and the ledger compares. While a shard is
-handed over it is frozen: it is still held, but nothing new begins. Plain state; `membership.py`
-changes it. shards.md (Fence per command; Hand-over). Decision 0200.
+handed over it is frozen: it is still held, but nothing new begins. Epochs of a shard only grow, so
+what is known of one tells how new other news of it is: an outcome that comes late, or an older map,
+never brings back a shard that was given or lost. Plain state; `membership.py` changes it. shards.md
+(Fence per command; Hand-over). Decisions 0200, 0203.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from core.shards.shard import shard_of
 
@@ -23,6 +23,8 @@ class HeldShards:
         self.member = member
         self._epochs: dict[int, int] = {}
         self._frozen: set[int] = set()
+        # By shard, the least epoch under which this member may still come to hold it.
+        self._epochs_min: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"<HeldShards {self.member} held={len(self._epochs)} frozen={len(self._frozen)}>"
@@ -53,22 +55,31 @@ class HeldShards:
         """Say whether a workflow's shard is being handed over."""
         return shard_of(workflow_id) in self._frozen
 
-    def frozen(self) -> Iterable[int]:
+    def frozen(self) -> tuple[int, ...]:
         """Return the shards that are being handed over."""
         return tuple(self._frozen)
 
-    def add(self, shard: int, epoch: int) -> bool:
-        """Hold a shard under an epoch; return whether that is new."""
-        if self._epochs.get(shard, 0) >= epoch:
-            return False
+    def is_news(self, shard: int, epoch: int) -> bool:
+        """Say whether a shard that this member holds under an epoch is not held so already.
+
+        False as well for an epoch under which it was held once.
+        """
+        return epoch >= self._epochs_min.get(shard, 0) and epoch > self._epochs.get(shard, 0)
+
+    def add(self, shard: int, epoch: int) -> None:
+        """Hold a shard under an epoch that is news; what was held of it was dropped before."""
+        assert shard not in self._epochs and self.is_news(shard, epoch), (shard, epoch)
         self._epochs[shard] = epoch
-        self._frozen.discard(shard)
-        return True
 
     def drop(self, shard: int) -> None:
         """Hold a shard no longer."""
-        self._epochs.pop(shard, None)
+        epoch = self._epochs.pop(shard)
         self._frozen.discard(shard)
+        self.note_other(shard, epoch)
+
+    def note_other(self, shard: int, epoch: int) -> None:
+        """Note that under this epoch a shard is another's, or was this member's."""
+        self._epochs_min[shard] = max(self._epochs_min.get(shard, 0), epoch + 1)
 
     def freeze(self, shard: int) -> None:
         """Begin nothing new in a shard that is held."""

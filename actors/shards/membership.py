@@ -2,16 +2,18 @@
 
 Theory of operation. Twice a second a renewal goes to the ledger and brings the map of shards back.
 The map is compared with what is held here: what the ledger says is this member's is held from then
-on, what it says is another's is dropped. Then each member computes for itself which shards it
-should take and give (`core/shards/assignment.py`); two commands move them, and only the ledger's
-answer counts. A map that is older than this member's own last move is not compared, because it does
-not know that move yet.
+on, what it says is another's is dropped. Epochs tell which of two news of a shard is newer, so an
+outcome that is late and a map that is old change nothing (`held_shards.py`). Then each member
+computes for itself which shards it should take and give (`core/shards/assignment.py`); two commands
+move them, and only the ledger's answer counts: a shard that is being given stays frozen until the
+outcome of its Give is known, whatever a map says meanwhile. An answer of a ledger that does not
+know yet what this member knew when it asked is none: another ledger is the head.
 
 Before anything is sent to an agent `may_send` is asked: whether the last renewal that was
 acknowledged was *sent* at most 2.5 s ago, on a clock that runs while this process is suspended. So
 a member that was frozen or cut off sends nothing for a shard that another has taken.
 
-Knows neither Ray nor rows. shards.md. Decision 0200.
+Knows neither Ray nor rows. shards.md. Decisions 0200, 0203.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from actors.shards.held_shards import HeldShards
 from core.shards.assignment import moves_of
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import RENEWAL_MS, SELF_FENCE_MS
-from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.commands import Command, Outcome
 from ledger.shards.shard_commands import GiveShards, TakeShards
 
 log = logging.getLogger("callboard.membership")
@@ -46,14 +48,15 @@ class ShardWork(Protocol):
     def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
         """Restore the workflows of these shards, which are held from now on.
 
-        `is_given`: another member has given them, whose hint may come.
+        `is_given`: another member gives them and tells in a hint, soon, which calls it still waits
+        for; else nobody does.
         """
 
     def lost(self, shards: Sequence[int]) -> None:
         """Drop these shards' workflows at once: another member drives them."""
 
     async def settled(self, shard: int) -> None:
-        """Return when no command of a frozen shard is without its outcome."""
+        """Return when no command of a frozen shard is without its outcome, or it is not held."""
 
     def given(self, shard: int, epoch: int, to: MemberView) -> None:
         """Pass the open calls of a shard on that was held under this epoch; it is another's now."""
@@ -100,14 +103,16 @@ class Membership:
         self._members: tuple[MemberView, ...] = ()
         self._shards: tuple[HeldShard, ...] = ()
         self._map_version = 0
-        # Of this member's own last move: an older map does not know it.
-        self._moved_version = 0
+        # The newest version of the map that an outcome of this member's has told.
+        self._told_version = 0
         self._acknowledged_ms: int | None = None
         self._was_fenced = False
+        self._is_ended = False
         self._moves = 0
+        self._asked: dict[int, int] = {}  # of the Take that is under way, by shard its epoch
         self._taking: asyncio.Task[None] | None = None
-        self._asked: frozenset[int] = frozenset()  # of the Take under way
         self._giving: dict[int, asyncio.Task[None]] = {}
+        self._renewing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -128,25 +133,39 @@ class Membership:
 
     @property
     def is_drained(self) -> bool:
-        """Whether this member is DRAINING and holds nothing any more."""
-        own = self._own()
-        return own is not None and own.state is MemberState.DRAINING and not len(self._held)
+        """Whether this member is DRAINING and holds nothing, nor will."""
+        own = next((one for one in self._members if one.member == self._held.member), None)
+        is_moving = self._taking is not None or bool(self._giving)
+        is_draining = own is not None and own.state is MemberState.DRAINING
+        return is_draining and not is_moving and not len(self._held)
+
+    def note_joined(self, outcome: Outcome) -> None:
+        """Note that this member has registered: a ledger that does not know it is behind.
+
+        Args:
+            outcome: of its JoinCluster, which was applied.
+        """
+        self._note_moved(outcome)
 
     def start(self) -> None:
         """Renew from now on, until `close`; the member must be registered."""
         self._loop = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """End every task."""
-        tasks = [task for task in (self._loop, self._taking, *self._giving.values()) if task]
+        """End every task; a shard that is being given stays frozen."""
+        several = (self._loop, self._taking, *self._giving.values(), *self._renewing)
+        tasks = [task for task in several if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def note_stale(self, shard: int, epoch: int) -> None:
-        """Note that the ledger refused a command under this epoch: drop that shard alone.
+        """Note that the ledger refused a command as of another's shard: drop that shard alone.
 
         Not when it is held under a newer one: then the command came of what was held before.
+
+        Args:
+            epoch: that the command carried, 0 for a shard that was not held.
         """
         if epoch and self._held.epoch(shard) == epoch:
             log.warning("shard lost member=%s shard=%d", self._held.member, shard)
@@ -155,16 +174,22 @@ class Membership:
     # -- renewing ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        """Send a renewal in every interval, whatever became of the last ones."""
         while True:
-            try:
-                await self.renew_once()
-            except Exception:  # the edge of the loop: a failed round must not end the renewals
-                log.exception("renewal failed member=%s", self._held.member)
+            task = asyncio.get_running_loop().create_task(self._renew_safely())
+            self._renewing.add(task)
+            task.add_done_callback(self._renewing.discard)
             await asyncio.sleep(RENEWAL_MS / 1_000)
+
+    async def _renew_safely(self) -> None:
+        try:
+            await self.renew_once()
+        except Exception:  # the edge of the task: a failed round must not end the renewals
+            log.exception("renewal failed member=%s", self._held.member)
 
     async def renew_once(self) -> None:
         """Renew the lease and act on what the ledger says."""
-        sent_ms = self._boot_ms()
+        sent_ms, known_version = self._boot_ms(), max(self._map_version, self._told_version)
         renewal = Renewal(
             member=self._held.member, load=self._work.load(), map_version=self._map_version
         )
@@ -174,42 +199,62 @@ class Membership:
         except Exception as error:  # the edge to another process: the next renewal is soon
             log.info("no lease member=%s error=%s", self._held.member, type(error).__name__)
             return
-        if not lease.is_known:
-            self._on_ended(f"{self._held.member} is no member of this cluster any more")
-            return
+        if lease.map_version < known_version:
+            log.warning("a ledger is behind member=%s version=%d", self._held.member, known_version)
+        elif not lease.is_known:
+            self._end(f"{self._held.member} is no member of this cluster any more")
+        else:
+            self._acknowledge(sent_ms, lease)
+
+    def _acknowledge(self, sent_ms: int, lease: Lease) -> None:
         self._acknowledged_ms = max(sent_ms, self._acknowledged_ms or 0)
-        if lease.map_version < self._map_version:
-            return  # of a renewal before: two may be under way
-        if self._members != lease.members:
-            self._members = lease.members
-            self._work.members_changed(lease.members)
-        if lease.shards:
-            self._shards, self._map_version = lease.shards, lease.map_version
-        if self._map_version >= self._moved_version:
-            self._compare()
-            self._move()
+        if lease.map_version >= self._map_version:
+            if self._members != lease.members:
+                self._members = lease.members
+                self._work.members_changed(lease.members)
+            if lease.shards:
+                self._shards, self._map_version = lease.shards, lease.map_version
+        self._compare()
+        self._begin_take()
+        self._begin_gives()
         if self._was_fenced and self.may_send():
             self._was_fenced = False
             self._work.unfenced()
 
-    def _compare(self) -> None:
-        """Hold what the map says is this member's, drop what it says is another's.
+    def _end(self, reason: str) -> None:
+        if not self._is_ended:
+            self._is_ended = True
+            self._on_ended(reason)
 
-        Not what is being given: the outcome of its Give decides, and may arrive after a map that
-        knows it already. What is being taken is no gift of another member.
-        """
-        mine = {
-            shard: held.epoch
-            for shard, held in enumerate(self._shards)
-            if held.member == self._held.member and shard not in self._giving
-        }
-        self._drop([s for s in self._held.shards() if s not in mine and s not in self._giving])
-        taken = {shard: epoch for shard, epoch in mine.items() if shard in self._asked}
-        self._hold(taken, is_given=False)
+    # -- comparing --------------------------------------------------------------------------------
+
+    def _compare(self) -> None:
+        """Hold what the map says is this member's, drop what it says is another's."""
+        mine: dict[int, int] = {}
+        lost: list[int] = []
+        for shard, seen in enumerate(self._shards):
+            if shard in self._giving:
+                continue  # the outcome of its Give tells
+            if seen.member == self._held.member:
+                mine[shard] = seen.epoch
+                continue
+            if 0 < self._held.epoch(shard) < seen.epoch:
+                lost.append(shard)
+            self._held.note_other(shard, seen.epoch)
+        self._drop(lost)
+        asked = {shard: epoch for shard, epoch in mine.items() if self._is_asked(shard, epoch)}
+        self._hold(asked, is_given=False)
         self._hold(mine, is_given=True)
 
+    def _is_asked(self, shard: int, epoch: int) -> bool:
+        """Say whether a shard is this member's by its Take whose outcome is not known yet."""
+        return self._asked.get(shard, -1) + 1 == epoch
+
     def _hold(self, epochs: dict[int, int], *, is_given: bool) -> None:
-        new = [shard for shard, epoch in epochs.items() if self._held.add(shard, epoch)]
+        new = [shard for shard, epoch in epochs.items() if self._held.is_news(shard, epoch)]
+        self._drop([shard for shard in new if shard in self._held])  # of an older epoch
+        for shard in new:
+            self._held.add(shard, epochs[shard])
         if new:
             log.info("shards held member=%s new=%d", self._held.member, len(new))
             self._work.taken(new, is_given=is_given)
@@ -220,21 +265,22 @@ class Membership:
         if shards:
             self._work.lost(shards)
 
-    def _own(self) -> MemberView | None:
-        return next((one for one in self._members if one.member == self._held.member), None)
-
     # -- moving -----------------------------------------------------------------------------------
 
-    def _move(self) -> None:
-        moves = moves_of(self._held.member, self._members, self._shards)
-        if moves.take and self._taking is None:
-            self._asked = frozenset(shard for shard, _ in moves.take)
-            self._taking = asyncio.get_running_loop().create_task(self._take(moves.take))
+    def _begin_take(self) -> None:
+        if self._taking is None:
+            shards = moves_of(self._held.member, self._members, self._shards).take
+            if shards:
+                self._asked = dict(shards)
+                self._taking = asyncio.get_running_loop().create_task(self._take(shards))
+
+    def _begin_gives(self) -> None:
         views = {one.member: one for one in self._members}
-        for shard, to in moves.give:
+        for shard, to in moves_of(self._held.member, self._members, self._shards).give:
             if len(self._giving) >= GIVES_MAX:
                 break
             if shard in self._held and shard not in self._giving:
+                self._held.freeze(shard)
                 task = asyncio.get_running_loop().create_task(self._give(shard, views[to]))
                 self._giving[shard] = task
 
@@ -243,50 +289,65 @@ class Membership:
         return f"{kind}:{self._held.member}:{self._moves}"
 
     async def _take(self, shards: tuple[tuple[int, int], ...]) -> None:
+        command = TakeShards(key=self._key("take"), member=self._held.member, shards=shards)
         try:
-            command = TakeShards(key=self._key("take"), member=self._held.member, shards=shards)
             outcome = await self._commit(command)
-            if outcome.status is OutcomeStatus.REJECTED:
-                log.warning("take refused member=%s outcome=%s", self._held.member, outcome)
-                return
-            self._moved_version = max(self._moved_version, int(outcome.result["mapVersion"]))
-            taken = outcome.result["taken"]
-            held = {int(shard): int(epoch) for shard, epoch in taken.items()}
-            self._hold(held, is_given=False)
         finally:
-            self._taking, self._asked = None, frozenset()
+            self._taking = None
+            self._asked = {}
+        if outcome.error is not None:
+            log.warning("take refused member=%s outcome=%s", self._held.member, outcome)
+            return
+        self._note_moved(outcome)
+        taken = {int(shard): int(epoch) for shard, epoch in outcome.result["taken"].items()}
+        self._hold(taken, is_given=False)
 
     async def _give(self, shard: int, to: MemberView) -> None:
-        """Hand a shard over: freeze it, wait for its commands, give it, pass its calls on."""
+        """Hand a frozen shard over: wait for its commands, give it, pass its calls on."""
         epoch = self._held.epoch(shard)
+        is_given = False
         try:
-            self._held.freeze(shard)
-            try:
-                async with asyncio.timeout(FREEZE_S):
-                    await self._work.settled(shard)
-            except TimeoutError:
-                log.info("shard not given, commands are open shard=%d", shard)
-                return  # tried again with the next map
-            command = GiveShards(
+            if await self._is_settled(shard) and self._held.epoch(shard) == epoch:
+                is_given = await self._commit_give(shard, epoch, to)
+        finally:
+            del self._giving[shard]
+        self._compare()  # what a map has told meanwhile
+        if is_given:
+            self._begin_gives()
+        elif self._held.epoch(shard) == epoch:
+            self._held.thaw(shard)
+            self._work.thawed(shard)
+
+    async def _is_settled(self, shard: int) -> bool:
+        try:
+            async with asyncio.timeout(FREEZE_S):
+                await self._work.settled(shard)
+        except TimeoutError:
+            log.info("shard not given, commands are open shard=%d", shard)
+            return False
+        return True
+
+    async def _commit_give(self, shard: int, epoch: int, to: MemberView) -> bool:
+        """Give a shard away; return whether it is another's now, False when that was refused."""
+        outcome = await self._commit(
+            GiveShards(
                 key=self._key("give"),
                 member=self._held.member,
                 shards=((shard, epoch),),
                 to=to.member,
             )
-            outcome = await self._commit(command)
-            if outcome.status is OutcomeStatus.REJECTED:
-                log.info("give refused shard=%d outcome=%s", shard, outcome)
-                return
-            self._moved_version = max(self._moved_version, int(outcome.result["mapVersion"]))
-            if self._held.epoch(shard) == epoch:  # else it was lost, or came back, meanwhile
-                self._held.drop(shard)
-                if shard in outcome.result["given"]:
-                    self._work.given(shard, epoch, to)
-                else:
-                    self._work.lost([shard])
-        finally:
-            self._giving.pop(shard, None)
-            if shard in self._held.frozen() and self._held.epoch(shard) == epoch:
-                self._held.thaw(shard)
-                self._work.thawed(shard)
-        self._move()  # the next one, without waiting for a renewal
+        )
+        if outcome.error is not None:
+            log.info("give refused shard=%d outcome=%s", shard, outcome)
+            return False
+        self._note_moved(outcome)
+        if self._held.epoch(shard) == epoch:  # else a command of it was refused meanwhile
+            self._held.drop(shard)
+            if shard in outcome.result["given"]:
+                self._work.given(shard, epoch, to)
+            else:
+                self._work.lost([shard])
+        return True
+
+    def _note_moved(self, outcome: Outcome) -> None:
+        self._told_version = max(self._told_version, int(outcome.result["mapVersion"]))

@@ -55,7 +55,9 @@ class LedgerService:
         """Carry a member's renewal to the ledger; raises when it is not acknowledged."""
         world = self._world
         if world.is_over():
-            raise asyncio.CancelledError  # nothing is left to be renewed for
+            # Nothing is left to be renewed for.
+            process.loop.create_task(process.owner.membership.close())
+            raise asyncio.CancelledError
         await asyncio.sleep(world.chance.randint(0, 3) / 1_000)
         if self.is_away or world.clock.now_ms() < process.cut_until_ms:
             raise unreachable()

@@ -189,7 +189,6 @@ class SimulatedOwner(Owner):
         self._address = process.name
         self._machine = process.name
         self._settings = world.settings
-        self._is_member = True
         self.children = None
         # No chance of its own: a run is decided by its seed.
         self.held = HeldShards(f"{process.name}~{len(world.all_processes)}")

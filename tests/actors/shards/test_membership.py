@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.shards.held_shards import HeldShards
-from actors.shards.membership import Membership
+from actors.shards.membership import GIVES_MAX, Membership
 from core.errors import ErrorCode, ServiceError
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import SELF_FENCE_MS
@@ -75,6 +75,9 @@ class Cluster:
         self.answering = asyncio.Event()
         self.answering.set()
         self.commands: list[Command] = []
+        # What every move is refused for, and how its outcome says so.
+        self.refusal: ErrorCode | None = None
+        self.status = OutcomeStatus.APPLIED
         self.now_ms = 0
         self.work = Work()
         self.held = HeldShards("me")
@@ -108,6 +111,9 @@ class Cluster:
     async def commit(self, command: Command) -> Outcome:
         """Apply a move; its outcome travels when the test lets it."""
         self.commands.append(command)
+        if self.refusal is not None:
+            await self.answering.wait()
+            return Outcome(self.status, {}, self.refusal, "refused")
         self.version += 1
         result: dict[str, object] = {"mapVersion": self.version}
         if isinstance(command, TakeShards):
@@ -301,3 +307,162 @@ async def test_a_draining_member_gives_everything() -> None:
         await cluster.settle()
     await cluster.member.renew_once()
     assert cluster.member.is_drained
+
+
+async def test_an_outcome_of_a_take_that_comes_late_brings_back_no_shard() -> None:
+    """Found by the simulation: a Take was committed, its taker expired, another took the shard."""
+    cluster = Cluster("you")
+    cluster.answering.clear()
+    await cluster.member.renew_once()
+    await cluster.settle()
+    taken = [shard for shard, held in enumerate(cluster.shards) if held.member == "me"]
+    for shard in taken:
+        cluster.shards[shard] = HeldShard("you", 2)
+    cluster.version += 1
+    await cluster.member.renew_once()
+    cluster.answering.set()
+    await cluster.settle()
+    assert taken
+    assert not len(cluster.held)
+    assert cluster.work.did == []
+
+
+async def test_an_older_map_brings_back_no_shard_that_was_given() -> None:
+    cluster = Cluster()
+    await cluster.join()
+    before = cluster.lease(Renewal(member="me"))
+    cluster.members = Cluster("you").members
+    await cluster.member.renew_once()
+    await cluster.settle()
+    given = set(range(SHARDS)) - set(cluster.held.shards())
+    cluster.work.did.clear()
+    assert given
+    cluster.member._map_version = cluster.member._told_version = 0
+    cluster.member._acknowledge(0, before)
+    assert not given & set(cluster.held.shards())
+    assert not [one for one in cluster.work.did if one[0] in ("given", "taken")]
+
+
+async def test_a_shard_that_is_taken_again_under_a_newer_epoch_is_restored_anew() -> None:
+    cluster = Cluster()
+    await cluster.join()
+    cluster.shards[9] = HeldShard("me", 5)
+    cluster.version += 1
+    await cluster.member.renew_once()
+    assert cluster.work.did == [("lost", [9]), ("given", [9])]
+    assert cluster.held.epoch(9) == 5
+
+
+async def test_a_refused_give_does_not_thaw_a_shard_that_is_lost() -> None:
+    cluster = Cluster()
+    await cluster.join()
+    cluster.members = Cluster("you").members
+    cluster.refusal = ErrorCode.CONFLICT
+    cluster.answering.clear()
+    await cluster.member.renew_once()
+    await cluster.settle()
+    (shard, *_) = cluster.held.frozen()
+    cluster.shards[shard] = HeldShard("you", 2)
+    cluster.version += 1
+    await cluster.member.renew_once()
+    cluster.answering.set()
+    await cluster.settle()
+    assert ("lost", [shard]) in cluster.work.did
+    assert ("thawed", shard) not in cluster.work.did
+    assert [one for one in cluster.work.did if one[0] == "thawed"], "the others are"
+
+
+async def test_a_give_that_gave_nothing_passes_no_calls_on() -> None:
+    cluster = Cluster()
+    await cluster.join()
+    cluster.members = Cluster("you").members
+    for shard in range(SHARDS):
+        cluster.shards[shard] = HeldShard("you", 2)
+    version, cluster.version = cluster.version, cluster.version
+    await cluster.member.renew_once()
+    await cluster.settle()
+    assert version < cluster.version, "it has tried: the map that it knew was older"
+    assert {kind for kind, _ in cluster.work.did} == {"lost"}
+
+
+async def test_a_repeated_refusal_of_a_move_is_a_refusal() -> None:
+    """Found by the simulation: its first answer was lost, and the repeat has no result."""
+    cluster = Cluster()
+    cluster.refusal, cluster.status = ErrorCode.FORBIDDEN, OutcomeStatus.REPEATED
+    await cluster.member.renew_once()
+    await cluster.settle()
+    assert cluster.work.did == []
+    cluster.refusal, cluster.status = None, OutcomeStatus.APPLIED
+    await cluster.join()
+    assert len(cluster.held) == SHARDS
+
+
+async def test_a_ledger_that_is_behind_is_not_believed() -> None:
+    """One that was replaced does not know a member that has joined since."""
+    cluster = Cluster()
+    cluster.member.note_joined(Outcome(OutcomeStatus.APPLIED, {"mapVersion": 5}))
+    cluster.is_known = False
+    await cluster.member.renew_once()
+    assert cluster.ended == []
+    assert not cluster.member.may_send()
+    cluster.version = 5
+    await cluster.member.renew_once()
+    assert len(cluster.ended) == 1
+    await cluster.member.renew_once()
+    assert len(cluster.ended) == 1, "it ends once"
+
+
+async def test_the_next_shard_is_given_when_one_has_gone_without_a_renewal() -> None:
+    cluster = Cluster()
+    await cluster.join()
+    cluster.members = Cluster("you").members
+    await cluster.member.renew_once()
+    async with asyncio.timeout(10):
+        while len([one for one in cluster.work.did if one[0] == "gave"]) <= 2 * GIVES_MAX:
+            await asyncio.sleep(0)
+
+
+async def test_a_member_is_not_drained_while_a_move_is_under_way() -> None:
+    cluster = Cluster("you")
+    cluster.answering.clear()
+    await cluster.member.renew_once()
+    await cluster.settle()
+    own = replace(cluster.members[0], state=MemberState.DRAINING)
+    cluster.members = (own, *cluster.members[1:])
+    cluster.version = 1  # of a map from before its Take
+    await cluster.member.renew_once()
+    assert not cluster.member.is_drained, "the outcome of its Take will tell what it holds"
+
+
+async def test_a_renewal_without_an_answer_delays_no_other() -> None:
+    cluster = Cluster()
+    lost = asyncio.Event()
+    sent = []
+
+    async def renew(renewal: Renewal) -> Lease:
+        sent.append(renewal)
+        if len(sent) == 1:
+            await lost.wait()
+        return cluster.lease(renewal)
+
+    cluster.member._renew = renew
+    cluster.member.start()
+    async with asyncio.timeout(10):
+        while not cluster.member.may_send():
+            await asyncio.sleep(0.01)
+    await cluster.member.close()
+    assert len(sent) >= 2
+
+
+async def test_a_member_that_closes_thaws_nothing_that_it_may_have_given() -> None:
+    cluster = Cluster()
+    await cluster.join()
+    cluster.members = Cluster("you").members
+    cluster.answering.clear()
+    await cluster.member.renew_once()
+    await cluster.settle()
+    frozen = cluster.held.frozen()
+    await cluster.member.close()
+    assert frozen
+    assert cluster.held.frozen() == frozen
+    assert cluster.work.did == []
