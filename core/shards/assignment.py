@@ -27,17 +27,21 @@ class Moves(NamedTuple):
     give: tuple[tuple[int, str], ...]
 
 
-def target_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
-    """Return by shard the address that should hold it; empty without addresses."""
-    return _targets(tuple(sorted(set(addresses))))
+def target_addresses(addresses: Iterable[str], shards: int = SHARDS) -> tuple[str, ...]:
+    """Return by shard the address that should hold it; empty without addresses.
+
+    Args:
+        shards: how many there are.
+    """
+    return _targets(tuple(sorted(set(addresses))), shards)
 
 
 @lru_cache(maxsize=64)
-def _targets(addresses: tuple[str, ...]) -> tuple[str, ...]:
+def _targets(addresses: tuple[str, ...], shards: int) -> tuple[str, ...]:
     if not addresses:
         return ()
     return tuple(
-        max(addresses, key=lambda address: _weight(address, shard)) for shard in range(SHARDS)
+        max(addresses, key=lambda address: _weight(address, shard)) for shard in range(shards)
     )
 
 
@@ -55,14 +59,14 @@ def moves_of(member: str, members: Sequence[MemberView], shards: Sequence[HeldSh
     Args:
         member: the id of the one that asks.
         members: all that are not GONE.
-        shards: by shard, who holds it.
+        shards: by shard, who holds it; empty while the map is not known.
     """
     live = {one.member: one for one in members if one.is_live}
     own = live.get(member)
-    if own is None or len(shards) != SHARDS:
+    if own is None:
         return Moves((), ())
     ready = {one.address: one.member for one in members if _is_target(one)}
-    targets = target_addresses(ready)
+    targets = target_addresses(ready, len(shards))
     if not targets:
         return Moves((), ())
     take = [

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from tests.simulation.skewed_clock import VirtualClock
+from tests.simulation.skewed_clock import MachineClock, VirtualClock
 from tests.simulation.violation import Violation, require
 
 Result = TypeVar("Result")
@@ -33,11 +33,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     """The loop of one process.
 
     Args:
-        clock: the world's.
+        clock: the world's, or that of the process's machine.
         name: of the process, for messages.
     """
 
-    def __init__(self, clock: VirtualClock, name: str) -> None:
+    def __init__(self, clock: VirtualClock | MachineClock, name: str) -> None:
         self._clock = clock
         self._name = name
         self._ready: deque[asyncio.Handle] = deque()
@@ -86,6 +86,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.is_frozen = False
         if self._ready:
             self._wake()
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the process's machine is suspended: what is sent to it is lost."""
+        return isinstance(self._clock, MachineClock) and self._clock.is_suspended
 
     def discard_tasks(self) -> None:
         """Close the coroutines of a dead process, so that none is collected in another run."""

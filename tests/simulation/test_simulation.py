@@ -5,19 +5,18 @@ A failing run prints its seed; `pytest tests/simulation --seed N` repeats exactl
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.simulation.garbage import few_collections
 from tests.simulation.skewed_clock import START_MS
 from tests.simulation.world import World
 
@@ -41,18 +40,6 @@ FOUND_REVOKING = {
     1107: "a revoked agent's attempt ended twice: its owner did not know yet that it was stored",
     5260: "as before, with a verifier",
 }
-
-
-@contextmanager
-def few_collections() -> Iterator[None]:
-    """Worlds are cyclic and short-lived: collect them by the dozen, not in the middle of a run."""
-    gc.collect()
-    gc.freeze()
-    before = gc.get_threshold()
-    gc.set_threshold(200_000, 10, 10)
-    yield
-    gc.set_threshold(*before)
-    gc.unfreeze()
 
 
 def market_of(seed: int) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from core.errors import NodeErrorCode
 from core.workflow.events import Failure
+from tests.simulation.garbage import few_collections
 from tests.simulation.shapes import CAPABILITIES, Shape, compiled
 from tests.simulation.skewed_clock import START_MS
-from tests.simulation.test_simulation import few_collections
 from tests.simulation.troubles import CALM, Troubles
 from tests.simulation.world import Crowd, World
 

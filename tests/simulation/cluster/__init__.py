@@ -1,0 +1,1 @@
+"""A simulated cluster: members, leases and shards in virtual time, with abstract work."""

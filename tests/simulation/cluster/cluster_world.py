@@ -1,0 +1,239 @@
+"""A simulated cluster: members, ledgers, a database, a network, and what happens to them.
+
+`ClusterWorld(seed).run()` starts four members, lets things go wrong for `TROUBLE_MS` as the seed
+says, mends everything, and returns when all shards are driven as they should be, in bounded time.
+Every promise is checked at every event (`cluster_checks.py`). shards.md (Simulated). Decision 0203.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from core.shards.assignment import target_addresses
+from core.shards.lease_messages import HeldShard
+from core.shards.shard import id_in_shard
+from tests.simulation.cluster.cluster_checks import ClusterChecks
+from tests.simulation.cluster.cluster_network import ClusterNetwork
+from tests.simulation.cluster.cluster_troubles import ADDRESSES, ClusterTroubles
+from tests.simulation.cluster.ledger_process import LedgerProcess
+from tests.simulation.cluster.member_process import MemberProcess
+from tests.simulation.cluster.shard_work import AGENT_MS
+from tests.simulation.cluster.simulated_database import ClusterRows, SimulatedDatabase
+from tests.simulation.skewed_clock import START_MS, MachineClock, VirtualClock
+from tests.simulation.violation import Violation, require
+
+SHARDS, WORKFLOWS_PER_SHARD = 8, 1
+DATABASE = "database"
+DATABASE_US, SLOW_US = (200, 2_000), (300_000, 3_000_000)
+# The clocks of one world differ by this ratio at most: an expired lease and a fence are safe as
+# long as it is below LEASE_MS / SELF_FENCE_MS. Real clocks differ by less than a thousandth.
+RATE_MIN, RATE_MAX, RATE_RATIO_MAX = 0.8, 1.2, 1.19
+OFFSET_US_MAX = 10**9
+# How often it is looked who may send, beside at every move and every sending.
+LOOK_MS = 50
+
+
+class ClusterWorld:
+    """One run.
+
+    Args:
+        seed: decides everything.
+        kind: the one kind of trouble there is; empty: any of them, some together.
+        rate_ratio_max: by how much its clocks differ at most.
+    """
+
+    def __init__(
+        self, seed: int, kind: str = "", *, rate_ratio_max: float = RATE_RATIO_MAX
+    ) -> None:
+        self.seed = seed
+        self.shards = SHARDS
+        self.chance = random.Random(f"cluster {seed} {kind}")
+        self.clock = VirtualClock()
+        rate_min = self.chance.uniform(RATE_MIN, RATE_MAX / RATE_RATIO_MAX)
+        self._rates = (rate_min, rate_min * rate_ratio_max)
+        self._workflows = [
+            [
+                id_in_shard(f"00000000-0000-7000-8000-{number:012d}", shard)
+                for number in range(WORKFLOWS_PER_SHARD)
+            ]
+            for shard in range(SHARDS)
+        ]
+        rows = ClusterRows([HeldShard("", 0)] * SHARDS)
+        rows.steps = {one: 0 for several in self._workflows for one in several}
+        self.database = SimulatedDatabase(rows)
+        self.troubles = ClusterTroubles(self, kind)
+        self.checks = ClusterChecks(
+            self,
+            keeps_shards=self.troubles.keeps_shards,
+            sends_once=self.troubles.sends_once,
+        )
+        self.network = ClusterNetwork(self.clock, self.chance)
+        self._started = 0
+        self.ledgers: list[LedgerProcess] = []
+        self.processes: list[MemberProcess] = []
+        self.living: dict[str, MemberProcess] = {}
+        self.ledger = self.start_ledger()
+        for address in ADDRESSES:
+            self.clock.call_in(self.chance.randint(0, 1_000), self.start_member, address)
+
+    def __repr__(self) -> str:
+        return f"<ClusterWorld seed={self.seed} {self.troubles!r} {self.clock!r}>"
+
+    def run(self) -> ClusterWorld:
+        """Run to the end, or raise `Violation`."""
+        try:
+            self._run()
+        except Violation as violation:
+            command = f"--seed {self.seed}"
+            raise Violation(f"{violation} ({self!r}; replay with {command})") from violation
+        finally:
+            for process in (*self.processes, *self.ledgers):
+                process.loop.die()
+                process.loop.discard_tasks()
+        return self
+
+    def _look(self) -> None:
+        self.checks.look()
+        self.clock.call_in(LOOK_MS, self._look)
+
+    def _run(self) -> None:
+        self.troubles.begin()
+        self._look()
+        self.clock.run_until(START_MS + self.troubles.ends_ms)
+        self.troubles.end()
+        began_ms = self.clock.now_ms()
+        steps = dict(self.checks.steps)
+
+        def is_over() -> bool:
+            is_quiet = self.clock.now_us >= self.network.newest_late_us
+            has_gone_on = len(self.checks.steps) == len(self.database.rows.steps) and all(
+                self.checks.steps[one] > steps.get(one, 0) for one in self.checks.steps
+            )
+            return is_quiet and has_gone_on and self.checks.is_settled()
+
+        late_ms = max(0, self.network.newest_late_us // 1_000 - began_ms)
+        bound_ms = late_ms + self.troubles.bound_ms
+        self.clock.run_until(began_ms + bound_ms, while_not=is_over)
+        self.took_ms = self.clock.now_ms() - began_ms
+        require(is_over(), "I3: after", bound_ms, "ms:", self.checks.unsettled(), self.living)
+
+    # -- processes ---------------------------------------------------------------------------------
+
+    def new_clock(self) -> MachineClock:
+        """Return the clock of a machine."""
+        rate = self.chance.uniform(*self._rates)
+        return MachineClock(self.clock, rate, self.chance.randint(0, OFFSET_US_MAX))
+
+    def start_ledger(self) -> LedgerProcess:
+        """Start a ledger's process, which becomes the head; others go on until they learn it."""
+        self._started += 1
+        ledger = LedgerProcess(self, f"ledger-{self._started}")
+        self.ledgers.append(ledger)
+        self.ledger = ledger
+        return ledger
+
+    def any_ledger(self) -> LedgerProcess:
+        """Return the newest ledger or another one that lives: whichever a member finds."""
+        living = [one for one in self.ledgers if one.loop.is_alive]
+        return self.chance.choice([self.ledger, *living])
+
+    def start_member(self, address: str) -> None:
+        """Start a member's process at an address where none lives."""
+        if any(one.address == address for one in self.living.values()):
+            return
+        self._started += 1
+        process = MemberProcess(self, address, self._started)
+        self.processes.append(process)
+        self.living[process.member] = process
+
+    def member_ended(self, process: MemberProcess) -> None:
+        """Hear that a member's process has ended."""
+        self.living.pop(process.member, None)
+        self.troubles.member_ended(process)
+
+    def ledger_ended(self, ledger: LedgerProcess) -> None:
+        """Hear that a ledger's process has ended."""
+        if ledger is self.ledger:
+            self.troubles.ledger_ended()
+
+    # -- what processes ask ------------------------------------------------------------------------
+
+    def targets(self, addresses: Iterable[str]) -> tuple[str, ...]:
+        """Return by shard the address that should hold it."""
+        return target_addresses(addresses, self.shards)
+
+    def workflows_of(self, shard: int) -> list[str]:
+        """Return the ids of a shard's workflows."""
+        return self._workflows[shard]
+
+    def send(self, process: MemberProcess, epoch: int, workflow_id: str, step: int) -> None:
+        """Send an attempt to its agent, whose reply comes back to the process that sends."""
+        self.checks.sent(process, epoch, workflow_id, step)
+        delay_ms = self.chance.randint(*AGENT_MS)
+        reply = process.work.take_reply
+        self.clock.call_in(delay_ms, _call, process, reply, workflow_id, step)
+
+    def post_to(
+        self, sender: MemberProcess, member: str, call: Callable[..., Any], *arguments: Any
+    ) -> None:
+        """Call something of another member's work."""
+        receiver = self.living.get(member)
+        if receiver is not None:
+            ends = (sender.address, receiver.address)
+            self.network.post(ends, receiver.loop, partial(call, receiver.work), *arguments)
+
+    async def read_step(self, process: MemberProcess, workflow_id: str) -> int:
+        """Return a workflow's open attempt by the rows that are committed."""
+        while True:
+            await asyncio.sleep(self.chance.randint(*DATABASE_US) / 1_000_000)
+            if not self.troubles.is_database_away:
+                return self.database.rows.steps[workflow_id]
+
+    def ask_database(
+        self, ledger: LedgerProcess, statement: Callable[[], Any], reply: asyncio.Future[Any]
+    ) -> None:
+        """Execute a ledger's statement after a while, and answer; or lose one of both."""
+        delay_us = self.chance.randint(*DATABASE_US)
+        if self.chance.random() < self.troubles.slow:
+            delay_us = self.chance.randint(*SLOW_US)
+        at_us = self.clock.now_us + delay_us
+        self.clock.call_at_us(at_us, self._execute, ledger, statement, reply)
+
+    def _execute(
+        self, ledger: LedgerProcess, statement: Callable[[], Any], reply: asyncio.Future[Any]
+    ) -> None:
+        is_cut = frozenset((ledger.name, DATABASE)) in self.network.cut
+        if self.troubles.is_database_away or is_cut:
+            _call(ledger, _settle, reply, ConnectionError("the database is away"))
+            return
+        result: Any
+        try:
+            result = statement()
+        except Exception as refusal:  # to be raised where it was asked for
+            result = refusal
+        if self.chance.random() < self.troubles.answer_lost:
+            result = ConnectionError("the answer is lost")
+        delay_us = self.chance.randint(*DATABASE_US)
+        if self.chance.random() < self.troubles.slow:
+            delay_us = self.chance.randint(*SLOW_US)
+        self.clock.call_at_us(self.clock.now_us + delay_us, _call, ledger, _settle, reply, result)
+
+
+def _call(
+    process: MemberProcess | LedgerProcess, call: Callable[..., Any], *arguments: Any
+) -> None:
+    if process.loop.is_alive:
+        process.loop.call_soon(call, *arguments)
+
+
+def _settle(reply: asyncio.Future[Any], result: Any) -> None:
+    if reply.done():
+        return
+    if isinstance(result, Exception):
+        reply.set_exception(result)
+    else:
+        reply.set_result(result)

@@ -1,0 +1,145 @@
+"""A member's process in a simulated cluster: the real `Membership` on its own loop.
+
+What it drives is abstract (`shard_work.py`). It registers, renews, drains, and ends when the
+cluster does not know it any more. shards.md (Lease; Assignment without a leader).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from actors.shards.held_shards import HeldShards
+from actors.shards.membership import Membership
+from core.shards.lease_messages import Lease, MemberState, Renewal
+from ledger.commands import Command, Outcome
+from ledger.shards.shard_commands import ChangeMember, JoinCluster
+from tests.simulation.cluster.ledger_process import LedgerProcess
+from tests.simulation.cluster.shard_work import ShardRuns
+from tests.simulation.loop import VirtualLoop
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.cluster_world import ClusterWorld
+
+COMMIT_TIMEOUT_S, REPEAT_S, LOOK_S, DRAIN_S = 3.0, 0.1, 0.1, 10.0
+
+
+class MemberProcess:
+    """One process of a member, alive from its making until it ends or is killed."""
+
+    def __init__(self, world: ClusterWorld, address: str, number: int) -> None:
+        self.world = world
+        self.address = address
+        self.member = f"{address}#{number}"
+        self.clock = world.new_clock()
+        # asyncio asks for no more of a loop than it has.
+        self.loop = VirtualLoop(self.clock, self.member)  # type: ignore[abstract]
+        self.ledger = world.ledger
+        self.is_joined = False
+        self.held = HeldShards(self.member)
+        with self.loop.entered():
+            self.work = ShardRuns(self)
+            self.membership = Membership(
+                self.held,
+                self.work,
+                renew=self._renew,
+                commit=self.commit,
+                boot_ms=lambda: self.clock.boot_us // 1_000,
+                on_ended=self._ended,
+            )
+        self._started = self.loop.create_task(self._start())
+
+    def __repr__(self) -> str:
+        return f"<MemberProcess {self.held!r} alive={self.loop.is_alive}>"
+
+    @property
+    def is_well(self) -> bool:
+        """Whether it is alive and neither frozen nor suspended."""
+        return self.loop.is_alive and not self.loop.is_frozen and not self.clock.is_suspended
+
+    def may_send(self) -> bool:
+        """Say whether the member would send now, if it ran."""
+        with self.loop.entered():
+            return self.membership.may_send()
+
+    def kill(self) -> None:
+        """End at once."""
+        if self.loop.is_alive:
+            self.loop.die()
+            self.world.member_ended(self)
+
+    async def commit(self, command: Command) -> Outcome:
+        """Commit a command; repeated with its key until its outcome is known."""
+        while True:
+            try:
+                async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                    outcome = await self._ask(LedgerProcess.take_command, command)
+            except Exception:  # whatever another process has met: the outcome is unknown
+                self.ledger = self.world.any_ledger()
+                await asyncio.sleep(REPEAT_S)
+                continue
+            assert isinstance(outcome, Outcome)
+            return outcome
+
+    async def _start(self) -> None:
+        join = JoinCluster(
+            key=f"join:{self.member}",
+            member=self.member,
+            machine=self.address,
+            address=self.address,
+            version="1",
+        )
+        joined = await self.commit(join)
+        self.is_joined = True
+        self.membership.note_joined(joined)
+        self.membership.start()
+        while not self.membership.is_drained:
+            await asyncio.sleep(LOOK_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                while self.work.calls:
+                    await asyncio.sleep(LOOK_S)
+        await self.membership.close()
+        await self.commit(
+            ChangeMember(
+                key=f"gone:{self.member}", actor_did="", member=self.member, state=MemberState.GONE
+            )
+        )
+        self.kill()
+
+    async def _renew(self, renewal: Renewal) -> Lease:
+        try:
+            lease = await self._ask(LedgerProcess.take_renewal, renewal)
+        except BaseException:  # a timeout cancels: look for the ledger elsewhere
+            self.ledger = self.world.any_ledger()
+            raise
+        assert isinstance(lease, Lease)
+        return lease
+
+    async def _ask(self, take: Callable[..., None], message: Any) -> Any:
+        reply = self.loop.create_future()
+        ledger, network, ends = self.ledger, self.world.network, (self.address, self.ledger.name)
+
+        def answer(result: Any) -> None:
+            network.post(ends, self.loop, _settle, reply, result)
+
+        def refused() -> None:
+            network.post(ends, self.loop, _settle, reply, ConnectionError("refused"))
+
+        network.post(ends, ledger.loop, take, ledger, message, answer, refused=refused)
+        return await reply
+
+    def _ended(self, reason: str) -> None:
+        self.world.checks.member_ends(self, reason)
+        self.kill()
+
+
+def _settle(reply: asyncio.Future[Any], result: Any) -> None:
+    if reply.done():
+        return
+    if isinstance(result, Exception):
+        reply.set_exception(result)
+    else:
+        reply.set_result(result)

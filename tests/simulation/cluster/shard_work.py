@@ -1,0 +1,230 @@
+"""The abstract work of a simulated member: per shard a few endless workflows, one attempt each.
+
+An attempt is sent once it is open in the rows, if `may_send` allows; its agent's reply comes back
+to the process that has sent it; then the step is stored under the shard's epoch and opens the next
+attempt. What a shard that was given still waits for is named in the hint that follows it.
+shards.md (Hand-over).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from core.shards.lease_messages import MemberView
+from core.shards.shard import shard_of
+from ledger.commands import OutcomeStatus
+from tests.simulation.cluster.simulated_store import step_command
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.member_process import MemberProcess
+
+# How long a shard that was given waits for its hint, and for the reply of a call named there.
+HINT_S, REPLY_S = 2.0, 8.0
+AGENT_MS = (20, 1_500)
+# Some attempts wait for a place at their agent, and are sent when their commit is long past.
+QUEUED, QUEUED_S = 0.3, (0.1, 3.5)
+
+
+@dataclass(slots=True)
+class _ShardRun:
+    """A shard as this process drives it.
+
+    `open`: attempts that were sent and whose step is not stored; `answered`: those of them whose
+    reply is here; `commits`: how many are without an outcome.
+    """
+
+    shard: int
+    epoch: int
+    is_given: bool
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    open: dict[str, int] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
+    commits: int = 0
+
+
+class ShardRuns:
+    """What one process does with its shards; see `actors.shards.membership.ShardWork`."""
+
+    def __init__(self, process: MemberProcess) -> None:
+        self._process = process
+        self._world = process.world
+        self._runs: dict[int, _ShardRun] = {}
+        # Of agents that have not replied, to this process or to one that has given it the shard.
+        self.calls: set[tuple[str, int]] = set()
+        self._replies: dict[tuple[str, int], asyncio.Future[None]] = {}
+        # By shard, to whom it was given, and under which epoch that member holds it.
+        self._passed_to: dict[int, tuple[str, int]] = {}
+        # The newest hint of each shard: the epoch under which it was given, what waits for a reply.
+        self._hints: dict[int, tuple[int, Mapping[str, int]]] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def load(self) -> int:
+        """Return how many workflows are driven here."""
+        return sum(len(run.tasks) for run in self._runs.values())
+
+    def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
+        """Read the rows of these shards and drive their workflows on."""
+        for shard in shards:
+            run = self._runs[shard] = _ShardRun(shard, self._process.held.epoch(shard), is_given)
+            self._passed_to.pop(shard, None)
+            for workflow_id in self._world.workflows_of(shard):
+                task = self._process.loop.create_task(self._drive(run, workflow_id))
+                run.tasks.append(task)
+
+    def lost(self, shards: Sequence[int]) -> None:
+        """Drop these shards at once."""
+        for shard in shards:
+            self._end(shard)
+            self._world.checks.lost(self._process, shard)
+
+    async def settled(self, shard: int) -> None:
+        """Return when no command of a frozen shard is without its outcome."""
+        run = self._runs.get(shard)
+        await self._wait(lambda: run is None or not run.commits)
+
+    def given(self, shard: int, epoch: int, to: MemberView) -> None:
+        """Tell the shard's next member which attempts wait for a reply that will come here."""
+        run = self._end(shard)
+        if run is not None:
+            self._passed_to[shard] = (to.member, run.epoch + 1)
+            hint = (run.epoch + 1, dict(run.open))
+            self._world.post_to(self._process, to.member, ShardRuns.take_hint, shard, hint)
+            for workflow_id in sorted(run.answered):
+                self._pass_on(workflow_id, run.open[workflow_id])
+
+    def thawed(self, shard: int) -> None:
+        """Go on with a shard that was not given."""
+        self._notify()
+
+    def unfenced(self) -> None:
+        """Send what has waited."""
+        self._notify()
+
+    def members_changed(self, members: Sequence[MemberView]) -> None:
+        """Do nothing: the world carries messages to members by their ids."""
+
+    def take_hint(self, shard: int, hint: tuple[int, Mapping[str, int]]) -> None:
+        """Hear from a shard's last member what it waits for."""
+        if hint[0] > self._hints.get(shard, (0, {}))[0]:
+            self._hints[shard] = hint
+            self.calls.update(hint[1].items())  # whose replies come through here, then
+            # It comes back: replies that arrive before the map does are for this process.
+            self._passed_to.pop(shard, None)
+        self._notify()
+
+    def take_reply(self, workflow_id: str, step: int, epoch: int = 0) -> None:
+        """Hear an agent's reply, or pass it on to the member that the shard was given to.
+
+        Args:
+            epoch: under which the shard was given to this member, of a reply that was passed on;
+                it may overtake the hint, and then what was given before says nothing.
+        """
+        self.calls.discard((workflow_id, step))
+        shard = shard_of(workflow_id)
+        reply = self._replies.get((workflow_id, step))
+        if reply is not None and not reply.done():
+            reply.set_result(None)
+        elif self._passed_to.get(shard, ("", -1))[1] >= epoch and shard not in self._runs:
+            self._pass_on(workflow_id, step)
+        elif reply is None:
+            # It may be of a workflow whose hint or rows are still to come.
+            self._reply(workflow_id, step).set_result(None)
+
+    # -- driving -----------------------------------------------------------------------------------
+
+    async def _drive(self, run: _ShardRun, workflow_id: str) -> None:
+        process, shard = self._process, run.shard
+        step = await self._world.read_step(process, workflow_id)
+        awaited = await self._awaited(run)
+        is_open = awaited.get(workflow_id) == step
+        while True:
+            if not is_open:
+                if self._world.chance.random() < QUEUED:
+                    await asyncio.sleep(self._world.chance.uniform(*QUEUED_S))
+                await self._may_send(run)
+                self._world.send(process, run.epoch, workflow_id, step)
+                self.calls.add((workflow_id, step))
+            run.open[workflow_id] = step
+            try:
+                async with asyncio.timeout(REPLY_S):
+                    await self._reply(workflow_id, step)
+            except TimeoutError:
+                is_open = False
+                continue
+            finally:
+                self._replies.pop((workflow_id, step), None)
+            run.answered.add(workflow_id)
+            await self._wait(lambda: not process.held.is_frozen(workflow_id))
+            step += 1
+            if not await self._store(run, workflow_id, step):
+                process.membership.note_stale(shard, run.epoch)
+                return
+            del run.open[workflow_id]
+            run.answered.discard(workflow_id)
+            is_open = False
+
+    async def _store(self, run: _ShardRun, workflow_id: str, step: int) -> bool:
+        command = step_command(
+            workflow_id, step, member=self._process.member, shard_epoch=run.epoch
+        )
+        run.commits += 1
+        try:
+            outcome = await self._process.commit(command)
+        finally:
+            run.commits -= 1
+            self._notify()
+        return outcome.status is not OutcomeStatus.STALE
+
+    async def _awaited(self, run: _ShardRun) -> Mapping[str, int]:
+        """Return the open calls of a shard's last member, if it has given the shard."""
+        if not run.is_given:
+            return {}
+
+        def hint() -> tuple[int, Mapping[str, int]]:
+            return self._hints.get(run.shard, (0, {}))
+
+        try:
+            async with asyncio.timeout(HINT_S):
+                await self._wait(lambda: hint()[0] >= run.epoch)
+        except TimeoutError:
+            return {}
+        return hint()[1]
+
+    async def _may_send(self, run: _ShardRun) -> None:
+        process = self._process
+        await self._wait(
+            lambda: run.shard not in process.held.frozen() and process.membership.may_send()
+        )
+
+    async def _wait(self, holds: Callable[[], bool]) -> None:
+        """Return when a condition holds, in the same turn in which it was seen to."""
+        while not holds():
+            changed = self._process.loop.create_future()
+            self._waiting.append(changed)
+            await changed
+
+    def _notify(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for changed in waiting:
+            if not changed.done():
+                changed.set_result(None)
+
+    def _pass_on(self, workflow_id: str, step: int) -> None:
+        to, epoch = self._passed_to[shard_of(workflow_id)]
+        self._world.post_to(self._process, to, ShardRuns.take_reply, workflow_id, step, epoch)
+
+    def _reply(self, workflow_id: str, step: int) -> asyncio.Future[None]:
+        key = (workflow_id, step)
+        if key not in self._replies:
+            self._replies[key] = self._process.loop.create_future()
+        return self._replies[key]
+
+    def _end(self, shard: int) -> _ShardRun | None:
+        run = self._runs.pop(shard, None)
+        if run is not None:
+            for task in run.tasks:
+                task.cancel()
+        return run
