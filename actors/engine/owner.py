@@ -451,6 +451,8 @@ class Owner:
         """Implement `ShardWork`."""
         if self.children is not None:
             self.children.drop(shards)
+        assert self._restorer is not None, "a member holds shards after it has joined"
+        self._restorer.drop(shards)
         self._begin(run_in_slices(self._require_runner().shards.drop(set(shards))))
 
     async def settled(self, shard: int) -> None:
@@ -461,6 +463,8 @@ class Owner:
 
     def given(self, shard: int, epoch: int, to: MemberView) -> None:
         """Implement `ShardWork`."""
+        assert self._restorer is not None, "a member holds shards after it has joined"
+        self._restorer.drop([shard])
         given = self._require_runner().shards.give(shard, to.member)
         calls, watchers = given.calls, given.watchers
         handed = HandedShard(self.held.member, shard, epoch, calls, watchers, to.member)
@@ -469,6 +473,8 @@ class Owner:
     def thawed(self, shard: int) -> None:
         """Implement `ShardWork`."""
         self._require_runner().shards.thaw(shard)
+        assert self._restorer is not None, "a member holds shards after it has joined"
+        self._restorer.thaw(shard)
 
     def unfenced(self) -> None:
         """Implement `ShardWork`."""

@@ -141,6 +141,8 @@ class Restorer:
         self._expected: set[int] = set()
         self._scanned: list[asyncio.Future[None]] = []
         self._requested: dict[str, None] = {}  # in order
+        # By shard, workflows whose rows came while it was frozen: nothing begins in it then.
+        self._frozen: dict[int, set[str]] = {}
         self._scan: asyncio.Task[None] | None = None
         self._single: asyncio.Task[None] | None = None
 
@@ -191,6 +193,16 @@ class Restorer:
         self._requested[workflow_id] = None
         if self._single is None:
             self._single = asyncio.create_task(self._read_requested())
+
+    def thaw(self, shard: int) -> None:
+        """Read again what was not restored because its shard was frozen."""
+        for workflow_id in sorted(self._frozen.pop(shard, ())):
+            self.restore_one(workflow_id)
+
+    def drop(self, shards: Iterable[int]) -> None:
+        """Forget what was not restored of shards that are another member's now."""
+        for shard in shards:
+            self._frozen.pop(shard, None)
 
     async def close(self) -> None:
         """End every task."""
@@ -298,6 +310,10 @@ class Restorer:
                 # and a later scan reads them.
                 continue
             if self._is_skipped(stored.workflow_id):
+                continue
+            if self._held.is_frozen(stored.workflow_id):
+                shard = shard_of(stored.workflow_id)
+                self._frozen.setdefault(shard, set()).add(stored.workflow_id)
                 continue
             try:
                 with counting():

@@ -127,6 +127,31 @@ async def test_damaged_workflow_stops_no_other_from_being_restored() -> None:
     assert bench.runner.is_quarantined(wid("w003"))
 
 
+async def test_rows_that_come_while_their_shard_is_frozen_begin_nothing_until_it_is_thawed() -> (
+    None
+):
+    """Found by the simulation: a read that was under way when its shard was frozen restored a
+    workflow, whose step was committed before the Give and dispatched after it."""
+    bench = unfinished(2)
+    restorer = restorer_of(bench, ModelRows(bench))
+    bench.held.freeze(SHARD)
+    async with asyncio.timeout(60):
+        await restorer.restore_ids([wid("w000")])
+        await restorer.restore_shards([SHARD])
+    assert (restorer.count, bench.gate.waiting) == (0, [])
+    bench.held.thaw(SHARD)
+    restorer.thaw(SHARD)
+    async with asyncio.timeout(60):
+        while restorer.count < 2:
+            await asyncio.sleep(0)
+    bench.held.freeze(SHARD)
+    await restorer.restore_ids([wid("w001")])
+    restorer.drop([SHARD])
+    restorer.thaw(SHARD)
+    assert repr(restorer) == "<Restorer restored=2 scanning=False>"
+    await restorer.close()
+
+
 async def test_workflows_that_are_asked_for_meanwhile_share_one_read() -> None:
     """Three hundred halted workflows were three hundred reads of everything."""
     bench = unfinished(10)

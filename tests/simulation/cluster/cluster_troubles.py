@@ -32,7 +32,7 @@ AWAY_MS = (200, 12_000)
 LEDGER_AWAY_MS = (13_000, 25_000)
 USUAL_US_MAX = (4_000, 4_000, 300_000)
 SPLIT_MS = (3_000, 6_000, 18_500)
-SILENT_EACH_MS, SILENT_FOR_MS = 4_000, (2_000, 5_000)
+SILENT_EACH_MS, SILENT_FOR_MS = 4_000, (2_500, 6_000)
 # When more than half of the members fall silent, and for how long, true time: too short for a
 # lease to expire, or so long that all are quiet together; after it and a renewal the ledger's
 # clock, which may be faster, has not reached STARVED_MS.
@@ -84,7 +84,7 @@ class ClusterTroubles:
             for at_ms in STARVED_AT_MS:
                 self._world.clock.call_in(at_ms, self._starve)
         elif self._kind == "silent":
-            weather.late = self._chance.choice((0, 0.2))
+            weather.late = self._chance.choice((0, 0.4))
             self.slow = self._chance.choice((0, 0, 0.3))
             for at_ms in range(CALM_MS, CALM_MS + TROUBLE_MS, SILENT_EACH_MS):
                 self._world.clock.call_in(at_ms, self._silence)

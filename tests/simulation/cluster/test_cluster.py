@@ -16,7 +16,7 @@ from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.garbage import few_collections
 from tests.simulation.violation import Violation
 
-RUNS_ANY, RUNS_PER_KIND, RUNS_SILENT, RUNS_SPLIT = 60, 20, 40, 20
+RUNS_ANY, RUNS_PER_KIND, RUNS_SILENT, RUNS_SPLIT = 60, 20, 60, 20
 SOAK_RUNS, SOAK_RUNS_TOLD = 20_000, 1_000
 
 
