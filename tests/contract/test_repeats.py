@@ -230,7 +230,16 @@ def made(scene: Scene, request_of: Callable[[Scene], Request]) -> str:
     return str(answer(scene.http.post(path, json=body))["id"])
 
 
+def resume_machine(scene: Scene) -> Request:
+    """Let a machine take work; it does already."""
+    (member,) = answer(scene.http.get("/v1/cluster"))["members"]
+    return f"/v1/cluster/machines/{member['machine']}/resume", {}, {"other": 1}
+
+
+# One machine alone is not drained: tests/faults/test_drain.py.
+NOT_HERE = {"/v1/cluster/machines/{machine}/drain"}
 POSTS: tuple[Callable[[Scene], Request], ...] = (
+    resume_machine,
     publish, publish_list_form, publish_bulk, cancel, resume, node_result, register, register_flat,
     register_bulk, make_key, deposit, invoice, pay_invoice, void_invoice, dispute, resolve,
     feedback, publish_task, task_feedback, put_at_stake, unstake, quota, rebuild, bid,
@@ -272,7 +281,7 @@ def test_every_state_changing_post_is_tried_here(scene: Scene) -> None:
         if operation.method == "POST" and operation.repeats is not Repeats.IGNORED
     }
     paths = [request_of(scene)[0] for request_of in POSTS]
-    for template in declared:
+    for template in declared - NOT_HERE:
         pattern = re.compile(re.sub(r"\{\w+\}", "[^/]+", template))
         assert any(pattern.fullmatch(path) for path in paths), template
 
