@@ -455,6 +455,11 @@ class Owner:
         self._restorer.drop(shards)
         self._begin(run_in_slices(self._require_runner().shards.drop(set(shards))))
 
+    def may_give(self, shard: int) -> bool:
+        """Implement `ShardWork`."""
+        assert self._restorer is not None, "a member holds shards after it has joined"
+        return not self._restorer.is_restoring_shard(shard)
+
     async def settled(self, shard: int) -> None:
         """Implement `ShardWork`."""
         if self.children is not None:

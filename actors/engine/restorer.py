@@ -161,7 +161,10 @@ class Restorer:
 
     def is_restoring(self, workflow_id: str) -> bool:
         """Whether a workflow's shard is not read to its end: it may be unfinished and undriven."""
-        shard = shard_of(workflow_id)
+        return self.is_restoring_shard(shard_of(workflow_id))
+
+    def is_restoring_shard(self, shard: int) -> bool:
+        """Whether a shard is not read to its end."""
         return any(shard in some for some in (self._scanning, self._wanted, self._expected))
 
     def expect(self, shards: Iterable[int]) -> None:

@@ -58,6 +58,12 @@ class ShardWork(Protocol):
     def lost(self, shards: Sequence[int]) -> None:
         """Drop these shards' workflows at once: another member drives them."""
 
+    def may_give(self, shard: int) -> bool:
+        """Say whether a shard can be handed over: all of it is restored, with its giver's hint.
+
+        Given on before, its open calls would not be known to the next member.
+        """
+
     async def settled(self, shard: int) -> None:
         """Return when no command of a frozen shard is without its outcome, or it is not held."""
 
@@ -292,7 +298,8 @@ class Membership:
         for shard, to in (*(move for move in give if move[0] > self._tried), *give):
             if len(self._giving) >= GIVES_MAX:
                 break
-            if shard in self._held and shard not in self._giving:
+            is_giving = shard in self._giving
+            if shard in self._held and not is_giving and self._work.may_give(shard):
                 self._tried = shard
                 self._held.freeze(shard)
                 task = asyncio.get_running_loop().create_task(self._give(shard, views[to]))

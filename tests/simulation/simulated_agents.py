@@ -169,6 +169,11 @@ class SimulatedDispatch:
         """Tell an agent: simulated ones do not listen."""
 
     @property
+    def open_calls(self) -> int:
+        """Return how many orders wait for a reply."""
+        return len(self._open)
+
+    @property
     def waiting(self) -> int:
         """Implement `DispatchPort`: agents take what they are sent at once."""
         return 0

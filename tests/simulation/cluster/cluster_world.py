@@ -137,9 +137,8 @@ class ClusterWorld:
         return ledger
 
     def any_ledger(self) -> LedgerProcess:
-        """Return the newest ledger or another one that lives: whichever a member finds."""
-        living = [one for one in self.ledgers if one.loop.is_alive]
-        return self.chance.choice([self.ledger, *living])
+        """Return the newest ledger or another one that answers: whichever a member finds."""
+        return self.chance.choice([self.ledger, *(one for one in self.ledgers if one.is_well)])
 
     def start_member(self, address: str) -> None:
         """Start a member's process at an address where none lives."""

@@ -51,6 +51,11 @@ class LedgerProcess:
     def __repr__(self) -> str:
         return f"<LedgerProcess {self.name} alive={self.loop.is_alive}>"
 
+    @property
+    def is_well(self) -> bool:
+        """Whether it is alive and neither frozen nor suspended."""
+        return self.loop.is_alive and not self.loop.is_frozen and not self.clock.is_suspended
+
     def boot_ms(self) -> int:
         """Return the time of a clock that runs while the machine is suspended."""
         return self.clock.boot_us // 1_000

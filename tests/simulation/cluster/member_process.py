@@ -73,11 +73,12 @@ class MemberProcess:
     async def commit(self, command: Command) -> Outcome:
         """Commit a command; repeated with its key until its outcome is known."""
         while True:
+            ledger = self.ledger
             try:
                 async with asyncio.timeout(COMMIT_TIMEOUT_S):
                     outcome = await self._ask(LedgerProcess.take_command, command)
             except Exception:  # whatever another process has met: the outcome is unknown
-                self.ledger = self.world.any_ledger()
+                self._leave(ledger)
                 await asyncio.sleep(REPEAT_S)
                 continue
             assert isinstance(outcome, Outcome)
@@ -110,13 +111,19 @@ class MemberProcess:
         self.kill()
 
     async def _renew(self, renewal: Renewal) -> Lease:
+        ledger = self.ledger
         try:
             lease = await self._ask(LedgerProcess.take_renewal, renewal)
         except BaseException:  # a timeout cancels: look for the ledger elsewhere
-            self.ledger = self.world.any_ledger()
+            self._leave(ledger)
             raise
         assert isinstance(lease, Lease)
         return lease
+
+    def _leave(self, ledger: LedgerProcess) -> None:
+        """Look for another ledger than the one that has failed, if none was found meanwhile."""
+        if self.ledger is ledger:
+            self.ledger = self.world.any_ledger()
 
     async def _ask(self, take: Callable[..., None], message: Any) -> Any:
         reply = self.loop.create_future()

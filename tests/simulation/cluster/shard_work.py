@@ -33,7 +33,8 @@ class _ShardRun:
     """A shard as this process drives it.
 
     `open`: attempts that were sent and whose step is not stored; `answered`: those of them whose
-    reply is here; `commits`: how many are without an outcome.
+    reply is here; `commits`: how many are without an outcome; `restored`: workflows whose rows and
+    hint have been read.
     """
 
     shard: int
@@ -43,6 +44,7 @@ class _ShardRun:
     open: dict[str, int] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
     commits: int = 0
+    restored: set[str] = field(default_factory=set)
 
 
 class ShardRuns:
@@ -79,6 +81,11 @@ class ShardRuns:
         for shard in shards:
             self._end(shard)
             self._world.checks.lost(self._process, shard)
+
+    def may_give(self, shard: int) -> bool:
+        """Say whether what a shard waits for is known."""
+        run = self._runs.get(shard)
+        return run is None or len(run.restored) == len(run.tasks)
 
     async def settled(self, shard: int) -> None:
         """Return when no command of a frozen shard is without its outcome."""
@@ -139,6 +146,7 @@ class ShardRuns:
         process, shard = self._process, run.shard
         step = await self._world.read_step(process, workflow_id)
         awaited = await self._awaited(run)
+        run.restored.add(workflow_id)
         is_open = awaited.get(workflow_id) == step
         while True:
             if not is_open:
