@@ -13,16 +13,19 @@ from functools import partial
 
 from aiohttp import web
 
+from actors.dispatch.remote_dispatch import PeerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
+from actors.shards.child_lease import Parentage
 from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
-from actors.transport.messages import PublishReply, PublishRequest
+from actors.transport.messages import NotYet, PublishReply, PublishRequest
 from actors.transport.wire import answer_commands
 from core.errors import ErrorCode, ServiceError
 from core.ids import uuid7
 from core.records.manifest import parse_manifest
 from core.settings import Settings
+from core.shards.lease_messages import Lease, Renewal
 from core.workflow.dag import WorkflowLimits, compile_workflow
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.commands import Command, Outcome
@@ -78,7 +81,13 @@ class Scene:
     # While it is cleared, the agent does not answer.
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def owner(self, name: str = OWNER, wire: Wire | None = None, **chances: float) -> Owner:
+    async def owner(
+        self,
+        name: str = OWNER,
+        wire: Wire | None = None,
+        parent: Parentage | None = None,
+        **chances: float,
+    ) -> Owner:
         """Start an owner over a wire of its own."""
         wire = wire or Wire(self.commits, **chances)  # type: ignore[arg-type]
         submit = partial(answer_commands, wire.submit)
@@ -89,9 +98,27 @@ class Scene:
             capacity=10_000,
             batch_size=20,
         )
-        owner = Owner(name, self.settings, client, self.lost.append, AtWork())
+
+        async def renew(renewal: Renewal) -> Lease:
+            (lease,) = self.commits.renew([renewal])
+            return lease
+
+        owner = Owner(
+            name,
+            "machine",
+            self.settings,
+            ledger=client,
+            renew=renew,
+            peer_calls=_no_peer,
+            on_lost=self.lost.append,
+            at_work=AtWork(),
+            parent=parent,
+        )
         self.owners.append(owner)
         await owner.start()
+        async with asyncio.timeout(DEADLINE_S):
+            while not len(owner.held):
+                await asyncio.sleep(0.02)
         return owner
 
     async def published(self, owner: Owner, batch: list[PublishRequest]) -> list[PublishReply]:
@@ -103,7 +130,7 @@ class Scene:
                 if len(known) == len(batch):
                     return known
                 for reply in replies:
-                    if isinstance(reply, ServiceError):
+                    if isinstance(reply, ServiceError) and not isinstance(reply, NotYet):
                         assert reply.code is ErrorCode.LEDGER_UNAVAILABLE, reply
                 # A refusal may come without any wait: the loop, and the deadline, need a turn.
                 await asyncio.sleep(RETRY_S)
@@ -119,6 +146,10 @@ class Scene:
         """Return how many workflows there are by status."""
         query = "SELECT status, count(*) FROM workflow GROUP BY 1"
         return dict(self.auditor.connection.execute(query).fetchall())
+
+
+def _no_peer(address: str) -> PeerCalls:
+    raise AssertionError(f"no other member is called, got {address}")
 
 
 @asynccontextmanager

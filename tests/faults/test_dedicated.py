@@ -12,6 +12,7 @@ import pytest
 
 from actors.cluster.dedicated import Dedicated
 from actors.engine.owner import Owner
+from actors.shards.child_lease import Parentage
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,
@@ -35,10 +36,10 @@ class ChildInLoop:
     as a frozen process does that wakes up again, and must be fenced off.
     """
 
-    def __init__(self, scene: Scene, name: str) -> None:
+    def __init__(self, scene: Scene, name: str, of: Parentage) -> None:
         self.name = name
         self.is_ended = False
-        self._starting: asyncio.Task[Owner] = asyncio.create_task(scene.owner(name))
+        self._starting: asyncio.Task[Owner] = asyncio.create_task(scene.owner(name, parent=of))
 
     async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]:
         return await (await self._alive()).handle(batch)
@@ -50,6 +51,9 @@ class ChildInLoop:
 
     def end(self) -> None:
         self.is_ended = True
+
+    async def ended(self) -> None:
+        await (await self._starting).close()
 
     async def _alive(self) -> Owner:
         if self.is_ended:
@@ -63,7 +67,7 @@ class Family:
     def __init__(self, scene: Scene, owner: Owner, slots: int) -> None:
         self.owner = owner
         self.children: list[ChildInLoop] = []
-        self.dedicated = Dedicated(owner, OWNER, self._spawn, slots=slots)
+        self.dedicated = Dedicated(owner, self._spawn, slots=slots)
         self._scene = scene
 
     async def settled(self) -> None:
@@ -72,22 +76,14 @@ class Family:
             while "runs=0" not in repr(self.dedicated):
                 await asyncio.sleep(0.01)
 
-    def _spawn(self, name: str) -> ChildInLoop:
-        self.children.append(ChildInLoop(self._scene, name))
+    def _spawn(self, slot: int, of: Parentage) -> ChildInLoop:
+        self.children.append(ChildInLoop(self._scene, f"{OWNER}.{slot}", of))
         return self.children[-1]
 
 
 async def family(scene: Scene, slots: int = SLOTS) -> Family:
     """Start a pooled owner with no children yet."""
-    made = Family(scene, await scene.owner(OWNER), slots)
-    await made.dedicated.start()
-    return made
-
-
-def owners_of_workflows(scene: Scene) -> set[str]:
-    """Return the names of all owners that workflows have now."""
-    rows = scene.auditor.connection.execute("SELECT DISTINCT owner FROM workflow").fetchall()
-    return {row[0] for row in rows}
+    return Family(scene, await scene.owner(OWNER), slots)
 
 
 async def heard(owner: Owner, count: int) -> set[str]:
@@ -104,8 +100,7 @@ async def test_each_workflow_has_a_process_of_its_own_that_ends_with_it(scene: S
     scene.gate.clear()
     replies = await made.dedicated.handle([request(n, watcher=WATCHER) for n in range(SLOTS)])
     assert all(isinstance(reply, PublishReply) for reply in replies)
-    assert len(owners_of_workflows(scene)) == SLOTS
-    assert OWNER not in owners_of_workflows(scene)
+    assert len(made.children) == SLOTS
     (refused,) = await made.dedicated.handle([request(99)])
     assert isinstance(refused, ServiceError)
     assert refused.code is ErrorCode.OVERLOADED
@@ -128,7 +123,7 @@ async def test_what_a_killed_child_leaves_is_driven_on_and_told(scene: Scene) ->
     scene.gate.set()
     assert len(await heard(made.owner, 3)) == 3
     assert scene.counts() == {"success": 3}
-    assert OWNER in owners_of_workflows(scene), "the pooled owner did not take over"
+    assert made.owner.statistics()["restored"] == 1, "the pooled owner did not take over"
     assert len(replies) == 3
     await made.settled()
 

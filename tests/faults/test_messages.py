@@ -76,12 +76,12 @@ async def test_owner_that_was_replaced_is_fenced_and_its_successor_ends_everythi
     await asyncio.gather(*(scene.published(old, [request(n)]) for n in range(WORKFLOWS)))
     await wait_payments(scene, moment * WORKFLOWS // 2)
     scene.gate.clear()  # what is at work now ends after the successor's start
-    await scene.owner()  # a process that starts under the same name takes the next epoch
+    await scene.owner()  # a process that starts under the same name is another member
     scene.gate.set()
     await scene.wait_ended()
     assert scene.counts() == {"success": WORKFLOWS}
     assert scene.lost, "the old owner was never told"
-    assert all("fenced off" in reason for reason in scene.lost)
+    assert all("is no member" in reason for reason in scene.lost)
     paid = scene.auditor.one("SELECT count(*) FROM entry WHERE kind = 'node_payment'")
     assert paid == 3 * WORKFLOWS
 

@@ -27,7 +27,16 @@ from core.records.api.shape import (
     value_of,
 )
 
-MODULES = ("agents", "keys", "market", "money", "review", "trust", "workflows")
+MODULES = (
+    "agents",
+    "operators.cluster",
+    "operators.keys",
+    "market",
+    "money",
+    "review",
+    "trust",
+    "workflows",
+)
 BODIES = [
     declared
     for module in MODULES
