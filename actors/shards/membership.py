@@ -249,8 +249,9 @@ class Membership:
         """Hold what the map says is this member's, drop what it says is another's."""
         mine: dict[int, int] = {}
         lost: list[int] = []
+        frozen = self._held.frozen()
         for shard, seen in enumerate(self._shards):
-            if shard in self._giving:
+            if shard in frozen and shard in self._giving:
                 continue  # the outcome of its Give tells
             if seen.member == self._held.member:
                 mine[shard] = seen.epoch

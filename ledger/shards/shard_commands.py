@@ -65,8 +65,8 @@ class GiveShards(Message, frozen=True, kw_only=True):
     `shards`: (shard, its epoch). Given is each that this member holds under that epoch; its epoch
     grows by one. A member at whose address another has joined is GONE with its last shard.
     Rejections: CONFLICT when the recipient is not READY, does not live, or is the member itself;
-    INVALID_REQUEST. Result: {"given": [shards], "mapVersion": int}. Not stored under its key when
-    nothing was given.
+    INVALID_REQUEST. Result: {"given": [shards], "mapVersion": int}. A CONFLICT is stored under its
+    key, because the giver goes on with the shard then; not stored when nothing was given.
     """
 
     key: str

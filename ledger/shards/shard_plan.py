@@ -145,7 +145,9 @@ def plan_give(command: GiveShards, batch: Batch) -> Outcome:
     _check_shards(command.shards)
     if command.to == command.member or not _can_hold(command.to, cache):
         detail = f"the member {command.to!r} is given no shards: it is not ready, or expired"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+        # Stored: the giver goes on with the shard, and a copy of this command that comes late, when
+        # the recipient may be given to, must not take it away.
+        raise Refusal(ErrorCode.CONFLICT, detail)
     given: dict[int, int] = {}
     for shard, epoch in command.shards:
         if cache.shards[shard] == HeldShard(command.member, epoch):

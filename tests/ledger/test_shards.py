@@ -466,6 +466,22 @@ async def test_give_is_refused_unless_the_recipient_lives_and_is_ready(
     await store.close()
 
 
+async def test_give_that_was_refused_stays_refused_when_a_copy_of_it_comes_late(
+    database: Database, auditor: Auditor
+) -> None:
+    """Found by the simulation: its giver had gone on with the shard."""
+    lives = ToldLives(OTHER)
+    store, epoch = await open_with_member(database.service_url, lives=lives)
+    await store.commit([join(OTHER)], AT)
+    command = give(OTHER, epoch=epoch)
+    assert (await one(store, command)).status is OutcomeStatus.REJECTED
+    lives.ended.clear()
+    late = await one(store, command)
+    assert (late.status, late.error) == (OutcomeStatus.REPEATED, ErrorCode.CONFLICT)
+    assert rows_of(auditor) == dict.fromkeys(ALL, (MEMBER, epoch))
+    await store.close()
+
+
 async def test_shard_that_went_and_came_back_in_one_batch_has_grown_twice(
     database: Database, auditor: Auditor
 ) -> None:

@@ -15,6 +15,7 @@ from ledger.commands import Outcome, OutcomeStatus
 from ledger.shards.committed_cluster import CommittedCluster
 from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
 from ledger.writer.state_cache import KnownMember
+from tests.simulation.money_model import Refused
 
 SHARDS, MEMBERS_MAX = 256, 64
 ShardCommand = JoinCluster | ChangeMember | TakeShards | GiveShards
@@ -150,7 +151,7 @@ class ShardModel:
     def _give(self, command: GiveShards) -> list[int]:
         self._check(command)
         if command.to == command.member or not self._can_hold(command.to):
-            raise BadMove(ErrorCode.CONFLICT)
+            raise Refused(ErrorCode.CONFLICT, "the recipient cannot hold shards")
         given = []
         for shard, epoch in command.shards:
             if self.holders[shard] == HeldShard(command.member, epoch):

@@ -581,3 +581,21 @@ async def test_a_shard_that_is_being_restored_is_not_given_on() -> None:
     await cluster.member.renew_once()
     await cluster.settle()
     assert kept not in cluster.held
+
+
+async def test_a_shard_that_comes_back_while_its_give_has_no_outcome_can_be_lost() -> None:
+    """Found by the simulation: the old Give hid from it that the map said another's."""
+    cluster = Cluster()
+    await cluster.join()
+    cluster.members = Cluster("you").members
+    cluster.answering.clear()
+    await cluster.member.renew_once()
+    await cluster.settle()
+    (shard, *_) = cluster.held.frozen()
+    cluster.member._hold({shard: 5}, is_given=False)
+    cluster.shards[shard] = HeldShard("you", 6)
+    cluster.version += 1
+    cluster.work.did.clear()
+    await cluster.member.renew_once()
+    assert ("lost", [shard]) in cluster.work.did
+    assert shard not in cluster.held

@@ -133,4 +133,6 @@ class ClusterChecks:
         if before is not None and event.shard in before.held and before.may_send():
             self._may_send(before, event.shard)
         if self._keeps_shards and event.before:
-            require(before is None, "I4-I6: taken from a member that lives", event, ledger)
+            # One that has not heard yet that it has joined does not renew, and drives nothing.
+            has_ended = before is None or not before.is_joined
+            require(has_ended, "I4-I6: taken from a member that lives", event, ledger)

@@ -108,6 +108,8 @@ class ClusterTroubles:
         if not self._world.ledger.loop.is_alive:
             self._world.start_ledger()
         living = {one.address for one in self._world.living.values()}
+        if not living:
+            self._absent.clear()
         for process in list(self._world.processes):
             if process.address not in living and process.address not in self._absent:
                 self._restart(process.address)

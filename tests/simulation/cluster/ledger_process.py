@@ -14,6 +14,7 @@ from core.errors import ServiceError
 from core.shards.lease_messages import Renewal
 from ledger.commands import Command
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable
+from ledger.shards.shard_commands import JoinCluster
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis
 from tests.simulation.cluster.simulated_store import SimulatedStore
@@ -76,7 +77,13 @@ class LedgerProcess:
             answer(leases[0])
 
     def take_command(self, command: Command, answer: Answer) -> None:
-        """Commit a command and answer with its outcome."""
+        """Commit a command and answer with its outcome.
+
+        A process that joins and ends before its command arrives would end its successor's lease:
+        decision 0203 says what is not handled.
+        """
+        if isinstance(command, JoinCluster) and command.member not in self.world.living:
+            return
         task = self.loop.create_task(self._commit(command, answer))
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)
