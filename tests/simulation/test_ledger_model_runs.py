@@ -1,23 +1,29 @@
-"""The simulation's ledger held to the real one: what whole simulated runs sent, batch by batch."""
+"""The simulation's ledger held to the real one: what whole simulated runs sent, batch by batch.
+
+Leases are no part of a command: which members had lost theirs is recorded with each batch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
 
 from ledger.commands import Command, Outcome
 from ledger.reads.reader import LedgerReader
+from ledger.shards.shard_commands import JoinCluster
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AT, card, commit_all
+from tests.ledger.making import AT, ToldLives, card, commit_all
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.test_ledger_model import (
     assert_same,
     assert_same_balances,
     assert_same_market,
     assert_same_rows,
+    assert_same_shards,
     writer,
 )
 from tests.simulation.test_simulation import market_of
@@ -26,17 +32,32 @@ from tests.simulation.world import World
 pytestmark = pytest.mark.anyio
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedBatch:
+    """A batch as a simulated ledger has committed it; `ended`: members without a lease then."""
+
+    commands: list[Command]
+    outcomes: list[Outcome]
+    now_ms: int
+    ended: set[str]
+
+
 class RecordingModel(LedgerModel):
-    """A model that remembers its batches, their outcomes, and when they were committed."""
+    """A model that remembers its batches."""
 
     def __init__(self, model: LedgerModel) -> None:
         super().__init__(model._on_applied)
-        self.batches: list[tuple[list[Command], list[Outcome], int]] = []
+        self.batches: list[RecordedBatch] = []
 
     def commit(self, commands: Sequence[Command]) -> list[Outcome]:
         """Commit and remember."""
+        members = {
+            *self.shards.members,
+            *(f.member for f in commands if isinstance(f, JoinCluster)),
+        }
+        ended = {member for member in members if not self.shards.is_live(member)}
         outcomes = super().commit(commands)
-        self.batches.append((list(commands), outcomes, self.now_ms()))
+        self.batches.append(RecordedBatch(list(commands), outcomes, self.now_ms(), ended))
         return outcomes
 
 
@@ -56,18 +77,25 @@ async def test_store_says_the_same_as_the_model_in_a_simulated_run(
 ) -> None:
     world = RecordedWorld(seed, **market_of(seed))
     world.run()
-    replayed = LedgerModel()
+    replayed, lives = LedgerModel(), ToldLives()
+    replayed.shards.is_live = lives.is_live
     agents: list[Command] = [
         card(did, owner_did=row["owner_did"]) for did, row in world.rows.items()
     ]
-    async with writer(database) as store, LedgerReader(database.service_url, pool_size=1) as reader:
+    async with (
+        writer(database, lives) as store,
+        LedgerReader(database.service_url, pool_size=1) as reader,
+    ):
         await store.commit(agents, AT)  # of whom the model knows nothing
-        for number, (batch, outcomes, now_ms) in enumerate(world.recording.batches):
-            replayed.now_ms = partial(int, now_ms)
-            replayed.commit(batch)
-            assert_same(await commit_all(store, batch, now_ms), outcomes, batch)
+        for number, batch in enumerate(world.recording.batches):
+            lives.ended = batch.ended
+            replayed.now_ms = partial(int, batch.now_ms)
+            replayed.commit(batch.commands)
+            real = await commit_all(store, batch.commands, batch.now_ms)
+            assert_same(real, batch.outcomes, batch.commands)
             if number % 40 == 0:
                 await assert_same_rows(reader, replayed)
+            assert_same_shards(store, replayed)
     assert_same_balances(database.superuser_url, replayed)
     assert_same_market(database.superuser_url, replayed)
     assert replayed.balances == world.model.balances

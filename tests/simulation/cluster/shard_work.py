@@ -67,6 +67,10 @@ class ShardRuns:
         """Return how many workflows are driven here."""
         return sum(len(run.tasks) for run in self._runs.values())
 
+    def open_calls(self) -> int:
+        """Return how many agents called from here have not replied."""
+        return len(self.calls)
+
     def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
         """Read the rows of these shards and drive their workflows on."""
         for shard in shards:
