@@ -51,8 +51,8 @@ class ShardWork(Protocol):
     def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
         """Restore the workflows of these shards, which are held from now on.
 
-        `is_given`: another member gives them and tells in a hint, soon, which calls it still waits
-        for; else nobody does.
+        `is_given`: another member has given them and tells in a hint, soon, which calls it still
+        waits for; else nobody does.
         """
 
     def lost(self, shards: Sequence[int]) -> None:
@@ -258,7 +258,7 @@ class Membership:
                 continue
             if 0 < self._held.epoch(shard) < seen.epoch:
                 lost.append(shard)
-            self._held.note_other(shard, seen.epoch)
+            self._held.note_other(shard, seen)
         self._drop(lost)
         asked = {shard: epoch for shard, epoch in mine.items() if self._is_asked(shard, epoch)}
         self._hold(asked, is_given=False)

@@ -32,7 +32,7 @@ def hand_over(bench: Bench) -> HandedShard:
     bench.held.drop(SHARD)
     handed = HandedShard("one", SHARD, 1, given.calls, given.watchers, "two")
     bench.runner = bench.new_runner()
-    bench.runner.shards.take(handed)
+    bench.runner.shards.hints.keep(handed)
     bench.adopt_all()
     bench.gate.commit()
     return handed
@@ -139,7 +139,7 @@ def test_an_attempt_that_was_decided_before_the_hand_over_is_not_awaited() -> No
     given = bench.runner.shards.give(SHARD, "two")
     call = replace(given.calls[0], attempt=7)
     bench.runner = bench.new_runner()
-    bench.runner.shards.take(HandedShard("one", SHARD, 1, (call,), (), "two"))
+    bench.runner.shards.hints.keep(HandedShard("one", SHARD, 1, (call,), (), "two"))
     bench.adopt_all()
     bench.gate.commit()
     assert bench.outbox.expected == []
@@ -150,9 +150,9 @@ def test_calls_of_workflows_that_are_not_restored_are_left_over() -> None:
     bench = running()
     given = bench.runner.shards.give(SHARD, "two")
     bench.runner = bench.new_runner()
-    bench.runner.shards.take(HandedShard("one", SHARD, 1, given.calls, given.watchers, "two"))
-    assert bench.runner.shards.forget_taken(SHARD) == list(given.calls)
-    assert bench.runner.shards.forget_taken(SHARD) == []
+    bench.runner.shards.hints.keep(HandedShard("one", SHARD, 1, given.calls, given.watchers, "two"))
+    assert bench.runner.shards.hints.forget(SHARD, 2) == list(given.calls)
+    assert bench.runner.shards.hints.forget(SHARD, 2) == []
 
 
 def test_a_lost_shards_calls_are_aborted_except_what_agents_have_accepted() -> None:
