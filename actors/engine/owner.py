@@ -471,7 +471,7 @@ class Owner:
         given = self._require_runner().shards.give(shard, to.member)
         calls, watchers = given.calls, given.watchers
         handed = HandedShard(self.held.member, shard, epoch, calls, watchers, to.member)
-        self.remote_dispatch.tell_handed(to.member, handed, given.parked)
+        self.remote_dispatch.tell_handed(to.member, handed, given.heard)
 
     def thawed(self, shard: int) -> None:
         """Implement `ShardWork`."""

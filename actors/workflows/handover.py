@@ -32,11 +32,11 @@ _OF_CALLS = AttemptAccepted | AttemptFailed | AttemptSucceeded | VerificationFin
 
 
 class GivenCalls(NamedTuple):
-    """The open calls of a shard that was given, and events of them that were parked."""
+    """The open calls of a shard that was given; `heard`: what has come of them, by their numbers."""
 
     calls: tuple[HandedCall, ...]
     watchers: tuple[tuple[str, str], ...]
-    parked: tuple[tuple[int, Event], ...]
+    heard: tuple[tuple[int, Event], ...]
 
 
 def give_calls(
@@ -58,10 +58,12 @@ def give_calls(
     calls: list[HandedCall] = []
     watchers: list[tuple[str, str]] = []
     serials: dict[tuple[str, str, bool], int] = {}
+    told: list[tuple[int, Event]] = []
     for run in runs:
         watchers += [(run.workflow_id, watcher) for watcher in sorted(run.watchers)]
         for (node, is_verification), order in run.orders.items():
-            if run.machine.node(node).is_accepted:
+            is_accepted = run.machine.node(node).is_accepted
+            if is_accepted and not is_verification:  # which the recipient finds in the rows
                 release(order)
                 continue
             serial = pass_on(order)
@@ -69,20 +71,33 @@ def give_calls(
                 serials[run.workflow_id, node, is_verification] = serial
                 call = (run.workflow_id, node, order.attempt, order.verify_attempt)
                 calls.append(HandedCall(serial, *call))
+                if is_accepted:
+                    told.append((serial, _accepted_event(run, order)))
         run.orders.clear()
-    told: list[tuple[int, Event]] = []
     refused: list[Parked] = []
     for one in parked:
         event, serial = one.event, None
         if isinstance(event, _OF_CALLS):
-            is_verification = isinstance(event, VerificationFinished)
-            serial = serials.get((one.workflow_id, event.node, is_verification))
+            serial = serials.get((one.workflow_id, event.node, _is_of_verification(event)))
         if serial is None:
             refused.append(one)  # a timer's, or a result that was handed in: asked for again
         else:
             told.append((serial, event))
     refuse(refused)
     return GivenCalls(tuple(calls), tuple(watchers), tuple(told))
+
+
+def _is_of_verification(event: Event) -> bool:
+    if isinstance(event, AttemptAccepted):
+        return event.verify_attempt > 0
+    return isinstance(event, VerificationFinished)
+
+
+def _accepted_event(run: RunningWorkflow, order: DispatchOrder) -> AttemptAccepted:
+    """Return the event that said that a verifier has accepted an order; its time goes on."""
+    began_ms = run.machine.node(order.node).verify_dispatched_ms
+    assert began_ms is not None, f"{order.node} was accepted at no time"
+    return AttemptAccepted(order.node, order.attempt, began_ms, began_ms, order.verify_attempt)
 
 
 @dataclass(slots=True)
