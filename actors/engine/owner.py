@@ -89,8 +89,8 @@ class Children(Protocol):
     def drop(self, shards: Collection[int]) -> None:
         """End the processes of workflows in these shards; another member drives those now."""
 
-    async def release(self, shard: int) -> None:
-        """End the processes of a shard's workflows; return when they have ended for certain."""
+    def works_in(self, shard: int) -> bool:
+        """Say whether a workflow of this shard has a process of its own."""
 
 
 class Owner:
@@ -456,12 +456,12 @@ class Owner:
     def may_give(self, shard: int) -> bool:
         """Implement `ShardWork`."""
         assert self._restorer is not None, "a member holds shards after it has joined"
+        if self.children is not None and self.children.works_in(shard):
+            return False  # its calls are open in another process, which cannot pass them on
         return not self._restorer.is_restoring_shard(shard)
 
     async def settled(self, shard: int) -> None:
         """Implement `ShardWork`."""
-        if self.children is not None:
-            await self.children.release(shard)
         await self._shard_ledger.settled(shard)
 
     def given(self, shard: int, epoch: int, to: MemberView) -> None:

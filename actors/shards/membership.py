@@ -59,9 +59,9 @@ class ShardWork(Protocol):
         """Drop these shards' workflows at once: another member drives them."""
 
     def may_give(self, shard: int) -> bool:
-        """Say whether a shard can be handed over: all of it is restored, with its giver's hint.
+        """Say whether all open calls of a shard could be handed over with it now.
 
-        Given on before, its open calls would not be known to the next member.
+        Not before it is restored, with its giver's hint; nor while another process has such calls.
         """
 
     async def settled(self, shard: int) -> None:

@@ -32,7 +32,7 @@ _OF_CALLS = AttemptAccepted | AttemptFailed | AttemptSucceeded | VerificationFin
 
 
 class GivenCalls(NamedTuple):
-    """The open calls of a shard that was given; `heard`: what has come of them, by their serials."""
+    """The open calls of a shard that was given; `heard`: what has come of them, by serial."""
 
     calls: tuple[HandedCall, ...]
     watchers: tuple[tuple[str, str], ...]

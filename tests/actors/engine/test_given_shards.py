@@ -60,6 +60,10 @@ class Scans:
         """As the restorer's."""
         self.expected.difference_update(shards)
 
+    def is_restoring_shard(self, shard: int) -> bool:
+        """Say no."""
+        return False
+
     def restore_shards(self, shards: Collection[int]) -> asyncio.Future[None]:
         """Begin a scan."""
         self.expected.difference_update(shards)
@@ -227,3 +231,31 @@ async def test_a_hint_of_the_next_time_comes_while_the_shard_is_still_held(
     await recipient.lose()
     await recipient.hold(7)
     assert len(recipient.scans.scans) == 2
+
+
+class Children:
+    """One workflow's own process."""
+
+    def drives(self, workflow_id: str) -> bool:
+        """Implement `Children`."""
+        return workflow_id == FIRST
+
+    def works_in(self, shard: int) -> bool:
+        """Implement `Children`."""
+        return shard == SHARD
+
+    def drop(self, shards: Collection[int]) -> None:
+        """Implement `Children`."""
+        raise AssertionError("nothing is lost")
+
+
+async def test_a_shard_is_not_given_while_a_process_of_its_own_drives_a_workflow_of_it(
+    recipient: Recipient,
+) -> None:
+    """It was ended before the Give was certain, and its agents were called again."""
+    await recipient.hold(5)
+    recipient.owner.children = Children()
+    assert not recipient.owner.may_give(SHARD)
+    assert recipient.owner.may_give(SHARD + 1)
+    recipient.owner.children = None
+    assert recipient.owner.may_give(SHARD)
