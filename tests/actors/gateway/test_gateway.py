@@ -23,6 +23,7 @@ from actors.transport.messages import (
     ResumeReply,
     ResumeRequest,
     WatchReply,
+    WatchRequest,
 )
 from core.errors import ErrorCode, ServiceError
 from core.shards.lease_messages import Lease, MemberState, Renewal
@@ -262,7 +263,8 @@ async def test_a_wait_is_told_to_the_next_holder_of_the_shard(tmp_path: Path) ->
             gateway.owners.use_lease(lease([member(OTHER)], map_version=2))
             await until(lambda: owner.calls)
             (asked,) = owner.requests
-            assert (asked.workflow_id, asked.watcher) == (ID, gateway.owners.watcher)  # type: ignore[union-attr]
+            assert isinstance(asked, WatchRequest)
+            assert (asked.workflow_id, asked.watcher) == (ID, gateway.owners.watcher)
             assert not waiting.done()
             gateway.owners.use_lease(lease(members_of(OTHER, "fourth"), map_version=3))
             gateway._ends.tell(ID)
