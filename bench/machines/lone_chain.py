@@ -1,6 +1,6 @@
 """How long a lone chain takes on a machine other than the ledger's, beside one on the ledger's.
 
-Run as root as `python -m bench.lone_machines [--rounds N] [--count N]`: a deployment with a second
+Run as root as `python -m bench.machines.lone_chain [--rounds N] [--count N]`: a deployment with a second
 raylet on this machine, whose processes have a folder of sockets of their own, so that batches
 between the two "machines" go over TCP with sealed frames. In each round the two drain in turn, and
 chains of three are published one after the other, with `Prefer: wait`, while the other one holds
@@ -23,13 +23,14 @@ from typing import Any
 import orjson
 import uvloop
 
+from actors.transport.sockets import SOCKETS_FOLDER
 from bench.checkouts import Checkout
 from bench.figures.intervals import ratio_interval
 from bench.load.clients import PAYER_RIGHTS, Api, Target, chain, unique
 from bench.load.stub_agent import ANSWER, StubAgent, Tally
 from bench.lone_step import CAPABILITY, NODES, WARM_UP, LoneClient, lone_client
 from serve_app.supervisor.deployment import run_folder_of
-from tests.faults.test_machines import add_machine
+from tests.faults.raylets import add_machine
 from tests.platform.deployments import RunningDeployment
 
 TOML = 'transport_host = "machine"\n'
@@ -39,7 +40,7 @@ LOOK_S = 0.1
 
 def other_machine(deployment: RunningDeployment) -> None:
     """Start a second machine, which finds no socket of the first one's actors."""
-    sockets = run_folder_of(deployment.home) / "s"
+    sockets = run_folder_of(deployment.home) / SOCKETS_FOLDER
     hide = 'mount -t tmpfs none "$0" && exec "$@"'
     add_machine(deployment, within=("unshare", "--mount", "sh", "-c", hide, str(sockets)))
 
