@@ -1,11 +1,13 @@
 """Nodes a second of 1 to 64 owners and 1 to 16 ledgers, by a model fed with measured costs.
 
-Run as `python -m bench.many_owners`. A discrete simulation in virtual time; nothing of the service
-runs. It has: owners, each one core, that drive chains of three nodes, a fixed number of workflows
-at once; agents that take a constant time; ledgers, each one writer that plans a batch of what waits
-and one backend of Postgres that commits it, one after the other, as the group commit does; one call
-under way from each owner to each ledger, as channels have it. Every process has a core of its own:
-the model says what processes are bound by, not what a small machine can hold.
+Run as `python -m bench.many_owners [--kind bulk|callers] [--ahead]`. A discrete simulation in
+virtual time; nothing of the service runs. It has: owners, each one core, that drive chains of three
+nodes, a fixed number of workflows at once; agents that take a constant time; ledgers, each one
+writer that plans a batch of what waits and one backend of Postgres that commits it, one after the
+other, as the group commit does; one call under way from each owner to each ledger, as channels have
+it. `--ahead`: the writer plans a batch while the one before is committed, which the service does
+not do. Every process has a core of its own: the model says what processes are bound by, not what a
+small machine can hold.
 
 Several ledgers stand for a split by payers. A payment whose agent's wallet is at another ledger
 (`1 - 1/ledgers` of them) takes a further command there, which credits what the first one has
@@ -38,8 +40,9 @@ HOP_MS: Final = 0.1
 AGENT_MS: Final = 20.0
 # In one call (128 KiB of 1.2 KiB each), and in one batch.
 CALL_MAX, BATCH_MAX = 100, 1_000
-AT_ONCE: Final = 400
-WARM_MS, MEASURED_MS = 1_000.0, 4_000.0
+# Workflows at once for each ledger, shared out over the owners: enough to keep all of them busy.
+AT_ONCE: Final = 1_500
+WARM_MS, MEASURED_MS = 3_000.0, 4_000.0
 OWNERS: Final = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 LEDGERS: Final = (1, 2, 4, 8, 16)
 
@@ -75,10 +78,12 @@ class World:
 class Ledger:
     """One writer with its backend: a batch is planned, then committed, then the next begins."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, is_ahead: bool) -> None:
         self._world = world
+        self._is_ahead = is_ahead
         self._calls: list[tuple[list[Command], Callable[[], None]]] = []
         self._is_busy = False
+        self._backend_free_ms = 0.0
         self.writer_ms = self.backend_ms = 0.0
 
     def call(self, commands: list[Command], answered: Callable[[], None]) -> None:
@@ -99,15 +104,24 @@ class Ledger:
         self.writer_ms += writer_ms
         self.backend_ms += backend_ms
         self._is_busy = True
+        planned_ms = self._world.now_ms + writer_ms
+        commit_ms = max(planned_ms, self._backend_free_ms)
+        self._backend_free_ms = commit_ms + backend_ms
 
-        def committed() -> None:
+        def free() -> None:
             self._is_busy = False
-            for answered in taken:
-                answered()
-            if self._calls and not self._is_busy:
+            if self._calls:
                 self._begin()
 
-        self._world.after(writer_ms + backend_ms, committed)
+        def committed() -> None:
+            for answered in taken:
+                answered()
+            if not self._is_ahead:
+                free()
+
+        self._world.after(self._backend_free_ms - self._world.now_ms, committed)
+        if self._is_ahead:  # at most one planned batch waits for the backend
+            self._world.after(commit_ms - self._world.now_ms, free)
 
 
 class Owner:
@@ -194,13 +208,13 @@ class Rate:
     backends: float
 
 
-def simulate(owner_count: int, ledger_count: int, kind: str) -> Rate:
+def simulate(owner_count: int, ledger_count: int, kind: str, *, is_ahead: bool = False) -> Rate:
     """Return what so many owners and ledgers do."""
     world, chance = World(), random.Random(owner_count * 100 + ledger_count)
-    ledgers = [Ledger(world) for _ in range(ledger_count)]
+    ledgers = [Ledger(world, is_ahead=is_ahead) for _ in range(ledger_count)]
     owners = [Owner(world, ledgers, chance, OWNER_MS[kind]) for _ in range(owner_count)]
     for owner in owners:
-        owner.start(AT_ONCE)
+        owner.start(AT_ONCE * ledger_count // owner_count)
     world.run_until(WARM_MS)
     nodes = world.nodes
     spent = [sum(one.busy_ms for one in owners), *_ledgers_ms(ledgers)]
@@ -223,14 +237,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", choices=sorted(OWNER_MS), default="bulk")
     parser.add_argument("--owners", type=int, nargs="*", default=OWNERS)
+    parser.add_argument("--ahead", action="store_true")
     options = parser.parse_args()
     print("| owners | ledgers | nodes/s | owners busy | writers busy | backends busy |")
     print("|---|---|---|---|---|---|")
     for ledger_count in LEDGERS:
         for owner_count in options.owners:
             if owner_count < ledger_count:
-                continue
-            rate = simulate(owner_count, ledger_count, options.kind)
+                continue  # the owners are what binds
+            rate = simulate(owner_count, ledger_count, options.kind, is_ahead=options.ahead)
             shares = f"{rate.owners:.0%} | {rate.writers:.0%} | {rate.backends:.0%}"
             print(
                 f"| {owner_count} | {ledger_count} | {rate.nodes_s:,.0f} | {shares} |", flush=True

@@ -1,12 +1,12 @@
 """How long a lone chain takes on a machine other than the ledger's, beside one on the ledger's.
 
-Run as root as `python -m bench.machines.lone_chain [--rounds N] [--count N]`: a deployment with a second
-raylet on this machine, whose processes have a folder of sockets of their own, so that batches
-between the two "machines" go over TCP with sealed frames. In each round the two drain in turn, and
-chains of three are published one after the other, with `Prefer: wait`, while the other one holds
-every shard. The API's replica is the ledger machine's: beside what a chain on another machine sends
-to the ledger, its publish and its end cross as well. Prints medians and the ratio of each round.
-Decision 0215.
+Run as root: `python -m bench.machines.lone_chain [--rounds N] [--count N]`. A deployment with a
+second raylet on this machine, whose processes have a folder of sockets of their own, so that
+batches between the two "machines" go over TCP with sealed frames. In each round the two drain in
+turn, and chains of three are published one after the other, with `Prefer: wait`, while the other
+one holds every shard. The API's replica is the ledger machine's: beside what a chain on another
+machine sends to the ledger, its publish and its end cross as well. Prints medians and the ratio of
+each round. Decision 0215.
 """
 
 from __future__ import annotations
