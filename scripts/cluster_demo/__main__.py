@@ -10,7 +10,7 @@
 
 `--faults NAME…` makes these faults in the place of 5, `--faults all` all of them. Prints what it
 does with its times; exit status 1 at the first thing that is not as it should be. Where such hosts
-cannot be made it prints SKIPPED with the reason and ends with 77.
+cannot be made it prints SKIPPED with the reason and uses three local Ray nodes (`local.py`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from pathlib import Path
 from scripts.cluster_demo.demo import KEPT, Demo, wheels_folder
 from scripts.cluster_demo.faults import Faults
 from scripts.cluster_demo.hosts import HostError, Network, why_not
-
-SKIPPED = 77
+from scripts.cluster_demo.local import run_local
 
 
 def run(demo: Demo, faults: list[str]) -> None:
@@ -55,20 +54,12 @@ def keep_logs(network: Network) -> None:
             shutil.copytree(logs, keep / host.name)
 
 
-def main() -> int:
-    """Run the demonstration."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.cluster_demo")
-    choices = ["all", *Faults.names()]
-    parser.add_argument("--faults", nargs="+", choices=choices, default=["link"], metavar="NAME")
-    given = parser.parse_args().faults
-    faults = Faults.names() if "all" in given else given
-    if reason := why_not():
-        print(f"SKIPPED: {reason}", flush=True)
-        return SKIPPED
-    # Ended by a signal, the hosts are removed on the way out too; a shell that starts this in the
-    # background has set SIGINT to be ignored.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _frame: sys.exit(128 + got))
+def run_on_hosts(faults: list[str]) -> None:
+    """Make the hosts, run all steps, remove the hosts.
+
+    Raises:
+        HostError: something is not as it should be.
+    """
     KEPT.mkdir(exist_ok=True)
     wheels = wheels_folder()
     with ExitStack() as stack:
@@ -78,11 +69,32 @@ def main() -> int:
         network = stack.enter_context(Network(folder))
         try:
             run(Demo(network, wheels), faults)
-        except HostError as failure:
-            print(f"FAILED: {failure}", file=sys.stderr, flush=True)
+        except HostError:
             keep_logs(network)
-            return 1
+            raise
     print("the hosts are removed", flush=True)
+
+
+def main() -> int:
+    """Run the demonstration."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.cluster_demo")
+    choices = ["all", *Faults.names()]
+    parser.add_argument("--faults", nargs="+", choices=choices, default=["link"], metavar="NAME")
+    given = parser.parse_args().faults
+    faults = Faults.names() if "all" in given else given
+    # Ended by a signal, the hosts are removed on the way out too; a shell that starts this in the
+    # background has set SIGINT to be ignored.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda got, _frame: sys.exit(128 + got))
+    try:
+        if reason := why_not():
+            print(f"SKIPPED: {reason}", flush=True)
+            run_local()
+        else:
+            run_on_hosts(faults)
+    except HostError as failure:
+        print(f"FAILED: {failure}", file=sys.stderr, flush=True)
+        return 1
     return 0
 
 

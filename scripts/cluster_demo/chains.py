@@ -25,6 +25,8 @@ from callboard.errors import CallboardError
 from scripts.cluster_demo.clients import PRICE_CREDITS, CountingAgent
 
 DEADLINE_S = 300.0
+# In the line that says how it went.
+ENDED = "accepted workflows succeeded"
 REPLY_TIMEOUT_S = 5.0
 _PAUSE_S = 0.5
 _POLL_S = 1.0
@@ -168,7 +170,7 @@ def run(arguments: argparse.Namespace) -> bool:
             publishing.join()
         ends += await_ends(apis, small, events)
     wrong = [status for status in ends if status != "success"]
-    print(f"{len(ends) - len(wrong)} of {len(ends)} accepted workflows succeeded {wrong[:5]}")
+    print(f"{len(ends) - len(wrong)} of {len(ends)} {ENDED} {wrong[:5] or ''}")
     return not wrong
 
 

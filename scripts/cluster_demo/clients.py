@@ -141,17 +141,20 @@ class CountingAgent:
         self._thread.join()
 
     def _serve(self) -> None:
-        self._loop.run_until_complete(self._listen())
+        runner = self._loop.run_until_complete(self._listen())
         self._is_ready.set()
         self._loop.run_forever()
+        self._loop.run_until_complete(runner.cleanup())
 
-    async def _listen(self) -> None:
+    async def _listen(self) -> web.AppRunner:
         application = web.Application()
         application.router.add_post("/callboard/node", self._answer)
-        runner = web.AppRunner(application)
+        # Callers that still wait when the load ends are not waited for.
+        runner = web.AppRunner(application, shutdown_timeout=0.0)
         await runner.setup()
         await web.TCPSite(runner, self._own, 0, backlog=2_048).start()
         self.address = f"http://{self._own}:{runner.addresses[0][1]}"
+        return runner
 
     async def _answer(self, request: web.Request) -> web.Response:
         body = await request.json()

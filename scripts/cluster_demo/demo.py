@@ -106,7 +106,9 @@ class Demo:
         )
         self.say(machine.run(join, timeout_s=UP_TIMEOUT_S).strip().splitlines()[-1])
         self.machines.append(machine)
-        self.wait_serving(machine, "four serves, code and environment included", began)
+        self.wait_serving(machine)
+        took_s = time.monotonic() - began
+        self.say(f"four serves, code and environment included: {took_s:.1f} s")
         self.run_wide(400)
 
     def down(self) -> None:
@@ -186,25 +188,19 @@ class Demo:
         if process.returncode != 0 or time.monotonic() > deadline:
             raise HostError("\n".join([f"exit status {process.returncode}", *lines[-40:]]))
 
-    def wait_serving(self, machine: Host, text: str, began: float) -> None:
-        """Wait until a machine's API answers; say how long that took.
-
-        Args:
-            machine: which one.
-            text: what is said before the time.
-            began: from when it is measured, by the monotonic clock.
+    def wait_serving(self, machine: Host) -> None:
+        """Wait until a machine's API answers.
 
         Raises:
             HostError: it does not answer within `WAIT_S`.
         """
         # Three replies in a row: a machine that is about to restart Ray may still answer once.
-        in_a_row = 0
+        in_a_row, began = 0, time.monotonic()
         while in_a_row < 3:
             in_a_row = in_a_row + 1 if self.serves(machine) else 0
             if time.monotonic() - began > WAIT_S:
                 raise HostError(f"{machine.name} does not serve after {WAIT_S:.0f} s")
             time.sleep(0.5)
-        self.say(f"{text}: {time.monotonic() - began:.1f} s")
 
     def serves(self, machine: Host) -> bool:
         """Say whether a machine's API answers now."""

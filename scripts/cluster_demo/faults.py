@@ -11,11 +11,13 @@ pause of a chain. Issue 11 (Done when).
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scripts.books import CHECKS
+from scripts.cluster_demo.chains import ENDED
 from scripts.cluster_demo.demo import PYTHON, STEP_TIMEOUT_S, WAIT_S, Demo
 from scripts.cluster_demo.hosts import Host, HostError
 from scripts.cluster_demo.timeline import Timeline, read_timeline, workflows_in
@@ -26,6 +28,7 @@ CHAINS, CHAIN_NODES, NODE_S = 24, 60, 0.8
 # Nodes of each chain that are done before the fault.
 _WARM_NODES = 4
 _LOOK_S = 0.2
+_ASK_S = 0.5
 # How much is shown of what each workflow of a lost machine became.
 _SHOWN_MAX = 12
 RESUME_S, RESUME_LEDGER_S = 5.0, 10.0
@@ -52,6 +55,51 @@ class Fault:
     lost: Host | None = None
     lasts_s: float = 0.0
     is_from_relief: bool = False
+
+
+class Readiness:
+    """Asks every machine's API again and again, and remembers when each came back.
+
+    Args:
+        demo: the cluster.
+    """
+
+    def __init__(self, demo: Demo) -> None:
+        self._demo = demo
+        self._lost_s: dict[str, float] = {}
+        self._back_s: dict[str, float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+
+    def __enter__(self) -> Readiness:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        while not self._stop.wait(_ASK_S):
+            for machine in self._demo.machines:
+                is_ready, now_s = self._demo.serves(machine), time.monotonic()
+                if not is_ready:
+                    self._lost_s.setdefault(machine.name, now_s)
+                    self._back_s.pop(machine.name, None)
+                elif machine.name in self._lost_s:
+                    self._back_s.setdefault(machine.name, now_s)
+
+    def lines(self, from_s: float) -> list[str]:
+        """Return what is said of each machine that has not answered meanwhile.
+
+        Args:
+            from_s: the moment from which times are counted.
+        """
+        return [
+            f"the API of {name} did not answer from {self._lost_s[name] - from_s:.1f} s on, and"
+            f" again at {back_s - from_s:.1f} s"
+            for name, back_s in self._back_s.items()
+        ]
 
 
 class Faults:
@@ -169,31 +217,33 @@ class Faults:
                 return read_timeline(lines)
 
         def tell_log() -> str:
-            return log.read_text(encoding="utf-8", errors="replace")[-2_000:]
+            return log.read_text(encoding="utf-8", errors="replace")
 
-        try:
-            _wait(lambda: _is_warm(seen()), load, tell_log)
-            held = self._held(fault.lost, seen()) if fault.lost else set[str]()
-            restarts = {machine.name: _restarts(machine) for machine in demo.machines}
-            fault.strike()
-            struck_s = time.monotonic()
-            held &= seen().unfinished_at(struck_s, CHAIN_NODES)
-            relieved_s = self._relieve(fault, struck_s)
-            if load.wait(STEP_TIMEOUT_S) != 0:
-                raise HostError(f"{fault.name}: {tell_log()}")
-        finally:
-            load.kill()
-            load.wait()
-        demo.say(f"  {tell_log().strip().splitlines()[-1]}")
-        self._tell(fault, seen(), held, (struck_s, relieved_s))
-        self._check_books()
-        if fault.lost and fault.lasts_s:
-            # The cluster has given the machine up: Ray there ends, and joins anew.
-            lost = fault.lost
-            _wait(lambda: _restarts(lost) > restarts[lost.name], None, lambda: "Ray is not back")
-        for machine in demo.machines:
-            began = relieved_s if fault.lasts_s else struck_s
-            demo.wait_serving(machine, f"  {machine.name} serves", began)
+        with Readiness(demo) as readiness:
+            try:
+                _wait(lambda: _is_warm(seen()), load, tell_log)
+                held = self._held(fault.lost, seen()) if fault.lost else set[str]()
+                restarts = {machine.name: _restarts(machine) for machine in demo.machines}
+                fault.strike()
+                struck_s = time.monotonic()
+                held &= seen().unfinished_at(struck_s, CHAIN_NODES)
+                relieved_s = self._relieve(fault, struck_s)
+                if load.wait(STEP_TIMEOUT_S) != 0:
+                    raise HostError(f"{fault.name}: {tell_log()}")
+            finally:
+                load.kill()
+                load.wait()
+            demo.say(f"  {next(line for line in tell_log().splitlines() if ENDED in line)}")
+            self._tell(fault, seen(), held, (struck_s, relieved_s))
+            self._check_books()
+            if fault.lost and fault.lasts_s:
+                # The cluster has given the machine up: Ray there ends, and joins anew.
+                lost = fault.lost
+                _wait(lambda: _restarts(lost) > restarts[lost.name], None, lambda: "Ray is away")
+            for machine in demo.machines:
+                demo.wait_serving(machine)
+        for line in readiness.lines(struck_s):
+            demo.say(f"  {line}")
 
     def _relieve(self, fault: Fault, struck_s: float) -> float:
         """End a fault after its time; return when it had ended."""

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 LOOK_S: Final = 2.0
-# Of looks in a row without a run: 8 to 10 s. The longest time that an idle main thread was seen to
-# sleep is a second.
+# Of looks in a row without a run: 8 to 10 s. An idle main thread was seen to sleep 0.5 s at most.
 LOOKS_MAX: Final = 5
 # Running or ready to run, or waiting for a disk, from which no signal takes it.
 _BUSY_STATES: Final = ("R", "D")
