@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scripts.books import CHECKS
 from scripts.cluster_demo.chains import ENDED
@@ -31,7 +31,6 @@ _LOOK_S = 0.2
 _ASK_S = 0.5
 # How much is shown of what each workflow of a lost machine became.
 _SHOWN_MAX = 12
-RESUME_S, RESUME_LEDGER_S = 5.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,8 @@ class Fault:
         text: what is done, for people.
         strike: does it; the last sign of life is before its end.
         relieve: ends it; None: it needs no end.
-        lost: the machine whose work others must do meanwhile.
+        machine: whose API may be away; None: any.
+        is_lost: others must do the machine's work meanwhile.
         lasts_s: from its strike to its relief.
         is_from_relief: work can go on only when the fault has ended.
     """
@@ -52,9 +52,15 @@ class Fault:
     text: str
     strike: Callable[[], object]
     relieve: Callable[[], object] | None = None
-    lost: Host | None = None
+    machine: Host | None = None
+    is_lost: bool = False
     lasts_s: float = 0.0
     is_from_relief: bool = False
+
+    @property
+    def lost(self) -> Host | None:
+        """Return the machine whose work others must do."""
+        return self.machine if self.is_lost else None
 
 
 class Readiness:
@@ -140,47 +146,41 @@ class Faults:
                 return Fault(
                     name, f"the link of {worker.name} is down for {OUTAGE_S:.0f} s",
                     lambda: worker.set_link(is_up=False), lambda: worker.set_link(is_up=True),
-                    worker, OUTAGE_S,
+                    worker, is_lost=True, lasts_s=OUTAGE_S,
                 )  # fmt: skip
-            case "kill":
-                text = f"kill -9 of everything on {worker.name}"
-                return Fault(name, text, lambda: worker.signal_all("KILL"), None, worker)
             case "freeze":
                 return Fault(
                     name, f"SIGSTOP of all processes of {worker.name} for {OUTAGE_S:.0f} s",
                     lambda: worker.signal_all("STOP"), lambda: worker.signal_all("CONT"),
-                    worker, OUTAGE_S,
+                    worker, is_lost=True, lasts_s=OUTAGE_S,
                 )  # fmt: skip
-            case "gcs":
-                return Fault(
-                    name, "kill -9 of the GCS", lambda: _signal(head, "KILL", "gcs_server")
-                )
-            case "gcs-frozen":
-                return Fault(
-                    name, "SIGSTOP of the GCS", lambda: _signal(head, "STOP", "gcs_server")
-                )
-            case "raylet-frozen":
-                text = f"SIGSTOP of the raylet of {worker.name}"
-                return Fault(name, text, lambda: _signal(worker, "STOP", "raylet"))
             case "postgres":
                 return Fault(
                     name, f"Postgres is away for {POSTGRES_AWAY_S:.0f} s", demo.postgres.stop,
-                    demo.postgres.start, None, POSTGRES_AWAY_S, is_from_relief=True,
+                    demo.postgres.start, lasts_s=POSTGRES_AWAY_S, is_from_relief=True,
                 )  # fmt: skip
             case "disk":
                 text = f"the disk of {third.name} is full for {OUTAGE_S:.0f} s"
-                return Fault(name, text, third.fill_disk, third.free_disk, None, OUTAGE_S)
+                return Fault(name, text, third.fill_disk, third.free_disk, third, lasts_s=OUTAGE_S)
+            case "raylet-frozen":
+                return _signal(name, worker, "STOP", "raylet")
+            case "gcs-frozen":
+                return _signal(name, head, "STOP", "gcs_server")
+            case "gcs":
+                # The supervisor ends all of Ray with it, on this machine.
+                return replace(_signal(name, head, "KILL", "gcs_server"), is_lost=True)
+            case "kill":
+                return self._kill_of(name, worker, "")
             case "ledger":
-                text = f"kill -9 of everything on {ledgers.name}, the ledger's machine"
-                return self._kill_of(name, text, ledgers)
+                return self._kill_of(name, ledgers, ", the ledger's machine")
             case "head":
-                return self._kill_of(name, f"kill -9 of everything on {head.name}, the head", head)
+                return self._kill_of(name, head, ", the head")
         raise HostError(f"no fault is named {name}")
 
-    def _kill_of(self, name: str, text: str, machine: Host) -> Fault:
-        is_head = machine is self._demo.machines[0]
-        relieve = self._start_head if is_head else None
-        return Fault(name, text, lambda: machine.signal_all("KILL"), relieve, machine)
+    def _kill_of(self, name: str, machine: Host, what: str) -> Fault:
+        relieve = self._start_head if machine is self._demo.machines[0] else None
+        text = f"kill -9 of everything on {machine.name}{what}"
+        return Fault(name, text, lambda: machine.signal_all("KILL"), relieve, machine, is_lost=True)
 
     def _start_head(self) -> None:
         head = self._demo.machines[0]
@@ -289,7 +289,7 @@ class Faults:
             demo.say(f"  first dispatch {first_s or -1:.1f} s after its end")
         pause_s = timeline.longest_pause_s(struck_s) - NODE_S
         demo.say(f"  longest pause of a chain: {pause_s:.1f} s")
-        lost_url = demo.url(fault.lost) if fault.lost else ""
+        lost_url = demo.url(fault.machine) if fault.machine else ""
         begun, accepted, slowest_s = timeline.publishes_during(struck_s, lost_url)
         demo.say(
             f"  publishes through the other APIs: {accepted} of {begun} accepted, the slowest in"
@@ -320,8 +320,11 @@ def _wait(
         time.sleep(_LOOK_S)
 
 
-def _signal(machine: Host, name: str, program: str) -> None:
-    machine.run(f"kill -{name} $(pgrep -x {program})")
+def _signal(name: str, machine: Host, number: str, program: str) -> Fault:
+    """Return the fault that is a signal to one program of a machine."""
+    command = f"kill -{number} $(pgrep -x {program})"
+    text = f"kill -{number} of the {program} of {machine.name}"
+    return Fault(name, text, lambda: machine.run(command), machine=machine)
 
 
 def _restarts(machine: Host) -> int:
