@@ -22,6 +22,12 @@ from core.settings import Settings
 log = logging.getLogger("callboard.timekeeper")
 
 
+def live_machines() -> list[str]:
+    """Return Ray's ids of the machines that live."""
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    return sorted(node["NodeID"] for node in nodes if node["Alive"])
+
+
 class OwnerActors:
     """Workflow actors by the names of their owners."""
 
@@ -45,7 +51,7 @@ class OwnerActors:
         Returns: the names of the owners that were created, and of those that are gone.
         """
         wanted = {
-            workflow_actor(node_id, index): node_id
+            workflow_actor(node_id, index, self._settings.generation): node_id
             for node_id in machines
             for index in range(self._settings.workflow_actors_per_machine)
         }
