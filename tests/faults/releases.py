@@ -110,7 +110,18 @@ def _add_column(folder: Path) -> None:
         folder / "core/workflow/events.py",
         "    auction_closes_ms: int | None = None\n    key_version: int = 0\n",
         "    auction_closes_ms: int | None = None\n    key_version: int = 0\n"
-        f'    shade: str | None = "{NEWER_VALUE}"\n',
+        "    shade: str | None = None\n",
+    )
+    state = folder / "core/workflow/node_state.py"
+    _replace(
+        state,
+        "    key_version: int = 0\n",
+        "    key_version: int = 0\n    shade: str | None = None\n",
+    )
+    _replace(
+        state,
+        "        self.key_version = KEY_VERSION\n",
+        f'        self.key_version = KEY_VERSION\n        self.shade = "{NEWER_VALUE}"\n',
     )
     function = folder / "ledger/tables/write_function.py"
     version = int(function.read_text().partition("VERSION: Final = ")[2].split()[0])
