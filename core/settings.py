@@ -118,6 +118,7 @@ class Settings:
     replica_requests_max: int = _setting(2_000, "open requests per replica", low=10)
     ray_cpus: int = _setting(0, "CPUs that Ray may count on; 0: all of the machine", low=0)
     object_store_mib: int = _setting(128, "Ray's shared object memory", low=75)
+    generation: str = _setting("", "of the actors; `callboard upgrade` gives each one of its own")
 
     # Batches between machines (decision 0205).
     transport_host: str = _setting(

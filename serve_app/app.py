@@ -120,7 +120,8 @@ def build(settings: Settings) -> Any:
 def _replicas(settings: Settings) -> dict[str, Any]:
     each = settings.serve_replicas
     if settings.machines_max == 1:
-        return {"num_replicas": each}
+        # A deployment that replaces replicas starts the next ones first: the API is never away.
+        return {"num_replicas": each, "max_surge_percent": 100}
     # Serve runs its proxy, HAProxy, where a replica is: so the API answers on every machine.
     policy = AutoscalingPolicy(  # type: ignore[no-untyped-call]
         policy_function=f"{__name__}:replicas_wanted"

@@ -41,6 +41,7 @@ class Timekeeper:
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
         settings = parse_settings_argument(values)
         configure_logging(settings, "timekeeper")
+        self._generation = settings.generation
         self._reader = LedgerReader(settings.database_url, pool_size=1, timeout_s=READ_TIMEOUT_S)
         self._watch = OwnerWatch(silence_ms_max=settings.owner_silence_ms)
         self._owners = OwnerActors(settings)
@@ -53,6 +54,10 @@ class Timekeeper:
     async def ping(self) -> int:
         """Return how many rounds were run."""
         return self._rounds
+
+    async def generation(self) -> str:
+        """Return which upgrade has made this actor, and the owners that it starts."""
+        return self._generation
 
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""

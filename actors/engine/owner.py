@@ -382,6 +382,7 @@ class Owner:
             "owner": self._address,
             "member": self.held.member,
             "shards": len(self.held),
+            "clusterVersion": self.membership.cluster_version,
             "openCalls": self.open_calls(),
             "runner": runner.statistics() if runner is not None else None,
             "dispatch": self._dispatcher.statistics(),
