@@ -14,7 +14,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,7 +91,7 @@ def own_environment() -> dict[str, Any]:
     }
 
 
-def check_machines(machines: Sequence[str]) -> None:
+def check_machines(machines: Iterable[str]) -> None:
     """Start a process of this release on every machine, and see that it is of this release.
 
     Args:

@@ -19,7 +19,7 @@ from ray.exceptions import RayError
 from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.ledger_watch import LedgerWatch
-from actors.cluster.owner_actors import OwnerActors, live_machines
+from actors.cluster.owner_actors import OwnerActors, cores_of_machines
 from actors.cluster.process_watch import OwnerWatch
 from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
@@ -74,7 +74,7 @@ class Timekeeper:
 
     async def _round(self) -> None:
         """Run one round: 1. create and end actors; 2. ping owners; 3. restart silent owners."""
-        made, gone = self._owners.ensure_actors(await asyncio.to_thread(live_machines))
+        made, gone = self._owners.ensure_actors(await asyncio.to_thread(cores_of_machines))
         for name in gone:
             self._watch.remove_owner(name)
         for name in made:

@@ -141,11 +141,6 @@ class Membership:
         return may
 
     @property
-    def members(self) -> tuple[MemberView, ...]:
-        """Return the members of the cluster as last heard."""
-        return self._members
-
-    @property
     def _is_empty(self) -> bool:
         """Whether this member is DRAINING and holds nothing, nor will."""
         own = next((one for one in self._members if one.member == self._held.member), None)

@@ -28,7 +28,7 @@ from typing import Final
 import ray
 from ray import serve
 
-from actors.cluster.owner_actors import live_machines
+from actors.cluster.owner_actors import cores_of_machines, wanted_owners
 from actors.cluster.runtime import (
     RollFailed,
     check_machines,
@@ -38,7 +38,7 @@ from actors.cluster.runtime import (
     replace_timekeeper,
 )
 from actors.gateway.gateway import Gateway
-from actors.transport.names import NAMESPACE, workflow_actor
+from actors.transport.names import NAMESPACE
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings, SettingsError
 from core.shards.lease_messages import Lease, MemberState, MemberView
@@ -86,12 +86,8 @@ class Roll:
         self._say("replacing the timekeeper")  # 3
         _release_of(settings).choose(Path(settings.home))
         await asyncio.to_thread(replace_timekeeper, settings)
-        machines = await asyncio.to_thread(live_machines)
-        self._addresses = frozenset(
-            workflow_actor(machine, index, settings.generation)
-            for machine in machines
-            for index in range(settings.workflow_actors_per_machine)
-        )
+        machines = await asyncio.to_thread(cores_of_machines)
+        self._addresses = frozenset(wanted_owners(settings, machines))
         self._say(f"waiting for {len(self._addresses)} owners to join")
         await self._await_joined()
         self._say("replacing the ledger")  # 4
@@ -213,7 +209,7 @@ def main() -> int:
 
 async def _upgrade(settings: Settings, say: Callable[[str], None]) -> None:
     say("checking the machines")  # 1
-    await asyncio.to_thread(check_machines, await asyncio.to_thread(live_machines))
+    await asyncio.to_thread(check_machines, await asyncio.to_thread(cores_of_machines))
     url = _owner_url(settings)
     await asyncio.to_thread(check_rollable, url)
     reached = await asyncio.to_thread(_migrate, url)  # 2
