@@ -25,7 +25,7 @@ class Renewal(Message, frozen=True, kw_only=True):
     `load`: how many unfinished workflows it drives. `open_calls`: how many calls of agents would be
     lost with its process now. `is_drained`: it is DRAINING, holds nothing and has no open call.
     `map_version`: of the map that it knows, 0: none; a map that has not changed since is not sent
-    again.
+    again. `refused_shards`: of which it cannot restore a workflow: another should hold them.
     """
 
     member: str
@@ -33,13 +33,14 @@ class Renewal(Message, frozen=True, kw_only=True):
     map_version: int = 0
     open_calls: int = 0
     is_drained: bool = False
+    refused_shards: tuple[int, ...] = ()
 
 
 class MemberView(Message, frozen=True, kw_only=True):
     """A member that is not GONE, as the ledger knows it.
 
     `is_live`: its lease has not expired. `silent_ms`: since its last renewal, by the ledger's
-    running time. `load`, `open_calls`, `is_drained`: as it has last said itself.
+    running time. `load`, `open_calls`, `is_drained`, `refused_shards`: as it has last said itself.
     """
 
     member: str
@@ -52,6 +53,7 @@ class MemberView(Message, frozen=True, kw_only=True):
     silent_ms: int = 0
     open_calls: int = 0
     is_drained: bool = False
+    refused_shards: tuple[int, ...] = ()
 
 
 class HeldShard(Message, frozen=True):
