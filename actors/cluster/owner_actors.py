@@ -31,11 +31,10 @@ def cores_of_machines() -> dict[str, int]:
     }
 
 
-def wanted_owners(settings: Settings, machines: Mapping[str, int]) -> dict[str, str]:
-    """Return the names of the owners that should run, each with Ray's id of its machine.
+def owner_names(settings: Settings, machines: Mapping[str, int]) -> dict[str, str]:
+    """Return the names of the owners that should run, each with its machine.
 
     Args:
-        settings: the deployment's.
         machines: the cores of the live machines, by Ray's id.
     """
     return {
@@ -67,7 +66,7 @@ class OwnerActors:
 
         Returns: the names of the owners that were created, and of those that are gone.
         """
-        wanted = wanted_owners(self._settings, machines)
+        wanted = owner_names(self._settings, machines)
         gone = sorted(set(self._handles) - set(wanted))
         for name in gone:
             log.warning("machine is gone owner=%s", name)

@@ -28,7 +28,7 @@ from typing import Final
 import ray
 from ray import serve
 
-from actors.cluster.owner_actors import cores_of_machines, wanted_owners
+from actors.cluster.owner_actors import cores_of_machines, owner_names
 from actors.cluster.runtime import (
     RollFailed,
     check_machines,
@@ -87,7 +87,7 @@ class Roll:
         _release_of(settings).choose(Path(settings.home))
         await asyncio.to_thread(replace_timekeeper, settings)
         machines = await asyncio.to_thread(cores_of_machines)
-        self._addresses = frozenset(wanted_owners(settings, machines))
+        self._addresses = frozenset(owner_names(settings, machines))
         self._say(f"waiting for {len(self._addresses)} owners to join")
         await self._await_joined()
         self._say("replacing the ledger")  # 4
@@ -209,7 +209,7 @@ def main() -> int:
 
 async def _upgrade(settings: Settings, say: Callable[[str], None]) -> None:
     say("checking the machines")  # 1
-    await asyncio.to_thread(check_machines, await asyncio.to_thread(cores_of_machines))
+    await asyncio.to_thread(check_machines, list(await asyncio.to_thread(cores_of_machines)))
     url = _owner_url(settings)
     await asyncio.to_thread(check_rollable, url)
     reached = await asyncio.to_thread(_migrate, url)  # 2
