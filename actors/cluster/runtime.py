@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ray
 
-from actors.cluster.ledger_actor import LedgerActor
+from actors.cluster.ledgers.ledger_slots import ensure_ledger
 from actors.cluster.timekeeper import Timekeeper
 from actors.process.arguments import settings_argument
-from actors.transport.names import LEDGER, NAMESPACE, TIMEKEEPER, ensure_actor
+from actors.transport.names import NAMESPACE, TIMEKEEPER, ensure_actor
 from core.settings import Settings
 from ledger.connections.reaching import EMBEDDED_HOSTS
 
@@ -41,7 +41,7 @@ def ensure_runtime(settings: Settings) -> None:
             f"{len(hosts)} machines, but Postgres at an address of this machine only: set"
             " CALLBOARD_DATABASE_URL to one that every machine reaches"
         )
-    ensure_actor(LedgerActor, LEDGER, settings_argument(settings))
+    ensure_ledger(settings)
     ensure_timekeeper(settings)
 
 

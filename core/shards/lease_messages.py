@@ -24,7 +24,8 @@ class Renewal(Message, frozen=True, kw_only=True):
     `load`: how many unfinished workflows it drives. `open_calls`: how many calls of agents would be
     lost with its process now. `is_drained`: it is DRAINING, holds nothing and has no open call.
     `map_version`: of the map that it knows, 0: none; a map that has not changed since is not sent
-    again.
+    again. `seen_epoch`, `seen_audit_id`: the highest of each that leases have told it; a ledger
+    that is behind them stops.
     """
 
     member: str
@@ -32,6 +33,8 @@ class Renewal(Message, frozen=True, kw_only=True):
     map_version: int = 0
     open_calls: int = 0
     is_drained: bool = False
+    seen_epoch: int = 0
+    seen_audit_id: int = 0
 
 
 class MemberView(Message, frozen=True, kw_only=True):
@@ -67,6 +70,7 @@ class Lease(Message, frozen=True, kw_only=True):
     has lost everything and must end. True where the question named no member.
     `ledger_ms`: the ledger's clock, Unix milliseconds. `map_version`: of the map; it only grows.
     `shards`: by shard, all of them; empty when the map is the one that was known already.
+    `epoch`: the ledger's. `audit_id`: of the newest audit entry that it has committed.
     """
 
     is_known: bool
@@ -74,3 +78,5 @@ class Lease(Message, frozen=True, kw_only=True):
     map_version: int
     members: tuple[MemberView, ...]
     shards: tuple[HeldShard, ...] = ()
+    epoch: int = 0
+    audit_id: int = 0
