@@ -19,7 +19,7 @@ from ray.exceptions import RayError
 from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.ledgers.ledger_watch import LedgerWatch
-from actors.cluster.owner_actors import OwnerActors
+from actors.cluster.owner_actors import OwnerActors, cores_of_machines
 from actors.cluster.process_watch import OwnerWatch
 from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
@@ -69,7 +69,7 @@ class Timekeeper:
 
     async def _round(self) -> None:
         """Run one round: 1. create and end actors; 2. ping owners; 3. restart silent owners."""
-        made, gone = self._owners.ensure_actors(await asyncio.to_thread(_machines))
+        made, gone = self._owners.ensure_actors(await asyncio.to_thread(cores_of_machines))
         for name in gone:
             self._watch.remove_owner(name)
         for name in made:
@@ -97,10 +97,6 @@ class Timekeeper:
                 log.warning("owner is busy owner=%s progress=%d", name, progress)
             case Busy() | Silent():
                 self._watch.note_unanswered(name, now_ms)
-
-
-def _machines() -> list[str]:
-    return [one["NodeID"] for one in ray.nodes() if one["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def _now_ms() -> int:

@@ -28,8 +28,9 @@ from ledger.embedded.tethered import tethered_command
 from serve_app.settings_from_env import LoadedSettings, child_environment, settings_as_environment
 from serve_app.supervisor.deployment import Deployment, DeploymentError, PortBlock, is_free
 from serve_app.supervisor.machines.preflight import check_machine, check_reachable
-from serve_app.supervisor.processes import end_marked, wait_end
+from serve_app.supervisor.processes import end_marked, process_name, wait_end
 from serve_app.supervisor.ray_node import ALONE, Place, RayNode
+from serve_app.supervisor.standstill import LOOK_S, Standstill
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RAY_START_TIMEOUT_S = 120.0
@@ -77,6 +78,7 @@ class Keeper:
         self._ray: subprocess.Popen[bytes] | None = None
         self._ray_log_from = 0
         self._vital: list[int] | None = None
+        self._standstill = Standstill()
         self._watch: subprocess.Popen[bytes] | None = None
         self._variables: dict[str, str] = {}
         self._mark = f"{self._deployment.id}.{secrets.token_hex(4)}"
@@ -127,7 +129,7 @@ class Keeper:
         (self._deployment.url_file).write_text(f"{self.url}\n", encoding="utf-8")
 
     def watch(self) -> None:
-        """Restart what dies, for ever; ends by an exception of a signal handler only."""
+        """Restart what dies or freezes, for ever; ends by an exception of a signal handler only."""
         failures = 0
         while True:
             try:
@@ -310,23 +312,32 @@ class Keeper:
                 )  # fmt: skip
 
     def _heal(self) -> None:
-        """Wait a moment; restart what is found dead."""
+        """Wait a moment; restart what is found dead or frozen."""
         assert self._ray is not None
         assert self._node is not None
         self._heal_postgres()
         # Found once per start: reading all of /proc takes milliseconds, this runs for ever.
         self._vital = self._vital or self._node.vital_processes()
-        if self._ray.poll() is not None or self._vital is None or wait_end(self._vital, 0):
-            self._say("Ray has ended; starting it again")
+        if reason := self._lost_ray():
+            self._say(f"{reason}; starting it again")
             end_marked(self._deployment.id, self._deployment.run_folder, grace_s=0)
             self._restart_ray()
             self._say(f"Ray is back, {self.ready}")
             return
+        assert self._vital is not None
         self._heal_watch()
         watched = [self._ray.pid, *self._vital]
         if self._postgres and self._postgres.pid:
             watched.append(self._postgres.pid)
-        wait_end(watched, _WATCH_S)
+        wait_end(watched, LOOK_S)
+
+    def _lost_ray(self) -> str:
+        """Return why Ray has to be started again, nothing while it runs."""
+        assert self._ray is not None
+        if self._ray.poll() is not None or self._vital is None or wait_end(self._vital, 0):
+            return "Ray has ended"
+        names = [process_name(pid) for pid in self._standstill.frozen(self._vital)]
+        return f"Ray is frozen ({', '.join(names)})" if names else ""
 
     def _restart_ray(self) -> None:
         if not self._place.is_head:

@@ -143,10 +143,6 @@ class Load:
         self.accepted.append(record["workflowId"])
         return str(record["workflowId"])
 
-    def events_seen(self) -> list[str]:
-        """Return the ids of all dispatches that agents have seen."""
-        return [line.split()[0] for line in self._lines()]
-
     def restart_agent(self, index: int) -> None:
         """Kill -9 an agent and start it again where it was."""
         process = self._agents[index]

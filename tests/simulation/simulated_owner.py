@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
+from actors.dispatch.peer_messages import PeerCalls
+from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.outbox import Outboxes
 from actors.engine.owner import Owner
 from actors.engine.restorer import Restorer
@@ -19,6 +20,7 @@ from actors.engine.runner import Runner
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock, SteadyTime
 from actors.shards.held_shards import HeldShards
+from actors.shards.hint_waits import HintWaits
 from actors.shards.membership import Membership
 from actors.shards.shard_ledger import ShardLedger
 from actors.transport.ledger_client import LedgerClient
@@ -227,8 +229,7 @@ class SimulatedOwner(Owner):
         self._runner: Runner | None = None
         self._shard_ledger = ShardLedger(self._ledger, self.membership.note_stale)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._handed: set[int] = set()
-        self._hints: dict[int, asyncio.Event] = {}
+        self._hint_waits = HintWaits(self.held)
         self._at_work = AtWork()
         self._restorer: Restorer | None = None
         self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
@@ -248,8 +249,8 @@ class SimulatedOwner(Owner):
         self._process.scans_needed += len(shards) if is_given else 1
         super().taken(shards, is_given=is_given)
 
-    async def _restore(self, shards: Sequence[int]) -> None:
-        await super()._restore(shards)
+    async def _restore(self, epochs: Mapping[int, int]) -> None:
+        await super()._restore(epochs)
         self._process.note_restored()
 
     def _peer_calls(self, address: str) -> PeerCalls:  # type: ignore[override]

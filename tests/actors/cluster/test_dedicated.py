@@ -88,6 +88,8 @@ async def test_slow_commit_of_a_child_does_not_end_it() -> None:
     await asyncio.sleep(0)  # the task that would end the child has had a turn
     await asyncio.sleep(0)
     assert not children[0].is_ended
+    assert dedicated.works_in(shard_of(request().workflow_id))
+    assert not dedicated.works_in(shard_of(request().workflow_id) + 1)
     await dedicated.close()
 
 
