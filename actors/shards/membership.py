@@ -117,6 +117,8 @@ class Membership:
         self._map_version = 0
         # The newest version of the map that an outcome of this member's has told.
         self._told_version = 0
+        # The highest that leases have told; a ledger that is behind them stops.
+        self._seen_epoch = self._seen_audit_id = 0
         self._acknowledged_ms: int | None = None
         self._was_fenced = False
         self._is_ended = False
@@ -221,6 +223,8 @@ class Membership:
             open_calls=open_calls,
             is_drained=self._is_empty and not open_calls,
             refused_shards=tuple(sorted(self._refused)),
+            seen_epoch=self._seen_epoch,
+            seen_audit_id=self._seen_audit_id,
         )
         try:
             async with asyncio.timeout(RENEWAL_TIMEOUT_S):
@@ -237,6 +241,8 @@ class Membership:
 
     def _acknowledge(self, sent_ms: int, lease: Lease) -> None:
         self._acknowledged_ms = max(sent_ms, self._acknowledged_ms or 0)
+        self._seen_epoch = max(self._seen_epoch, lease.epoch)
+        self._seen_audit_id = max(self._seen_audit_id, lease.audit_id)
         if lease.map_version >= self._map_version:
             if self._members != lease.members:
                 self._members = lease.members

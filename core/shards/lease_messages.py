@@ -26,6 +26,8 @@ class Renewal(Message, frozen=True, kw_only=True):
     lost with its process now. `is_drained`: it is DRAINING, holds nothing and has no open call.
     `map_version`: of the map that it knows, 0: none; a map that has not changed since is not sent
     again. `refused_shards`: of which it cannot restore a workflow: another should hold them.
+    `seen_epoch`, `seen_audit_id`: the highest of each that leases have told it; a ledger
+    that is behind them stops.
     """
 
     member: str
@@ -34,6 +36,8 @@ class Renewal(Message, frozen=True, kw_only=True):
     open_calls: int = 0
     is_drained: bool = False
     refused_shards: tuple[int, ...] = ()
+    seen_epoch: int = 0
+    seen_audit_id: int = 0
 
 
 class MemberView(Message, frozen=True, kw_only=True):
@@ -71,6 +75,7 @@ class Lease(Message, frozen=True, kw_only=True):
     `ledger_ms`: the ledger's clock, Unix milliseconds. `map_version`: of the map; it only grows.
     `shards`: by shard, all of them; empty when the map is the one that was known already.
     `cluster_version`: of the code that every member and the ledger understand.
+    `epoch`: the ledger's. `audit_id`: of the newest audit entry that it has committed.
     """
 
     is_known: bool
@@ -79,3 +84,5 @@ class Lease(Message, frozen=True, kw_only=True):
     members: tuple[MemberView, ...]
     shards: tuple[HeldShard, ...] = ()
     cluster_version: int = FIRST_VERSION
+    epoch: int = 0
+    audit_id: int = 0
