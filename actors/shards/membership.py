@@ -7,16 +7,20 @@ should take and give (`core/shards/assignment.py`); two commands move them, and 
 answer counts. A map that is older than this member's own last move is not compared, because it does
 not know that move yet.
 
+Renewals carry the permits of agents both ways (`core/shards/held_permits.py`). One is under way at
+a time; while orders wait for permits they follow each other sooner.
+
 Before anything is sent to an agent `may_send` is asked: whether the last renewal that was
 acknowledged was *sent* at most 2.5 s ago, on a clock that runs while this process is suspended. So
 a member that was frozen or cut off sends nothing for a shard that another has taken.
 
-Knows neither Ray nor rows. shards.md. Decision 0200.
+Knows neither Ray nor rows. shards.md. Decisions 0200, 0204.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
@@ -25,12 +29,16 @@ from actors.shards.held_shards import HeldShards
 from core.shards.assignment import moves_of
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import RENEWAL_MS, SELF_FENCE_MS
+from core.shards.permit_messages import PermitAnswer, PermitReport
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.shards.shard_commands import GiveShards, TakeShards
 
 log = logging.getLogger("callboard.membership")
 
 RENEWAL_TIMEOUT_S: Final = 2.0
+# Between two renewals, whatever is asked for; and at most while orders wait for permits.
+RENEWAL_MS_MIN: Final = 50
+POLL_MS_MAX: Final = 200
 # Shards that are handed over at the same time.
 GIVES_MAX: Final = 4
 # A shard whose commands are not answered in that time is taken up again and given later.
@@ -66,6 +74,15 @@ class ShardWork(Protocol):
 
     def members_changed(self, members: Sequence[MemberView]) -> None:
         """Know the other members, to send dispatches through them."""
+
+    def permit_report(self) -> PermitReport:
+        """Return what the next renewal says of the permits of agents."""
+
+    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
+        """Use the permits that a report is answered with."""
+
+    def wants_permits(self) -> bool:
+        """Say whether orders wait for permits."""
 
 
 class Membership:
@@ -109,6 +126,8 @@ class Membership:
         self._asked: frozenset[int] = frozenset()  # of the Take under way
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._loop: asyncio.Task[None] | None = None
+        self._soon = asyncio.Event()
+        self._poll_ms = RENEWAL_MS_MIN
 
     def __repr__(self) -> str:
         return f"<Membership {self._held!r} map={self._map_version} may_send={self.may_send()}>"
@@ -160,13 +179,37 @@ class Membership:
                 await self.renew_once()
             except Exception:  # the edge of the loop: a failed round must not end the renewals
                 log.exception("renewal failed member=%s", self._held.member)
-            await asyncio.sleep(RENEWAL_MS / 1_000)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Return when the next renewal is due: `RENEWAL_MS` later, or as soon as it is asked for.
+
+        While orders wait for permits it is due sooner, but less and less soon.
+        """
+        if self._work.wants_permits():
+            self._poll_ms = min(2 * self._poll_ms, POLL_MS_MAX)
+            due_ms = self._poll_ms
+        else:
+            self._poll_ms, due_ms = RENEWAL_MS_MIN, RENEWAL_MS
+        await asyncio.sleep(RENEWAL_MS_MIN / 1_000)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout((due_ms - RENEWAL_MS_MIN) / 1_000):
+                await self._soon.wait()
+        self._soon.clear()
+
+    def renew_soon(self) -> None:
+        """Let the next renewal be soon."""
+        self._soon.set()
 
     async def renew_once(self) -> None:
         """Renew the lease and act on what the ledger says."""
         sent_ms = self._boot_ms()
+        report = self._work.permit_report()
         renewal = Renewal(
-            member=self._held.member, load=self._work.load(), map_version=self._map_version
+            member=self._held.member,
+            load=self._work.load(),
+            map_version=self._map_version,
+            permits=report,
         )
         try:
             async with asyncio.timeout(RENEWAL_TIMEOUT_S):
@@ -178,6 +221,7 @@ class Membership:
             self._on_ended(f"{self._held.member} is no member of this cluster any more")
             return
         self._acknowledged_ms = max(sent_ms, self._acknowledged_ms or 0)
+        self._work.permits_heard(report, lease.permits)
         if lease.map_version < self._map_version:
             return  # of a renewal before: two may be under way
         if self._members != lease.members:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from core.message import Message
+from core.shards.permit_messages import PermitAnswer, PermitReport
 
 
 class MemberState(StrEnum):
@@ -22,12 +23,13 @@ class Renewal(Message, frozen=True, kw_only=True):
     """A member lives, or, with an empty `member`, a replica asks for the map.
 
     `load`: how many unfinished workflows it drives. `map_version`: of the map that it knows, 0:
-    none; a map that has not changed since is not sent again.
+    none; a map that has not changed since is not sent again. `permits`: of agents, a member's.
     """
 
     member: str
     load: int = 0
     map_version: int = 0
+    permits: PermitReport = PermitReport()
 
 
 class MemberView(Message, frozen=True, kw_only=True):
@@ -56,6 +58,7 @@ class Lease(Message, frozen=True, kw_only=True):
     has lost everything and must end. True where the question named no member.
     `ledger_ms`: the ledger's clock, Unix milliseconds. `map_version`: of the map; it only grows.
     `shards`: by shard, all of them; empty when the map is the one that was known already.
+    `permits`: what the member may have at agents.
     """
 
     is_known: bool
@@ -63,3 +66,4 @@ class Lease(Message, frozen=True, kw_only=True):
     map_version: int
     members: tuple[MemberView, ...]
     shards: tuple[HeldShard, ...] = ()
+    permits: PermitAnswer = PermitAnswer()

@@ -2,7 +2,8 @@
 
 Follows what is committed: a member that has joined is granted a lease, one that is GONE is
 forgotten, and one at whose address another has joined has ended. `core/shards/leases.py` decides
-who lives. shards.md (Lease). Decision 0201.
+who lives, `core/shards/permit_table.py` who may have how many calls at which agent. shards.md
+(Lease). Decisions 0201, 0204.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable
 
 from core.shards.lease_messages import Lease, MemberView, Renewal
 from core.shards.leases import LeaseTable
+from core.shards.permit_messages import PermitAnswer
+from core.shards.permit_table import PermitTable
 from ledger.shards.committed_cluster import CommittedCluster
 
 
@@ -24,6 +27,7 @@ class MemberLeases:
     def __init__(self, boot_ms: Callable[[], int]) -> None:
         self._boot_ms = boot_ms
         self._table = LeaseTable(boot_ms())
+        self._permits = PermitTable(0)
         # Of every member that is followed.
         self._loads: dict[str, int] = {}
 
@@ -35,9 +39,14 @@ class MemberLeases:
         self._table.tick(self._boot_ms())
         return self._table.is_live(member)
 
-    def begin(self, cluster: CommittedCluster) -> None:
-        """Grant every member a first lease: another writer may have renewed theirs until now."""
+    def begin(self, cluster: CommittedCluster, epoch: int) -> None:
+        """Grant every member a first lease: another writer may have renewed theirs until now.
+
+        Args:
+            epoch: of this writer; another one may have granted permits until now as well.
+        """
         self._table.tick(self._boot_ms())
+        self._permits = PermitTable(epoch, cluster.members)
         for member in cluster.members:
             self._table.grant_first(member)
             self._loads.setdefault(member, 0)
@@ -71,7 +80,7 @@ class MemberLeases:
     def answers(
         self, asked: list[tuple[Renewal, bool]], cluster: CommittedCluster, ledger_ms: int
     ) -> list[Lease]:
-        """Return the answer to each renewal.
+        """Return the answer to each renewal, and grant permits with it.
 
         Args:
             asked: each with what `renew` has returned.
@@ -90,6 +99,9 @@ class MemberLeases:
             )
             for member, known in cluster.members.items()
         )
+        holders = {held.member for held in cluster.shards}
+        counted = {view.member for view in views if view.is_live or view.member in holders}
+        self._permits.follow(cluster.members, counted)
         return [
             Lease(
                 is_known=is_known,
@@ -97,6 +109,12 @@ class MemberLeases:
                 map_version=cluster.version,
                 members=views,
                 shards=() if 0 < cluster.version == renewal.map_version else cluster.shards,
+                permits=self._exchange(renewal) if is_known else PermitAnswer(),
             )
             for renewal, is_known in asked
         ]
+
+    def _exchange(self, renewal: Renewal) -> PermitAnswer:
+        if not renewal.member:
+            return PermitAnswer()
+        return self._permits.exchange(renewal.member, renewal.permits, self._boot_ms())

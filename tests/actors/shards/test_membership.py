@@ -13,6 +13,7 @@ from actors.shards.membership import Membership
 from core.errors import ErrorCode, ServiceError
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import SELF_FENCE_MS
+from core.shards.permit_messages import PermitAnswer, PermitReport
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.shards.shard_commands import GiveShards, TakeShards
@@ -27,6 +28,7 @@ class Work:
         self.did: list[tuple[str, object]] = []
         self.settling = asyncio.Event()
         self.settling.set()
+        self.is_wanting = False
 
     def load(self) -> int:
         """Implement `ShardWork`."""
@@ -58,6 +60,17 @@ class Work:
 
     def members_changed(self, members: Sequence[MemberView]) -> None:
         """Implement `ShardWork`."""
+
+    def permit_report(self) -> PermitReport:
+        """Implement `ShardWork`."""
+        return PermitReport()
+
+    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
+        """Implement `ShardWork`."""
+
+    def wants_permits(self) -> bool:
+        """Implement `ShardWork`."""
+        return self.is_wanting
 
 
 class Cluster:
