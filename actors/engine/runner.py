@@ -174,7 +174,12 @@ class Runner:
             on_ended=self._handle_quarantined_end,
         )
         self.shards = DrivenShards(
-            self._running, self._quarantine, dispatcher, receive=self.receive, stop=self._stop
+            self._running,
+            self._quarantine,
+            dispatcher,
+            clock,
+            receive=self.receive,
+            stop=self._stop,
         )
 
     def __repr__(self) -> str:

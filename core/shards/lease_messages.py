@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from core.message import Message
+from core.shards.permit_messages import PermitAnswer, PermitReport
 
 
 class MemberState(StrEnum):
@@ -24,7 +25,8 @@ class Renewal(Message, frozen=True, kw_only=True):
     `load`: how many unfinished workflows it drives. `open_calls`: how many calls of agents would be
     lost with its process now. `is_drained`: it is DRAINING, holds nothing and has no open call.
     `map_version`: of the map that it knows, 0: none; a map that has not changed since is not sent
-    again.
+    again. `permits`: of agents. `child`: where `member` is empty, the name under which the process
+    of a single workflow has permits.
     """
 
     member: str
@@ -32,6 +34,8 @@ class Renewal(Message, frozen=True, kw_only=True):
     map_version: int = 0
     open_calls: int = 0
     is_drained: bool = False
+    permits: PermitReport = PermitReport()
+    child: str = ""
 
 
 class MemberView(Message, frozen=True, kw_only=True):
@@ -67,6 +71,7 @@ class Lease(Message, frozen=True, kw_only=True):
     has lost everything and must end. True where the question named no member.
     `ledger_ms`: the ledger's clock, Unix milliseconds. `map_version`: of the map; it only grows.
     `shards`: by shard, all of them; empty when the map is the one that was known already.
+    `permits`: what the member may have at agents.
     """
 
     is_known: bool
@@ -74,3 +79,4 @@ class Lease(Message, frozen=True, kw_only=True):
     map_version: int
     members: tuple[MemberView, ...]
     shards: tuple[HeldShard, ...] = ()
+    permits: PermitAnswer = PermitAnswer()

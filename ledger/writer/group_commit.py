@@ -532,7 +532,7 @@ class GroupCommit:
         )
         if self._epoch is None or store.epoch != self._epoch + 1:
             # This one's first, or another writer has been between and may have renewed leases.
-            self._leases.begin(store.cluster)
+            self._leases.begin(store.cluster, store.epoch)
         self._epoch = store.epoch
         self._follow(store)
         self._leases.end_takes()
