@@ -330,9 +330,7 @@ async def test_permits_that_are_void_are_so_before_the_fence_ends() -> None:
     assert cluster.work.did == [("void", 1), ("unfenced", None)]
 
 
-async def test_renewals_go_on_while_one_is_not_answered_and_are_sooner_when_permits_are_wanted() -> (
-    None
-):
+async def test_renewals_go_on_at_intervals_while_one_is_not_answered() -> None:
     cluster = Cluster()
     arrived = asyncio.Event()
     began = asyncio.get_running_loop().time()
