@@ -16,22 +16,17 @@ import argparse
 import asyncio
 import json
 import os
-import queue
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 import psycopg
 
 from bench.checkouts import Checkout
-from bench.figures.ledger_statistics import PASSED_ON
+from bench.figures.owner_replies import OwnerReplies, owner_replies
 from bench.figures.process_usage import OWNER, members, owner_of
 from bench.load.clients import Api, Target, chain, unique
 from bench.noise.backlog import HOUR_MS, publish_backlog
@@ -43,7 +38,6 @@ COUNT_MIN = 10
 NEAR_MAX = 100
 NEAR_FIRST_MS, NEAR_LAST_MS = 5_000, 55_000
 LOOK_S = 0.05
-FIRST_REPLY_WITHIN_S = 120.0
 MIB = 1024 * 1024
 
 _ENDS = """
@@ -68,66 +62,6 @@ class Timeline:
         """Whether every time was observed."""
         is_dispatched = self.dispatched_s is not None or not self.awaits_dispatch
         return is_dispatched and None not in (self.successor_s, self.restored_s)
-
-
-class OwnerReplies:
-    """The owner's ping replies, read by a process of the checkout."""
-
-    def __init__(self, checkout: Checkout, home: Path) -> None:
-        owner = owner_of(home)
-        assert owner is not None, "a deployment that is up has an owner"
-        theirs = owner.environ()
-        environment = {**os.environ, **{n: theirs[n] for n in PASSED_ON if n in theirs}}
-        environment["PYTHONPATH"] = str(checkout.root)
-        script = Path(__file__).parent / "figures" / "owner_watch.py"
-        self._process = subprocess.Popen(
-            [str(checkout.python), "-P", str(script)],
-            cwd=checkout.root,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._replies: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._replies.put(json.loads(line))
-
-    def wait_first(self) -> None:
-        """Return after the owner's first reply.
-
-        Raises:
-            SystemExit: there was no reply in time.
-        """
-        try:
-            self._replies.get(timeout=FIRST_REPLY_WITHIN_S)
-        except queue.Empty:
-            raise SystemExit(f"no reply of the owner in {FIRST_REPLY_WITHIN_S:.0f} s") from None
-
-    def iterate_replies(self) -> Iterator[dict[str, Any]]:
-        """Yield the replies since the last call."""
-        while not self._replies.empty():
-            yield self._replies.get()
-
-    def end(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=30)
-
-
-@contextmanager
-def owner_replies(checkout: Checkout, home: Path) -> Iterator[OwnerReplies]:
-    """Ping the owner for the length of the block."""
-    replies = OwnerReplies(checkout, home)
-    try:
-        replies.wait_first()
-        yield replies
-    finally:
-        replies.end()
 
 
 def near_of(count: int) -> int:
@@ -174,7 +108,7 @@ def follow(
     """
     owner = owner_of(home)
     assert owner is not None, "a deployment that is up has an owner"
-    _dispatches(agent)  # those before the kill
+    first_dispatch_s(agent)  # those before the kill
     for _ in replies.iterate_replies():
         pass
     os.kill(owner.pid, signal.SIGKILL)
@@ -186,7 +120,7 @@ def follow(
                 seen.successor_s = seen.successor_s or time.monotonic()
                 seen.rss_peak = max(seen.rss_peak, _rss(process))
         if seen.dispatched_s is None and seen.successor_s is not None:
-            seen.dispatched_s = _dispatches(agent)
+            seen.dispatched_s = first_dispatch_s(agent)
         for reply in replies.iterate_replies():
             if seen.owners and reply["isReady"] and reply["running"] >= far:
                 seen.restored_s = seen.restored_s or reply["s"]
@@ -194,7 +128,7 @@ def follow(
     return seen
 
 
-def _dispatches(agent: subprocess.Popen[str]) -> float | None:
+def first_dispatch_s(agent: subprocess.Popen[str]) -> float | None:
     """Return when the first dispatch since the last question came."""
     assert agent.stdin is not None
     assert agent.stdout is not None

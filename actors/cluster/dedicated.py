@@ -4,8 +4,9 @@ All requests go to the pooled owner. It hands a publish to a child, an owner of 
 process of its own, and forwards that workflow's requests. A child works under its parent's member
 id and the epoch of the workflow's shard, so no epoch tells the two apart: the parent drives on what
 an ended child leaves unfinished only when that process has ended for certain. A child ends with its
-parent process, and when the shard is given away or lost. Children occupy slots, so that their
-number is bounded. design.md section 3 (isolation); shards.md (Dedicated workflows).
+parent process, and when the shard is lost; while it lives the shard is not given away. Children
+occupy slots, so that their number is bounded. design.md section 3 (isolation); shards.md (Dedicated
+workflows).
 """
 
 from __future__ import annotations
@@ -99,12 +100,9 @@ class Dedicated:
         for run in self._of_shards(shards):
             run.child.end()
 
-    async def release(self, shard: int) -> None:
+    def works_in(self, shard: int) -> bool:
         """Implement `Children`."""
-        runs = self._of_shards([shard])
-        for run in runs:
-            run.child.end()
-        await asyncio.gather(*(run.child.ended() for run in runs))
+        return bool(self._of_shards([shard]))
 
     def _of_shards(self, shards: Collection[int]) -> list[_ChildRun]:
         return [run for name, run in self._runs.items() if shard_of(name) in shards]

@@ -93,10 +93,10 @@ def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str
 
 
 def cancel_notice(order: DispatchOrder, reason: str, service: str) -> tuple[bytes, dict[str, str]]:
-    """Return the body and headers of a cancel notice."""
+    """Return the body and headers of a cancel notice, which names the id of its dispatch."""
     body = orjson.dumps(
         {
-            "eventId": event_id(order.workflow_id, order.node, order.attempt, order.binding),
+            "eventId": sent_event_id(order),
             "workflowId": order.workflow_id,
             "nodeId": order.node,
             "reason": reason,

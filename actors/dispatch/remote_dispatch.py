@@ -352,9 +352,7 @@ class RemoteDispatch:
         self._foreign[to, serial] = _Foreign(order)
         return serial
 
-    def tell_handed(
-        self, to: str, handed: HandedShard, parked: Sequence[tuple[int, Event]]
-    ) -> None:
+    def tell_handed(self, to: str, handed: HandedShard, heard: Sequence[tuple[int, Event]]) -> None:
         """Tell a member of the shard that it was given, then what has come of its calls."""
         peer = self._peers.get(to)
         if peer is None:
@@ -362,7 +360,7 @@ class RemoteDispatch:
                 self._abort_foreign((to, call.serial))
             return
         peer.replies.submit_always(handed, lambda _: None)
-        for serial, event in parked:
+        for serial, event in heard:
             self._return_event(to, serial, "", event)
 
     def _take_handed(self, message: HandedShard) -> None:

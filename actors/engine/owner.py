@@ -10,11 +10,10 @@ the event loop. design.md section 3 (Recovery); shards.md. Decisions 0091, 0200.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from actors.directory.auction_candidates import AuctioningDirectory
@@ -34,6 +33,7 @@ from actors.process.loop_clock import LoopClock
 from actors.process.slices import Slices, run_in_slices
 from actors.shards.child_lease import ChildLease, Parentage
 from actors.shards.held_shards import HeldShards
+from actors.shards.hint_waits import HintWaits
 from actors.shards.membership import Membership
 from actors.shards.shard_ledger import ShardLedger
 from actors.transport.late_replies import LateReplies
@@ -66,8 +66,6 @@ from ledger.workflows.unfinished import UnfinishedPages
 
 log = logging.getLogger("callboard.owner")
 
-# How long the restore of a given shard waits for the hint of its giver, who sends it at once.
-HINT_S = 0.5
 # After it, the caller's reply says that the outcome is unknown.
 COMMIT_TIMEOUT_S = 10.0
 # In each ping reply: the timekeeper probes these agents. Further ones follow when these recover.
@@ -93,8 +91,8 @@ class Children(Protocol):
     def drop(self, shards: Collection[int]) -> None:
         """End the processes of workflows in these shards; another member drives those now."""
 
-    async def release(self, shard: int) -> None:
-        """End the processes of a shard's workflows; return when they have ended for certain."""
+    def works_in(self, shard: int) -> bool:
+        """Say whether a workflow of this shard has a process of its own."""
 
 
 class Owner:
@@ -173,9 +171,7 @@ class Owner:
         self._restorer: Restorer | None = None
         self._shard_ledger = ShardLedger(ledger, self.membership.note_stale)
         self._tasks: set[asyncio.Task[None]] = set()
-        # Shards whose open calls are known, and hints that are waited for.
-        self._handed: set[int] = set()
-        self._hints: dict[int, asyncio.Event] = {}
+        self._hint_waits = HintWaits(self.held)
 
     def _build_lease(
         self,
@@ -410,43 +406,43 @@ class Owner:
         """Implement `ShardWork`."""
         assert self._restorer is not None, "a member holds shards after it has joined"
         self._restorer.expect(shards)
-        if is_given:
-            for shard in shards:
-                self._begin(self._restore_given(shard))
-        else:
-            self._begin(self._restore(shards))
+        epochs = {shard: self.held.epoch(shard) for shard in shards}
+        if not is_given:
+            self._begin(self._restore(epochs))
+            return
+        for shard, epoch in epochs.items():
+            self._begin(self._restore_given(shard, epoch))
 
-    async def _restore_given(self, shard: int) -> None:
-        """Restore a shard after the hint of its giver, if that comes soon."""
-        if shard not in self._handed:
-            arrived = self._hints.setdefault(shard, asyncio.Event())
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(arrived.wait(), HINT_S)
-            self._hints.pop(shard, None)
-        await self._restore([shard])
+    async def _restore_given(self, shard: int, epoch: int) -> None:
+        """Restore a shard after the hint of its giver, unless that does not come."""
+        if self.held.epoch(shard) == epoch and not self._require_runner().shards.hints.has(shard):
+            await self._hint_waits.wait(shard)
+        if self.held.epoch(shard) == epoch:
+            await self._restore({shard: epoch})
 
-    async def _restore(self, shards: Sequence[int]) -> None:
+    async def _restore(self, epochs: Mapping[int, int]) -> None:
+        """Restore shards that are held under these epochs."""
         assert self._restorer is not None
-        await self._restorer.restore_shards(shards)
-        for shard in self._handed.intersection(shards):
-            self._handed.remove(shard)
-            left = self._require_runner().shards.forget_taken(shard)
+        await self._restorer.restore_shards(epochs)
+        for shard, epoch in epochs.items():
+            left = self._require_runner().shards.hints.forget(shard, epoch)
             self.remote_dispatch.forget_handed(left)
 
     def _take_handed(self, handed: HandedShard) -> None:
         """Keep the open calls of a shard that another member has given to this one.
 
-        A hint that comes late finds their attempts repeated: the calls are ended.
+        Calls of which a hint comes too late are ended: their attempts are repeated already, or the
+        shard has been given on.
         """
         assert self._restorer is not None
-        shard = handed.shard
-        if shard in self.held and not self._restorer.is_expecting(shard):
+        shard, hints = handed.shard, self._require_runner().shards.hints
+        is_held = self.held.epoch(shard) == handed.epoch + 1
+        if is_held and not self._restorer.is_expecting(shard):
             self.remote_dispatch.forget_handed(handed.calls)
             return
-        self._require_runner().shards.take(handed)
-        self._handed.add(shard)
-        if shard in self._hints:
-            self._hints[shard].set()
+        self.remote_dispatch.forget_handed(hints.keep(handed))
+        if hints.has(shard):
+            self._hint_waits.end(shard)
         else:
             self.membership.renew_soon()
 
@@ -456,17 +452,19 @@ class Owner:
             self.children.drop(shards)
         assert self._restorer is not None, "a member holds shards after it has joined"
         self._restorer.drop(shards)
+        for shard in shards:
+            self._hint_waits.end(shard)
         self._begin(run_in_slices(self._require_runner().shards.drop(set(shards))))
 
     def may_give(self, shard: int) -> bool:
         """Implement `ShardWork`."""
         assert self._restorer is not None, "a member holds shards after it has joined"
+        if self.children is not None and self.children.works_in(shard):
+            return False  # its calls are open in another process, which cannot pass them on
         return not self._restorer.is_restoring_shard(shard)
 
     async def settled(self, shard: int) -> None:
         """Implement `ShardWork`."""
-        if self.children is not None:
-            await self.children.release(shard)
         await self._shard_ledger.settled(shard)
 
     def given(self, shard: int, epoch: int, to: MemberView) -> None:
@@ -476,7 +474,7 @@ class Owner:
         given = self._require_runner().shards.give(shard, to.member)
         calls, watchers = given.calls, given.watchers
         handed = HandedShard(self.held.member, shard, epoch, calls, watchers, to.member)
-        self.remote_dispatch.tell_handed(to.member, handed, given.parked)
+        self.remote_dispatch.tell_handed(to.member, handed, given.heard)
 
     def thawed(self, shard: int) -> None:
         """Implement `ShardWork`."""
@@ -495,6 +493,9 @@ class Owner:
             {one.member: self._peer_calls(one.address) for one in others},
             [one.member for one in others if one.state is MemberState.DRAINING],
         )
+        self._hint_waits.set_live({one.member for one in others})
+        if self._runner is not None:
+            self.remote_dispatch.forget_handed(self._runner.shards.hints.forget_outdated())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -13,7 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -175,10 +183,10 @@ class Restorer:
         """Whether a shard's restore is not asked for yet."""
         return shard in self._expected
 
-    def restore_shards(self, shards: Iterable[int]) -> asyncio.Future[None]:
+    def restore_shards(self, shards: Collection[int]) -> asyncio.Future[None]:
         """Restore every workflow of these shards that is not driven; the future is done then."""
         self._wanted.update(shards)
-        self._expected.difference_update(self._wanted)
+        self._expected.difference_update(shards)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._scanned.append(done)
         if self._scan is None:
@@ -206,6 +214,7 @@ class Restorer:
         """Forget what was not restored of shards that are another member's now."""
         for shard in shards:
             self._frozen.pop(shard, None)
+            self._expected.discard(shard)
 
     async def close(self) -> None:
         """End every task."""
@@ -308,14 +317,13 @@ class Restorer:
         slices = Slices()
         for stored in workflows:
             shard = shard_of(stored.workflow_id)
-            if self._held.epoch(shard) != epochs[shard]:
+            if self._held.epoch(shard) != epochs[shard] or shard in self._expected:
                 # Lost since; when it has come back, another has driven these workflows meanwhile,
-                # and a later scan reads them.
+                # and a later scan reads them, after the hint if it was given.
                 continue
             if self._is_skipped(stored.workflow_id):
                 continue
             if self._held.is_frozen(stored.workflow_id):
-                shard = shard_of(stored.workflow_id)
                 self._frozen.setdefault(shard, set()).add(stored.workflow_id)
                 continue
             try:

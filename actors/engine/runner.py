@@ -174,10 +174,11 @@ class Runner:
             on_ended=self._handle_quarantined_end,
         )
         self.shards = DrivenShards(
+            held,
             self._running,
             self._quarantine,
-            dispatcher,
-            clock,
+            dispatcher=dispatcher,
+            clock=clock,
             receive=self.receive,
             stop=self._stop,
         )
@@ -321,7 +322,7 @@ class Runner:
             return False
         before = self._at_work.begin(workflow_id)
         try:
-            awaited = self.shards.taken.awaited(workflow_id)
+            awaited = self.shards.hints.awaited(workflow_id)
             restored = restore_workflow(stored, self._settings, self._clock.now_ms(), awaited)
         except Exception:  # rows of another version, or damaged: other workflows go on
             self._guard.raised += 1
@@ -365,7 +366,7 @@ class Runner:
         for order in rebuild_accepted_orders(run, self._directory.entry, self._clock.now_ms()):
             run.orders[order.node, False] = order
             self._dispatcher.hold(order)
-        calls, watchers = self.shards.taken.take(run.workflow_id)
+        calls, watchers = self.shards.hints.take(run.workflow_id)
         run.watchers |= watchers
         for call, order in rebuild_handed_orders(run, calls, self._directory.entry):
             run.orders[order.node, order.is_verification] = order

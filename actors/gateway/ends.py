@@ -6,11 +6,12 @@ Knows nothing of who sends the notices. contract.md section 6 (`Prefer: wait`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from actors.transport.messages import WorkflowEnd
+from core.shards.shard import shard_of
 
 
 class Ended(NamedTuple):
@@ -49,6 +50,10 @@ class Ends:
             waiting.discard(future)
             if not waiting:
                 del self._waiting[workflow_id]
+
+    def awaited_in(self, shards: Collection[int]) -> list[str]:
+        """Return the workflows of these shards that are waited for."""
+        return [name for name in self._waiting if shard_of(name) in shards]
 
     def tell(self, workflow_id: str, told: WorkflowEnd | None = None) -> None:
         """Wake who waits for a workflow that has ended."""

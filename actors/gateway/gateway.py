@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -108,8 +108,14 @@ class Gateway:
         self._ends = Ends(settings.replica_requests_max)
         self._leases = LeaseCalls(settings)
         self.owners = LiveOwners(
-            settings, self._ends.tell, self._leases.renew, machine=machine, on_map=on_map
+            settings,
+            self._ends.tell,
+            self._leases.renew,
+            machine=machine,
+            on_map=on_map,
+            on_moved=self._watch_moved,
         )
+        self._rewatches: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._health = CachedAnswer(
             self._check_components, age_max_s=settings.health_cache_ms / 1_000
@@ -128,8 +134,9 @@ class Gateway:
 
     async def close(self) -> None:
         """End every task and connection."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, *self._rewatches):
+            if task is not None:
+                task.cancel()
         self.owners.close()
         self._leases.close()
         self.value_process.close()
@@ -343,6 +350,21 @@ class Gateway:
         except ServiceError as error:
             log.info("not watched workflow=%s error=%s", workflow_id, error)
             return True
+
+    def _watch_moved(self, shards: Collection[int]) -> None:
+        """Watch what is waited for in these shards again: their holders may not know who waits.
+
+        A holder that was given its shard has heard it from the one before; after a crash it has
+        not.
+        """
+        for workflow_id in self._ends.awaited_in(shards):
+            task = asyncio.get_running_loop().create_task(self._watch_again(workflow_id))
+            self._rewatches.add(task)
+            task.add_done_callback(self._rewatches.discard)
+
+    async def _watch_again(self, workflow_id: str) -> None:
+        if not await self._watch(workflow_id, time.monotonic() + REQUEST_TIMEOUT_S):
+            self._ends.tell(workflow_id)
 
     # -- health -----------------------------------------------------------------------------------
 

@@ -57,6 +57,7 @@ class LiveOwners:
         machine: Ray's id of this replica's machine.
         map_refresh_s: how often it is asked for when nothing is amiss.
         on_map: receives each map.
+        on_moved: receives the shards that have come to another live member.
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class LiveOwners:
         machine: str,
         map_refresh_s: float = MAP_REFRESH_S,
         on_map: Callable[[ShardMap], None] = lambda _: None,
+        on_moved: Callable[[Collection[int]], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._on_finished = on_finished
         self._ask_map = ask_map
         self._map_refresh_s = map_refresh_s
         self._on_map = on_map
+        self._on_moved = on_moved
         self.watcher = os.urandom(8).hex()
         self.map = ShardMap()
         self._map_version = 0
@@ -185,8 +188,8 @@ class LiveOwners:
         elif lease.map_version != self._map_version:
             # The whole map is asked for next: what is known here is of another ledger's history.
             self._map_version = 0
-        shard_map = ShardMap(lease.members, lease.shards or self.map.shards)
-        has_changed = bool(lease.shards) or shard_map.states() != self.map.states()
+        before, shard_map = self.map, ShardMap(lease.members, lease.shards or self.map.shards)
+        has_changed = bool(lease.shards) or shard_map.states() != before.states()
         self.map = shard_map
         self._placement.use_map(shard_map)
         self._on_map(shard_map)
@@ -200,6 +203,7 @@ class LiveOwners:
         if has_changed:
             self._has_changed.set()
             self._has_changed = asyncio.Event()
+            self._on_moved(shard_map.moved_since(before))
 
     async def _follow(self) -> None:
         while True:

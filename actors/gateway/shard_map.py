@@ -60,6 +60,14 @@ class ShardMap:
             return None
         return self.live.get(self.shards[shard_of(workflow_id)].member)
 
+    def moved_since(self, before: ShardMap) -> set[int]:
+        """Return the shards that a live member holds which another held, or none, by that map."""
+        return {
+            shard
+            for member, numbers in self._numbers.items()
+            for shard in set(numbers).difference(before.shards_of(member))
+        }
+
     def shards_of(self, member: str) -> Sequence[int]:
         """Return the numbers of the shards that a live member holds, in their order."""
         return self._numbers.get(member, ())

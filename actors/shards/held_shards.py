@@ -9,6 +9,7 @@ never brings back a shard that was given or lost. Plain state; `membership.py` c
 
 from __future__ import annotations
 
+from core.shards.lease_messages import HeldShard
 from core.shards.shard import shard_of
 
 
@@ -23,8 +24,9 @@ class HeldShards:
         self.member = member
         self._epochs: dict[int, int] = {}
         self._frozen: set[int] = set()
-        # By shard, the least epoch under which this member may still come to hold it.
-        self._epochs_min: dict[int, int] = {}
+        # By shard, the newest that is known of it under which this member does not hold it: another
+        # does, or this one did. Only under a later epoch may it come to hold the shard.
+        self._others: dict[int, HeldShard] = {}
 
     def __repr__(self) -> str:
         return f"<HeldShards {self.member} held={len(self._epochs)} frozen={len(self._frozen)}>"
@@ -64,7 +66,16 @@ class HeldShards:
 
         False as well for an epoch under which it was held once.
         """
-        return epoch >= self._epochs_min.get(shard, 0) and epoch > self._epochs.get(shard, 0)
+        other = self._others.get(shard)
+        is_later = other is None or epoch > other.epoch
+        return is_later and epoch > self._epochs.get(shard, 0)
+
+    def giver(self, shard: int) -> str:
+        """Return the member that held a shard just before this one, "" when it is not known."""
+        other = self._others.get(shard)
+        if other is None or other.epoch + 1 != self._epochs.get(shard):
+            return ""
+        return other.member
 
     def add(self, shard: int, epoch: int) -> None:
         """Hold a shard under an epoch that is news; what was held of it was dropped before."""
@@ -75,11 +86,13 @@ class HeldShards:
         """Hold a shard no longer."""
         epoch = self._epochs.pop(shard)
         self._frozen.discard(shard)
-        self.note_other(shard, epoch)
+        self.note_other(shard, HeldShard(self.member, epoch))
 
-    def note_other(self, shard: int, epoch: int) -> None:
-        """Note that under this epoch a shard is another's, or was this member's."""
-        self._epochs_min[shard] = max(self._epochs_min.get(shard, 0), epoch + 1)
+    def note_other(self, shard: int, other: HeldShard) -> None:
+        """Note that a shard is another's, or no member's, or was this member's."""
+        known = self._others.get(shard)
+        if known is None or other.epoch > known.epoch:
+            self._others[shard] = other
 
     def freeze(self, shard: int) -> None:
         """Begin nothing new in a shard that is held."""

@@ -70,17 +70,17 @@ class ShardWork(PermitWork, Protocol):
     def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
         """Restore the workflows of these shards, which are held from now on.
 
-        `is_given`: another member gives them and tells in a hint, soon, which calls it still waits
-        for; else nobody does.
+        `is_given`: another member has given them and tells in a hint, soon, which calls it still
+        waits for; else nobody does.
         """
 
     def lost(self, shards: Sequence[int]) -> None:
         """Drop these shards' workflows at once: another member drives them."""
 
     def may_give(self, shard: int) -> bool:
-        """Say whether a shard can be handed over: all of it is restored, with its giver's hint.
+        """Say whether all open calls of a shard could be handed over with it now.
 
-        Given on before, its open calls would not be known to the next member.
+        Not before it is restored, with its giver's hint; nor while another process has such calls.
         """
 
     async def settled(self, shard: int) -> None:
@@ -141,6 +141,7 @@ class Membership:
         self._taking: asyncio.Task[None] | None = None
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._tried = -1  # the shard of the newest hand-over; the next ones come after it
+        self._unreported: list[int] = []  # lost shards that no line of the log names yet
         self._renewing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
         self._times = RenewalTimes(work.wants_permits)
@@ -200,7 +201,6 @@ class Membership:
             epoch: that the command carried, 0 for a shard that was not held.
         """
         if epoch and self._held.epoch(shard) == epoch and shard not in self._giving:
-            log.warning("shard lost member=%s shard=%d", self._held.member, shard)
             self._drop([shard])
 
     # -- renewing ---------------------------------------------------------------------------------
@@ -225,6 +225,7 @@ class Membership:
 
     async def renew_once(self) -> None:
         """Renew the lease and act on what the ledger says."""
+        self._report_lost()
         sent_ms, known_version = self._boot_ms(), max(self._map_version, self._told_version)
         open_calls = self._work.open_calls()
         renewal = Renewal(
@@ -265,6 +266,13 @@ class Membership:
             self._was_fenced = False
             self._work.unfenced()
 
+    def _report_lost(self) -> None:
+        """Log the shards lost since the last renewal: one loss shows in a command of each."""
+        if self._unreported:
+            shards = ",".join(map(str, sorted(self._unreported)))
+            log.warning("shards lost member=%s shards=%s", self._held.member, shards)
+            self._unreported.clear()
+
     def _end(self, reason: str) -> None:
         if not self._is_ended:
             self._is_ended = True
@@ -285,7 +293,7 @@ class Membership:
                 continue
             if 0 < self._held.epoch(shard) < seen.epoch:
                 lost.append(shard)
-            self._held.note_other(shard, seen.epoch)
+            self._held.note_other(shard, seen)
         self._drop(lost)
         asked = {shard: epoch for shard, epoch in mine.items() if self._is_asked(shard, epoch)}
         self._hold(asked, is_given=False)
@@ -308,6 +316,7 @@ class Membership:
         for shard in shards:
             self._held.drop(shard)
         if shards:
+            self._unreported += shards
             self._work.lost(shards)
 
     # -- moving -----------------------------------------------------------------------------------
@@ -391,11 +400,11 @@ class Membership:
             return False
         self._note_moved(outcome)
         if self._held.epoch(shard) == epoch:  # else a command of it was refused meanwhile
-            self._held.drop(shard)
             if shard in outcome.result["given"]:
+                self._held.drop(shard)
                 self._work.given(shard, epoch, to)
             else:
-                self._work.lost([shard])
+                self._drop([shard])
         return True
 
     def _note_moved(self, outcome: Outcome) -> None:

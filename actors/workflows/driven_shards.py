@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
-from actors.dispatch.handed_calls import HandedCall, HandedShard
 from actors.ports import Clock, DispatchOrder, DispatchPort
+from actors.shards.held_shards import HeldShards
 from actors.shards.parked_events import ParkedEvents, refuse
-from actors.workflows.handover import GivenCalls, TakenCalls, give_calls
+from actors.workflows.handover import GivenCalls, ReceivedHints, give_calls
 from actors.workflows.quarantined_workflows import Quarantine
 from actors.workflows.running_workflow import DrivenWorkflows, RunningWorkflow
 from core.workflow.events import Event
@@ -28,6 +28,7 @@ class DrivenShards:
     """The shards of one runner's workflows.
 
     Args:
+        held: the shards of this member.
         running: the workflows that are driven.
         quarantine: those that are not driven on.
         dispatcher: has their orders.
@@ -38,11 +39,12 @@ class DrivenShards:
 
     def __init__(
         self,
+        held: HeldShards,
         running: DrivenWorkflows,
         quarantine: Quarantine,
+        *,
         dispatcher: DispatchPort,
         clock: Clock,
-        *,
         receive: Callable[[str, Event, Done | None], None],
         stop: Callable[[RunningWorkflow], None],
     ) -> None:
@@ -53,10 +55,10 @@ class DrivenShards:
         self._receive = receive
         self._stop = stop
         self._parked = ParkedEvents()
-        self._taken = TakenCalls()
+        self.hints = ReceivedHints(held)
 
     def __repr__(self) -> str:
-        return f"<DrivenShards {self._parked!r} {self._taken!r}>"
+        return f"<DrivenShards {self._parked!r} {self.hints!r}>"
 
     def park(self, workflow_id: str, event: Event, done: Done | None) -> None:
         """Keep an event of a workflow whose shard is frozen."""
@@ -81,19 +83,6 @@ class DrivenShards:
 
     def _release_later(self, order: DispatchOrder) -> None:
         self._clock.call_at(self._clock.now_ms() + GIVEN_PLACE_MS, self._dispatcher.release, order)
-
-    def take(self, handed: HandedShard) -> None:
-        """Keep the open calls of a shard until its rows are read."""
-        self._taken.keep(handed)
-
-    @property
-    def taken(self) -> TakenCalls:
-        """Return the handed calls of workflows that are not restored yet."""
-        return self._taken
-
-    def forget_taken(self, shard: int) -> list[HandedCall]:
-        """Remove and return the handed calls of a shard that no restored workflow waits for."""
-        return self._taken.forget(shard)
 
     def drop(self, shards: Collection[int]) -> Iterator[None]:
         """Drive the workflows of these shards no longer, because another member does.

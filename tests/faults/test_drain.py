@@ -22,7 +22,7 @@ from tests.contract.conftest import _keep_replies, answer, client, refusal
 from tests.faults.checks import check
 from tests.faults.load import PAUSE_S, Load
 from tests.faults.market_load import chain
-from tests.faults.test_machines import add_machine
+from tests.faults.raylets import add_machine
 from tests.faults.victims import wait
 from tests.platform.deployments import ROOT, RunningDeployment, free_port, start_deployment
 

@@ -19,6 +19,7 @@ from actors.engine.runner import Runner
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock, SteadyTime
 from actors.shards.held_shards import HeldShards
+from actors.shards.hint_waits import HintWaits
 from actors.shards.membership import Membership
 from actors.shards.shard_ledger import ShardLedger
 from actors.transport.ledger_client import LedgerClient
@@ -229,8 +230,7 @@ class SimulatedOwner(Owner):
         self._runner: Runner | None = None
         self._shard_ledger = ShardLedger(self._ledger, self.membership.note_stale)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._handed: set[int] = set()
-        self._hints: dict[int, asyncio.Event] = {}
+        self._hint_waits = HintWaits(self.held)
         self._at_work = AtWork()
         self._restorer: Restorer | None = None
         self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
@@ -250,8 +250,8 @@ class SimulatedOwner(Owner):
         self._process.scans_needed += len(shards) if is_given else 1
         super().taken(shards, is_given=is_given)
 
-    async def _restore(self, shards: Sequence[int]) -> None:
-        await super()._restore(shards)
+    async def _restore(self, epochs: Mapping[int, int]) -> None:
+        await super()._restore(epochs)
         self._process.note_restored()
 
     def _peer_calls(self, address: str) -> PeerCalls:  # type: ignore[override]

@@ -115,8 +115,10 @@ def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: 
         return
     state.is_accepted = True
     due_ms = event.started_ms + timeout_ms(workflow, state, event.started_ms)
-    if not event.verify_attempt:
-        # An accepted verification is not stored: a restart repeats it under its own id.
+    if event.verify_attempt:
+        # Not stored: a restart repeats the verification under its own id, a hand-over tells of it.
+        state.verify_dispatched_ms = event.started_ms
+    else:
         if state.status is NodeStatus.DISPATCHED:
             state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
         state.started_ms = event.started_ms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 from aiohttp import web
 
@@ -21,10 +22,12 @@ class Agents:
     def __init__(self) -> None:
         self.may_end, self.told = asyncio.Event(), asyncio.Event()
         self.came: Counter[str] = Counter()
+        self.bodies: list[dict[str, Any]] = []
 
     async def serve(self, request: web.Request) -> web.Response:
         """Take a notice."""
         self.came[request.path] += 1
+        self.bodies.append(await request.json())
         if request.path == "/hang":
             await self.may_end.wait()
         else:
@@ -72,3 +75,19 @@ async def test_a_notice_that_cannot_be_sent_stops_no_other() -> None:
         notify(here, GREEDY, "/told")
         async with asyncio.timeout(PATIENCE_S):
             await agents.told.wait()
+
+
+async def test_a_notice_names_the_id_that_its_dispatch_had() -> None:
+    """A verifier got the id of the attempt that it was to verify, which it had never seen."""
+    agents = Agents()
+    async with scene(agents.serve) as here:
+        for fields in ({}, {"is_verification": True, "verify_attempt": 1}):
+            order = here.order(**fields)
+            agents.bodies.clear()
+            await here.outcome(**fields)
+            here.dispatcher.notify(order, "user_request")
+            async with asyncio.timeout(PATIENCE_S):
+                while len(agents.bodies) < 2:
+                    await asyncio.sleep(0.001)
+            dispatched, cancelled = agents.bodies
+            assert cancelled["eventId"] == dispatched["eventId"]

@@ -390,3 +390,29 @@ async def test_what_is_asked_for_while_a_hint_is_waited_for_is_read_after_it() -
     async with asyncio.timeout(60):
         await restorer.restore_shards([SHARD])
     assert restorer.count == 2
+
+
+async def test_a_shard_that_is_given_again_during_a_scan_is_not_read_before_its_hint() -> None:
+    """Its later pages passed as those of the new epoch, whose open calls were not known yet."""
+    bench = unfinished(10)
+    rows = ModelRows(bench)
+    restorer = restorer_of(bench, rows)
+    first = restorer.restore_shards([SHARD])
+    async with asyncio.timeout(60):
+        while restorer.count < PAGE:
+            await asyncio.sleep(0)
+    rows.gate.clear()
+    restorer.restore_shards([SHARD])
+    epoch = bench.held.epoch(SHARD)
+    bench.held.drop(SHARD)
+    restorer.drop([SHARD])
+    bench.held.add(SHARD, epoch + 2)
+    restorer.expect([SHARD])
+    restorer.restore_shards([SHARD + 1])
+    assert restorer.is_expecting(SHARD), "another shard's restore is not this one's"
+    rows.gate.set()
+    async with asyncio.timeout(60):
+        await first
+        assert restorer.count == PAGE
+        await restorer.restore_shards([SHARD])
+    assert restorer.count == 10

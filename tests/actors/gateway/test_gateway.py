@@ -23,6 +23,7 @@ from actors.transport.messages import (
     ResumeReply,
     ResumeRequest,
     WatchReply,
+    WatchRequest,
 )
 from core.errors import ErrorCode, ServiceError
 from core.shards.lease_messages import Lease, MemberState, Renewal
@@ -80,6 +81,11 @@ class Heads:
 
     async def _has_ended(self, workflow_id: str) -> bool:
         return is_terminal(self.workflows[0].status)
+
+
+async def never(workflow_id: str) -> bool:
+    """Stand for a look at the row that has not seen the end yet."""
+    return False
 
 
 Ask = Callable[[Gateway], Any]
@@ -245,3 +251,35 @@ async def test_a_wait_without_an_owner_ends_with_its_workflow(tmp_path: Path) ->
         Heads(gateway, stored(), stored(), stored("success"))
         async with asyncio.timeout(30):
             assert await gateway.wait_finished(ID, 60.0, watched=False)
+
+
+async def test_a_wait_is_told_to_the_next_holder_of_the_shard(tmp_path: Path) -> None:
+    """It did not know who waited: after a crash the answer came with the second look at the row."""
+    async with gateway_of(tmp_path, *members_of(OWNER, OTHER)) as gateway:
+        heads = Heads(gateway, stored())
+        async with Owner([WatchReply()]).listening(tmp_path, OTHER) as owner:
+            waiting = asyncio.create_task(gateway.wait_finished(ID, 60.0, watched=True))
+            await until(lambda: gateway._ends.awaited_in([0]))
+            gateway.owners.use_lease(lease([member(OTHER)], map_version=2))
+            await until(lambda: owner.calls)
+            (asked,) = owner.requests
+            assert isinstance(asked, WatchRequest)
+            assert (asked.workflow_id, asked.watcher) == (ID, gateway.owners.watcher)
+            assert not waiting.done()
+            gateway.owners.use_lease(lease(members_of(OTHER, "fourth"), map_version=3))
+            gateway._ends.tell(ID)
+            async with asyncio.timeout(30):
+                assert await waiting
+        assert (heads.reads, len(owner.calls)) == (0, 1), "its holder is the same by the third map"
+
+
+async def test_a_wait_ends_when_the_next_holder_finds_the_workflow_ended(tmp_path: Path) -> None:
+    async with gateway_of(tmp_path, *members_of(OWNER, OTHER)) as gateway:
+        Heads(gateway, stored("success"))
+        gateway.reads.has_ended = never  # type: ignore[method-assign]
+        async with Owner([None]).listening(tmp_path, OTHER):
+            waiting = asyncio.create_task(gateway.wait_finished(ID, 60.0, watched=True))
+            await until(lambda: gateway._ends.awaited_in([0]))
+            gateway.owners.use_lease(lease([member(OTHER)], map_version=2))
+            await asyncio.wait((waiting,), timeout=30)
+            assert waiting.result() is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -649,3 +650,18 @@ async def test_a_shard_that_comes_back_while_its_give_has_no_outcome_can_be_lost
     await cluster.member.renew_once()
     assert ("lost", [shard]) in cluster.work.did
     assert shard not in cluster.held
+
+
+async def test_one_loss_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Of 80 shards that were taken each had a line, as soon as a command of it was refused."""
+    cluster = Cluster()
+    await cluster.join()
+    for shard in (7, 5):
+        cluster.member.note_stale(shard, 1)
+    cluster.shards[9] = HeldShard("you", 2)
+    cluster.version += 1
+    await cluster.member.renew_once()
+    await cluster.member.renew_once()
+    await cluster.member.renew_once()
+    lines = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert lines == ["shards lost member=me shards=5,7", "shards lost member=me shards=9"]

@@ -33,7 +33,7 @@ def hand_over(bench: Bench) -> HandedShard:
     bench.held.drop(SHARD)
     handed = HandedShard("one", SHARD, 1, given.calls, given.watchers, "two")
     bench.runner = bench.new_runner()
-    bench.runner.shards.take(handed)
+    bench.runner.shards.hints.keep(handed)
     bench.adopt_all()
     bench.gate.commit()
     return handed
@@ -76,6 +76,31 @@ def test_a_verification_under_way_is_awaited_too() -> None:
     assert bench.outbox.expected[0][1].is_verification
 
 
+def test_a_verification_that_its_agent_has_accepted_is_not_asked_for_again() -> None:
+    """Its rows do not tell that it is accepted: the verifier was called a second time."""
+    bench = running(VERIFIED)
+    bench.deliver(bench.outbox.sent[0])
+    bench.gate.commit()
+    began_ms = bench.clock.now_ms()
+    bench.runner.receive(FIRST, AttemptAccepted("a", 1, began_ms, began_ms + 5, 1))
+    given = bench.runner.shards.give(SHARD, "two")
+    assert [(call.node, call.verify_attempt) for call in given.calls] == [("a", 1)]
+    assert given.heard == ((1, AttemptAccepted("a", 1, began_ms, began_ms, 1)),)
+    assert bench.outbox.over[1:] == [], "its place is held here until the recipient frees it"
+
+
+def test_what_a_verifier_has_said_while_the_shard_was_frozen_is_told_on() -> None:
+    """Its acceptance was not: the recipient waited for a reply until the workflow's deadline."""
+    bench = running(VERIFIED)
+    bench.deliver(bench.outbox.sent[0])
+    bench.gate.commit()
+    accepted = AttemptAccepted("a", 1, bench.clock.now_ms(), bench.clock.now_ms(), 1)
+    bench.held.freeze(SHARD)
+    bench.runner.receive(FIRST, accepted)
+    given = bench.runner.shards.give(SHARD, "two")
+    assert given.heard == ((1, accepted),)
+
+
 def test_what_was_parked_of_a_call_is_told_on_and_the_rest_is_asked_for_again() -> None:
     bench = running()
     answers: list[bool] = []
@@ -85,7 +110,7 @@ def test_what_was_parked_of_a_call_is_told_on_and_the_rest_is_asked_for_again() 
     bench.runner.receive(FIRST, succeeded(bench, "b"), answers.append)
     assert not bench.gate.waiting, "nothing begins in a frozen shard"
     given = bench.runner.shards.give(SHARD, "two")
-    assert [(serial, type(event)) for serial, event in given.parked] == [(1, AttemptSucceeded)]
+    assert [(serial, type(event)) for serial, event in given.heard] == [(1, AttemptSucceeded)]
     assert answers == [False]
 
 
@@ -142,7 +167,7 @@ def test_an_attempt_that_was_decided_before_the_hand_over_is_not_awaited() -> No
     given = bench.runner.shards.give(SHARD, "two")
     call = replace(given.calls[0], attempt=7)
     bench.runner = bench.new_runner()
-    bench.runner.shards.take(HandedShard("one", SHARD, 1, (call,), (), "two"))
+    bench.runner.shards.hints.keep(HandedShard("one", SHARD, 1, (call,), (), "two"))
     bench.adopt_all()
     bench.gate.commit()
     assert bench.outbox.expected == []
@@ -153,9 +178,9 @@ def test_calls_of_workflows_that_are_not_restored_are_left_over() -> None:
     bench = running()
     given = bench.runner.shards.give(SHARD, "two")
     bench.runner = bench.new_runner()
-    bench.runner.shards.take(HandedShard("one", SHARD, 1, given.calls, given.watchers, "two"))
-    assert bench.runner.shards.forget_taken(SHARD) == list(given.calls)
-    assert bench.runner.shards.forget_taken(SHARD) == []
+    bench.runner.shards.hints.keep(HandedShard("one", SHARD, 1, given.calls, given.watchers, "two"))
+    assert bench.runner.shards.hints.forget(SHARD, 2) == list(given.calls)
+    assert bench.runner.shards.hints.forget(SHARD, 2) == []
 
 
 def test_a_lost_shards_calls_are_aborted_except_what_agents_have_accepted() -> None:

@@ -162,7 +162,7 @@ def test_a_large_change_or_one_of_a_large_card_is_judged_beside_the_loop(
         with Turns() as turns:
             status, detail = await refused(Registry(card), "PATCH", "/v1/agents/{did}", change)
         assert (status, "a secret" in detail) == (400, True), detail
-        assert (turns.count > 20) == is_beside, turns.count
+        assert bool(turns.count) == is_beside, turns.count
 
     run(scenario)
 
@@ -179,7 +179,7 @@ def test_a_large_stored_card_is_read_beside_the_loop(path: str, is_large: bool) 
         (agent,) = reply.get("agents", [reply])
         assert (status, "apiKey" in agent or "apiKey" in agent["acard"]) == (200, False)
         assert len(agent["acard"]["more"]) == len(card["more"])
-        assert (turns.count > 20) == is_large, turns.count
+        assert bool(turns.count) == is_large, turns.count
 
     run(scenario)
 

@@ -1,0 +1,1 @@
+"""Several machines in one: deployments on more than one raylet, measured."""
