@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from actors.shards.membership import PermitWork
 from actors.shards.renewal_times import RenewalTimes
+from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, Renewal
 from core.shards.leases import SELF_FENCE_MS
 
@@ -67,6 +68,7 @@ class ChildLease:
         self._was_fenced = True
         self._map_version = 0
         self._times = RenewalTimes(work.wants_permits)
+        self.cluster_version = FIRST_VERSION
         self._loop: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -118,6 +120,7 @@ class ChildLease:
             lease = await self._renew(renewal)
         self._work.permits_heard(renewal.permits, lease.permits)
         self._map_version = lease.map_version
+        self.cluster_version = lease.cluster_version
         parent = next((one for one in lease.members if one.member == self._of.member), None)
         wanted = HeldShard(self._of.member, self._of.epoch)
         if lease.shards and lease.shards[self._of.shard] != wanted:

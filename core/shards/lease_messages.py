@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from core.message import Message
+from core.shards.cluster_version import FIRST_VERSION
 from core.shards.permit_messages import PermitAnswer, PermitReport
 
 
@@ -72,6 +73,7 @@ class Lease(Message, frozen=True, kw_only=True):
     `ledger_ms`: the ledger's clock, Unix milliseconds. `map_version`: of the map; it only grows.
     `shards`: by shard, all of them; empty when the map is the one that was known already.
     `permits`: what the member may have at agents.
+    `cluster_version`: of the code that every member and the ledger understand.
     """
 
     is_known: bool
@@ -80,3 +82,4 @@ class Lease(Message, frozen=True, kw_only=True):
     members: tuple[MemberView, ...]
     shards: tuple[HeldShard, ...] = ()
     permits: PermitAnswer = PermitAnswer()
+    cluster_version: int = FIRST_VERSION

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from core.shards.cluster_version import cluster_version
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
 from core.shards.leases import LeaseTable
 from core.shards.permit_messages import PermitAnswer
 from core.shards.permit_table import PermitTable
+from ledger.code_version import CODE_VERSION
 from ledger.shards.committed_cluster import CommittedCluster
 from ledger.writer.state_cache import KnownMember
 
@@ -108,6 +110,7 @@ class MemberLeases:
         holders = {held.member for held in cluster.shards}
         counted = {view.member for view in views if view.is_live or view.member in holders}
         self._permits.follow(cluster.members, counted)
+        version = cluster_version((one.version for one in views), CODE_VERSION)
         return [
             Lease(
                 is_known=is_known,
@@ -116,6 +119,7 @@ class MemberLeases:
                 members=views,
                 shards=() if 0 < cluster.version == renewal.map_version else cluster.shards,
                 permits=self._exchange(renewal) if is_known else PermitAnswer(),
+                cluster_version=version,
             )
             for renewal, is_known in asked
         ]
