@@ -21,6 +21,8 @@ from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors
 from actors.cluster.process_watch import OwnerWatch
+from actors.cluster.scaling.machine_watch import MachineWatch
+from actors.cluster.scaling.ray_machines import live_machines
 from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
 from actors.process.arguments import parse_settings_argument
@@ -46,7 +48,8 @@ class Timekeeper:
         self._owners = OwnerActors(settings)
         self._rounds = 0
         self._prober = Prober(settings, self._reader, NameResolver())
-        watches = (LedgerWatch(settings), ServeWatch(), EscrowWatch(self._reader))
+        self._machines = MachineWatch(settings)
+        watches = (LedgerWatch(settings), ServeWatch(), EscrowWatch(self._reader), self._machines)
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
@@ -69,7 +72,9 @@ class Timekeeper:
 
     async def _round(self) -> None:
         """Run one round: 1. create and end actors; 2. ping owners; 3. restart silent owners."""
-        made, gone = self._owners.ensure_actors(await asyncio.to_thread(_machines))
+        machines = await asyncio.to_thread(live_machines)
+        released = self._machines.released
+        made, gone = self._owners.ensure_actors(one for one in machines if one not in released)
         for name in gone:
             self._watch.remove_owner(name)
         for name in made:
@@ -97,10 +102,6 @@ class Timekeeper:
                 log.warning("owner is busy owner=%s progress=%d", name, progress)
             case Busy() | Silent():
                 self._watch.note_unanswered(name, now_ms)
-
-
-def _machines() -> list[str]:
-    return [one["NodeID"] for one in ray.nodes() if one["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def _now_ms() -> int:
