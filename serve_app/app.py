@@ -6,14 +6,18 @@ does with a request is `serve_app/api.py`'s. design.md section 3 (Runtime).
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 from ray.serve.schema import LoggingConfig
 
+from actors.cluster.owner_actors import cores_of_machines
+from actors.cluster.runtime import this_machine
 from actors.cluster.scaling.ray_machines import draining_machines, live_machines
 from actors.gateway.gateway import Gateway
 from actors.process.arguments import parse_settings_argument, settings_argument
@@ -56,7 +60,9 @@ class ApiDeployment:
     """
 
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
-        settings = parse_settings_argument(values)
+        deployed = parse_settings_argument(values)
+        cores = await asyncio.to_thread(cores_of_machines)
+        settings = deployed.on_machine(cores[this_machine()])
         configure_logging(settings, "api")
         collect_rarely()
         self._watchdog = start_loop_watchdog("api", "api")
@@ -67,7 +73,11 @@ class ApiDeployment:
         self._services = Services(
             gateway,
             Authenticator(find_keys_in(gateway.reader), settings),
-            RateLimiter(settings, take_block_from(OperationalStore(settings.database_url))),
+            RateLimiter(
+                settings,
+                take_block_from(OperationalStore(settings.database_url)),
+                replicas=settings.serve_replicas,
+            ),
             Heartbeats(
                 LivenessStore(settings.database_url),
                 gateway.reader,
@@ -84,7 +94,12 @@ class ApiDeployment:
 
 
 def build(settings: Settings) -> Any:
-    """Return the Serve application of a deployment with these settings."""
+    """Return the Serve application of a deployment with these settings.
+
+    Serve has one number of replicas for all machines: by the cores of the smallest that is there.
+    """
+    cores = min(cores_of_machines().values())
+    settings = replace(settings, serve_replicas=settings.on_machine(cores).serve_replicas)
     # No CPUs are reserved: replicas wait for others most of the time, and two cores must also hold
     # the actors. The bound of a replica is its open requests, refused by
     # `serve_app/callers/admission.py`; Serve's own, which lets requests wait instead, is so high
@@ -109,7 +124,8 @@ def build(settings: Settings) -> Any:
 def _replicas(settings: Settings) -> dict[str, Any]:
     each = settings.serve_replicas
     if settings.machines_max == 1:
-        return {"num_replicas": each}
+        # A deployment that replaces replicas starts the next ones first: the API is never away.
+        return {"num_replicas": each, "max_surge_percent": 100}
     # Serve runs its proxy, HAProxy, where a replica is: so the API answers on every machine.
     policy = AutoscalingPolicy(  # type: ignore[no-untyped-call]
         policy_function=f"{__name__}:replicas_wanted"

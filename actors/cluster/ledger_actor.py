@@ -37,6 +37,7 @@ class LedgerActor:
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
         settings = parse_settings_argument(values)
         configure_logging(settings, "ledger")
+        self._generation = settings.generation
         collect_rarely()
         self._watchdog = start_loop_watchdog(LEDGER, "ledger")
         self._commits = GroupCommit(
@@ -92,6 +93,11 @@ class LedgerActor:
     async def endpoint(self) -> str:
         """Return where other machines' processes reach this actor over TCP; "": nowhere."""
         return self._batches.endpoint
+
+    async def generation(self) -> str:
+        """Return which upgrade has made this actor, once the ledger is open."""
+        await asyncio.shield(self._start)
+        return self._generation
 
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""

@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from actors.directory.auction_candidates import AuctioningDirectory
@@ -22,7 +23,8 @@ from actors.directory.directory_sync import DirectorySync
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.handed_calls import HandedShard
 from actors.dispatch.large_results import Blobs
-from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
+from actors.dispatch.peer_messages import PeerCalls
+from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.node_results import take_result
 from actors.engine.outbox import Outboxes
 from actors.engine.restorer import AheadLedger, Restorer, read_until_success
@@ -380,6 +382,7 @@ class Owner:
             "owner": self._address,
             "member": self.held.member,
             "shards": len(self.held),
+            "clusterVersion": self.membership.cluster_version,
             "openCalls": self.open_calls(),
             "runner": runner.statistics() if runner is not None else None,
             "dispatch": self._dispatcher.statistics(),
@@ -487,7 +490,7 @@ class Owner:
         """Implement `ShardWork`."""
         others = [one for one in members if one.is_live and one.member != self.held.member]
         self.remote_dispatch.set_peers(
-            {one.member: self._peer_calls(one.address) for one in others},
+            {one.member: partial(self._peer_calls, one.address) for one in others},
             [one.member for one in others if one.state is MemberState.DRAINING],
         )
         self._hint_waits.set_live({one.member for one in others})

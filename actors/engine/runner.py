@@ -125,7 +125,7 @@ class Runner:
         ledger: commits commands; hears of the shards that they show to be lost.
         on_finished: receives (id, watchers, what is told) after the last commit of a workflow.
         on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
-            read, as one of `reads`, and, if they belong to this owner, passed to `restore_stored`.
+            read, as one of `reads`, and passed to `restore_stored`.
         at_work: names the workflow at work, and knows which of them have ended this owner.
     """
 
@@ -143,7 +143,7 @@ class Runner:
         at_work: AtWork,
     ) -> None:
         self._held = held
-        self._owner = held.member
+        self._member = held.member
         self._settings = settings
         self._ledger = ledger
         self._directory = directory
@@ -342,7 +342,7 @@ class Runner:
             self._at_work.end(before)
 
     def handle_missing_rows(self, workflow_id: str) -> None:
-        """Drop a workflow of which a read found no unfinished rows of this owner."""
+        """Drop a workflow of which a read found no unfinished rows."""
         if not self.is_driving(workflow_id):
             self._quarantine.remove(workflow_id)
 
@@ -377,7 +377,7 @@ class Runner:
             records = newest_rows([*records, *more_records])
             actions = [*actions, *more_actions]
         # A second read may find other rows, so no key is used twice.
-        key = f"restore:{run.workflow_id}:{self._owner}:{self._submitted}"
+        key = f"restore:{run.workflow_id}:{self._member}:{self._submitted}"
         self._submit_step(run, key, records, actions, is_fresh=True)
 
     # -- events -----------------------------------------------------------------------------------
@@ -428,7 +428,7 @@ class Runner:
         """Commit an empty step, whose outcome says whether the workflow has ended by then."""
         run = self._running.get(workflow_id)
         payer_did = "" if run is None else run.payer_did
-        command = self._commands.advance(workflow_id, key, [], self._owner)
+        command = self._commands.advance(workflow_id, key, [], self._member)
         self._submit_alone(command, done, payer_did)
 
     # -- the step ---------------------------------------------------------------------------------
@@ -461,7 +461,7 @@ class Runner:
                 self._on_rows_needed(run.workflow_id)
             elif outcome.result.get("workflowId") == run.workflow_id:
                 # An earlier try of this request stored it, and the reply was lost: only the rows
-                # tell the workflow's owner and its state.
+                # tell its state.
                 self._on_rows_needed(run.workflow_id)
             return
         self._published += 1
@@ -485,7 +485,7 @@ class Runner:
     ) -> None:
         is_last = run.machine.is_finished
         command = self._commands.advance(
-            run.workflow_id, key, records, self._owner, is_fresh=is_fresh
+            run.workflow_id, key, records, self._member, is_fresh=is_fresh
         )
 
         def committed(outcome: Outcome) -> None:

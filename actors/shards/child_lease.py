@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, Renewal
 from core.shards.leases import RENEWAL_MS, SELF_FENCE_MS
 
@@ -58,6 +59,7 @@ class ChildLease:
         self._on_unfenced = on_unfenced
         self._acknowledged_ms: int | None = None
         self._was_fenced = True
+        self.cluster_version = FIRST_VERSION
         self._loop: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -97,6 +99,7 @@ class ChildLease:
         sent_ms = self._boot_ms()
         async with asyncio.timeout(RENEWAL_TIMEOUT_S):
             lease = await self._renew(Renewal(member=""))
+        self.cluster_version = lease.cluster_version
         parent = next((one for one in lease.members if one.member == self._of.member), None)
         wanted = HeldShard(self._of.member, self._of.epoch)
         if lease.shards and lease.shards[self._of.shard] != wanted:

@@ -25,6 +25,7 @@ from typing import Final, Protocol
 
 from actors.shards.held_shards import HeldShards
 from core.shards.assignment import moves_of
+from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import RENEWAL_MS, SELF_FENCE_MS
 from ledger.commands import Command, Outcome
@@ -111,6 +112,8 @@ class Membership:
         self._on_ended = on_ended
         self._members: tuple[MemberView, ...] = ()
         self._shards: tuple[HeldShard, ...] = ()
+        # Of the code that all of the cluster understands; what only later code does is not written.
+        self.cluster_version = FIRST_VERSION
         self._map_version = 0
         # The newest version of the map that an outcome of this member's has told.
         self._told_version = 0
@@ -136,11 +139,6 @@ class Membership:
         if not may:
             self._was_fenced = True
         return may
-
-    @property
-    def members(self) -> tuple[MemberView, ...]:
-        """Return the members of the cluster as last heard."""
-        return self._members
 
     @property
     def _is_empty(self) -> bool:
@@ -232,6 +230,7 @@ class Membership:
                 self._work.members_changed(lease.members)
             if lease.shards:
                 self._shards, self._map_version = lease.shards, lease.map_version
+            self.cluster_version = lease.cluster_version
         self._compare()
         self._begin_take()
         self._begin_gives()

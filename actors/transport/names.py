@@ -17,14 +17,16 @@ WORKFLOW_PREFIX = "workflow@"
 LIVENESS = {"liveness": 1}
 
 
-def workflow_actor(node_id: str, index: int) -> str:
+def workflow_actor(node_id: str, index: int, generation: str = "") -> str:
     """Return the name of one of a machine's `WorkflowActor`s, the address of its member.
 
     Args:
         node_id: Ray's hexadecimal id of the machine.
         index: 0 for the first actor of that machine.
+        generation: of the upgrade that made it: while one goes on, the actors of before stand
+            beside those that replace them. Empty: none has been made.
     """
-    return f"{WORKFLOW_PREFIX}{node_id}#{index}"
+    return f"{WORKFLOW_PREFIX}{node_id}#{index}" + (f"+{generation}" if generation else "")
 
 
 def ensure_actor(kind: Any, name: str, *arguments: Any, **options: Any) -> Any:

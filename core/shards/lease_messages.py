@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from core.message import Message
+from core.shards.cluster_version import FIRST_VERSION
 
 
 class MemberState(StrEnum):
@@ -67,6 +68,7 @@ class Lease(Message, frozen=True, kw_only=True):
     has lost everything and must end. True where the question named no member.
     `ledger_ms`: the ledger's clock, Unix milliseconds. `map_version`: of the map; it only grows.
     `shards`: by shard, all of them; empty when the map is the one that was known already.
+    `cluster_version`: of the code that every member and the ledger understand.
     """
 
     is_known: bool
@@ -74,3 +76,4 @@ class Lease(Message, frozen=True, kw_only=True):
     map_version: int
     members: tuple[MemberView, ...]
     shards: tuple[HeldShard, ...] = ()
+    cluster_version: int = FIRST_VERSION

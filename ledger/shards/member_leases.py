@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from core.shards.cluster_version import cluster_version
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
 from core.shards.leases import LeaseTable
+from ledger.code_version import CODE_VERSION
 from ledger.shards.committed_cluster import CommittedCluster
 from ledger.writer.state_cache import KnownMember
 
@@ -96,6 +98,7 @@ class MemberLeases:
             ledger_ms: the ledger's clock, Unix milliseconds.
         """
         views = tuple(self._view(member, known) for member, known in cluster.members.items())
+        version = cluster_version((one.version for one in views), CODE_VERSION)
         return [
             Lease(
                 is_known=is_known,
@@ -103,6 +106,7 @@ class MemberLeases:
                 map_version=cluster.version,
                 members=views,
                 shards=() if 0 < cluster.version == renewal.map_version else cluster.shards,
+                cluster_version=version,
             )
             for renewal, is_known in asked
         ]
