@@ -216,7 +216,7 @@ def test_machines_follow_the_load_up_and_down(scaled: RunningDeployment, tmp_pat
             # Moved to the new machines with their calls open: none was made again.
             assert set(agent.calls.values()) == {1}
         check(load, scaled)
-        # None was wanted in the place of one that left, but for the half second that Serve wants one.
+        # None was wanted in the place of one that left, but for Serve's half second.
         log = (scaled.home / "logs" / "monitor.log").read_text(encoding="utf-8")
         assert sum(int(n) for n in re.findall(r"Launching (\d+) nodes", log)) <= MACHINES
     finally:

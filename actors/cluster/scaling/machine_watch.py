@@ -50,6 +50,7 @@ class MachineWatch:
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,
         )
+        self._is_cluster = settings.machines_max > 1
         self._count = _count(settings)
         self._asked = 0
         self._asked_ms = 0
@@ -59,8 +60,8 @@ class MachineWatch:
         return f"<MachineWatch asked={self._asked} released={sorted(self.released)}>"
 
     async def run(self) -> None:
-        """Watch until cancelled."""
-        while True:
+        """Watch until cancelled; where there is one machine only, nothing could leave it."""
+        while self._is_cluster:
             try:
                 await self._round()
             except Exception:  # the edge of the loop: a failed round must not end the watch

@@ -9,6 +9,7 @@ blocks. Decision 0214.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 import ray
@@ -85,4 +86,9 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 def _gcs() -> Any:
-    return GcsClient(address=ray.get_runtime_context().gcs_address)
+    return _client(ray.get_runtime_context().gcs_address)
+
+
+@cache
+def _client(address: str) -> Any:
+    return GcsClient(address=address)
