@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from core.shards.cluster_version import cluster_version
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
-from core.shards.leases import LeaseTable
+from core.shards.leases import FIRST_LEASE_MS, FIRST_LEASE_TAKEN_MS, LeaseTable
 from ledger.code_version import CODE_VERSION
 from ledger.shards.committed_cluster import CommittedCluster
 from ledger.writer.state_cache import KnownMember
@@ -54,11 +54,15 @@ class MemberLeases:
         """Note that the outcome of every Take that was planned is known."""
         self._table.end_takes()
 
-    def begin(self, cluster: CommittedCluster) -> None:
-        """Grant every member a first lease: another writer may have renewed theirs until now."""
+    def begin(self, cluster: CommittedCluster, *, is_silent: bool = False) -> None:
+        """Grant every member a first lease: another writer may have renewed theirs until now.
+
+        Args:
+            is_silent: that one had not changed the head for so long that it renews no more.
+        """
         self._table.tick(self._boot_ms())
         for member in cluster.members:
-            self._table.grant_first(member)
+            self._table.grant_first(member, FIRST_LEASE_TAKEN_MS if is_silent else FIRST_LEASE_MS)
             self._told.setdefault(member, Renewal(member=member))
         self.follow(cluster)
 
@@ -88,7 +92,13 @@ class MemberLeases:
         return True
 
     def answers(
-        self, asked: list[tuple[Renewal, bool]], cluster: CommittedCluster, ledger_ms: int
+        self,
+        asked: list[tuple[Renewal, bool]],
+        cluster: CommittedCluster,
+        *,
+        ledger_ms: int,
+        epoch: int,
+        audit_id: int,
     ) -> list[Lease]:
         """Return the answer to each renewal.
 
@@ -96,6 +106,8 @@ class MemberLeases:
             asked: each with what `renew` has returned.
             cluster: what is committed.
             ledger_ms: the ledger's clock, Unix milliseconds.
+            epoch: the ledger's.
+            audit_id: of the newest audit entry that is committed.
         """
         views = tuple(self._view(member, known) for member, known in cluster.members.items())
         version = cluster_version((one.version for one in views), CODE_VERSION)
@@ -107,6 +119,8 @@ class MemberLeases:
                 members=views,
                 shards=() if 0 < cluster.version == renewal.map_version else cluster.shards,
                 cluster_version=version,
+                epoch=epoch,
+                audit_id=audit_id,
             )
             for renewal, is_known in asked
         ]
@@ -123,6 +137,7 @@ class MemberLeases:
             is_live=self._table.is_live(member),
             silent_ms=self._table.silent_ms(member),
             open_calls=told.open_calls,
+            refused_shards=told.refused_shards,
             # What it said before it was resumed is of the past.
             is_drained=told.is_drained and known.state is MemberState.DRAINING,
         )
