@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from core.machine_size import Wanted
 from core.market.ranking import RankingRules
 from core.market.sharing.fair_queue import parse_weights
 
@@ -83,7 +84,10 @@ class Settings:
     owner_url: str = _setting("", "Postgres, as the owner; used by migrations only", secret=True)
     embedded_shared_buffers_mib: int = _setting(256, "embedded Postgres: shared buffers", low=16)
     embedded_max_connections: int = _setting(100, "embedded Postgres: connections", low=20)
-    reader_pool_size: int = _setting(5, "read connections per process", low=1, high=50)
+    reader_pool_size: int = _setting(5, "read connections per process, at most", low=1, high=50)
+    machine_connections_max: int = _setting(
+        80, "connections of a machine's owners and replicas together", low=16
+    )
 
     # Secrets. The first start creates the deployment key in the home.
     deployment_key: str = _setting("", "hex of 32 bytes; result ids, stored secrets", secret=True)
@@ -102,14 +106,28 @@ class Settings:
     dedicated_actors_max: int = _setting(
         8, "workflows at once per owner, each in a process of its own", low=1, high=256
     )
-    workflow_actors_per_machine: int = _setting(1, "actors that drive workflows", low=1, high=64)
-    serve_replicas: int = _setting(1, "processes per machine that serve the API", low=1, high=256)
+    workflow_actors_per_machine: int = _setting(
+        0, "processes that drive workflows; 0: by the machine's cores", low=0, high=64
+    )
+    serve_replicas: int = _setting(
+        0, "processes per machine that serve the API; 0: by its cores", low=0, high=256
+    )
     machines_max: int = _setting(
         1, "machines of the cluster, at most; join: 64 when not given", low=1, high=1_024
+    )
+    workflows_per_machine: int = _setting(
+        0,
+        "unfinished ones that ask Ray's autoscaler for one more machine; 0: it is not asked",
+        low=0,
+    )
+    machines_min: int = _setting(1, "machines that are kept whatever the load", low=1, high=1_024)
+    machine_idle_ms: int = _setting(
+        300_000, "how long one machine less must be enough until one is given back", low=1_000
     )
     replica_requests_max: int = _setting(2_000, "open requests per replica", low=10)
     ray_cpus: int = _setting(0, "CPUs that Ray may count on; 0: all of the machine", low=0)
     object_store_mib: int = _setting(128, "Ray's shared object memory", low=75)
+    generation: str = _setting("", "of the actors; `callboard upgrade` gives each one of its own")
 
     # Batches between machines (decision 0205).
     transport_host: str = _setting(
@@ -269,6 +287,7 @@ class Settings:
                 got = f"{len(key)} characters"  # a secret is not repeated in a message
                 raise SettingsError(name, got, DEPLOYMENT_KEY_FORM)
         _check_transport(self)
+        _check_connections(self)
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
         _require_member("early_dispatch", self.early_dispatch, ("declared", "assumed"))
@@ -296,6 +315,31 @@ class Settings:
             success=self.rank_success,
             trial_tasks=self.trial_tasks,
             trial_share_bps=self.trial_share_bps,
+        )
+
+    @property
+    def wanted_size(self) -> Wanted:
+        """Return what decides how many owners and replicas a machine runs."""
+        return Wanted(
+            self.workflow_actors_per_machine,
+            self.serve_replicas,
+            self.dedicated_actors_max if self.isolation == "dedicated" else 0,
+            self.reader_pool_size,
+            self.machine_connections_max,
+        )
+
+    def on_machine(self, cores: int) -> Settings:
+        """Return the settings of the processes of one machine: what follows its cores as numbers.
+
+        Args:
+            cores: of the machine, 1 or more.
+        """
+        size = self.wanted_size.size(cores)
+        return dataclasses.replace(
+            self,
+            workflow_actors_per_machine=size.owners,
+            serve_replicas=size.replicas,
+            reader_pool_size=size.reader_pool_size,
         )
 
     @property
@@ -337,6 +381,13 @@ def _check_transport(settings: Settings) -> None:
     if any(files) and not all(files):
         expected = "all of transport_tls_certificate, transport_tls_key, transport_tls_ca, or none"
         raise SettingsError("transport_tls_certificate", repr(files[0]), expected)
+
+
+def _check_connections(settings: Settings) -> None:
+    least, most = settings.wanted_size.connections_min, settings.machine_connections_max
+    if least > most:
+        expected = f"{least} or more for the owners and replicas that the settings name"
+        raise SettingsError("machine_connections_max", str(most), expected)
 
 
 def _require_member(name: str, value: str, members: tuple[str, ...]) -> None:

@@ -6,20 +6,26 @@ does with a request is `serve_app/api.py`'s. design.md section 3 (Runtime).
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-import ray
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 from ray.serve.schema import LoggingConfig
 
+from actors.cluster.owner_actors import cores_of_machines
+from actors.cluster.runtime import this_machine
+from actors.cluster.scaling.ray_machines import draining_machines, live_machines
 from actors.gateway.gateway import Gateway
 from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
 from actors.process.metrics import start_loop_watchdog, unheld_shards_gauge
 from core.settings import Settings
+from core.shards.scaling import counted_machines
 from ledger.agents.agent_live import LivenessStore
 from ledger.operational import OperationalStore
 from ledger.replies import ReplyStore
@@ -39,6 +45,8 @@ APPLICATION = "callboard"
 # Longer than Serve needs to see that a lost machine's replica has ended: before, it might end
 # one of a machine that lives.
 REPLICAS_KEPT_S = 60.0
+# When each machine was last seen, by the monotonic clock of the controller.
+_SEEN_S = "seenS"
 HEALTH_CHECK_PERIOD_S = 5.0
 # No turn of a replica's loop takes that long, also on a machine under full load.
 HEALTH_CHECK_TIMEOUT_S = 10.0
@@ -52,7 +60,9 @@ class ApiDeployment:
     """
 
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
-        settings = parse_settings_argument(values)
+        deployed = parse_settings_argument(values)
+        cores = await asyncio.to_thread(cores_of_machines)
+        settings = deployed.on_machine(cores[this_machine()])
         configure_logging(settings, "api")
         collect_rarely()
         self._watchdog = start_loop_watchdog("api", "api")
@@ -63,7 +73,11 @@ class ApiDeployment:
         self._services = Services(
             gateway,
             Authenticator(find_keys_in(gateway.reader), settings),
-            RateLimiter(settings, take_block_from(OperationalStore(settings.database_url))),
+            RateLimiter(
+                settings,
+                take_block_from(OperationalStore(settings.database_url)),
+                replicas=settings.serve_replicas,
+            ),
             Heartbeats(
                 LivenessStore(settings.database_url),
                 gateway.reader,
@@ -80,7 +94,12 @@ class ApiDeployment:
 
 
 def build(settings: Settings) -> Any:
-    """Return the Serve application of a deployment with these settings."""
+    """Return the Serve application of a deployment with these settings.
+
+    Serve has one number of replicas for all machines: by the cores of the smallest that is there.
+    """
+    cores = min(cores_of_machines().values())
+    settings = replace(settings, serve_replicas=settings.on_machine(cores).serve_replicas)
     # No CPUs are reserved: replicas wait for others most of the time, and two cores must also hold
     # the actors. The bound of a replica is its open requests, refused by
     # `serve_app/callers/admission.py`; Serve's own, which lets requests wait instead, is so high
@@ -105,7 +124,8 @@ def build(settings: Settings) -> Any:
 def _replicas(settings: Settings) -> dict[str, Any]:
     each = settings.serve_replicas
     if settings.machines_max == 1:
-        return {"num_replicas": each}
+        # A deployment that replaces replicas starts the next ones first: the API is never away.
+        return {"num_replicas": each, "max_surge_percent": 100}
     # Serve runs its proxy, HAProxy, where a replica is: so the API answers on every machine.
     policy = AutoscalingPolicy(  # type: ignore[no-untyped-call]
         policy_function=f"{__name__}:replicas_wanted"
@@ -116,20 +136,28 @@ def _replicas(settings: Settings) -> dict[str, Any]:
         max_replicas=each * settings.machines_max,
         policy=policy,
         upscale_delay_s=0.0,
-        downscale_delay_s=REPLICAS_KEPT_S,
+        downscale_delay_s=0.0,
     )
     return {"autoscaling_config": scaling, "max_replicas_per_node": each}
 
 
 def replicas_wanted(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
-    """Return how many replicas the machines that live now need; Serve's controller asks.
+    """Return how many replicas the machines need, and what is remembered; Serve's controller asks.
+
+    A machine that is lost counts for `REPLICAS_KEPT_S`. One that Ray drains counts no more at once:
+    else Serve would want another machine to put its replica on.
 
     Args:
         context: of the deployment; its lower bound is the number of replicas per machine.
     """
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    machines = len([node for node in nodes if node["Alive"]])
-    return max(1, machines) * context.capacity_adjusted_min_replicas, {}
+    seen_s = counted_machines(
+        context.policy_state.get(_SEEN_S, {}),
+        live_machines(),
+        draining_machines(),
+        now_s=time.monotonic(),
+        kept_s=REPLICAS_KEPT_S,
+    )
+    return max(1, len(seen_s)) * context.capacity_adjusted_min_replicas, {_SEEN_S: seen_s}
 
 
 def build_from_environment(_arguments: dict[str, str]) -> Any:

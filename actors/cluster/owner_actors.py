@@ -6,7 +6,7 @@ A wrapper only, without decisions. design.md section 3 (Starting and owning). De
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -20,6 +20,28 @@ from actors.transport.names import ensure_actor, workflow_actor
 from core.settings import Settings
 
 log = logging.getLogger("callboard.timekeeper")
+
+
+def cores_of_machines() -> dict[str, int]:
+    """Return how many cores Ray may count on, by the id of each machine that lives; blocks."""
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    # A machine that runs none of Ray's tasks (`--num-cpus=0`) has no such entry.
+    return {
+        one["NodeID"]: max(1, int(one["Resources"].get("CPU", 1))) for one in nodes if one["Alive"]
+    }
+
+
+def owner_names(settings: Settings, machines: Mapping[str, int]) -> dict[str, str]:
+    """Return the names of the owners that should run, each with its machine.
+
+    Args:
+        machines: the cores of the live machines, by Ray's id.
+    """
+    return {
+        workflow_actor(node_id, index, settings.generation): node_id
+        for node_id, cores in machines.items()
+        for index in range(settings.wanted_size.size(cores).owners)
+    }
 
 
 class OwnerActors:
@@ -36,30 +58,27 @@ class OwnerActors:
         """Return the names of the owners that should run."""
         return list(self._handles)
 
-    def ensure_actors(self, machines: Iterable[str]) -> tuple[list[str], list[str]]:
+    def ensure_actors(self, machines: Mapping[str, int]) -> tuple[list[str], list[str]]:
         """Create the actors of new machines and end those of lost machines.
 
         Args:
-            machines: Ray's ids of the live machines.
+            machines: the cores of the live machines, by Ray's id.
 
         Returns: the names of the owners that were created, and of those that are gone.
         """
-        wanted = {
-            workflow_actor(node_id, index): node_id
-            for node_id in machines
-            for index in range(self._settings.workflow_actors_per_machine)
-        }
+        wanted = owner_names(self._settings, machines)
         gone = sorted(set(self._handles) - set(wanted))
         for name in gone:
             log.warning("machine is gone owner=%s", name)
             ray.kill(self._handles.pop(name))
         made = sorted(set(wanted) - set(self._handles))
         for name in made:
+            own = self._settings.on_machine(machines[wanted[name]])
             self._handles[name] = ensure_actor(
                 WorkflowActor,
                 name,
                 name,
-                settings_argument(self._settings),
+                settings_argument(own),
                 scheduling_strategy=NodeAffinitySchedulingStrategy(wanted[name], soft=False),
             )
         return made, gone

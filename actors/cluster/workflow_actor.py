@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.child import ActorChild
 from actors.cluster.dedicated import Dedicated
-from actors.dispatch.remote_dispatch import OrderMessage, PeerCalls, SentEvent
+from actors.dispatch.peer_messages import PeerCalls
 from actors.engine.owner import Owner
 from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.at_work import AtWork
@@ -28,13 +28,14 @@ from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
 from actors.process.loop_watchdog import TurnTrace
 from actors.process.metrics import quarantined_gauge, start_loop_watchdog
-from actors.process.slices import take_in_slices
+from actors.process.slices import answer_in_slices
 from actors.shards.child_lease import Parentage
 from actors.shards.lease_calls import LeaseCalls
-from actors.transport.actor_calls import BatchCall, BatchServer, actor_call, is_unknown_outcome
+from actors.transport.actor_calls import BatchCall, BatchServer, is_unknown_outcome
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient
-from actors.transport.names import LEDGER, LIVENESS
+from actors.transport.ledger_route import LedgerRoute
+from actors.transport.names import LIVENESS
 from actors.transport.sockets import socket_path
 from actors.transport.wire import answer_requests
 from core.settings import Settings
@@ -67,8 +68,9 @@ class WorkflowActor:
             at_work = AtWork(path.with_suffix(".work"), is_to_blame=bool(trace.former))
             self._watchdog = start_loop_watchdog(name, "workflows", trace)
             trace.start()
+        route = LedgerRoute(settings)
         ledger = LedgerClient(
-            BatchCall(settings, LEDGER, "submit"),
+            route.call("submit"),
             is_unknown_outcome,
             on_lost=_stop,
             capacity=settings.ledger_queue_max,
@@ -80,8 +82,8 @@ class WorkflowActor:
             ray.get_runtime_context().get_node_id(),
             settings,
             ledger=ledger,
-            renew=LeaseCalls(settings).renew,
-            peer_calls=_peer_calls,
+            renew=LeaseCalls(route).renew,
+            peer_calls=partial(_peer_calls, settings),
             on_lost=_stop,
             at_work=at_work,
             parent=parent,
@@ -101,6 +103,8 @@ class WorkflowActor:
             "late": self.late,
             "refresh": self.refresh,
             "finished": self.finished,
+            "accept": self.accept,
+            "deliver": self.deliver,
         }
         await self._batches.start(methods)
         try:
@@ -134,13 +138,13 @@ class WorkflowActor:
         """Return the finished workflows that the watcher waits for; wait for the first."""
         return await self._owner.outboxes.take(watcher, FINISHED_POLL_S)
 
-    async def accept(self, batch: list[OrderMessage]) -> list[None]:
-        """Send orders of another machine's actor from this loop."""
-        return await take_in_slices(self._owner.remote_dispatch.accept, batch)
+    async def accept(self, bodies: list[bytes]) -> list[bool]:
+        """Send orders of another owner from this loop; answer which could be read."""
+        return await answer_in_slices(self._owner.remote_dispatch.accept, bodies)
 
-    async def deliver(self, batch: list[SentEvent]) -> list[None]:
-        """Receive the events of orders that this actor sent to other machines."""
-        return await take_in_slices(self._owner.remote_dispatch.deliver, batch)
+    async def deliver(self, bodies: list[bytes]) -> list[bool]:
+        """Receive the events of orders that others sent for this owner; answer as `accept`."""
+        return await answer_in_slices(self._owner.remote_dispatch.deliver, bodies)
 
     async def ping(self) -> dict[str, Any]:
         """Return counters; `isReady`: the owner takes work, `isRestoring`: a restore goes on."""
@@ -169,8 +173,14 @@ class WorkflowActor:
         return os.getpid()
 
 
-def _peer_calls(address: str) -> PeerCalls:
-    return PeerCalls(actor_call(address, "accept"), actor_call(address, "deliver"))
+def _peer_calls(settings: Settings, address: str) -> PeerCalls:
+    orders, returns = (BatchCall(settings, address, method) for method in ("accept", "deliver"))
+
+    def close() -> None:
+        orders.close()
+        returns.close()
+
+    return PeerCalls(orders, returns, close)
 
 
 def _spawn(settings: Settings, name: str, slot: int, parent: Parentage) -> ActorChild:

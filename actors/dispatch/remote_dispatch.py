@@ -1,7 +1,7 @@
 """Dispatches over the machines of the cluster: this event loop first, then other machines.
 
-An order for another machine travels in a batched actor call to that machine's `WorkflowActor`,
-which sends it from its own loop; its events come back the same way. There is no call per node.
+An order for another machine travels in a batched call to that machine's `WorkflowActor`, which
+sends it from its own loop; its events come back the same way. There is no call per node.
 Events are sent repeatedly until they are acknowledged, because duplicates are harmless; the orders
 of a process that ends are lost, except those that their agents have accepted. An accepted order is
 held at the machine that sent it until the owner's machine releases it. An abort travels, too: the
@@ -10,7 +10,7 @@ other machine closes the request, which frees its socket and the agent's place.
 Each sending of an order has a serial number, which its messages name. The order's own numbers do
 not tell two sendings apart: a restored workflow sends a verification again under the id of the one
 that was aborted, and the abort that is remembered must not meet the second.
-design.md section 3; decision 0055.
+design.md section 3; decisions 0055, 0215.
 """
 
 from __future__ import annotations
@@ -21,18 +21,32 @@ import itertools
 import logging
 import os
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 from actors.dispatch.dispatcher import Dispatcher, deliver_event
 from actors.dispatch.handed_calls import HandedCall, HandedShard
+from actors.dispatch.peer_messages import (
+    ORDERS,
+    RETURNS,
+    Abort,
+    End,
+    OrderMessage,
+    PeerCall,
+    PeerCalls,
+    ReturnMessage,
+    Send,
+    SentEvent,
+    take_each,
+)
 from actors.ports import DispatchOrder
 from actors.transport.channel import Channel
+from actors.transport.messages import CALL_BYTES_MAX
+from actors.transport.wire import Unencodable
 from actors.values.reply_events import build_failed_event
 from core.errors import NodeErrorCode, ServiceError
-from core.message import Message
 from core.workflow.events import (
     AttemptAccepted,
     Event,
@@ -44,41 +58,7 @@ from core.workflow.events import (
 log = logging.getLogger("callboard.dispatch")
 
 Receive = Callable[[str, Event], None]
-Item = TypeVar("Item")
 
-
-class Send(Message, frozen=True):
-    """Send this order; `serial`: of its sending, among those of its `origin`, an owner."""
-
-    serial: int
-    origin: str
-    order: DispatchOrder
-
-
-class End(Message, frozen=True):
-    """The order has ended at its origin: its place at the agent is free."""
-
-    serial: int
-    origin: str
-
-
-class Abort(Message, frozen=True):
-    """Close the order's request; if it has not come yet, never send it."""
-
-    serial: int
-    origin: str
-
-
-class SentEvent(Message, frozen=True):
-    """An event of an order, which the owner `sender` returns."""
-
-    serial: int
-    sender: str
-    event: Event
-
-
-OrderMessage = Send | End | Abort
-ReturnMessage = SentEvent | HandedShard
 
 QUEUE_MAX = 100_000
 BATCH_SIZE = 512
@@ -95,24 +75,40 @@ UNRETURNED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class PeerCalls:
-    """The calls to another owner's process: `send` takes orders, `return_events` takes events."""
-
-    send: Callable[[list[OrderMessage]], Awaitable[Sequence[None]]]
-    return_events: Callable[[list[ReturnMessage]], Awaitable[Sequence[None]]]
-
-
-@dataclass(frozen=True, slots=True)
 class _Peer:
-    orders: Channel[OrderMessage, None]
-    ends: Channel[OrderMessage, None]
-    replies: Channel[ReturnMessage, None]
+    orders: Channel[bytes, bool]
+    ends: Channel[bytes, bool]
+    replies: Channel[bytes, bool]
+    calls: PeerCalls
+
+    @classmethod
+    def of(cls, name: str, calls: PeerCalls) -> _Peer:
+        """Return the channels to a member."""
+        ends, replies = f"ended orders to {name}", f"replies to {name}"
+        return cls(
+            _channel(f"dispatch to {name}", calls.send),
+            _channel(ends, partial(_repeat_until_answered, ends, calls.send)),
+            _channel(replies, partial(_repeat_until_answered, replies, calls.return_events)),
+            calls,
+        )
 
     def close(self) -> None:
         """Stop sending; waiting requests fail with a ConnectionError."""
         self.orders.close()
         self.ends.close()
         self.replies.close()
+        self.calls.close()
+
+
+def _channel(name: str, call: PeerCall) -> Channel[bytes, bool]:
+    return Channel(
+        name,
+        call,
+        capacity=QUEUE_MAX,
+        batch_size=BATCH_SIZE,
+        weight_of=len,
+        batch_weight=CALL_BYTES_MAX,
+    )
 
 
 @dataclass(slots=True)
@@ -177,15 +173,11 @@ class RemoteDispatch:
         self._handed_shards: OrderedDict[tuple[str, int, int], None] = OrderedDict()
         self._aborted: OrderedDict[tuple[str, int], None] = OrderedDict()
         # By member: one that has just joined, or whose lease had expired for a moment.
-        self._unreturned: deque[tuple[str, SentEvent]] = deque(maxlen=UNRETURNED_MAX)
+        self._unreturned: deque[tuple[str, int, bytes, DispatchOrder | None]]
+        self._unreturned = deque(maxlen=UNRETURNED_MAX)
         self._avoided: dict[str, int] = {}
         self._draining: frozenset[str] = frozenset()
         self._next_peer = itertools.count()
-
-    @property
-    def owner_count(self) -> int:
-        """How many owners share an agent's concurrency."""
-        return len(self._peers) + 1
 
     @property
     def waiting(self) -> int:
@@ -208,42 +200,28 @@ class RemoteDispatch:
         """Return how many orders of a payer wait here."""
         return self._local.waiting_of(payer)
 
-    def set_peers(self, calls: dict[str, PeerCalls], draining: Collection[str] = ()) -> None:
+    def set_peers(
+        self, calls: Mapping[str, Callable[[], PeerCalls]], draining: Collection[str] = ()
+    ) -> None:
         """Replace the known other members, by id.
 
         Orders at a member that is gone are lost: their attempts fail at once. A process that is
         started again is another member.
 
         Args:
-            calls: to each of them.
+            calls: make the calls to each of them; only called for one that was not known.
             draining: those that get no further orders; what they have, they end.
         """
         self._draining = frozenset(draining)
         for name in list(self._peers):
             if name not in calls:
                 self._forget(name)
-        for name, peer in calls.items():
+        for name, call in calls.items():
             if name not in self._peers:
-                self._peers[name] = _Peer(
-                    Channel(
-                        f"dispatch to {name}", peer.send, capacity=QUEUE_MAX, batch_size=BATCH_SIZE
-                    ),
-                    Channel(
-                        f"ended orders to {name}",
-                        partial(_repeat_until_answered, f"ended orders to {name}", peer.send),
-                        capacity=QUEUE_MAX,
-                        batch_size=BATCH_SIZE,
-                    ),
-                    Channel(
-                        f"replies to {name}",
-                        partial(_repeat_until_answered, f"replies to {name}", peer.return_events),
-                        capacity=QUEUE_MAX,
-                        batch_size=BATCH_SIZE,
-                    ),
-                )
+                self._peers[name] = _Peer.of(name, call())
         kept, self._unreturned = self._unreturned, deque(maxlen=UNRETURNED_MAX)
-        for origin, message in kept:
-            self._return(origin, message)
+        for unreturned in kept:
+            self._return(*unreturned)
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order here while there is capacity, else from the next machine."""
@@ -259,8 +237,8 @@ class RemoteDispatch:
             return
         serial = next(self._serials)
 
-        def sent(outcome: BaseException | None) -> None:
-            if not isinstance(outcome, BaseException):
+        def sent(outcome: bool | BaseException) -> None:
+            if outcome is True:
                 return
             self._avoided[name] = self._now_ms() + AVOIDED_MS
             away = self._away.get(serial)
@@ -268,8 +246,9 @@ class RemoteDispatch:
                 self._lose(serial)
 
         try:
-            self._peers[name].orders.submit(Send(serial, self._name, order), sent)
-        except ServiceError:  # the peer's queue is full; the bound at publish limits the local one
+            self._peers[name].orders.submit(ORDERS.encode(Send(serial, self._name, order)), sent)
+        except (ServiceError, Unencodable):
+            # The peer's queue is full; the bound at publish limits the local one.
             self._local.send(order, receive)
         else:
             self._away[serial] = _Away(name, order, receive)
@@ -294,51 +273,64 @@ class RemoteDispatch:
         else:
             self._local.abort(order, reason)
 
-    def accept(self, batch: Sequence[OrderMessage]) -> list[None]:
+    def accept(self, bodies: Sequence[bytes]) -> list[bool]:
         """Send orders of another machine; their events return through its channel.
 
         An order that arrives twice is sent to its agent once.
-        """
-        for message in batch:
-            sending = message.origin, message.serial
-            match message:
-                case Send(order=order):
-                    if sending not in self._foreign and sending not in self._aborted:
-                        self._foreign[sending] = _Foreign(order)
-                        self._local.send(order, partial(self._return_event, *sending))
-                case End():
-                    self._end_foreign(sending)
-                case Abort():
-                    self._abort_foreign(sending)
-                case _:
-                    assert_never(message)
-        return [None] * len(batch)
 
-    def deliver(self, batch: Sequence[ReturnMessage]) -> list[None]:
-        """Receive shards that were handed over, and the events of orders at other machines."""
-        for message in batch:
-            if isinstance(message, HandedShard):
-                self._take_handed(message)
-                continue
-            serial, event = message.serial, message.event
-            away = self._away.get(serial)
-            if away is None and (handed := self._handed.get(serial)) is not None:
-                handed.events.append(event)
-                continue
-            if away is None:
-                if isinstance(event, AttemptAccepted):
-                    # The order has ended, or an earlier process of this owner sent it.
-                    self._send_end(message.sender, End(serial, self._name))
-                continue
-            if away.is_accepted:
-                continue  # it came before
+        Args:
+            bodies: encoded `OrderMessage`s.
+
+        Returns: for each of them, whether it could be read.
+        """
+        return take_each(ORDERS, bodies, self._accept)
+
+    def _accept(self, message: OrderMessage) -> None:
+        sending = message.origin, message.serial
+        match message:
+            case Send(order=order):
+                if sending not in self._foreign and sending not in self._aborted:
+                    self._foreign[sending] = _Foreign(order)
+                    self._local.send(order, partial(self._return_event, *sending))
+            case End():
+                self._end_foreign(sending)
+            case Abort():
+                self._abort_foreign(sending)
+            case _:
+                assert_never(message)
+
+    def deliver(self, bodies: Sequence[bytes]) -> list[bool]:
+        """Receive shards that were handed over, and the events of orders at other machines.
+
+        Args:
+            bodies: encoded `ReturnMessage`s.
+
+        Returns: for each of them, whether it could be read.
+        """
+        return take_each(RETURNS, bodies, self._deliver)
+
+    def _deliver(self, message: ReturnMessage) -> None:
+        if isinstance(message, HandedShard):
+            self._take_handed(message)
+            return
+        serial, event = message.serial, message.event
+        away = self._away.get(serial)
+        if away is None and (handed := self._handed.get(serial)) is not None:
+            handed.events.append(event)
+            return
+        if away is None:
             if isinstance(event, AttemptAccepted):
-                away.is_accepted = True
-                self._accepted_away += 1
-            elif not isinstance(event, WorkStarted):
-                self._forget_away(serial)
-            deliver_event(away.order, away.receive, event)
-        return [None] * len(batch)
+                # The order has ended, or an earlier process of this owner sent it.
+                self._send_end(message.sender, End(serial, self._name))
+            return
+        if away.is_accepted:
+            return  # it came before
+        if isinstance(event, AttemptAccepted):
+            away.is_accepted = True
+            self._accepted_away += 1
+        elif not isinstance(event, WorkStarted):
+            self._forget_away(serial)
+        deliver_event(away.order, away.receive, event)
 
     # -- hand-over --------------------------------------------------------------------------------
 
@@ -364,7 +356,8 @@ class RemoteDispatch:
             for call in handed.calls:
                 self._abort_foreign((to, call.serial))
             return
-        peer.replies.submit_always(handed, lambda _: None)
+        # One that it cannot read was only a hint.
+        peer.replies.submit_always(RETURNS.encode(handed), lambda _: None)
         for serial, event in heard:
             self._return_event(to, serial, "", event)
 
@@ -391,7 +384,7 @@ class RemoteDispatch:
             self._lose(serial)
             return
         for event in [] if handed is None else handed.events:
-            self.deliver([SentEvent(serial, peer, event)])
+            self._deliver(SentEvent(serial, peer, event))
 
     def handed(self) -> list[int]:
         """Return the numbers of calls that were handed over and that no order waits for yet."""
@@ -406,30 +399,59 @@ class RemoteDispatch:
 
     def _return_event(self, origin: str, serial: int, _: str, event: Event) -> None:
         sending = origin, serial
+        foreign = self._foreign.get(sending)
         if isinstance(event, AttemptAccepted):
             if origin not in self._peers:
                 self._end_foreign(sending)  # else its place is held for one that may be gone
-            elif (foreign := self._foreign.get(sending)) is not None:
+            elif foreign is not None:
                 foreign.is_accepted = True
         elif not isinstance(event, WorkStarted):
             self._foreign.pop(sending, None)
-        self._return(origin, SentEvent(serial, self._name, event))
+        order = None if foreign is None else foreign.order
+        try:
+            body = RETURNS.encode(SentEvent(serial, self._name, event))
+        except Unencodable as error:
+            log.error("event cannot be returned to=%s reason=%s", origin, error)
+            self._return_failure(origin, serial, order)
+        else:
+            self._return(origin, serial, body, order)
 
-    def _return(self, origin: str, message: SentEvent) -> None:
+    def _return(self, origin: str, serial: int, body: bytes, order: DispatchOrder | None) -> None:
         """Send an event to the member whose order it is of, when that is known.
 
         This process and that member hear of each other by their own renewals, not at once.
+
+        Args:
+            serial: of the order's sending.
+            body: the encoded event.
+            order: fails if the member cannot read the event; None: nothing is left to be told.
         """
         peer = self._peers.get(origin)
         if peer is None:
-            self._unreturned.append((origin, message))
+            self._unreturned.append((origin, serial, body, order))
             return
 
-        def returned(outcome: BaseException | None) -> None:
+        def returned(outcome: bool | BaseException) -> None:
             if isinstance(outcome, BaseException):  # the channel was closed
-                self._unreturned.append((origin, message))
+                self._unreturned.append((origin, serial, body, order))
+            elif not outcome:
+                self._return_failure(origin, serial, order)
 
-        peer.replies.submit_always(message, returned)
+        peer.replies.submit_always(body, returned)
+
+    def _return_failure(self, origin: str, serial: int, order: DispatchOrder | None) -> None:
+        """Let an order fail whose event its owner cannot hear, which would wait for it for ever.
+
+        It counts as a failed attempt, because the next one may end in the same way.
+        """
+        self._abort_foreign((origin, serial))
+        if order is None:
+            return
+        at_ms = self._now_ms()
+        message = "what came of the attempt cannot be told to the workflow's owner"
+        failure = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
+        event = build_failed_event(order, failure, at_ms, at_ms)
+        self._return(origin, serial, RETURNS.encode(SentEvent(serial, self._name, event)), None)
 
     def _abort_foreign(self, sending: tuple[str, int]) -> None:
         self._aborted[sending] = None
@@ -458,7 +480,7 @@ class RemoteDispatch:
             return
         # If this message is lost, the attempt's timeout releases the order.
         with contextlib.suppress(ServiceError):
-            peer.ends.submit(message, lambda _: None)
+            peer.ends.submit(ORDERS.encode(message), lambda _: None)
 
     def _forget_away(self, serial: int) -> _Away:
         away = self._away.pop(serial)
@@ -507,9 +529,7 @@ class RemoteDispatch:
                 self._lose(serial)
 
 
-async def _repeat_until_answered(
-    name: str, call: Callable[[list[Item]], Awaitable[Sequence[None]]], batch: list[Item]
-) -> Sequence[None]:
+async def _repeat_until_answered(name: str, call: PeerCall, batch: list[bytes]) -> Sequence[bool]:
     """Repeat a call until the other machine answers; removing the peer cancels it."""
     for failures in itertools.count():
         try:

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from actors.process.foreground import Foreground
 
 Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 # Less than half of the longest turn allowed: the last item of a slice may cost as much again.
 SLICE_MS: Final = 4
@@ -56,13 +57,16 @@ class Slices:
             self._ends_ns = self._now_ns() + self._length_ns
 
 
-async def take_in_slices(take: Callable[[list[Item]], object], batch: Sequence[Item]) -> list[None]:
-    """Call `take` with each item of a batch, in slices."""
+async def answer_in_slices(
+    answer: Callable[[list[Item]], Sequence[Answer]], batch: Sequence[Item]
+) -> list[Answer]:
+    """Call `answer` with each item of a batch, in slices; return its answers in their order."""
     slices = Slices()
+    answers: list[Answer] = []
     for item in batch:
-        take([item])
+        answers += answer([item])
         await slices.pause()
-    return [None] * len(batch)
+    return answers
 
 
 async def run_in_slices(steps: Iterable[object], slices: Slices | None = None) -> None:

@@ -115,9 +115,10 @@ class RateLimiter:
     Args:
         settings: the limits a minute.
         take_block: leases calls from the database.
+        replicas: of this machine, 1 or more.
     """
 
-    def __init__(self, settings: Settings, take_block: TakeBlock) -> None:
+    def __init__(self, settings: Settings, take_block: TakeBlock, *, replicas: int = 1) -> None:
         self._limits = {
             RateClass.READ: settings.read_rate,
             RateClass.WRITE: settings.write_rate,
@@ -126,7 +127,7 @@ class RateLimiter:
         }
         # Each replica counts addresses for itself, so each gives its part of the limit.
         self._addresses = {
-            rate: AddressWindows(-(-limit // settings.serve_replicas), settings.addresses_max)
+            rate: AddressWindows(-(-limit // replicas), settings.addresses_max)
             for rate, limit in self._limits.items()
         }
         self._take_block = take_block

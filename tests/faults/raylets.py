@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -16,11 +17,15 @@ from tests.platform.deployments import RunningDeployment, free_port
 TRIES = 3
 
 
-def add_machine(deployment: RunningDeployment) -> None:
-    """Start one more raylet, which ends with the deployment: it carries its mark."""
+def add_machine(deployment: RunningDeployment, *, within: Sequence[str] = ()) -> None:
+    """Start one more raylet, which ends with the deployment: it carries its mark.
+
+    Args:
+        within: the start of a command that runs the rest of its line, as in namespaces of its own.
+    """
     known = set(find_all(deployment, "raylet"))
     environment = psutil.Process(await_one(deployment, "raylet")).environ()
-    command = [sys.executable, str(Path(sys.executable).parent / "ray"), "start"]
+    command = [*within, sys.executable, str(Path(sys.executable).parent / "ray"), "start"]
     command += [f"--address={environment['RAY_ADDRESS']}", "--node-ip-address=127.0.0.1"]
     command += ["--min-worker-port=0", "--max-worker-port=0", "--num-cpus=1"]
     command += [f"--dashboard-agent-listen-port={free_port()}"]

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from actors.dispatch.remote_dispatch import OrderMessage, PeerCalls, ReturnMessage
+from actors.dispatch.peer_messages import PeerCalls
 from actors.engine.runner import Runner
 from actors.transport.messages import OwnerReply, OwnerRequest
 from core.workflow.events import NodeChanged
@@ -104,24 +105,17 @@ class Process:
     def peer_calls(self, address: str) -> PeerCalls:
         """Return the calls to whatever process is at an address when they arrive."""
 
-        async def deliver(batch: list[ReturnMessage]) -> Sequence[None]:
+        async def call(take: str, bodies: list[bytes]) -> Sequence[bool]:
             world = self.world
             await asyncio.sleep(world.chance.randint(0, 3) / 1_000)
             target = world.processes[address]
             if not target.is_alive or not target.is_ready or target.loop.is_frozen:
                 raise ConnectionError(address)
-            target.loop.call_soon(target.owner.remote_dispatch.deliver, batch)
-            return [None] * len(batch)
+            # All of one version: each can be read.
+            target.loop.call_soon(getattr(target.owner.remote_dispatch, take), bodies)
+            return [True] * len(bodies)
 
-        async def accept(batch: list[OrderMessage]) -> Sequence[None]:
-            await asyncio.sleep(self.world.chance.randint(0, 3) / 1_000)
-            target = self.world.processes[address]
-            if not target.is_alive or not target.is_ready or target.loop.is_frozen:
-                raise ConnectionError(address)
-            target.loop.call_soon(target.owner.remote_dispatch.accept, batch)
-            return [None] * len(batch)
-
-        return PeerCalls(accept, deliver)
+        return PeerCalls(partial(call, "accept"), partial(call, "deliver"))
 
     def note_restored(self) -> None:
         """Note that the rows of some shards have been restored."""

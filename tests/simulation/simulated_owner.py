@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
+from actors.dispatch.peer_messages import PeerCalls
+from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.outbox import Outboxes
 from actors.engine.owner import Owner
 from actors.engine.restorer import Restorer
@@ -25,6 +26,7 @@ from actors.shards.shard_ledger import ShardLedger
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
 from actors.transport.wire import answer_commands
+from core.shards.held_permits import HeldPermits
 from ledger.commands import Command, Outcome
 from ledger.merged_runs import MergedRuns
 from ledger.reads.stored import StoredWorkflow
@@ -215,6 +217,7 @@ class SimulatedOwner(Owner):
         )
         self.reader = self._reader = SimulatedReader(process)  # type: ignore[assignment]
         self._directory_sync = SimulatedFeeds(process, self.directory)  # type: ignore[assignment]
+        self._permits = HeldPermits(self._concurrency, self.membership.renew_soon)
         self.dispatch = SimulatedDispatch(process)
         self._dispatcher = self.dispatch  # type: ignore[assignment]
         self.remote_dispatch = RemoteDispatch(

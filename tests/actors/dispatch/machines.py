@@ -15,7 +15,8 @@ import pytest
 from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.remote_dispatch import PeerCalls, RemoteDispatch
+from actors.dispatch.peer_messages import PeerCalls
+from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
@@ -38,21 +39,27 @@ ORDERS = 60
 
 @dataclass
 class Wire:
-    """Carries batches between machines, badly. Chances are of 1."""
+    """Carries batches between machines, badly. Chances are of 1.
+
+    `newer`: a name in messages, and the name of as many characters that a newer version gives it.
+    """
 
     chance: random.Random = field(default_factory=lambda: random.Random(7))
     request_lost: float = 0.0
     answer_lost: float = 0.0
     repeated: float = 0.0
     is_cut: bool = False
+    newer: tuple[bytes, bytes] = (b"", b"")
 
-    def to(self, method: Callable[[Any], list[None]]) -> Callable[[Any], Awaitable[list[None]]]:
+    def to(self, method: Callable[[Any], list[bool]]) -> Callable[[Any], Awaitable[list[bool]]]:
         """Return the call of a method on another machine."""
 
-        async def call(batch: Any) -> list[None]:
+        async def call(batch: Any) -> list[bool]:
             await asyncio.sleep(0)
             if self.is_cut or self.chance.random() < self.request_lost:
                 raise ConnectionError("the request was lost")
+            if self.newer[0]:
+                batch = [body.replace(*self.newer) for body in batch]
             answer = method(batch)
             if self.chance.random() < self.repeated:
                 answer = method(batch)
@@ -81,19 +88,23 @@ class Machines:
         for own, spread in self.spreads.items():
             spread.set_peers(
                 {
-                    name + number * (number != "1"): PeerCalls(
-                        self.wire.to(partial(self.called, name, "accept")),
-                        self.wire.to(partial(self.called, name, "deliver")),
-                    )
+                    name + number * (number != "1"): partial(self.calls, name)
                     for name, number in ((n, str(e)) for n, e in epochs.items())
                     if name != own
                 },
                 draining,
             )
 
-    def called(self, name: str, method: str, batch: Any) -> list[None]:
+    def calls(self, name: str) -> PeerCalls:
+        """Return the calls to a machine."""
+        return PeerCalls(
+            self.wire.to(partial(self.called, name, "accept")),
+            self.wire.to(partial(self.called, name, "deliver")),
+        )
+
+    def called(self, name: str, method: str, batch: Any) -> list[bool]:
         """Call a machine's process as it is now."""
-        answer: list[None] = getattr(self.spreads[name], method)(batch)
+        answer: list[bool] = getattr(self.spreads[name], method)(batch)
         return answer
 
     def accepted(self) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from actors.dispatch.handed_calls import HandedCall, HandedShard
+from actors.dispatch.peer_messages import RETURNS
 from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.process.loop_clock import LoopClock
 from core.workflow.events import (
@@ -23,6 +24,11 @@ from tests.actors.dispatch.machines import (
 )
 
 pytestmark = pytest.mark.anyio
+
+
+def hint(to: str, call: HandedCall) -> list[bytes]:
+    """Return what tells a member of one call that machine `a` has handed over."""
+    return [RETURNS.encode(HandedShard("a", 0, 1, (call,), (), to))]
 
 
 def handed_of(machines: Machines, node: str, to: str = "b") -> tuple[int, HandedCall] | None:
@@ -128,11 +134,32 @@ async def test_a_hint_for_a_process_that_has_ended_is_nothing_to_its_successor()
             is_always=True,
             on_handed=hints.append,
         )
-        machines.spreads["b"].deliver([HandedShard("a", 0, 1, (found[1],), (), "b")])
+        machines.spreads["b"].deliver(hint("b", found[1]))
         assert machines.spreads["b"].handed() == []
         assert hints == []
-        machines.spreads["b"].deliver([HandedShard("a", 0, 1, (found[1],), (), "b2")])
+        machines.spreads["b"].deliver(hint("b2", found[1]))
         assert len(hints) == 1
+
+
+async def test_an_event_that_cannot_travel_is_a_failed_attempt() -> None:
+    """Its number has more than 64 bits; the events of its batch were not sent either."""
+    async with three_machines() as machines:
+        machines.gate.clear()
+        order = machines.orders["x"] = machines.order("x")
+        machines.dispatchers["a"].send(order, lambda *_: None)
+        await machines.wait(lambda: len(machines.seen) == 1)
+        found = handed_of(machines, "x")
+        assert found is not None
+        huge = AttemptSucceeded("x", 1, "{}", None, "", 1, 2, {"n": 2**70})
+        given = HandedShard("a", 0, 1, found[1:], (), "b")
+        machines.spreads["a"].tell_handed("b", given, [(found[0], huge)])
+        await machines.wait(lambda: len(machines.spreads["b"].handed()) == 1)
+        heard: list[Event] = []
+        machines.spreads["b"].expect(
+            found[0], machines.order("x"), lambda _, event: heard.append(event)
+        )
+        await machines.wait(lambda: len(heard) == 1)
+        assert isinstance(heard[0], AttemptFailed)
 
 
 async def test_a_handed_call_is_open_until_its_result_has_arrived() -> None:
@@ -172,8 +199,8 @@ async def test_a_hint_that_comes_twice_is_heard_once() -> None:
             on_handed=hints.append,
         )
         hint = HandedShard("a", 0, 1, (HandedCall(7, WORKFLOW, "x", 1, 0),), (), "b")
-        recipient.deliver([hint, hint])
-        recipient.deliver([hint])
+        recipient.deliver([RETURNS.encode(hint)] * 2)
+        recipient.deliver([RETURNS.encode(hint)])
         assert hints == [hint]
         assert recipient.handed() == [7]
 

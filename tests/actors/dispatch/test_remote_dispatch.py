@@ -12,8 +12,9 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from actors.dispatch import remote_dispatch
-from actors.dispatch.remote_dispatch import Abort, PeerCalls, RemoteDispatch, Send
+from actors.dispatch import peer_messages, remote_dispatch
+from actors.dispatch.peer_messages import Abort, OrderMessage, Send
+from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.ports import DispatchOrder
 from actors.process.loop_clock import LoopClock
 from core.workflow.events import (
@@ -21,6 +22,7 @@ from core.workflow.events import (
     AttemptFailed,
     AttemptSucceeded,
     Event,
+    WorkStarted,
 )
 from tests.actors.dispatch.machines import (
     ORDERS,
@@ -29,6 +31,11 @@ from tests.actors.dispatch.machines import (
 )
 
 pytestmark = pytest.mark.anyio
+
+
+def encoded(*messages: OrderMessage) -> list[bytes]:
+    """Return messages as they travel."""
+    return [peer_messages.ORDERS.encode(message) for message in messages]
 
 
 async def test_each_machine_sends_its_share() -> None:
@@ -191,7 +198,7 @@ async def test_an_abort_closes_the_request_at_the_machine_that_sent_it(
 async def test_an_abort_that_overtakes_its_order_keeps_it_from_being_sent() -> None:
     async with three_machines() as machines:
         order = machines.order("n")
-        machines.spreads["b"].accept([Abort(7, "a"), Send(7, "a", order)])
+        machines.spreads["b"].accept(encoded(Abort(7, "a"), Send(7, "a", order)))
         assert machines.dispatchers["b"].statistics().in_flight == 0
 
 
@@ -227,9 +234,9 @@ async def test_an_order_that_comes_again_while_its_agent_works_on_is_sent_once()
     async with three_machines() as machines:
         machines.wire.is_cut = True
         sent, other = Send(7, "a", machines.order("n", path="/later")), machines.spreads["b"]
-        other.accept([sent])
+        other.accept(encoded(sent))
         await machines.wait(lambda: machines.accepted()["b"] == 1)
-        other.accept([sent])
+        other.accept(encoded(sent))
         assert machines.dispatchers["b"].statistics().in_flight == 0
 
 
@@ -278,14 +285,14 @@ async def test_a_machine_that_refuses_is_logged_once_and_once_when_it_takes(
     monkeypatch.setattr(remote_dispatch, "REPEAT_S", 0.0)
     refusals = iter([RuntimeError("a defect")] * 5)
 
-    async def call(batch: list[int]) -> list[None]:
+    async def call(batch: list[bytes]) -> list[bool]:
         for refusal in refusals:
             raise refusal
-        return [None] * len(batch)
+        return [True] * len(batch)
 
     with caplog.at_level("INFO"):
-        await remote_dispatch._repeat_until_answered("replies to b", call, [1, 2])
-        await remote_dispatch._repeat_until_answered("replies to b", call, [3])
+        await remote_dispatch._repeat_until_answered("replies to b", call, [b"1", b"2"])
+        await remote_dispatch._repeat_until_answered("replies to b", call, [b"3"])
     assert [(record.levelname, record.exc_info is not None) for record in caplog.records] == [
         ("WARNING", True),
         ("INFO", False),
@@ -306,6 +313,61 @@ async def test_an_event_that_its_receiver_refuses_holds_up_no_other() -> None:
         sent = spread._away
         sent[spread._serial_of[id(machines.orders["n1"])]].receive = defective
         await machines.wait(lambda: len(machines.heard) == 8)
+
+
+async def test_an_event_that_its_owner_cannot_read_is_a_failed_attempt() -> None:
+    """An owner of an older version would wait for it until the workflow's deadline."""
+    async with three_machines() as machines:
+        machines.wire.newer = b"AttemptSucceeded", b"AttemptSurpassed"
+        for number in range(3):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.heard) == 3)
+        failures = [machines.heard[node][0] for node in ("n1", "n2")]
+        assert all(isinstance(event, AttemptFailed) for event in failures), failures
+        assert all(
+            event.failure.is_spared for event in failures if isinstance(event, AttemptFailed)
+        )
+        assert isinstance(machines.heard["n0"][0], AttemptSucceeded), "it did not travel"
+
+
+async def test_an_acceptance_that_its_owner_cannot_read_holds_no_place() -> None:
+    async with three_machines() as machines:
+        machines.wire.newer = b"AttemptAccepted", b"AttemptAdmitted"
+        for number in range(3):
+            machines.send(f"n{number}", path="/later")
+        await machines.wait(lambda: len(machines.heard) == 3)
+        await machines.wait(lambda: machines.accepted() == {"a": 1, "b": 0, "c": 0})
+        assert [type(machines.heard[node][0]) for node in ("n0", "n1", "n2")] == [
+            AttemptAccepted,
+            AttemptFailed,
+            AttemptFailed,
+        ]
+
+
+async def test_an_order_that_the_other_machine_cannot_read_is_sent_from_here() -> None:
+    async with three_machines() as machines:
+        machines.wire.newer = b"\xa4Send", b"\xa4Pass"
+        for number in range(ORDERS):
+            machines.send(f"n{number}")
+        await machines.wait(lambda: len(machines.heard) == ORDERS)
+        assert all(isinstance(events[0], AttemptSucceeded) for events in machines.heard.values())
+        assert [one.statistics().sent for one in machines.dispatchers.values()] == [ORDERS, 0, 0]
+
+
+async def test_an_order_that_cannot_travel_ends_here() -> None:
+    """A number of more than 64 bits; the orders of its batch were not sent either."""
+    async with three_machines() as machines:
+        spread, heard = machines.spreads["a"], list[Event]()
+        machines.send("n0")  # the next one goes to `b`
+        order = machines.order("n1")
+        assert order.sources is not None
+        node = replace(order.sources.node, payload={"n": 2**70})
+        spread.send(
+            replace(order, sources=replace(order.sources, node=node)),
+            lambda _, event: heard.append(event),
+        )
+        await machines.wait(lambda: any(not isinstance(one, WorkStarted) for one in heard))
+        assert machines.dispatchers["b"].statistics().sent == 0
 
 
 async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:
@@ -329,15 +391,7 @@ async def test_an_acceptance_that_nobody_waits_for_frees_its_place() -> None:
 
 def only(machines: Machines, own: str, *others: str) -> None:
     """Let a machine know these others."""
-    machines.spreads[own].set_peers(
-        {
-            name: PeerCalls(
-                machines.wire.to(partial(machines.called, name, "accept")),
-                machines.wire.to(partial(machines.called, name, "deliver")),
-            )
-            for name in others
-        }
-    )
+    machines.spreads[own].set_peers({name: partial(machines.calls, name) for name in others})
 
 
 async def test_events_for_a_member_that_is_not_known_for_a_while_reach_it_later() -> None:
@@ -380,7 +434,7 @@ async def test_what_is_not_sent_yet_for_a_member_whose_lease_has_expired_never_i
         orders = [machines.order(f"n{number}") for number in range(ORDERS)]
         sends = [Send(number, "a", order) for number, order in enumerate(orders)]
         late = [Send(1_000 + number, "a", machines.order(f"late{number}")) for number in range(5)]
-        machines.spreads["b"].accept(sends + late)
+        machines.spreads["b"].accept(encoded(*sends, *late))
         await machines.wait(lambda: len(machines.seen) == ORDERS)
         only(machines, "b", "c")
         machines.gate.set()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from core.errors import ErrorCode, ServiceError
 from core.shards.assignment import target_addresses
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import SELF_FENCE_MS
+from core.shards.permit_messages import PermitAnswer, PermitReport
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.shards.shard_commands import GiveShards, TakeShards
@@ -31,6 +32,7 @@ class Work:
         self.settling = asyncio.Event()
         self.settling.set()
         self.calls = 0
+        self.is_wanting = False
 
     def load(self) -> int:
         """Implement `ShardWork`."""
@@ -71,6 +73,19 @@ class Work:
     def members_changed(self, members: Sequence[MemberView]) -> None:
         """Implement `ShardWork`."""
 
+    def permit_report(self) -> PermitReport:
+        """Implement `ShardWork`."""
+        return PermitReport(serial=1)
+
+    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
+        """Implement `ShardWork`."""
+        if answer.is_void:
+            self.did.append(("void", report.serial))
+
+    def wants_permits(self) -> bool:
+        """Implement `ShardWork`."""
+        return self.is_wanting
+
 
 class Cluster:
     """A ledger that holds a map and applies moves; what it answers can be held back."""
@@ -82,6 +97,7 @@ class Cluster:
         )
         self.shards = [HeldShard("", 0)] * SHARDS
         self.version = 1
+        self.answer = PermitAnswer()
         self.is_known = True
         self.error: Exception | None = None
         self.answering = asyncio.Event()
@@ -113,6 +129,7 @@ class Cluster:
             map_version=self.version,
             members=self.members,
             shards=tuple(self.shards) if is_new else (),
+            permits=self.answer,
         )
 
     async def renew(self, renewal: Renewal) -> Lease:
@@ -247,27 +264,6 @@ async def test_a_shard_whose_commands_stay_open_is_thawed_and_stays(
     assert not any(isinstance(one, GiveShards) for one in cluster.commands)
 
 
-async def test_a_stale_command_drops_its_shard_alone_and_only_of_its_epoch() -> None:
-    cluster = Cluster()
-    await cluster.join()
-    cluster.member.note_stale(5, 7)
-    assert 5 in cluster.held
-    cluster.member.note_stale(5, 1)
-    assert 5 not in cluster.held
-    assert cluster.work.did == [("lost", [5])]
-    assert cluster.ended == []
-
-
-async def test_a_shard_that_another_took_is_dropped_by_the_next_map() -> None:
-    """An idle member hears of no refused command."""
-    cluster = Cluster()
-    await cluster.join()
-    cluster.shards[9] = HeldShard("you", 2)
-    cluster.version += 1
-    await cluster.member.renew_once()
-    assert cluster.work.did[0] == ("lost", [9])
-
-
 async def test_sending_is_allowed_from_the_time_a_renewal_was_sent() -> None:
     cluster = Cluster()
     assert not cluster.member.may_send(), "before the first lease"
@@ -301,6 +297,38 @@ async def test_a_fenced_member_goes_on_when_a_renewal_is_acknowledged() -> None:
     await cluster.member.renew_once()
     assert cluster.work.did == [("unfenced", None)]
     assert cluster.member.may_send()
+
+
+async def test_permits_that_are_void_are_so_before_the_fence_ends() -> None:
+    cluster = Cluster()
+    await cluster.join()
+    cluster.now_ms = SELF_FENCE_MS + 1
+    assert not cluster.member.may_send()
+    cluster.answer = PermitAnswer(term=2, is_shared=True, is_void=True)
+    await cluster.member.renew_once()
+    assert cluster.work.did == [("void", 1), ("unfenced", None)]
+
+
+async def test_renewals_go_on_at_intervals_while_one_is_not_answered() -> None:
+    cluster = Cluster()
+    arrived = asyncio.Event()
+    began = asyncio.get_running_loop().time()
+    times: list[float] = []
+
+    async def slow(renewal: Renewal) -> Lease:
+        times.append(asyncio.get_running_loop().time() - began)
+        await arrived.wait()
+        return cluster.lease(renewal)
+
+    cluster.member._renew = slow
+    cluster.work.is_wanting = True
+    cluster.member.start()
+    async with asyncio.timeout(20):
+        while len(times) < 4:
+            await asyncio.sleep(0.01)
+    await cluster.member.close()
+    assert not arrived.is_set()
+    assert all(later - sooner >= 0.04 for sooner, later in pairwise(times)), times
 
 
 async def test_a_member_that_the_ledger_does_not_know_ends() -> None:
@@ -362,7 +390,7 @@ async def test_an_older_map_brings_back_no_shard_that_was_given() -> None:
     cluster.work.did.clear()
     assert given
     cluster.member._map_version = cluster.member._told_version = 0
-    cluster.member._acknowledge(0, before)
+    cluster.member._acknowledge(0, Renewal(member="me"), before)
     assert not given & set(cluster.held.shards())
     assert not [one for one in cluster.work.did if one[0] in ("given", "taken")]
 
@@ -602,16 +630,35 @@ async def test_a_shard_that_comes_back_while_its_give_has_no_outcome_can_be_lost
     assert shard not in cluster.held
 
 
-async def test_one_loss_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Of 80 shards that were taken each had a line, as soon as a command of it was refused."""
-    cluster = Cluster()
+async def test_a_shard_that_cannot_be_restored_is_offered_to_another_version() -> None:
+    cluster = Cluster("you")
     await cluster.join()
-    for shard in (7, 5):
-        cluster.member.note_stale(shard, 1)
-    cluster.shards[9] = HeldShard("you", 2)
-    cluster.version += 1
+    shard = next(iter(cluster.held.shards()))
+    assert not cluster.member.offer(shard), "it is of the same version"
+    me, you = cluster.members
+    cluster.members = (me, replace(you, version="2"))
     await cluster.member.renew_once()
+    assert cluster.member.offer(shard)
     await cluster.member.renew_once()
+    assert cluster.renewals[-1].refused_shards == (shard,)
+    cluster.members = (replace(me, refused_shards=(shard,)), replace(you, version="2"))
     await cluster.member.renew_once()
-    lines = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
-    assert lines == ["shards lost member=me shards=5,7", "shards lost member=me shards=9"]
+    await cluster.settle()
+    assert ("gave", (shard, "you")) in cluster.work.did
+
+
+async def test_an_offered_shard_is_restored_when_the_other_version_has_gone() -> None:
+    cluster = Cluster("you")
+    await cluster.join()
+    me, you = cluster.members
+    cluster.members = (me, replace(you, version="2"))
+    await cluster.member.renew_once()
+    shard = next(iter(cluster.held.shards()))
+    assert cluster.member.offer(shard)
+    cluster.members = (replace(me, refused_shards=(shard,)),)
+    cluster.work.did.clear()
+    await cluster.member.renew_once()
+    assert cluster.work.did[0] == ("taken", [shard])
+    assert not cluster.member.offer(shard)
+    await cluster.member.renew_once()
+    assert cluster.renewals[-1].refused_shards == ()

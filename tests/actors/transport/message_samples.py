@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from actors.dispatch.peer_messages import OrderMessage, ReturnMessage
 from actors.transport.messages import OwnerAnswer, OwnerRequest
 from actors.transport.wire import Refusal
 from core.message import Message
@@ -38,6 +39,8 @@ def families() -> dict[str, Any]:
         "reply": OwnerAnswer | Refusal,
         "renewal": Renewal,
         "lease": Lease,
+        "order": OrderMessage,
+        "return": ReturnMessage,
     }
 
 

@@ -1,0 +1,97 @@
+"""What owners tell each other of orders that one of them sends for another, and how it travels.
+
+Each message is encoded by itself, where it is submitted, so that its length is its weight in a
+batch; one that its receiver cannot read is refused alone. Decisions 0136, 0215.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from actors.dispatch.handed_calls import HandedShard
+from actors.ports import DispatchOrder
+from actors.transport.wire import Undecodable, Wire
+from core.message import Message
+from core.workflow.events import Event
+
+log = logging.getLogger("callboard.dispatch")
+
+Value = TypeVar("Value")
+
+
+class Send(Message, frozen=True):
+    """Send this order; `serial`: of its sending, among those of its `origin`, an owner."""
+
+    serial: int
+    origin: str
+    order: DispatchOrder
+
+
+class End(Message, frozen=True):
+    """The order has ended at its origin: its place at the agent is free."""
+
+    serial: int
+    origin: str
+
+
+class Abort(Message, frozen=True):
+    """Close the order's request; if it has not come yet, never send it."""
+
+    serial: int
+    origin: str
+
+
+class SentEvent(Message, frozen=True):
+    """An event of an order, which the owner `sender` returns."""
+
+    serial: int
+    sender: str
+    event: Event
+
+
+OrderMessage = Send | End | Abort
+ReturnMessage = SentEvent | HandedShard
+
+ORDERS: Final = Wire[OrderMessage](OrderMessage)
+RETURNS: Final = Wire[ReturnMessage](ReturnMessage)
+
+# Encoded messages out; for each of them back, whether it could be read.
+PeerCall = Callable[[list[bytes]], Awaitable[Sequence[bool]]]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCalls:
+    """The calls to another owner's process; `close` ends their connections.
+
+    `send` takes messages about orders, `return_events` what comes of orders.
+    """
+
+    send: PeerCall
+    return_events: PeerCall
+    close: Callable[[], None] = lambda: None
+
+
+def take_each(
+    wire: Wire[Value], bodies: Sequence[bytes], take: Callable[[Value], None]
+) -> list[bool]:
+    """Pass on what can be read of a batch; return for each message whether it could be.
+
+    Args:
+        wire: the kind of messages.
+        bodies: encoded ones, of another process, perhaps of another version.
+        take: gets each message.
+    """
+    taken = []
+    for body in bodies:
+        try:
+            message = wire.decode(body)
+        except Undecodable as error:  # its sender hears of it; the others are carried out
+            log.error("got what is no message between owners reason=%s", error)
+            taken.append(False)
+        else:
+            take(message)
+            taken.append(True)
+    return taken
