@@ -1,4 +1,4 @@
-"""Shards that a member loses: one by one, by a refused command or by the map, and one line of log."""
+"""Shards that a member loses: by a refused command or by the map, with one line of the log."""
 
 from __future__ import annotations
 
