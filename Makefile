@@ -35,7 +35,8 @@ peers: $(PEERS)
 demo: $(STAMP)
 	@$(BIN)/callboard demo $(DEMO_ARGS)
 
-# A real `ray up` on hosts made of namespaces of this machine; needs root, says SKIPPED where it cannot.
+# A real `ray up` on hosts made of namespaces of this machine; needs root, else it says SKIPPED and
+# uses three local Ray nodes.
 cluster-demo: $(STAMP)
 	@$(BIN)/python -m scripts.cluster_demo
 

@@ -25,6 +25,25 @@ from ledger.code_version import CODE_VERSION
 from ledger.errors import SchemaTooNew
 from ledger.schema import SCHEMA, engine_url
 
+
+class StopNeeded(Exception):
+    """The missing migrations cannot be applied while code of before runs.
+
+    Args:
+        revision: of the phase `pre`, behind one of the phase `post`.
+    """
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(revision)
+        self.revision = revision
+
+    def __str__(self) -> str:
+        return (
+            f"the migration {self.revision} comes after one that needs a stop: upgrade to the"
+            " release before first, or stop the service"
+        )
+
+
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 # Any constant; it makes a second migration of the same database wait for the first.
 _MIGRATION_LOCK: Final = 0x0CA11B0A
@@ -68,6 +87,32 @@ def migrate(
         reached = _revision(connection)
     engine.dispose()
     return reached or ""
+
+
+def check_rollable(url: str, *, versions: Path | None = None) -> None:
+    """Check that this code works with what `migrate` with the phase `pre` can apply.
+
+    Args:
+        url, versions: as of `migrate`.
+
+    Raises:
+        StopNeeded: it does not; `post` comes before what this code needs.
+        SchemaTooNew: as of `migrate`.
+    """
+    scripts = ScriptDirectory.from_config(_config(versions))
+    engine = sqlalchemy.create_engine(engine_url(url), poolclass=sqlalchemy.NullPool)
+    with engine.connect() as connection:
+        current = _revision(connection)
+        if current is not None and _is_ahead(scripts, current):
+            _check_code_version(connection)
+            missing = []
+        else:
+            missing = list(reversed(list(scripts.iterate_revisions("head", current or "base"))))
+    engine.dispose()
+    phases = [script.module.phase for script in missing]
+    for place, script in enumerate(missing):
+        if script.module.phase == "pre" and "post" in phases[:place]:
+            raise StopNeeded(script.revision)
 
 
 def _config(versions: Path | None) -> Config:

@@ -77,6 +77,7 @@ RESERVED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "serve_app/app.py",
             "serve_app/supervisor/deploy.py",
             "serve_app/supervisor/machines/head_probe.py",
+            "serve_app/supervisor/releases/upgrade.py",
         ),
     ),
     "SQL": (("sqlalchemy", "psycopg", "alembic"), ("ledger/",)),

@@ -31,6 +31,19 @@ def cores_of_machines() -> dict[str, int]:
     }
 
 
+def owner_names(settings: Settings, machines: Mapping[str, int]) -> dict[str, str]:
+    """Return the names of the owners that should run, each with its machine.
+
+    Args:
+        machines: the cores of the live machines, by Ray's id.
+    """
+    return {
+        workflow_actor(node_id, index, settings.generation): node_id
+        for node_id, cores in machines.items()
+        for index in range(settings.wanted_size.size(cores).owners)
+    }
+
+
 class OwnerActors:
     """Workflow actors by the names of their owners."""
 
@@ -53,11 +66,7 @@ class OwnerActors:
 
         Returns: the names of the owners that were created, and of those that are gone.
         """
-        wanted = {
-            workflow_actor(node_id, index): node_id
-            for node_id, cores in machines.items()
-            for index in range(self._settings.wanted_size.size(cores).owners)
-        }
+        wanted = owner_names(self._settings, machines)
         gone = sorted(set(self._handles) - set(wanted))
         for name in gone:
             log.warning("machine is gone owner=%s", name)

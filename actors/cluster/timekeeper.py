@@ -18,9 +18,10 @@ from ray.exceptions import RayError
 
 from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.escrow_watch import EscrowWatch
-from actors.cluster.ledger_watch import LedgerWatch
+from actors.cluster.ledgers.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors, cores_of_machines
 from actors.cluster.process_watch import OwnerWatch
+from actors.cluster.scaling.machine_watch import MachineWatch
 from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
 from actors.process.arguments import parse_settings_argument
@@ -41,18 +42,24 @@ class Timekeeper:
     async def __init__(self, values: Mapping[str, object]) -> None:  # type: ignore[misc]
         settings = parse_settings_argument(values)
         configure_logging(settings, "timekeeper")
+        self._generation = settings.generation
         self._reader = LedgerReader(settings.database_url, pool_size=1, timeout_s=READ_TIMEOUT_S)
         self._watch = OwnerWatch(silence_ms_max=settings.owner_silence_ms)
         self._owners = OwnerActors(settings)
         self._rounds = 0
         self._prober = Prober(settings, self._reader, NameResolver())
-        watches = (LedgerWatch(settings), ServeWatch(), EscrowWatch(self._reader))
+        self._machines = MachineWatch(settings)
+        watches = (LedgerWatch(settings), ServeWatch(), EscrowWatch(self._reader), self._machines)
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
     async def ping(self) -> int:
         """Return how many rounds were run."""
         return self._rounds
+
+    async def generation(self) -> str:
+        """Return which upgrade has made this actor, and the owners that it starts."""
+        return self._generation
 
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""
@@ -69,7 +76,11 @@ class Timekeeper:
 
     async def _round(self) -> None:
         """Run one round: 1. create and end actors; 2. ping owners; 3. restart silent owners."""
-        made, gone = self._owners.ensure_actors(await asyncio.to_thread(cores_of_machines))
+        machines = await asyncio.to_thread(cores_of_machines)
+        released = self._machines.released
+        made, gone = self._owners.ensure_actors(
+            {one: cores for one, cores in machines.items() if one not in released}
+        )
         for name in gone:
             self._watch.remove_owner(name)
         for name in made:

@@ -80,6 +80,7 @@ from actors.workflows.step_commands import (
 from actors.workflows.workflow_restore import restore_workflow
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.settings import Settings
+from core.shards.shard import shard_of
 from core.workflow.actions import (
     AbortDispatch,
     Action,
@@ -125,8 +126,10 @@ class Runner:
         ledger: commits commands; hears of the shards that they show to be lost.
         on_finished: receives (id, watchers, what is told) after the last commit of a workflow.
         on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
-            read, as one of `reads`, and, if they belong to this owner, passed to `restore_stored`.
+            read, as one of `reads`, and passed to `restore_stored`.
         at_work: names the workflow at work, and knows which of them have ended this owner.
+        offer_shard: offers a shard, of which a workflow cannot be restored, to members of another
+            version; returns whether there are any.
     """
 
     def __init__(
@@ -141,9 +144,10 @@ class Runner:
         on_finished: Finished,
         on_rows_needed: Callable[[str], None],
         at_work: AtWork,
+        offer_shard: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._held = held
-        self._owner = held.member
+        self._member = held.member
         self._settings = settings
         self._ledger = ledger
         self._directory = directory
@@ -152,6 +156,7 @@ class Runner:
         self._on_finished = on_finished
         self._on_rows_needed = on_rows_needed
         self._at_work = at_work
+        self._offer_shard = offer_shard
         self._door = Door(settings, dispatcher, ledger)
         self._running = DrivenWorkflows(self._door)
         self._published = 0
@@ -178,6 +183,7 @@ class Runner:
             self._running,
             self._quarantine,
             dispatcher=dispatcher,
+            clock=clock,
             receive=self.receive,
             stop=self._stop,
         )
@@ -328,7 +334,7 @@ class Runner:
             log.exception("workflow cannot be restored workflow=%s", workflow_id)
             if is_ending:
                 self._quarantine.end(stored, None)
-            else:
+            elif not self._offer_shard(shard_of(workflow_id)):
                 lost = QuarantineCode.NOT_RESTORABLE
                 self._quarantine.add(workflow_id, lost, deadline_ms, stored.payer_did)
             return False
@@ -342,7 +348,7 @@ class Runner:
             self._at_work.end(before)
 
     def handle_missing_rows(self, workflow_id: str) -> None:
-        """Drop a workflow of which a read found no unfinished rows of this owner."""
+        """Drop a workflow of which a read found no unfinished rows."""
         if not self.is_driving(workflow_id):
             self._quarantine.remove(workflow_id)
 
@@ -377,7 +383,7 @@ class Runner:
             records = newest_rows([*records, *more_records])
             actions = [*actions, *more_actions]
         # A second read may find other rows, so no key is used twice.
-        key = f"restore:{run.workflow_id}:{self._owner}:{self._submitted}"
+        key = f"restore:{run.workflow_id}:{self._member}:{self._submitted}"
         self._submit_step(run, key, records, actions, is_fresh=True)
 
     # -- events -----------------------------------------------------------------------------------
@@ -428,7 +434,7 @@ class Runner:
         """Commit an empty step, whose outcome says whether the workflow has ended by then."""
         run = self._running.get(workflow_id)
         payer_did = "" if run is None else run.payer_did
-        command = self._commands.advance(workflow_id, key, [], self._owner)
+        command = self._commands.advance(workflow_id, key, [], self._member)
         self._submit_alone(command, done, payer_did)
 
     # -- the step ---------------------------------------------------------------------------------
@@ -461,7 +467,7 @@ class Runner:
                 self._on_rows_needed(run.workflow_id)
             elif outcome.result.get("workflowId") == run.workflow_id:
                 # An earlier try of this request stored it, and the reply was lost: only the rows
-                # tell the workflow's owner and its state.
+                # tell its state.
                 self._on_rows_needed(run.workflow_id)
             return
         self._published += 1
@@ -485,7 +491,7 @@ class Runner:
     ) -> None:
         is_last = run.machine.is_finished
         command = self._commands.advance(
-            run.workflow_id, key, records, self._owner, is_fresh=is_fresh
+            run.workflow_id, key, records, self._member, is_fresh=is_fresh
         )
 
         def committed(outcome: Outcome) -> None:

@@ -9,11 +9,15 @@ move them, and only the ledger's answer counts: a shard that is being given stay
 outcome of its Give is known, whatever a map says meanwhile. An answer of a ledger that does not
 know yet what this member knew when it asked is none: another ledger is the head.
 
+Renewals carry the permits of agents both ways (`core/shards/held_permits.py`); while orders wait
+for permits they follow each other sooner. Several may be under way, and their answers may come in
+another order.
+
 Before anything is sent to an agent `may_send` is asked: whether the last renewal that was
 acknowledged was *sent* at most 2.5 s ago, on a clock that runs while this process is suspended. So
 a member that was frozen or cut off sends nothing for a shard that another has taken.
 
-Knows neither Ray nor rows. shards.md. Decisions 0200, 0203.
+Knows neither Ray nor rows. shards.md. Decisions 0200, 0203, 0204.
 """
 
 from __future__ import annotations
@@ -24,9 +28,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from actors.shards.held_shards import HeldShards
-from core.shards.assignment import moves_of
+from actors.shards.renewal_times import RenewalTimes
+from core.shards.assignment import moves_of, other_version_for
+from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
-from core.shards.leases import RENEWAL_MS, SELF_FENCE_MS
+from core.shards.leases import SELF_FENCE_MS
+from core.shards.permit_messages import PermitAnswer, PermitReport
 from ledger.commands import Command, Outcome
 from ledger.shards.shard_commands import GiveShards, TakeShards
 
@@ -39,7 +46,20 @@ GIVES_MAX: Final = 4
 FREEZE_S: Final = 1.0
 
 
-class ShardWork(Protocol):
+class PermitWork(Protocol):
+    """What a process does with the permits of agents. Decision 0204."""
+
+    def permit_report(self) -> PermitReport:
+        """Return what the next renewal says of them."""
+
+    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
+        """Use what a report is answered with; answers may come late, and in another order."""
+
+    def wants_permits(self) -> bool:
+        """Say whether orders wait for permits."""
+
+
+class ShardWork(PermitWork, Protocol):
     """What a member does with its shards."""
 
     def load(self) -> int:
@@ -111,13 +131,18 @@ class Membership:
         self._on_ended = on_ended
         self._members: tuple[MemberView, ...] = ()
         self._shards: tuple[HeldShard, ...] = ()
+        # Of the code that all of the cluster understands; what only later code does is not written.
+        self.cluster_version = FIRST_VERSION
         self._map_version = 0
         # The newest version of the map that an outcome of this member's has told.
         self._told_version = 0
+        # The highest that leases have told; a ledger that is behind them stops.
+        self._seen_epoch = self._seen_audit_id = 0
         self._acknowledged_ms: int | None = None
         self._was_fenced = False
         self._is_ended = False
         self._moves = 0
+        self._refused: set[int] = set()
         self._asked: dict[int, int] = {}  # of the Take that is under way, by shard its epoch
         self._taking: asyncio.Task[None] | None = None
         self._giving: dict[int, asyncio.Task[None]] = {}
@@ -125,6 +150,7 @@ class Membership:
         self._unreported: list[int] = []  # lost shards that no line of the log names yet
         self._renewing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
+        self._times = RenewalTimes(work.wants_permits)
 
     def __repr__(self) -> str:
         return f"<Membership {self._held!r} map={self._map_version} may_send={self.may_send()}>"
@@ -136,11 +162,6 @@ class Membership:
         if not may:
             self._was_fenced = True
         return may
-
-    @property
-    def members(self) -> tuple[MemberView, ...]:
-        """Return the members of the cluster as last heard."""
-        return self._members
 
     @property
     def _is_empty(self) -> bool:
@@ -170,6 +191,17 @@ class Membership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def offer(self, shard: int) -> bool:
+        """Offer a shard to members of another version: a workflow of it cannot be restored here.
+
+        Returns: whether there is one that may restore it; False changes nothing.
+        """
+        if not other_version_for(self._held.member, self._members, shard):
+            return False
+        log.error("shard offered to another version member=%s shard=%d", self._held.member, shard)
+        self._refused.add(shard)
+        return True
+
     def note_stale(self, shard: int, epoch: int) -> None:
         """Note that the ledger refused a command as of another's shard: drop that shard alone.
 
@@ -191,7 +223,11 @@ class Membership:
             task = asyncio.get_running_loop().create_task(self._renew_safely())
             self._renewing.add(task)
             task.add_done_callback(self._renewing.discard)
-            await asyncio.sleep(RENEWAL_MS / 1_000)
+            await self._times.pause()
+
+    def renew_soon(self) -> None:
+        """Let the next renewal be soon."""
+        self._times.soon()
 
     async def _renew_safely(self) -> None:
         try:
@@ -210,6 +246,10 @@ class Membership:
             map_version=self._map_version,
             open_calls=open_calls,
             is_drained=self._is_empty and not open_calls,
+            refused_shards=tuple(sorted(self._refused)),
+            seen_epoch=self._seen_epoch,
+            seen_audit_id=self._seen_audit_id,
+            permits=self._work.permit_report(),
         )
         try:
             async with asyncio.timeout(RENEWAL_TIMEOUT_S):
@@ -222,17 +262,23 @@ class Membership:
         elif not lease.is_known:
             self._end(f"{self._held.member} is no member of this cluster any more")
         else:
-            self._acknowledge(sent_ms, lease)
+            self._acknowledge(sent_ms, renewal, lease)
 
-    def _acknowledge(self, sent_ms: int, lease: Lease) -> None:
+    def _acknowledge(self, sent_ms: int, renewal: Renewal, lease: Lease) -> None:
         self._acknowledged_ms = max(sent_ms, self._acknowledged_ms or 0)
+        self._seen_epoch = max(self._seen_epoch, lease.epoch)
+        self._seen_audit_id = max(self._seen_audit_id, lease.audit_id)
+        # Before anything is sent: the end of the lease may have voided permits.
+        self._work.permits_heard(renewal.permits, lease.permits)
         if lease.map_version >= self._map_version:
             if self._members != lease.members:
                 self._members = lease.members
                 self._work.members_changed(lease.members)
             if lease.shards:
                 self._shards, self._map_version = lease.shards, lease.map_version
+            self.cluster_version = lease.cluster_version
         self._compare()
+        self._withdraw_offers()
         self._begin_take()
         self._begin_gives()
         if self._was_fenced and self.may_send():
@@ -291,6 +337,19 @@ class Membership:
         if shards:
             self._unreported += shards
             self._work.lost(shards)
+
+    def _withdraw_offers(self) -> None:
+        """Restore offered shards that no other version is there for any more: as far as it goes."""
+        kept = [
+            shard
+            for shard in sorted(self._refused)
+            if shard in self._held
+            and shard not in self._giving
+            and not other_version_for(self._held.member, self._members, shard)
+        ]
+        self._refused.difference_update(kept)
+        if kept:
+            self._work.taken(kept, is_given=False)
 
     # -- moving -----------------------------------------------------------------------------------
 

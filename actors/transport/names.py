@@ -11,20 +11,24 @@ from typing import Any
 
 NAMESPACE = "callboard"
 LEDGER = "ledger"
+# The names of the ledger's actors: one of them is the writer, another a standby, if there is one.
+LEDGERS = (LEDGER, "ledger#1")
 TIMEKEEPER = "timekeeper"
 WORKFLOW_PREFIX = "workflow@"
 # Concurrency group of methods that run in a thread of their own, and its number of threads.
 LIVENESS = {"liveness": 1}
 
 
-def workflow_actor(node_id: str, index: int) -> str:
+def workflow_actor(node_id: str, index: int, generation: str = "") -> str:
     """Return the name of one of a machine's `WorkflowActor`s, the address of its member.
 
     Args:
         node_id: Ray's hexadecimal id of the machine.
         index: 0 for the first actor of that machine.
+        generation: of the upgrade that made it: while one goes on, the actors of before stand
+            beside those that replace them. Empty: none has been made.
     """
-    return f"{WORKFLOW_PREFIX}{node_id}#{index}"
+    return f"{WORKFLOW_PREFIX}{node_id}#{index}" + (f"+{generation}" if generation else "")
 
 
 def ensure_actor(kind: Any, name: str, *arguments: Any, **options: Any) -> Any:

@@ -46,7 +46,7 @@ class OwnerCommands:
     def publish(
         self, request: PublishRequest, estimate: Estimate, records: Iterable[Record], now_ms: int
     ) -> PublishWorkflow:
-        """Return the command that stores a workflow, its hold, its owner and its first attempts."""
+        """Return the command that stores a workflow, its hold and its first attempts."""
         return PublishWorkflow(
             key=request.command_key,
             request_hash=request.request_hash,

@@ -1,4 +1,4 @@
-"""`up`, `join`, `down`, `settings`, `demo`: what runs here. Part of `callboard-server`.
+"""`up`, `join`, `upgrade`, `down`, `settings`, `demo`: what runs here. Part of `callboard-server`.
 
 The supervisor does the work in its own program: the client side imports nothing of the service.
 design.md section 6; decision 0121.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -77,6 +78,22 @@ def join(
     _become(supervisor(*arguments, *(["--detach"] if detach else [])))
 
 
+def upgrade(
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="The release's folder, with its environment in .venv; default: the one that this"
+            " command is of.",
+            show_default=False,
+        ),
+    ] = None,
+    home: HomeOption = None,
+) -> None:
+    """Replace what runs by another release, or by this one with other settings, without a stop."""
+    where = ["--home", str(home or default_home())]
+    _become(supervisor("upgrade", *where, *([] if to is None else ["--to", str(to)])))
+
+
 def down(home: HomeOption = None, output: OutputOption = Output.text) -> None:
     """End every process of a deployment, or of this machine's part of it; its folder stays."""
     folder = home or default_home()
@@ -115,5 +132,5 @@ def _print_json(record: dict[str, str]) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs of this file."""
-    for function in (up, join, down, settings, demo):
+    for function in (up, join, upgrade, down, settings, demo):
         app.command()(function)

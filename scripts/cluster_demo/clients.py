@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -101,11 +101,18 @@ class CountingAgent:
     Args:
         own: the address to listen on.
         delay_s: how long each node takes.
+        on_call: gets the address that each dispatch comes from, and its body.
     """
 
-    def __init__(self, own: str, delay_s: float) -> None:
+    def __init__(
+        self,
+        own: str,
+        delay_s: float,
+        on_call: Callable[[str, dict[str, Any]], None] = lambda _address, _body: None,
+    ) -> None:
         self._own = own
         self._delay_s = delay_s
+        self._on_call = on_call
         self.calls_by_machine: Counter[str] = Counter()
         self.calls_by_event: Counter[str] = Counter()
         self.address = ""
@@ -118,26 +125,41 @@ class CountingAgent:
         self._is_ready.wait()
         return self
 
+    def card(self, capability: str) -> dict[str, Any]:
+        """Return the card under which it offers a capability for `PRICE_CREDITS`."""
+        return {
+            "did": f"did:demo:counting{time.time_ns()}",
+            "name": "Counts dispatches",
+            "endpoint": self.address,
+            "version": 1,
+            "capabilities": [{"id": capability, "description": "counts", "price_cents": 1}],
+            "maxConcurrency": 64,
+        }
+
     def __exit__(self, *_failure: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
     def _serve(self) -> None:
-        self._loop.run_until_complete(self._listen())
+        runner = self._loop.run_until_complete(self._listen())
         self._is_ready.set()
         self._loop.run_forever()
+        self._loop.run_until_complete(runner.cleanup())
 
-    async def _listen(self) -> None:
+    async def _listen(self) -> web.AppRunner:
         application = web.Application()
         application.router.add_post("/callboard/node", self._answer)
-        runner = web.AppRunner(application)
+        # Callers that still wait when the load ends are not waited for.
+        runner = web.AppRunner(application, shutdown_timeout=0.0)
         await runner.setup()
         await web.TCPSite(runner, self._own, 0, backlog=2_048).start()
         self.address = f"http://{self._own}:{runner.addresses[0][1]}"
+        return runner
 
     async def _answer(self, request: web.Request) -> web.Response:
         body = await request.json()
         event = f"{body['workflowId']}/{body['nodeId']}"
+        self._on_call(request.remote or "", body)
         self.calls_by_machine[request.remote or ""] += 1
         self.calls_by_event[event] += 1
         is_first = self.calls_by_event[event] == 1
@@ -163,16 +185,7 @@ def run_wide(arguments: argparse.Namespace) -> bool:
         Client(arguments.urls[0], arguments.key) as admin,
     ):
         admin.deposit(1_000)
-        admin.register_agent(
-            {
-                "did": f"did:demo:counting{time.time_ns()}",
-                "name": "Counts dispatches",
-                "endpoint": agent.address,
-                "version": 1,
-                "capabilities": [{"id": CAPABILITY, "description": "counts", "price_cents": 1}],
-                "maxConcurrency": 64,
-            }
-        )
+        admin.register_agent(agent.card(CAPABILITY))
         began = time.monotonic()
         urls = [arguments.urls[n % len(arguments.urls)] for n in range(arguments.workflows)]
         with ThreadPoolExecutor(max_workers=min(32, len(urls))) as pool:

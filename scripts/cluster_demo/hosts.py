@@ -40,7 +40,7 @@ _SHARED_MEMORY = "768m"
 # A host's first process: it arranges the mounts, then becomes sshd, which also reaps orphans.
 _INIT = """\
 set -eu
-folder=$1 name=$2 user=$3
+folder=$1 name=$2 user=$3 disk_mib=$4
 mount --make-rprivate /
 mount -t proc proc /proc
 mount -t tmpfs -o size=64m tmpfs /run
@@ -51,6 +51,16 @@ mount -t tmpfs -o size=1m tmpfs /home
 mkdir "/home/$user"
 mount --bind "$folder/home" "/home/$user"
 mount --bind "$folder/tmp" /tmp
+if [ "$disk_mib" != 0 ]; then
+  # What the service writes lies on a small disk of its own; code and environment do not fit there.
+  mkdir "$folder/disk"
+  mount -t tmpfs -o "size=${disk_mib}m" tmpfs "$folder/disk"
+  mkdir -m 1777 "$folder/disk/tmp"
+  mkdir -p "$folder/disk/local" "$folder/home/.local"
+  chown "$user" "$folder/disk/local" "$folder/home/.local"
+  mount --bind "$folder/disk/tmp" /tmp
+  mount --bind "$folder/disk/local" "/home/$user/.local"
+fi
 hostname "$name"
 exec /usr/sbin/sshd -D -e -f "$folder/etc/sshd_config"
 """.replace("{shared_memory}", _SHARED_MEMORY)
@@ -99,6 +109,7 @@ class Host:
         address: its IPv4 address.
         folder: what it has of its own.
         namespace: the name of its network namespace.
+        disk_mib: size of a disk of its own for `~/.local` and `/tmp`; 0: they lie in its folder.
         init: its first process as this machine sees it; 0 while it is not started.
     """
 
@@ -106,6 +117,7 @@ class Host:
     address: str
     folder: Path
     namespace: str
+    disk_mib: int = 0
     init: int = 0
     _starter: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
@@ -113,6 +125,11 @@ class Host:
     def home(self) -> Path:
         """Return the folder that is `/home/callboard` on the host."""
         return self.folder / "home"
+
+    @property
+    def own_files(self) -> Path:
+        """Return the service's folder on the host, as this machine reaches it while it is up."""
+        return Path(f"/proc/{self.init}/root/home/{USER}/.local/share/callboard/default")
 
     @property
     def is_up(self) -> bool:
@@ -161,7 +178,7 @@ class Host:
                     "ip", "netns", "exec", self.namespace, "unshare", "--mount", "--pid", "--ipc",
                     "--uts", "--fork", "--kill-child", "env", "-i",
                     "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-                    "bash", str(script), str(self.folder), self.name, USER,
+                    "bash", str(script), str(self.folder), self.name, USER, str(self.disk_mib),
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
@@ -178,9 +195,28 @@ class Host:
         probe = ["ip", "netns", "exec", self.namespace, "ss", "-Hltn", "sport", "=", ":22"]
         return bool(subprocess.run(probe, capture_output=True).stdout.strip())
 
-    def kill_all(self) -> None:
-        """Kill every process of the host's user, whatever it is; the shell that does so too."""
-        subprocess.run(self.inside("kill -9 -1"), stdin=subprocess.DEVNULL, capture_output=True)
+    def signal_all(self, name: str) -> None:
+        """Send a signal to every process of the host's user but the shell that does so.
+
+        Args:
+            name: without its prefix, such as KILL, STOP or CONT.
+        """
+        command = self.inside(f"kill -{name} -1")
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
+
+    def fill_disk(self) -> None:
+        """Leave no byte free on the host's own disk, nor to root.
+
+        Raises:
+            HostError: it has no disk of its own, or the disk has not become full.
+        """
+        if not self.disk_mib:
+            raise HostError(f"{self.name} has no disk of its own")
+        self.run("cat /dev/zero > /tmp/filler; test $(df --output=avail -k /tmp | tail -1) -le 4")
+
+    def free_disk(self) -> None:
+        """Make room on the disk again that `fill_disk` has filled."""
+        self.run("rm /tmp/filler")
 
     def power_off(self) -> None:
         """End every process of the host at once, as a power cut does."""
@@ -230,14 +266,20 @@ class Network:
     def __exit__(self, *_failure: object) -> None:
         self.remove()
 
-    def add_host(self, name: str) -> Host:
-        """Make a host and start it."""
+    def add_host(self, name: str, *, disk_mib: int = 0) -> Host:
+        """Make a host and start it.
+
+        Args:
+            name: its host name.
+            disk_mib: as of `Host`.
+        """
         number = len(self.hosts) + 1
         host = Host(
             name=name,
             address=f"{self._prefix}.{9 + number}",
             folder=self._folder / name,
             namespace=f"{self._mark}-{name}",
+            disk_mib=disk_mib,
         )
         self.hosts.append(host)
         self._plug_in(host, number)

@@ -26,10 +26,18 @@ class Server:
     database_url: str
     owner_url: str
 
-    def count(self, query: str) -> int:
-        """Return the one number that a query of the owner gives."""
-        answer = self.host.run(_psql(query, DATABASE))
-        return int(answer.strip() or 0)
+    def rows(self, query: str) -> list[str]:
+        """Return the lines that a query of the owner gives, columns between bars."""
+        statement = f"SET search_path = callboard; {query}"
+        return self.host.run(_psql(statement, DATABASE)).splitlines()
+
+    def stop(self) -> None:
+        """End the server at once, as its host's end does."""
+        self.host.run(f"{bin_folder()}/pg_ctl -D {_FOLDER} -w -m immediate stop")
+
+    def start(self) -> None:
+        """Start the server; return when it answers."""
+        self.host.run(_start_command(self.host))
 
 
 def start_postgres(network: Network, name: str = "postgres") -> Server:
@@ -41,9 +49,7 @@ def start_postgres(network: Network, name: str = "postgres") -> Server:
     host.run(f"{programs}/initdb -D {_FOLDER} -U postgres -A trust -E UTF8 --locale=C.UTF-8")
     (host.home / "postgres" / "pg_hba.conf").write_text(hba)
     os.chown(host.home / "postgres" / "pg_hba.conf", UID, UID)
-    options = f"-c listen_addresses={host.address} -c unix_socket_directories=/tmp"
-    options += " -c max_connections=300 -c shared_buffers=256MB"
-    host.run(f"{programs}/pg_ctl -D {_FOLDER} -w -l ~/postgres.log -o {shlex.quote(options)} start")
+    host.run(_start_command(host))
     for statement in (
         f"CREATE ROLE {OWNER} LOGIN CREATEROLE PASSWORD '{passwords[OWNER]}'",
         f"CREATE ROLE {SERVICE} LOGIN PASSWORD '{passwords[SERVICE]}'",
@@ -52,6 +58,13 @@ def start_postgres(network: Network, name: str = "postgres") -> Server:
         host.run(_psql(statement, "postgres"))
     urls = [f"postgresql://{n}:{passwords[n]}@{host.address}/{DATABASE}" for n in (SERVICE, OWNER)]
     return Server(host, *urls)
+
+
+def _start_command(host: Host) -> str:
+    options = f"-c listen_addresses={host.address} -c unix_socket_directories=/tmp"
+    options += " -c max_connections=300 -c shared_buffers=256MB"
+    log = f"-l ~/postgres.log -o {shlex.quote(options)}"
+    return f"{bin_folder()}/pg_ctl -D {_FOLDER} -w {log} start"
 
 
 def _psql(statement: str, database: str) -> str:

@@ -1,7 +1,8 @@
-"""The supervisor's command line: `python -m serve_app.supervisor up | join | down | settings`.
+"""The supervisor's command line: `python -m serve_app.supervisor up | join | down | …`.
 
 `up` keeps a deployment in the foreground, or with `--detach` in the background, and returns when it
-is ready. `join` does the same for this machine's part of a cluster. `down` ends every process of
+is ready. `join` does the same for this machine's part of a cluster. `upgrade` replaces what runs by
+another release, or by the same with other settings, without a stop. `down` ends every process of
 either on this machine, leftovers of a killed supervisor included. Exit status: 0 done, 1 failed, 2
 wrong usage, 3 refused because it is up already. design.md section 6.
 """
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -41,6 +43,7 @@ from serve_app.supervisor.keeper import (
 from serve_app.supervisor.machines.preflight import split_address
 from serve_app.supervisor.processes import wait_end
 from serve_app.supervisor.ray_node import Place
+from serve_app.supervisor.releases.beginning import upgrade
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 _STOP_PATIENCE_S = 40.0
@@ -64,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _down(loaded)
     if arguments.verb == "settings":
         return _settings(loaded, arguments.output)
+    if arguments.verb == "upgrade":
+        return upgrade(loaded, arguments.to)
     if arguments.detach:
         return _up_detached(loaded, argv if argv is not None else sys.argv[1:])
     keeper: Callable[[Callable[[str], None]], Keeper] = partial(Keeper, loaded)
@@ -103,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     join = verbs.add_parser("join", help="start this machine's part of a cluster")
     down = verbs.add_parser("down", help="end a deployment, or this machine's part of a cluster")
     settings = verbs.add_parser("settings", help="print all settings with their sources")
-    for verb in (up, join, down, settings):
+    roll = verbs.add_parser("upgrade", help="replace what runs by another release")
+    roll.add_argument("--to", type=Path, help="its folder; default: this one")
+    for verb in (up, join, down, settings, roll):
         verb.add_argument("--home", help="the deployment's folder")
     for verb in (up, join, settings):
         verb.add_argument("--port", help="port of the API")

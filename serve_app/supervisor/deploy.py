@@ -21,7 +21,7 @@ from ray.exceptions import RayActorError
 from ray.experimental.internal_kv import _internal_kv_put
 from ray.serve.schema import ApplicationStatus
 
-from actors.cluster.runtime import ensure_runtime
+from actors.cluster.runtime import ensure_runtime, own_environment
 from actors.gateway.gateway import Gateway
 from actors.transport.names import NAMESPACE
 from core.errors import ErrorCode, ServiceError
@@ -56,8 +56,10 @@ def main() -> int:
     began = time.monotonic()
     is_kept = KEEP_APPLICATION in sys.argv[1:]
     ray.init(
-        address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING
-    )
+        address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING,
+        # After an upgrade the Ray of another machine may be of the release before still.
+        runtime_env=own_environment() if settings.generation else None,
+    )  # fmt: skip
     _internal_kv_put(OUR_KEY, json.dumps(facts(settings)).encode(), namespace=OUR_SPACE)
     _say(began, "starting the actors and the API")
     # The replicas would start the actors too; from here they start while Serve itself does.

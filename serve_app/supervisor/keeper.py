@@ -28,8 +28,10 @@ from ledger.embedded.tethered import tethered_command
 from serve_app.settings_from_env import LoadedSettings, child_environment, settings_as_environment
 from serve_app.supervisor.deployment import Deployment, DeploymentError, PortBlock, is_free
 from serve_app.supervisor.machines.preflight import check_machine, check_reachable
-from serve_app.supervisor.processes import end_marked, wait_end
+from serve_app.supervisor.processes import end_marked, process_name, wait_end
 from serve_app.supervisor.ray_node import ALONE, Place, RayNode
+from serve_app.supervisor.releases.release import Release, forget_release
+from serve_app.supervisor.standstill import LOOK_S, Standstill
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RAY_START_TIMEOUT_S = 120.0
@@ -77,9 +79,11 @@ class Keeper:
         self._ray: subprocess.Popen[bytes] | None = None
         self._ray_log_from = 0
         self._vital: list[int] | None = None
+        self._standstill = Standstill()
         self._watch: subprocess.Popen[bytes] | None = None
         self._variables: dict[str, str] = {}
         self._mark = f"{self._deployment.id}.{secrets.token_hex(4)}"
+        self._release = Release.own()
         self.url = loaded.settings.url
 
     def __repr__(self) -> str:
@@ -108,6 +112,7 @@ class Keeper:
             deployment_key=settings.deployment_key, ray_token=settings.ray_token
         )
         clear_leftovers(self._deployment, self._say)
+        forget_release(self._deployment.home)
         self._deployment.make_run_folder()
         if self._place.is_cluster:
             check_reachable(settings, self._deployment, self._place, self._say)
@@ -127,7 +132,7 @@ class Keeper:
         (self._deployment.url_file).write_text(f"{self.url}\n", encoding="utf-8")
 
     def watch(self) -> None:
-        """Restart what dies, for ever; ends by an exception of a signal handler only."""
+        """Restart what dies or freezes, for ever; ends by an exception of a signal handler only."""
         failures = 0
         while True:
             try:
@@ -180,7 +185,7 @@ class Keeper:
 
     def _ray_environment(self) -> dict[str, str]:
         assert self._node is not None
-        return self._node.environment(self._mark, self._variables)
+        return self._node.environment(self._mark, self._variables, self._release)
 
     def _start_ray(self) -> None:
         assert self._node is not None
@@ -195,7 +200,7 @@ class Keeper:
             sentinel, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        self._ray = self._node.start(environment)
+        self._ray = self._node.start(environment, self._release.python)
 
     def _wait_ray(self) -> None:
         assert self._ray is not None
@@ -248,7 +253,8 @@ class Keeper:
         log = self._deployment.logs / "migrate.log"
         self._say("bringing the database's schema up to date")
         command = ["ledger.migrate", "--url", owner_url]
-        with log.open("ab") as file, self._step(command, file, child_environment({})) as step:
+        environment = child_environment(self._release.environment())
+        with log.open("ab") as file, self._step(command, file, environment) as step:
             try:
                 self._follow(step, log, file, advice)
             except BaseException:
@@ -258,11 +264,15 @@ class Keeper:
     def _step(
         self, module: list[str], errors: IO[bytes], environment: dict[str, str]
     ) -> subprocess.Popen[bytes]:
-        """Start a module that runs to its end, tethered to this process."""
-        command = tethered_command([sys.executable, "-m", *module], end_signal=signal.SIGKILL)
+        """Start a module that runs to its end, tethered to this process.
+
+        In the run folder: Ray lets the actors that a driver makes search its working folder before
+        all others, so in that of a release no actor could ever be of another one.
+        """
+        command = tethered_command([self._release.python, "-m", *module], end_signal=signal.SIGKILL)
         return subprocess.Popen(
-            command, env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=errors, start_new_session=True, bufsize=0,
+            command, env=environment, cwd=self._deployment.run_folder, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=errors, start_new_session=True, bufsize=0,
         )  # fmt: skip
 
     def _follow(
@@ -310,25 +320,35 @@ class Keeper:
                 )  # fmt: skip
 
     def _heal(self) -> None:
-        """Wait a moment; restart what is found dead."""
+        """Wait a moment; restart what is found dead or frozen."""
         assert self._ray is not None
         assert self._node is not None
         self._heal_postgres()
         # Found once per start: reading all of /proc takes milliseconds, this runs for ever.
         self._vital = self._vital or self._node.vital_processes()
-        if self._ray.poll() is not None or self._vital is None or wait_end(self._vital, 0):
-            self._say("Ray has ended; starting it again")
+        if reason := self._lost_ray():
+            self._say(f"{reason}; starting it again")
             end_marked(self._deployment.id, self._deployment.run_folder, grace_s=0)
             self._restart_ray()
             self._say(f"Ray is back, {self.ready}")
             return
+        assert self._vital is not None
         self._heal_watch()
         watched = [self._ray.pid, *self._vital]
         if self._postgres and self._postgres.pid:
             watched.append(self._postgres.pid)
-        wait_end(watched, _WATCH_S)
+        wait_end(watched, LOOK_S)
+
+    def _lost_ray(self) -> str:
+        """Return why Ray has to be started again, nothing while it runs."""
+        assert self._ray is not None
+        if self._ray.poll() is not None or self._vital is None or wait_end(self._vital, 0):
+            return "Ray has ended"
+        names = [process_name(pid) for pid in self._standstill.frozen(self._vital)]
+        return f"Ray is frozen ({', '.join(names)})" if names else ""
 
     def _restart_ray(self) -> None:
+        self._release = Release.of_home(self._deployment.home)
         if not self._place.is_head:
             check_reachable(self._settings, self._deployment, self._place, self._say)
             self._start_ray()

@@ -71,6 +71,16 @@ def command_of(pid: int) -> list[str]:
         return []
 
 
+def environment_of(pid: int) -> dict[str, str]:
+    """Return the variables that a process was started with, none when it is gone."""
+    try:
+        with open(f"/proc/{pid}/environ", encoding="utf-8", errors="surrogateescape") as file:
+            pairs = [text.partition("=") for text in file.read().split("\0")]
+    except OSError:
+        return {}
+    return {name: value for name, _, value in pairs if name}
+
+
 def send(pids: Iterable[int], number: signal.Signals) -> None:
     """Send a signal to processes; those that have ended are passed over."""
     for pid in pids:

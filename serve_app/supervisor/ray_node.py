@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from serve_app.settings_from_env import DEPLOYMENT_MARK, child_environment
 from serve_app.supervisor.deployment import Deployment, PortBlock
 from serve_app.supervisor.front import connections_possible, write_front
 from serve_app.supervisor.processes import command_of, marked_processes, process_name, send
+from serve_app.supervisor.releases.release import Release
 
 # Offsets in the deployment's block of ports.
 _GCS, _DASHBOARD, _AGENT, _CLIENT, _METRICS, _PROXY_STATS, _PROXY_METRICS = range(7)
@@ -86,12 +86,15 @@ class RayNode:
         """Return the address under which drivers of this machine join the cluster."""
         return self._place.head or f"{self._place.node_address}:{self._ports.first + _GCS}"
 
-    def environment(self, mark: str, settings_variables: dict[str, str]) -> dict[str, str]:
+    def environment(
+        self, mark: str, settings_variables: dict[str, str], release: Release
+    ) -> dict[str, str]:
         """Return the environment of this node, of every worker under it, and of the driver.
 
         Args:
             mark: by which the processes of this run are found.
             settings_variables: CALLBOARD_* from which workers build their settings.
+            release: whose packages they load.
         """
         ray = {
             "RAY_ADDRESS": self.address,
@@ -102,12 +105,10 @@ class RayNode:
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
             # Nothing reads the events of tasks: the dashboard would.
             "RAY_task_events_report_interval_ms": "0",
-            # The module search path of `python -m` is the project; workers start elsewhere.
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parent.parent.parent)]),
         }
         if self._place.is_cluster:
             ray |= self._cluster_environment()
-        own = {DEPLOYMENT_MARK: mark} | settings_variables
+        own = {DEPLOYMENT_MARK: mark} | settings_variables | release.environment()
         return child_environment(self._fast_path() | ray | own)
 
     def _cluster_environment(self) -> dict[str, str]:
@@ -171,11 +172,15 @@ class RayNode:
             "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
         }
 
-    def start(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    def start(self, environment: dict[str, str], python: str) -> subprocess.Popen[bytes]:
         """Start `ray start --block` as a child that ends with this process.
 
         Its output goes to `logs/ray.log`. Earlier processes of the deployment must be gone: the
         ports are the same ones.
+
+        Args:
+            environment: as `environment` returns it.
+            python: the interpreter, in whose environment Ray is.
         """
         # The first start has made the key's file after the settings were read.
         deployment = self._deployment
@@ -183,8 +188,8 @@ class RayNode:
         write_front(deployment.run_folder / "h", self._settings, bytes.fromhex(key.strip()))
         session = deployment.run_folder / "ray"
         session.mkdir(exist_ok=True)
-        # The `ray` script of this very environment, found beside its interpreter.
-        command = [sys.executable, str(Path(sys.executable).parent / "ray"), "start"]
+        # The `ray` script of that environment, found beside its interpreter.
+        command = [python, str(Path(python).parent / "ray"), "start"]
         command += self._head_arguments() if self._place.is_head else [f"--address={self.address}"]
         command += ["--block", f"--node-ip-address={self._place.node_address}"]
         command += [f"--dashboard-agent-listen-port={self._ports.first + _AGENT}"]
@@ -193,6 +198,8 @@ class RayNode:
         command += ["--min-worker-port=0", "--max-worker-port=0", "--include-log-monitor=false"]
         command += [f"--object-store-memory={self._settings.object_store_mib * MIB}"]
         command += [f"--temp-dir={session}", "--disable-usage-stats", "--log-color=false"]
+        # By which Ray's autoscaler counts machines: actors/cluster/scaling/ray_machines.py.
+        command.append('--resources={"callboard_machine": 1}')
         if self._settings.ray_cpus:
             command.append(f"--num-cpus={self._settings.ray_cpus}")
         with (deployment.logs / "ray.log").open("ab") as log:

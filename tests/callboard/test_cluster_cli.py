@@ -37,7 +37,7 @@ def changed(*members: Json, drain_ms: int = 60_000) -> Scripted:
 
 
 def cluster(*members: Json, unheld: int = 0) -> Scripted:
-    return Scripted(200, {"members": members, "unheldShards": unheld})
+    return Scripted(200, {"members": members, "unheldShards": unheld, "version": 2})
 
 
 DRAINED = {"openCalls": 0, "shards": 0, "isDrained": True}

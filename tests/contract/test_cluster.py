@@ -29,6 +29,7 @@ def test_the_cluster_is_for_administrators(
 def test_one_machine_has_a_member_that_holds_every_shard_and_cannot_drain(admin: Caller) -> None:
     shown = answer(admin.http.get(CLUSTER))
     assert shown["unheldShards"] == 0
+    assert str(shown["version"]) == shown["members"][0]["version"]
     (member,) = shown["members"]
     assert (member["state"], member["isLive"], member["isDrained"]) == ("ready", True, False)
     assert member["shards"] == 256

@@ -57,7 +57,9 @@ UNFINISHED = ("pending", "running", "missing")
 class Load:
     """Running clients and agents. `accepted`: workflow ids that were answered with 200; `doomed`:
     those of them whose last node an agent fails; `bids`: workflows in which a bid was taken;
-    `pause_s`: how long a client waits after each."""
+    `failures`: every answer to a publish that was none of the service's 200, and every call without
+    an answer; `publish_s`: how long each publish took, tries that failed included; `pause_s`: how
+    long a client waits after each."""
 
     deployment: RunningDeployment
     folder: Path
@@ -65,6 +67,8 @@ class Load:
     doomed: set[str] = field(default_factory=set)
     bids: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    publish_s: list[float] = field(default_factory=list)
     refused: int = 0
     refused_without_time: int = 0
     clients: int = CLIENTS
@@ -142,10 +146,6 @@ class Load:
         assert record is not None, self.problems
         self.accepted.append(record["workflowId"])
         return str(record["workflowId"])
-
-    def events_seen(self) -> list[str]:
-        """Return the ids of all dispatches that agents have seen."""
-        return [line.split()[0] for line in self._lines()]
 
     def restart_agent(self, index: int) -> None:
         """Kill -9 an agent and start it again where it was."""
@@ -251,15 +251,21 @@ class Load:
     ) -> dict[str, Any] | None:
         """Post with one key until there is an answer; None when stopped before."""
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
+        began = time.monotonic()
+        is_publish = path.endswith("publish")
+        while time.monotonic() < began + DEADLINE_S:
+            failure = ""
             try:
                 reply = client.post(path, json=body, headers=headers)
-            except httpx.TransportError:
-                reply = None
+            except httpx.TransportError as error:
+                reply, failure = None, repr(error)
             if reply is not None and reply.status_code in (200, 201):
+                if is_publish:
+                    self.publish_s.append(time.monotonic() - began)
                 record: dict[str, Any] = reply.json()
                 return record
+            if is_publish:
+                self.failures.append(failure or f"{reply.status_code} {reply.text}")
             # While the API starts, Serve's proxy answers 404 in plain text by itself.
             is_ours = reply is not None and "json" in reply.headers.get("content-type", "")
             if reply is not None and is_ours and reply.status_code == 503:
@@ -268,7 +274,7 @@ class Load:
             if reply is not None and is_ours and reply.status_code < 500:
                 self.problems.append(f"{path}: {reply.status_code} {reply.text}")
                 return None
-            if self._stop.wait(0.05) and path.endswith("publish"):
+            if self._stop.wait(0.05) and is_publish:
                 return None
         self.problems.append(f"{path}: no answer in {DEADLINE_S} s")
         return None

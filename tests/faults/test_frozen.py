@@ -1,7 +1,8 @@
 """Processes that freeze and stay frozen: whoever watches each replaces it, and work goes on.
 
 Goal: none of them has to wake up for publishes to succeed again. Method: SIGSTOP under load, until
-another process is in its place. Owners, the ledger and Postgres: `test_outages.py`.
+another process is in its place. Owners, the ledger and Postgres: `test_outages.py`; how a process
+that does not run is told from a busy one: `tests/platform/test_standstill.py`.
 """
 
 from __future__ import annotations
@@ -45,5 +46,20 @@ def test_a_frozen_part_of_serve_is_replaced(
     old = max(find_all(victim, kind), key=lambda pid: psutil.Process(pid).create_time())
     with frozen([old]):
         wait(lambda: not is_running(old), f"the end of the frozen {kind}")
+        load.wait_progress(PROGRESS)
+    check(load, victim)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["head", "raylet"])
+def test_a_frozen_gcs_or_raylet_is_replaced(
+    kind: str, victim: RunningDeployment, load: Load
+) -> None:
+    """By the supervisor, which starts Ray anew; the rows are all that its successor needs."""
+    load.wait_progress(PROGRESS)
+    old = await_one(victim, kind)
+    with frozen([old]):
+        wait(lambda: not is_running(old), f"the end of the frozen {kind}")
+        await_one(victim, kind, after=old)
         load.wait_progress(PROGRESS)
     check(load, victim)

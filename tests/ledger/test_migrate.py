@@ -14,7 +14,7 @@ from alembic.util import CommandError
 
 from ledger.commands import Outcome
 from ledger.errors import SchemaTooNew
-from ledger.migrate import MIGRATIONS, main, migrate
+from ledger.migrate import MIGRATIONS, StopNeeded, check_rollable, main, migrate
 from ledger.schema import driver_url, engine_url, metadata
 from tests.conftest import Database
 from tests.ledger.checking import connect
@@ -73,6 +73,24 @@ def test_what_old_code_cannot_live_with_waits_for_the_second_step(
     assert migrate(url, versions=versions) == "9003"
     with pytest.raises(SchemaTooNew, match="needs code of version 7, this is 2"):
         asyncio.run(_open(database))
+
+
+def test_code_that_needs_what_comes_after_a_stop_is_not_rolled_out(
+    database: Database, tmp_path: Path
+) -> None:
+    """A release was left out: its own migrations come first, and one of them needs a stop."""
+    versions = _versions(tmp_path)
+    _migration(versions, 9001, "pre", 'op.execute("CREATE TABLE callboard.one (a int)")')
+    _migration(versions, 9002, "post", "require_code_version(7)")
+    url = database.owner_url
+    check_rollable(url, versions=versions)
+    _migration(versions, 9003, "pre", 'op.execute("CREATE TABLE callboard.two (a int)")')
+    with pytest.raises(StopNeeded, match="9003 comes after one that needs a stop"):
+        check_rollable(url, versions=versions)
+    assert migrate(url, versions=versions) == "9003"
+    check_rollable(url, versions=versions)
+    with pytest.raises(SchemaTooNew, match="needs code of version 7, this is 2"):
+        check_rollable(url)
 
 
 def test_code_of_before_starts_again_between_the_two_steps(

@@ -30,7 +30,8 @@ async def get_cluster(call: Call) -> Reply:
     lease = await call.services.gateway.read_cluster()
     live = {one.member for one in lease.members if one.is_live}
     unheld = sum(held.member not in live for held in lease.shards)
-    return Reply({"members": _shown(lease, lease.members), "unheldShards": unheld})
+    members = _shown(lease, lease.members)
+    return Reply({"members": members, "unheldShards": unheld, "version": lease.cluster_version})
 
 
 async def drain(call: Call) -> Reply:

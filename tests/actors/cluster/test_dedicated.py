@@ -81,13 +81,15 @@ async def test_slow_commit_of_a_child_does_not_end_it() -> None:
 
     held = HeldShards("here~1")
     held.add(shard_of(request().workflow_id), 1)
-    owner: Any = SimpleNamespace(held=held)  # is asked for nothing else
+    named: list[str] = []
+    owner: Any = SimpleNamespace(held=held, child_began=named.append)  # is asked for nothing else
     dedicated = Dedicated(owner, spawn, slots=1)
     (reply,) = await dedicated.handle([request()])
     assert isinstance(reply, PublishReply), reply
     await asyncio.sleep(0)  # the task that would end the child has had a turn
     await asyncio.sleep(0)
     assert not children[0].is_ended
+    assert named == [f"{held.member}/0"], "it may have permits"
     assert dedicated.works_in(shard_of(request().workflow_id))
     assert not dedicated.works_in(shard_of(request().workflow_id) + 1)
     await dedicated.close()

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.dispatch.handed_calls import HandedShard
+from actors.workflows.driven_shards import GIVEN_PLACE_MS
 from core.workflow.events import AttemptAccepted, AttemptSucceeded, RetryDue
 from tests.actors.engine.runner_bench import CHAIN, FIRST, PAYER, SHARD, VERIFIED, Bench, wid
 from tests.simulation.shapes import CAPABILITIES, Shape, compiled
@@ -131,8 +132,10 @@ def test_what_an_agent_has_accepted_stays_with_its_rows() -> None:
     bench.gate.commit()
     handed = hand_over(bench)
     assert handed.calls == ()
-    assert [order.node for order in bench.outbox.over] == ["a"], "its place here is free"
-    assert [order.node for order in bench.outbox.held] == ["a"], "and taken where it is driven"
+    assert [order.node for order in bench.outbox.held] == ["a"], "its place is taken here"
+    assert bench.outbox.over == [], "and not free yet where it was"
+    bench.clock.run_until(bench.clock.now_ms() + GIVEN_PLACE_MS)
+    assert [order.node for order in bench.outbox.over] == ["a"]
     assert not bench.outbox.aborted
     assert len(bench.outbox.sent) == 1
 

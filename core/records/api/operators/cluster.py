@@ -31,6 +31,7 @@ class Cluster(Record):
 
     members: list[ClusterMember]
     unheld_shards: Annotated[Count, "shards that no live member holds"]
+    version: Annotated[Count, "of the code that every member and the ledger understand"]
 
 
 class MachineChanged(Record):

@@ -1,0 +1,58 @@
+"""Begins an upgrade on the head: finds what runs, and starts `upgrade.py` in the other release.
+
+Knows processes, not Ray. What the deployment's own processes were told, they have in their
+environment: the program that replaces them is told the same, but for the release. Decision 0212.
+"""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from serve_app.settings_from_env import LoadedSettings
+from serve_app.supervisor.deployment import Deployment, DeploymentError
+from serve_app.supervisor.processes import environment_of, marked_processes, process_name
+from serve_app.supervisor.releases.release import Release
+
+_HEAD: Final = "gcs_server"
+
+
+def upgrade(loaded: LoadedSettings, to: Path | None) -> int:
+    """Replace a running deployment's processes by those of a release; return the exit status.
+
+    Args:
+        loaded: of the deployment's home.
+        to: the folder of the release, the same on every machine; None: the caller's own.
+    """
+    deployment = loaded.deployment
+    generation = secrets.token_hex(3)
+    try:
+        own = Release.own()
+        release = Release(own.python, own.folder, generation)
+        if to is not None:
+            release = Release.in_folder(to.absolute(), generation)
+        environment = _environment(deployment) | release.environment()
+    except DeploymentError as refusal:
+        print(f"callboard: {refusal}", file=sys.stderr)
+        return 1
+    print(f"upgrading {deployment.home} to {release.folder}", flush=True)
+    command = [release.python, "-m", "serve_app.supervisor.releases.upgrade"]
+    # Not in the folder of the release: `Keeper._step` says why.
+    return subprocess.run(command, env=environment, cwd=deployment.run_folder).returncode
+
+
+def _environment(deployment: Deployment) -> dict[str, str]:
+    """Return the variables of the head of Ray, from which every process has its own.
+
+    Raises:
+        DeploymentError: there is none on this machine.
+    """
+    for pid in marked_processes(deployment.id):
+        if process_name(pid) == _HEAD:
+            return environment_of(pid)
+    raise DeploymentError(
+        f"{deployment.home} is not up on this machine, or not as the head of its cluster"
+    )

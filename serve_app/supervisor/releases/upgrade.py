@@ -1,0 +1,263 @@
+"""Replaces a running deployment by the release of this very process: `python -m …upgrade`.
+
+The supervisor's `upgrade` starts it in the environment of the release that is to come. It says what
+it does, ends with 0 when nothing of before is left, else with 1 and the reason. In order:
+
+1. Check that every machine has the release, that no machine is drained, that the schema allows it.
+2. Apply the migrations that the code of before can live with.
+3. Replace the timekeeper; it starts owners of this release, which join beside those of before.
+4. Replace the ledger, then the API's replicas.
+5. Machine by machine: drain the members of before, end each when no call of an agent is open in it,
+   or after `drain_ms`.
+
+It may end at any point, and be begun anew, with this release or with the one of before: that is the
+way back. shards.md (Upgrade). Decision 0212.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import ray
+from ray import serve
+
+from actors.cluster.ledgers.ledger_handover import HandoverFailed, hand_over_ledger
+from actors.cluster.owner_actors import cores_of_machines, owner_names
+from actors.cluster.runtime import (
+    RollFailed,
+    check_machines,
+    end_actor,
+    own_environment,
+    replace_timekeeper,
+)
+from actors.gateway.gateway import Gateway
+from actors.transport.names import NAMESPACE
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings, SettingsError
+from core.shards.lease_messages import Lease, MemberState, MemberView
+from ledger.code_version import CODE_VERSION
+from ledger.embedded.server import EmbeddedPostgres
+from ledger.errors import LedgerUnavailable
+from ledger.migrate import StopNeeded, check_rollable, migrate
+from ledger.shards.shard_commands import ChangeMember
+from serve_app.app import APPLICATION, build
+from serve_app.settings_from_env import read_settings
+from serve_app.supervisor.admin_key import ADMIN_DID
+from serve_app.supervisor.releases.release import Release
+
+START_TIMEOUT_S: Final = 120.0
+# For a member whose process has ended to lose its shards, or for the ledger to be back.
+END_TIMEOUT_S: Final = 60.0
+_PAUSE_S: Final = 0.25
+
+
+class Roll:
+    """One upgrade of a running deployment.
+
+    Args:
+        settings: with the generation of this upgrade.
+        gateway: of this process.
+        say: gets a line for people about each step.
+    """
+
+    def __init__(self, settings: Settings, gateway: Gateway, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._gateway = gateway
+        self._say = say
+        # Those that are to join: by their address alone they are told from those of before.
+        self._addresses: frozenset[str] = frozenset()
+
+    async def run(self) -> None:
+        """Replace everything, steps 3 to 5.
+
+        Raises:
+            RollFailed, HandoverFailed: something does not start or end in time.
+            ServiceError: the ledger refuses, or is away for too long.
+        """
+        settings = self._settings
+        _check_not_drained(await self._read_cluster())
+        self._say("replacing the timekeeper")  # 3
+        _release_of(settings).choose(Path(settings.home))
+        await asyncio.to_thread(replace_timekeeper, settings)
+        machines = await asyncio.to_thread(cores_of_machines)
+        self._addresses = frozenset(owner_names(settings, machines))
+        self._say(f"waiting for {len(self._addresses)} owners to join")
+        await self._await_joined()
+        self._say("replacing the ledger")  # 4
+        await hand_over_ledger(settings)
+        self._say("replacing the API's replicas")
+        await asyncio.to_thread(_replace_replicas, settings)
+        lease = await self._read_cluster()
+        for machine in sorted({one.machine for one in self._before(lease)}):  # 5
+            await self._end_machine(machine)
+
+    async def _read_cluster(self) -> Lease:
+        """Return who the members are; the ledger may be away for a moment."""
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while True:
+            try:
+                return await self._gateway.read_cluster()
+            except ServiceError:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
+
+    def _before(self, lease: Lease) -> list[MemberView]:
+        return [one for one in lease.members if one.address not in self._addresses]
+
+    async def _await_joined(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            lease = await self._read_cluster()
+            missing = self._addresses - {
+                one.address
+                for one in lease.members
+                if one.is_live and one.state is MemberState.READY
+            }
+            if not missing:
+                return
+            if time.monotonic() > deadline:
+                raise RollFailed(
+                    f"{len(missing)} owners have not joined after {START_TIMEOUT_S:.0f} s, the"
+                    f" first is {min(missing)}: their log is workflows.jsonl"
+                )
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _end_machine(self, machine: str) -> None:
+        """Drain the members of before on a machine, and end them."""
+        lease = await self._read_cluster()
+        members = [one for one in self._before(lease) if one.machine == machine]
+        shards = sum(held.member in {one.member for one in members} for held in lease.shards)
+        self._say(f"draining {len(members)} owners on {machine[:12]} that hold {shards} shards")
+        for one in members:
+            await self._change(one.member, MemberState.DRAINING)
+        deadline = time.monotonic() + self._settings.drain_ms / 1_000
+        while open_calls := await self._open_calls(members):
+            if time.monotonic() > deadline:
+                self._say(f"ending them with {open_calls} open calls after drain_ms")
+                break
+            await asyncio.sleep(_PAUSE_S)
+        for one in members:
+            await asyncio.to_thread(end_actor, one.address)
+            await self._change(one.member, MemberState.GONE)
+
+    async def _open_calls(self, members: Sequence[MemberView]) -> int:
+        """Return what keeps members from being ended, at least 1 while anything does."""
+        wanted = {one.member for one in members}
+        left = [
+            one
+            for one in (await self._read_cluster()).members
+            if one.member in wanted and one.is_live and not one.is_drained
+        ]
+        return sum(max(1, one.open_calls) for one in left)
+
+    async def _change(self, member: str, state: MemberState) -> None:
+        """Change a member's state; one that has ended already is left as it is.
+
+        A member that has not given everything is GONE when the others have taken it, which is soon.
+        """
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while True:
+            key = f"member:{member}:{os.urandom(8).hex()}"
+            try:
+                await self._gateway.commit(
+                    ChangeMember(key=key, actor_did=ADMIN_DID, member=member, state=state)
+                )
+                return
+            except ServiceError as refusal:
+                is_late = time.monotonic() > deadline
+                if refusal.code is ErrorCode.NOT_FOUND or member not in {
+                    one.member for one in (await self._read_cluster()).members
+                }:
+                    return
+                if is_late:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
+
+
+def main() -> int:
+    """Roll, and say what is done."""
+    try:
+        settings = read_settings()
+    except SettingsError as defect:
+        print(f"callboard: {defect}", file=sys.stderr)
+        return 2
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - began:5.1f} s] {text}", flush=True)
+
+    try:
+        ray.init(
+            address="auto", namespace=NAMESPACE, runtime_env=own_environment(),
+            log_to_driver=False, logging_level=logging.WARNING,
+        )  # fmt: skip
+        asyncio.run(_upgrade(settings, say))
+    # RuntimeError: how Ray says that its version, or Python's, is another than the cluster's.
+    except (RuntimeError, StopNeeded, LedgerUnavailable, HandoverFailed, ServiceError) as failure:
+        print(f"callboard: {failure}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _upgrade(settings: Settings, say: Callable[[str], None]) -> None:
+    say("checking the machines")  # 1
+    await asyncio.to_thread(check_machines, list(await asyncio.to_thread(cores_of_machines)))
+    url = _owner_url(settings)
+    await asyncio.to_thread(check_rollable, url)
+    reached = await asyncio.to_thread(_migrate, url)  # 2
+    say(f"the schema is at {reached}")
+    gateway = await Gateway.connect(settings)
+    try:
+        await Roll(settings, gateway, say).run()
+    finally:
+        await gateway.close()
+    say(f"all processes are of code version {CODE_VERSION}")
+
+
+def _migrate(url: str) -> str:
+    return migrate(url, phase="pre")
+
+
+def _owner_url(settings: Settings) -> str:
+    own = EmbeddedPostgres(Path(settings.home), Path(settings.run_folder))
+    if settings.database_url == own.database_url:
+        return own.owner_url
+    return settings.owner_url or settings.database_url
+
+
+def _release_of(settings: Settings) -> Release:
+    own = Release.own()
+    return Release(own.python, own.folder, settings.generation)
+
+
+def _check_not_drained(lease: Lease) -> None:
+    """Refuse while a machine is drained: owners that start there anew would take its work back."""
+    live = [one for one in lease.members if one.is_live]
+    open_machines = {one.machine for one in live if one.state is MemberState.READY}
+    for one in live:
+        if one.machine not in open_machines:
+            raise RollFailed(
+                f"the machine {one.machine} is drained: end its part, or resume it with"
+                f" callboard drain {one.machine[:12]} --resume"
+            )
+
+
+def _replace_replicas(settings: Settings) -> None:
+    """Let Serve replace the replicas; returns when the last one of before is gone."""
+    serve.run(build(settings), name=APPLICATION, route_prefix="/", blocking=False)
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # As `deploy` does: leaving the cluster in order takes a second, for which nothing waits.
+    os._exit(status)

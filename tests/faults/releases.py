@@ -1,0 +1,149 @@
+"""Makes two releases of the code: one as it is, and a newer one, each with an environment.
+
+The newer one has what the next release of the service may bring: a version of its code, a setting,
+a column with its migration and the function that writes it, a field of a message that it writes
+only when all of the cluster understands it, and an event type, which its ledger records when a
+member joins.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from ledger.code_version import CODE_VERSION
+from ledger.migrate import MIGRATIONS
+from tests.platform.deployments import copy_code
+
+NEWER_VERSION = CODE_VERSION + 1
+NEWER_EVENT = "member.greeted"
+NEWER_VALUE = "newer"
+_MIGRATION = '''"""The column of a newer release."""
+
+from alembic import op
+
+from ledger.migrations.steps import execute_file, refuse_downgrade
+
+revision = "{revision}"
+down_revision = "{before}"
+phase = "pre"
+downgrade = refuse_downgrade
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE callboard.node ADD COLUMN shade text")
+    execute_file("{revision}_commit_batch.sql")
+'''
+
+
+def make_release(folder: Path) -> Path:
+    """Make a folder with the code as it is and an environment of its own, and return it."""
+    folder.mkdir()
+    copy_code(folder)
+    environment = folder / ".venv"
+    library = sysconfig.get_path("purelib")
+    packages = environment / Path(library).relative_to(sys.prefix)
+    packages.mkdir(parents=True)
+    # The same Ray and the same other packages, as two releases have them.
+    (packages / "same.pth").write_text(f"{library}\n", encoding="utf-8")
+    programs = environment / "bin"
+    programs.mkdir()
+    (programs / "python").symlink_to(os.path.realpath(sys.executable))
+    shutil.copy(Path(sys.prefix, "pyvenv.cfg"), environment)
+    shutil.copy(Path(sys.executable).parent / "ray", programs)
+    return folder
+
+
+def make_newer_release(folder: Path) -> Path:
+    """Make a folder with a newer release of the code, and return it."""
+    make_release(folder)
+    _replace(
+        folder / "ledger/code_version.py",
+        f"CODE_VERSION: Final = {CODE_VERSION}",
+        f"CODE_VERSION: Final = {NEWER_VERSION}",
+    )
+    _replace(
+        folder / "core/settings.py",
+        "    host: str = _setting(",
+        '    a_newer_bound: int = _setting(7, "a bound of the newer release", low=1)\n'
+        "    host: str = _setting(",
+    )
+    _replace(
+        folder / "core/records/audit.py",
+        '    SHARDS_TAKEN = "shards.taken"\n',
+        f'    SHARDS_TAKEN = "shards.taken"\n    MEMBER_GREETED = "{NEWER_EVENT}"\n',
+    )
+    _replace(
+        folder / "ledger/shards/shard_plan.py",
+        "    _end_members(ended, command.member, batch)\n",
+        "    batch.record(AuditEventType.MEMBER_GREETED, actor_did=command.member,"
+        ' target=("member", command.member), payload={})\n'
+        "    _end_members(ended, command.member, batch)\n",
+    )
+    _replace(
+        folder / "core/shards/lease_messages.py",
+        "    open_calls: int = 0\n    is_drained: bool = False\n\n\nclass MemberView",
+        '    open_calls: int = 0\n    is_drained: bool = False\n    newer: str = ""\n\n\n'
+        "class MemberView",
+    )
+    _replace(
+        folder / "actors/shards/membership.py",
+        "            is_drained=self._is_empty and not open_calls,\n",
+        "            is_drained=self._is_empty and not open_calls,\n"
+        f'            newer="{NEWER_VALUE}" if self.cluster_version >= {NEWER_VERSION} else "",\n',
+    )
+    _add_column(folder)
+    return folder
+
+
+def _add_column(folder: Path) -> None:
+    _replace(
+        folder / "ledger/tables/work_tables.py",
+        '    "key_version smallint = 0",\n)\nATTEMPT',
+        '    "key_version smallint = 0",\n    "shade text",\n)\nATTEMPT',
+    )
+    _replace(
+        folder / "core/workflow/events.py",
+        "    auction_closes_ms: int | None = None\n    key_version: int = 0\n",
+        "    auction_closes_ms: int | None = None\n    key_version: int = 0\n"
+        "    shade: str | None = None\n",
+    )
+    state = folder / "core/workflow/node_state.py"
+    _replace(
+        state,
+        "    key_version: int = 0\n",
+        "    key_version: int = 0\n    shade: str | None = None\n",
+    )
+    _replace(
+        state,
+        "        self.key_version = KEY_VERSION\n",
+        f'        self.key_version = KEY_VERSION\n        self.shade = "{NEWER_VALUE}"\n',
+    )
+    function = folder / "ledger/tables/write_function.py"
+    version = int(function.read_text().partition("VERSION: Final = ")[2].split()[0])
+    _replace(function, f"VERSION: Final = {version}", f"VERSION: Final = {version + 1}")
+    before = max(file.name[:4] for file in (MIGRATIONS / "versions").glob("*.py"))
+    revision = f"{int(before) + 1:04}"
+    (folder / f"ledger/migrations/versions/{revision}_shade.py").write_text(
+        _MIGRATION.format(revision=revision, before=before), encoding="utf-8"
+    )
+    made = subprocess.run(
+        [sys.executable, "-m", "ledger.tables.write_function"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (folder / f"ledger/migrations/sql/{revision}_commit_batch.sql").write_text(
+        made.stdout, encoding="utf-8"
+    )
+
+
+def _replace(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{file}: {text.count(old)} of {old!r}"
+    file.write_text(text.replace(old, new), encoding="utf-8")

@@ -1,0 +1,53 @@
+"""A supervisor starts what has ended in the release of the last upgrade, else in its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from serve_app.supervisor.deployment import DeploymentError
+from serve_app.supervisor.releases.release import FILE, Release, forget_release
+from tests.platform.deployments import ROOT
+
+
+def release_in(folder: Path) -> Path:
+    """Make what looks like a release and return its folder."""
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (folder / "serve_app").mkdir()
+    return folder
+
+
+def test_without_an_upgrade_it_is_the_supervisors_own(tmp_path: Path) -> None:
+    assert Release.of_home(tmp_path) == Release(sys.executable, str(ROOT))
+    assert Release.own().environment() == {"PYTHONPATH": str(ROOT)}
+
+
+def test_after_an_upgrade_it_is_the_chosen_one_until_a_start(tmp_path: Path) -> None:
+    folder = release_in(tmp_path / "newer")
+    chosen = Release.in_folder(folder, "ab12")
+    chosen.choose(tmp_path)
+    assert Release.of_home(tmp_path) == chosen
+    assert chosen.python == str(folder / ".venv" / "bin" / "python")
+    assert chosen.environment() == {"PYTHONPATH": str(folder), "CALLBOARD_GENERATION": "ab12"}
+    forget_release(tmp_path)
+    assert Release.of_home(tmp_path) == Release.own()
+
+
+@pytest.mark.parametrize("missing", ["serve_app", ".venv/bin/python"])
+def test_a_release_that_is_gone_is_refused(tmp_path: Path, missing: str) -> None:
+    folder = release_in(tmp_path / "newer")
+    Release.in_folder(folder, "ab12").choose(tmp_path)
+    (folder / missing).rename(folder / "away")
+    for ask in (lambda: Release.of_home(tmp_path), lambda: Release.in_folder(folder, "")):
+        with pytest.raises(DeploymentError, match=f"no release in {folder}"):
+            ask()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"python": "/bin/true"}', '{"a": 1}'])
+def test_a_file_that_names_no_release_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text, encoding="utf-8")
+    with pytest.raises(DeploymentError, match="does not name a release"):
+        Release.of_home(tmp_path)
