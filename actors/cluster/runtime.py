@@ -14,7 +14,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,10 +22,10 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.cluster.ledger_actor import LedgerActor
+from actors.cluster.ledgers.ledger_slots import ensure_ledger
 from actors.cluster.timekeeper import Timekeeper
 from actors.process.arguments import settings_argument
-from actors.transport.names import LEDGER, NAMESPACE, TIMEKEEPER, ensure_actor
+from actors.transport.names import NAMESPACE, TIMEKEEPER, ensure_actor
 from core.settings import Settings
 from ledger.code_version import CODE_VERSION
 from ledger.connections.reaching import EMBEDDED_HOSTS
@@ -60,7 +60,7 @@ def ensure_runtime(settings: Settings) -> None:
             f"{len(hosts)} machines, but Postgres at an address of this machine only: set"
             " CALLBOARD_DATABASE_URL to one that every machine reaches"
         )
-    ensure_actor(LedgerActor, LEDGER, settings_argument(settings))
+    ensure_ledger(settings)
     ensure_timekeeper(settings)
 
 
@@ -91,7 +91,7 @@ def own_environment() -> dict[str, Any]:
     }
 
 
-def check_machines(machines: Sequence[str]) -> None:
+def check_machines(machines: Iterable[str]) -> None:
     """Start a process of this release on every machine, and see that it is of this release.
 
     Args:
@@ -137,21 +137,23 @@ def replace_timekeeper(settings: Settings) -> None:
     Raises:
         RollFailed: it does not answer in time.
     """
-    _replace(Timekeeper, TIMEKEEPER, settings)
-
-
-def replace_ledger(settings: Settings) -> None:
-    """Put a ledger of this release in the place of the one that runs; blocks until it is open.
-
-    What is sent meanwhile is repeated by its senders under the same keys.
-
-    Args:
-        settings: with the generation of this upgrade.
-
-    Raises:
-        RollFailed: it is not open in time.
-    """
-    _replace(LedgerActor, LEDGER, settings)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    said = "nothing"
+    # More than once, perhaps: a replica of before that misses it starts one of its own release.
+    while (left_s := deadline - time.monotonic()) > 0:
+        handle = ensure_actor(Timekeeper, TIMEKEEPER, settings_argument(settings))
+        try:
+            said = ray.get(handle.generation.remote(), timeout=left_s)
+        except (RayError, GetTimeoutError) as error:  # it is ending, or does not start
+            said = type(error).__name__
+        if said == settings.generation:
+            return
+        end_actor(TIMEKEEPER)
+        time.sleep(_PAUSE_S)
+    raise RollFailed(
+        f"no timekeeper of this release after {START_TIMEOUT_S:.0f} s: got {said!r}, expected the"
+        f" generation {settings.generation!r}"
+    )
 
 
 def end_actor(name: str) -> None:
@@ -160,26 +162,3 @@ def end_actor(name: str) -> None:
         ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
     except ValueError:
         return
-
-
-def _replace(kind: Any, name: str, settings: Settings) -> None:
-    """End the actor of a name until the one that has it is of this generation.
-
-    More than once, perhaps: a process of before that misses it starts one of its own release.
-    """
-    deadline = time.monotonic() + START_TIMEOUT_S
-    said = "nothing"
-    while (left_s := deadline - time.monotonic()) > 0:
-        handle = ensure_actor(kind, name, settings_argument(settings))
-        try:
-            said = ray.get(handle.generation.remote(), timeout=left_s)
-        except (RayError, GetTimeoutError) as error:  # it is ending, or does not start
-            said = type(error).__name__
-        if said == settings.generation:
-            return
-        end_actor(name)
-        time.sleep(_PAUSE_S)
-    raise RollFailed(
-        f"no {name} of this release after {START_TIMEOUT_S:.0f} s: got {said!r}, expected the"
-        f" generation {settings.generation!r}"
-    )

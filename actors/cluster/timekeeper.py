@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 
 from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.escrow_watch import EscrowWatch
-from actors.cluster.ledger_watch import LedgerWatch
+from actors.cluster.ledgers.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors, cores_of_machines
 from actors.cluster.process_watch import OwnerWatch
 from actors.cluster.serve_watch import ServeWatch

@@ -34,7 +34,8 @@ from actors.shards.lease_calls import LeaseCalls
 from actors.transport.actor_calls import BatchCall, BatchServer, is_unknown_outcome
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient
-from actors.transport.names import LEDGER, LIVENESS
+from actors.transport.ledger_route import LedgerRoute
+from actors.transport.names import LIVENESS
 from actors.transport.sockets import socket_path
 from actors.transport.wire import answer_requests
 from core.settings import Settings
@@ -67,8 +68,9 @@ class WorkflowActor:
             at_work = AtWork(path.with_suffix(".work"), is_to_blame=bool(trace.former))
             self._watchdog = start_loop_watchdog(name, "workflows", trace)
             trace.start()
+        route = LedgerRoute(settings)
         ledger = LedgerClient(
-            BatchCall(settings, LEDGER, "submit"),
+            route.call("submit"),
             is_unknown_outcome,
             on_lost=_stop,
             capacity=settings.ledger_queue_max,
@@ -80,7 +82,7 @@ class WorkflowActor:
             ray.get_runtime_context().get_node_id(),
             settings,
             ledger=ledger,
-            renew=LeaseCalls(settings).renew,
+            renew=LeaseCalls(route).renew,
             peer_calls=partial(_peer_calls, settings),
             on_lost=_stop,
             at_work=at_work,

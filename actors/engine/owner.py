@@ -212,6 +212,7 @@ class Owner:
             on_finished=self.outboxes.put,
             on_rows_needed=self.restore_one,
             at_work=self._at_work,
+            offer_shard=self.membership.offer,
         )
         self._restorer = Restorer(
             self._runner,

@@ -80,6 +80,7 @@ from actors.workflows.step_commands import (
 from actors.workflows.workflow_restore import restore_workflow
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.settings import Settings
+from core.shards.shard import shard_of
 from core.workflow.actions import (
     AbortDispatch,
     Action,
@@ -127,6 +128,8 @@ class Runner:
         on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
             read, as one of `reads`, and passed to `restore_stored`.
         at_work: names the workflow at work, and knows which of them have ended this owner.
+        offer_shard: offers a shard, of which a workflow cannot be restored, to members of another
+            version; returns whether there are any.
     """
 
     def __init__(
@@ -141,6 +144,7 @@ class Runner:
         on_finished: Finished,
         on_rows_needed: Callable[[str], None],
         at_work: AtWork,
+        offer_shard: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._held = held
         self._member = held.member
@@ -152,6 +156,7 @@ class Runner:
         self._on_finished = on_finished
         self._on_rows_needed = on_rows_needed
         self._at_work = at_work
+        self._offer_shard = offer_shard
         self._door = Door(settings, dispatcher, ledger)
         self._running = DrivenWorkflows(self._door)
         self._published = 0
@@ -329,7 +334,7 @@ class Runner:
             log.exception("workflow cannot be restored workflow=%s", workflow_id)
             if is_ending:
                 self._quarantine.end(stored, None)
-            else:
+            elif not self._offer_shard(shard_of(workflow_id)):
                 lost = QuarantineCode.NOT_RESTORABLE
                 self._quarantine.add(workflow_id, lost, deadline_ms, stored.payer_did)
             return False

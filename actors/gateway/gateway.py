@@ -27,8 +27,9 @@ from actors.process.bulk_window import request_all
 from actors.process.cached_answer import CachedAnswer
 from actors.process.foreground import Foreground
 from actors.shards.lease_calls import LeaseCalls
-from actors.transport.actor_calls import BatchCall, actor_call, is_unknown_outcome
+from actors.transport.actor_calls import actor_call, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
+from actors.transport.ledger_route import LedgerRoute
 from actors.transport.messages import (
     CALL_BYTES_MAX,
     CancelReply,
@@ -45,7 +46,7 @@ from actors.transport.messages import (
     ResumeRequest,
     WatchRequest,
 )
-from actors.transport.names import LEDGER, TIMEKEEPER
+from actors.transport.names import TIMEKEEPER
 from actors.values.value_process import ValueProcess
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
@@ -99,14 +100,15 @@ class Gateway:
         self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
         self.value_process = ValueProcess(lambda owner_did: 1)
         self.reads = WorkflowReads(settings, self.reader, self.blobs)
+        self._route = LedgerRoute(settings)
         self._ledger = LedgerClient(
-            BatchCall(settings, LEDGER, "submit"),
+            self._route.call("submit"),
             is_unknown_outcome,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,
         )
         self._ends = Ends(settings.replica_requests_max)
-        self._leases = LeaseCalls(settings)
+        self._leases = LeaseCalls(self._route)
         self.owners = LiveOwners(
             settings,
             self._ends.tell,
@@ -138,7 +140,7 @@ class Gateway:
             if task is not None:
                 task.cancel()
         self.owners.close()
-        self._leases.close()
+        await self._route.close()
         self.value_process.close()
         await self._blob_store.close()
         await self.offers.close()
@@ -377,7 +379,7 @@ class Gateway:
 
     async def _check_components(self) -> dict[str, str]:
         ledger, postgres, timekeeper = await asyncio.gather(
-            _check_call(actor_call(LEDGER, "ping")()),
+            _check_call(actor_call(self._route.address.actor, "ping")()),
             _check_call(self.reader.ping()),
             _check_call(actor_call(TIMEKEEPER, "ping")()),
         )

@@ -81,6 +81,10 @@ class ChildLease:
         self._was_fenced |= not may
         return may
 
+    def offer(self, shard: int) -> bool:
+        """Return False: the parent holds the shard."""
+        return False
+
     def note_stale(self, shard: int, epoch: int) -> None:
         """Note that the ledger refused a command: the shard is another member's."""
         self._on_ended(f"{self._of} holds shard {shard} no longer under epoch {epoch}")

@@ -6,10 +6,8 @@ Knows how renewals travel; what a lease means, `membership.py` and the gateway d
 
 from __future__ import annotations
 
-from actors.transport.actor_calls import BatchCall
-from actors.transport.names import LEDGER
+from actors.transport.ledger_route import LedgerRoute
 from actors.transport.wire import LEASES, RENEWALS
-from core.settings import Settings
 from core.shards.lease_messages import Lease, Renewal
 
 
@@ -17,11 +15,11 @@ class LeaseCalls:
     """Sends renewals to the ledger, over a socket where there is one.
 
     Args:
-        settings: the deployment's.
+        route: to the ledger.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._call = BatchCall(settings, LEDGER, "renew")
+    def __init__(self, route: LedgerRoute) -> None:
+        self._call = route.call("renew")
 
     async def renew(self, renewal: Renewal) -> Lease:
         """Return the lease, or the map alone for a renewal without a member; the caller has a
@@ -31,7 +29,3 @@ class LeaseCalls:
         """
         (body,) = await self._call([RENEWALS.encode(renewal)])
         return LEASES.decode(body)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._call.close()

@@ -29,7 +29,7 @@ from typing import Final, Protocol
 
 from actors.shards.held_shards import HeldShards
 from actors.shards.renewal_times import RenewalTimes
-from core.shards.assignment import moves_of
+from core.shards.assignment import moves_of, other_version_for
 from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import SELF_FENCE_MS
@@ -136,10 +136,13 @@ class Membership:
         self._map_version = 0
         # The newest version of the map that an outcome of this member's has told.
         self._told_version = 0
+        # The highest that leases have told; a ledger that is behind them stops.
+        self._seen_epoch = self._seen_audit_id = 0
         self._acknowledged_ms: int | None = None
         self._was_fenced = False
         self._is_ended = False
         self._moves = 0
+        self._refused: set[int] = set()
         self._asked: dict[int, int] = {}  # of the Take that is under way, by shard its epoch
         self._taking: asyncio.Task[None] | None = None
         self._giving: dict[int, asyncio.Task[None]] = {}
@@ -188,6 +191,17 @@ class Membership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def offer(self, shard: int) -> bool:
+        """Offer a shard to members of another version: a workflow of it cannot be restored here.
+
+        Returns: whether there is one that may restore it; False changes nothing.
+        """
+        if not other_version_for(self._held.member, self._members, shard):
+            return False
+        log.error("shard offered to another version member=%s shard=%d", self._held.member, shard)
+        self._refused.add(shard)
+        return True
+
     def note_stale(self, shard: int, epoch: int) -> None:
         """Note that the ledger refused a command as of another's shard: drop that shard alone.
 
@@ -232,6 +246,9 @@ class Membership:
             map_version=self._map_version,
             open_calls=open_calls,
             is_drained=self._is_empty and not open_calls,
+            refused_shards=tuple(sorted(self._refused)),
+            seen_epoch=self._seen_epoch,
+            seen_audit_id=self._seen_audit_id,
             permits=self._work.permit_report(),
         )
         try:
@@ -249,6 +266,8 @@ class Membership:
 
     def _acknowledge(self, sent_ms: int, renewal: Renewal, lease: Lease) -> None:
         self._acknowledged_ms = max(sent_ms, self._acknowledged_ms or 0)
+        self._seen_epoch = max(self._seen_epoch, lease.epoch)
+        self._seen_audit_id = max(self._seen_audit_id, lease.audit_id)
         # Before anything is sent: the end of the lease may have voided permits.
         self._work.permits_heard(renewal.permits, lease.permits)
         if lease.map_version >= self._map_version:
@@ -259,6 +278,7 @@ class Membership:
                 self._shards, self._map_version = lease.shards, lease.map_version
             self.cluster_version = lease.cluster_version
         self._compare()
+        self._withdraw_offers()
         self._begin_take()
         self._begin_gives()
         if self._was_fenced and self.may_send():
@@ -317,6 +337,19 @@ class Membership:
         if shards:
             self._unreported += shards
             self._work.lost(shards)
+
+    def _withdraw_offers(self) -> None:
+        """Restore offered shards that no other version is there for any more: as far as it goes."""
+        kept = [
+            shard
+            for shard in sorted(self._refused)
+            if shard in self._held
+            and shard not in self._giving
+            and not other_version_for(self._held.member, self._members, shard)
+        ]
+        self._refused.difference_update(kept)
+        if kept:
+            self._work.taken(kept, is_given=False)
 
     # -- moving -----------------------------------------------------------------------------------
 

@@ -59,9 +59,12 @@ class BatchCall:
 
     Args:
         settings: the deployment's.
+        name: the actor's.
+        method: of the actor.
+        endpoint: where it is known to listen for other machines; "": it is asked by a Ray call.
     """
 
-    def __init__(self, settings: Settings, name: str, method: str) -> None:
+    def __init__(self, settings: Settings, name: str, method: str, endpoint: str = "") -> None:
         by_ray = actor_call(name, method)
         carriers: list[Carrier] = []
         path = socket_path(settings.run_folder, name)
@@ -69,7 +72,8 @@ class BatchCall:
             carriers.append(UnixCarrier(path))
         credentials = _credentials(settings)
         if credentials is not None:
-            carriers.append(TcpCarrier(actor_call(name, "endpoint"), name, credentials))
+            ask = _known(endpoint) if endpoint else actor_call(name, "endpoint")
+            carriers.append(TcpCarrier(ask, name, credentials))
         self._socket = SocketCall(carriers, method, by_ray) if carriers else None
         self._call = self._socket or by_ray
 
@@ -126,6 +130,13 @@ class BatchServer:
         """Stop; calls under way are cut off."""
         if self._server is not None:
             await self._server.close()
+
+
+def _known(endpoint: str) -> Callable[[], Awaitable[str]]:
+    async def ask() -> str:
+        return endpoint
+
+    return ask
 
 
 def _credentials(settings: Settings) -> Credentials | None:

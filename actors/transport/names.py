@@ -11,6 +11,8 @@ from typing import Any
 
 NAMESPACE = "callboard"
 LEDGER = "ledger"
+# The names of the ledger's actors: one of them is the writer, another a standby, if there is one.
+LEDGERS = (LEDGER, "ledger#1")
 TIMEKEEPER = "timekeeper"
 WORKFLOW_PREFIX = "workflow@"
 # Concurrency group of methods that run in a thread of their own, and its number of threads.

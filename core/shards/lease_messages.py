@@ -26,8 +26,11 @@ class Renewal(Message, frozen=True, kw_only=True):
     `load`: how many unfinished workflows it drives. `open_calls`: how many calls of agents would be
     lost with its process now. `is_drained`: it is DRAINING, holds nothing and has no open call.
     `map_version`: of the map that it knows, 0: none; a map that has not changed since is not sent
-    again. `permits`: of agents. `child`: where `member` is empty, the name under which the process
-    of a single workflow has permits.
+    again. `refused_shards`: of which it cannot restore a workflow: another should hold them.
+    `seen_epoch`, `seen_audit_id`: the highest of each that leases have told it; a ledger
+    that is behind them stops.
+    `permits`: of agents. `child`: where `member` is empty, the name under which the process of a
+    single workflow has permits.
     """
 
     member: str
@@ -35,6 +38,9 @@ class Renewal(Message, frozen=True, kw_only=True):
     map_version: int = 0
     open_calls: int = 0
     is_drained: bool = False
+    refused_shards: tuple[int, ...] = ()
+    seen_epoch: int = 0
+    seen_audit_id: int = 0
     permits: PermitReport = PermitReport()
     child: str = ""
 
@@ -43,7 +49,7 @@ class MemberView(Message, frozen=True, kw_only=True):
     """A member that is not GONE, as the ledger knows it.
 
     `is_live`: its lease has not expired. `silent_ms`: since its last renewal, by the ledger's
-    running time. `load`, `open_calls`, `is_drained`: as it has last said itself.
+    running time. `load`, `open_calls`, `is_drained`, `refused_shards`: as it has last said itself.
     """
 
     member: str
@@ -56,6 +62,7 @@ class MemberView(Message, frozen=True, kw_only=True):
     silent_ms: int = 0
     open_calls: int = 0
     is_drained: bool = False
+    refused_shards: tuple[int, ...] = ()
 
 
 class HeldShard(Message, frozen=True):
@@ -74,6 +81,7 @@ class Lease(Message, frozen=True, kw_only=True):
     `shards`: by shard, all of them; empty when the map is the one that was known already.
     `permits`: what the member may have at agents.
     `cluster_version`: of the code that every member and the ledger understand.
+    `epoch`: the ledger's. `audit_id`: of the newest audit entry that it has committed.
     """
 
     is_known: bool
@@ -83,3 +91,5 @@ class Lease(Message, frozen=True, kw_only=True):
     shards: tuple[HeldShard, ...] = ()
     permits: PermitAnswer = PermitAnswer()
     cluster_version: int = FIRST_VERSION
+    epoch: int = 0
+    audit_id: int = 0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from core.shards.cluster_version import cluster_version
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
-from core.shards.leases import LeaseTable
+from core.shards.leases import FIRST_LEASE_MS, FIRST_LEASE_TAKEN_MS, LeaseTable
 from core.shards.permit_messages import PermitAnswer
 from core.shards.permit_table import PermitTable
 from ledger.code_version import CODE_VERSION
@@ -58,16 +58,17 @@ class MemberLeases:
         """Note that the outcome of every Take that was planned is known."""
         self._table.end_takes()
 
-    def begin(self, cluster: CommittedCluster, epoch: int) -> None:
+    def begin(self, cluster: CommittedCluster, epoch: int, *, is_silent: bool = False) -> None:
         """Grant every member a first lease: another writer may have renewed theirs until now.
 
         Args:
             epoch: of this writer; another one may have granted permits until now as well.
+            is_silent: that one had not changed the head for so long that it renews no more.
         """
         self._table.tick(self._boot_ms())
         self._permits = PermitTable(epoch, cluster.members)
         for member in cluster.members:
-            self._table.grant_first(member)
+            self._table.grant_first(member, FIRST_LEASE_TAKEN_MS if is_silent else FIRST_LEASE_MS)
             self._told.setdefault(member, Renewal(member=member))
         self.follow(cluster)
 
@@ -97,7 +98,13 @@ class MemberLeases:
         return True
 
     def answers(
-        self, asked: list[tuple[Renewal, bool]], cluster: CommittedCluster, ledger_ms: int
+        self,
+        asked: list[tuple[Renewal, bool]],
+        cluster: CommittedCluster,
+        *,
+        ledger_ms: int,
+        epoch: int,
+        audit_id: int,
     ) -> list[Lease]:
         """Return the answer to each renewal, and grant permits with it.
 
@@ -105,6 +112,8 @@ class MemberLeases:
             asked: each with what `renew` has returned.
             cluster: what is committed.
             ledger_ms: the ledger's clock, Unix milliseconds.
+            epoch: the ledger's.
+            audit_id: of the newest audit entry that is committed.
         """
         views = tuple(self._view(member, known) for member, known in cluster.members.items())
         holders = {held.member for held in cluster.shards}
@@ -120,6 +129,8 @@ class MemberLeases:
                 shards=() if 0 < cluster.version == renewal.map_version else cluster.shards,
                 permits=self._exchange(renewal) if is_known else PermitAnswer(),
                 cluster_version=version,
+                epoch=epoch,
+                audit_id=audit_id,
             )
             for renewal, is_known in asked
         ]
@@ -136,6 +147,7 @@ class MemberLeases:
             is_live=self._table.is_live(member),
             silent_ms=self._table.silent_ms(member),
             open_calls=told.open_calls,
+            refused_shards=told.refused_shards,
             # What it said before it was resumed is of the past.
             is_drained=told.is_drained and known.state is MemberState.DRAINING,
         )

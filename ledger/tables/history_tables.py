@@ -10,13 +10,15 @@ from typing import Final
 from ledger.tables.table import Table
 from ledger.tables.writes import NOW, insert
 
-# Moved by the triggers on `entry` and `audit` alone.
+# The counters and the hash are moved by the triggers on `entry` and `audit` alone.
 HEAD: Final = Table.of(
     "head",
     "epoch bigint",
     "entry_seq bigint",
     "audit_seq bigint",
     "hash bytea",
+    "address text",
+    "beat bigint",
 )
 COMMAND: Final = Table.of(
     "command",

@@ -4,7 +4,9 @@ One client → batches of one; a thousand clients → batches of a thousand; no 
 This file owns the writer's life: it opens the store, reopens it when the connection is lost (new
 epoch, backoff 0.1 → 2 s), and stops for good when it is fenced off or its own memory is wrong. Once
 a second it asks Postgres whether it is still the writer, unless a batch has proven it: renewals of
-members are answered from memory, and only while that proof is not older than 2 s.
+members are answered from memory, and only while that proof is not older than 2 s. A reopened writer
+takes its own head alone: when another has taken that meanwhile, it stops. In a planned hand-over it
+holds what waits (`hold`); callers find the next writer and repeat what was not answered.
 
 An error belongs to one command. A batch that the store refuses is divided, where planning found
 the guilty command there, else in halves with a longer timeout, until that command stands alone; it
@@ -22,14 +24,15 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from core.errors import ErrorCode, ServiceError
 from core.shards.lease_messages import Lease, Renewal
 from core.shards.leases import PROOF_MS
+from core.shards.ledger_head import ANY_HEAD, LedgerHead, Succession
 from ledger.commands import Command, Outcome
-from ledger.errors import BatchRefused, LedgerIntegrityError, LedgerUnavailable
+from ledger.errors import BatchRefused, LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.registry import kind_of
 from ledger.shards.committed_cluster import CommittedCluster
 from ledger.shards.member_leases import MemberLeases
@@ -200,20 +203,32 @@ class GroupCommit:
         # As of the newest store, which may be lost: until when it was proven to be the writer's.
         self._cluster: CommittedCluster | None = None
         self._epoch: int | None = None
+        self._audit_id = 0
         self._proven_ms = 0
         self._losses: dict[str, _Losses] = {}  # by command key
         self._work = asyncio.Event()
+        self._succession = ANY_HEAD
+        self._may_begin = asyncio.Event()
+        self._may_begin.set()
+        self._held: asyncio.TimerHandle | None = None
+        self._is_between = asyncio.Event()
+        self._is_between.set()
         self._loop_task: asyncio.Task[None] | None = None
         self._fatal: LedgerIntegrityError | None = None
 
     def __repr__(self) -> str:
         return f"GroupCommit({self.statistics()})"
 
-    async def start(self) -> None:
+    async def start(self, succession: Succession = ANY_HEAD) -> None:
         """Open the ledger, fencing earlier writers off, and begin to commit.
 
-        Raises: LedgerUnavailable when the database cannot be reached now.
+        Args:
+            succession: how the head is taken.
+
+        Raises: LedgerUnavailable when the database cannot be reached now; LedgerFenced when another
+        writer has taken the head.
         """
+        self._succession = succession
         await self._open()
         self._loop_task = asyncio.create_task(self._run(), name="group-commit")
 
@@ -225,6 +240,18 @@ class GroupCommit:
             await asyncio.wait([task])
         self._refuse_waiting("the ledger is stopping")
         await self._close()
+
+    async def hold(self, seconds: float) -> None:
+        """Begin no batch for so long; return when the one under way has its outcome.
+
+        What is submitted meanwhile waits. Afterwards it is committed, unless another writer has
+        taken the head by then.
+        """
+        if self._held is not None:
+            self._held.cancel()
+        self._may_begin.clear()
+        self._held = asyncio.get_running_loop().call_later(seconds, self._may_begin.set)
+        await self._is_between.wait()
 
     async def submit(self, commands: Sequence[Command]) -> list[Outcome]:
         """Commit these commands, in order, together with whatever else waits.
@@ -256,20 +283,56 @@ class GroupCommit:
         A sign of life counts even when it is not acknowledged: a member that only this ledger
         cannot answer is not dead.
 
+        A writer that is behind what a member has been told by leases stops: another has taken over,
+        or the database has lost what was acknowledged.
+
         Returns: one lease per renewal. Raises: ServiceError(LEDGER_UNAVAILABLE) when it is not
         proven within the last 2 s that this is the writer: another one may have taken over; or
         while a Take from one of these members may be committed.
         """
         asked = [(renewal, self._leases.renew(renewal)) for renewal in renewals]
-        if self._store is not None:
-            self._proven_ms = self._store.proven_ms
+        store = self._store
+        if store is not None:
+            self._proven_ms = store.proven_ms
+            self._audit_id = store.audit_id
+            for renewal in renewals:
+                self._stop_when_behind(renewal)
         if self._fatal is not None or self._loop_task is None or self._cluster is None:
             raise _unavailable("the ledger writer has stopped")
         if self._boot_ms() - self._proven_ms > PROOF_MS:
             raise _unavailable("the database has not answered for 2 s")
         if not all(self._leases.may_acknowledge(renewal.member) for renewal in renewals):
             raise _unavailable("shards of this member are being taken")
-        return self._leases.answers(asked, self._cluster, self._now_ms())
+        return self._leases.answers(
+            asked,
+            self._cluster,
+            ledger_ms=self._now_ms(),
+            epoch=self._epoch or 0,
+            audit_id=self._audit_id,
+        )
+
+    def _stop_when_behind(self, renewal: Renewal) -> None:
+        """Stop for good when a member knows of more than this writer has committed."""
+        assert self._epoch is not None
+        error: LedgerIntegrityError
+        if renewal.seen_epoch > self._epoch:
+            error = LedgerFenced(
+                f"epoch {self._epoch}, but {renewal.member} knows {renewal.seen_epoch}"
+            )
+        elif renewal.seen_audit_id > self._audit_id:
+            error = LedgerIntegrityError(
+                f"the database has lost what was acknowledged: it ends with audit entry"
+                f" {self._audit_id}, {renewal.member} knows {renewal.seen_audit_id}"
+            )
+        else:
+            return
+        if self._fatal is None:
+            _log.error("ledger stops: %s", error)
+            self._fatal = error
+            self._refuse_waiting("the ledger writer has stopped")
+            self._work.set()  # its loop ends
+            self._may_begin.set()
+            self._on_fatal(error)
 
     def statistics(self) -> CommitStatistics:
         """Return what was done so far."""
@@ -304,10 +367,12 @@ class GroupCommit:
             part = None
             try:
                 await self._keep_proof(self._store)
+                await self._may_begin.wait()
                 part = self._next_part()
                 if part is None:
                     self._work.clear()
                     continue
+                self._is_between.clear()
                 await self._try(self._store, part)
                 self._leases.end_takes()
             except LedgerUnavailable as error:
@@ -328,13 +393,16 @@ class GroupCommit:
                 if part is not None:
                     _fail(part.submissions(), _unavailable("the ledger writer has stopped"))
                 raise
+            finally:
+                self._is_between.set()
+        await self._close()
 
     async def _keep_proof(self, store: LedgerStore) -> None:
         """Return when there is work, at once or later; meanwhile, keep the proof fresh."""
         while True:
             age_ms = self._boot_ms() - store.proven_ms
             if age_ms >= PROOF_REFRESH_MS:
-                await store.check_epoch()
+                await store.beat()
             if self._work.is_set():
                 return
             left_ms = min(max(PROOF_REFRESH_MS - age_ms, 1), PROOF_REFRESH_MS)
@@ -527,13 +595,18 @@ class GroupCommit:
             genesis=self._genesis,
             now_ms=self._now_ms(),
             leases=self._leases,
+            succession=self._succession,
             timeout_s=self._timeout_s,
             boot_ms=self._boot_ms,
         )
         if self._epoch is None or store.epoch != self._epoch + 1:
             # This one's first, or another writer has been between and may have renewed leases.
-            self._leases.begin(store.cluster, store.epoch)
-        self._epoch = store.epoch
+            self._leases.begin(store.cluster, store.epoch, is_silent=self._succession.is_silent)
+        self._epoch, self._audit_id = store.epoch, store.audit_id
+        if self._succession.head is not None:
+            # Reopened, it takes its own head: no other's.
+            own = LedgerHead(store.epoch, store.audit_id, 0, self._succession.address)
+            self._succession = replace(self._succession, head=own, is_silent=False)
         self._follow(store)
         self._leases.end_takes()
 

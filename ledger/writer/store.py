@@ -26,6 +26,7 @@ from psycopg.errors import UniqueViolation
 
 from core.errors import ErrorCode, QuarantineCode
 from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
+from core.shards.ledger_head import ANY_HEAD, Succession
 from core.workflow.events import NodeChanged, NodePaid
 from ledger.code_version import CODE_VERSION
 from ledger.commands import Command, Outcome, OutcomeStatus
@@ -41,6 +42,7 @@ from ledger.errors import (
 from ledger.registry import kind_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 from ledger.shards.committed_cluster import committed_cluster
+from ledger.shards.head_row import beat_head, take_head
 from ledger.tables.encoding import Encoded, EncodedDumper
 from ledger.tables.write_function import FUNCTION, PARAMETERS
 from ledger.workflows.quarantine_plan import quarantined
@@ -84,10 +86,6 @@ _SESSION: Final = session_options(
 )
 _PLACES: Final = ", ".join(f"%s::{kind}" for _, kind in PARAMETERS)
 _COMMIT: Final = f"SELECT {FUNCTION}({_PLACES})"
-_TAKE_OVER: Final = (
-    "UPDATE callboard.head SET epoch = epoch + 1 RETURNING epoch, entry_seq, audit_seq, hash"
-)
-_EPOCH: Final = "SELECT epoch FROM callboard.head"
 _OPEN_TIMEOUT_S: Final = 10
 # A server that says nothing for so long is hung up on, beyond the timeouts that it counts itself.
 COMMIT_TIMEOUT_S: Final = 10.0
@@ -150,6 +148,8 @@ class LedgerStore:
         # When the server was last asked something whose answer proves that this writer is the one:
         # not when it answered, which says nothing of the time since.
         self.proven_ms = proven_ms
+        # Of the newest audit entry that is committed.
+        self.audit_id = cache.head.audit_seq
         self._latest_ms = cache.head.latest_ms
         self.epoch = cache.head.epoch
         self.round_trips = 0
@@ -165,6 +165,7 @@ class LedgerStore:
         genesis: Genesis,
         now_ms: int,
         leases: Leases,
+        succession: Succession = ANY_HEAD,
         timeout_s: float = COMMIT_TIMEOUT_S,
         boot_ms: Callable[[], int] = boot_time_ms,
     ) -> LedgerStore:
@@ -172,10 +173,11 @@ class LedgerStore:
 
         Args:
             leases: which members live.
+            succession: how the head is taken.
             timeout_s: how long a commit waits for a server that says nothing.
             boot_ms: a monotonic clock that runs while the machine is suspended, for `proven_ms`.
         Raises: LedgerUnavailable when the database cannot be reached or is not migrated, or, as
-        SchemaTooNew, asks for newer code; LedgerFenced when yet another writer came between.
+        SchemaTooNew, asks for newer code; LedgerFenced when another writer has taken the head.
         """
         try:
             connection = await connect(
@@ -191,7 +193,7 @@ class LedgerStore:
         try:
             with cut_after(connection, _OPEN_TIMEOUT_S):
                 asked_ms = boot_ms()
-                cache = await _take_over(connection, leases)
+                cache = await _take_over(connection, leases, succession)
                 store = cls(
                     connection, cache, proven_ms=asked_ms, timeout_s=timeout_s, boot_ms=boot_ms
                 )
@@ -289,25 +291,26 @@ class LedgerStore:
             return Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
         return outcome
 
-    async def check_epoch(self) -> None:
-        """Ask the server whether this writer is still the one; only between two commits.
+    async def beat(self) -> None:
+        """Ask the server whether this writer is still the one, and show a standby that it lives.
 
-        Raises: LedgerFenced; LedgerUnavailable, the store is not used then.
+        Only between two commits. Raises: LedgerFenced; LedgerUnavailable, the store is not used
+        then.
         """
         asked_ms = self._boot_ms()
         try:
             with cut_after(self._connection, self._timeout_s):
-                cursor = await self._connection.execute(_EPOCH, prepare=True)
-                row = await cursor.fetchone()
+                is_writer = await beat_head(self._connection, self.epoch)
         except psycopg.Error as error:
             raise LedgerUnavailable(str(error).strip()) from error
-        if row is None or row[0] != self.epoch:
-            raise LedgerFenced(f"ledger writer fenced off: epoch {self.epoch}, the head is {row}")
+        if not is_writer:
+            raise LedgerFenced(f"ledger writer fenced off: epoch {self.epoch} is over")
         self.proven_ms = asked_ms
 
     def _end_batch(self) -> None:
         """Forget what was read for a batch that is committed; what it moved is committed, too."""
         self.cache.end_batch()
+        self.audit_id = self.cache.head.audit_seq
         if self.cluster.version != self.cache.map_version:
             self.cluster = committed_cluster(self.cache)
 
@@ -466,14 +469,15 @@ class LedgerStore:
         return found
 
     async def _reload(self) -> None:
-        """Read the head again after a batch that was rolled back; the epoch stays ours."""
+        """Read the head again after a batch that was rolled back; the epoch stays ours.
+
+        No proof for renewals: only what changes the head is, which a standby sees (decision 0211).
+        """
         self._cache = None
-        asked_ms = self._boot_ms()
         try:
             self._cache = await read_state_cache(self._connection, self.epoch, self._leases)
         except psycopg.Error as error:
             raise LedgerUnavailable(str(error).strip()) from error
-        self.proven_ms = asked_ms
 
     async def _lookup(self, commands: Sequence[Command]) -> Known:
         try:
@@ -533,7 +537,7 @@ def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
     ]
 
 
-async def _take_over(connection: Connection, leases: Leases) -> StateCache:
+async def _take_over(connection: Connection, leases: Leases, succession: Succession) -> StateCache:
     cursor = await connection.execute("SELECT min_code_version FROM callboard.compatibility")
     ((needed,),) = await cursor.fetchall()
     if needed > CODE_VERSION:
@@ -541,11 +545,9 @@ async def _take_over(connection: Connection, leases: Leases) -> StateCache:
     cursor = await connection.execute("SELECT to_regproc(%s)", (FUNCTION,))
     if (await cursor.fetchall())[0][0] is None:
         raise LedgerUnavailable(f"the schema is not migrated: it has no {FUNCTION}")
-    cursor = await connection.execute(_TAKE_OVER)
-    row = await cursor.fetchone()
-    assert row is not None, "the head row exists since migration 0001"
-    await connection.execute("SELECT set_config('callboard.epoch', %s, false)", (str(row[0]),))
-    return await read_state_cache(connection, row[0], leases)
+    epoch = await take_head(connection, succession)
+    await connection.execute("SELECT set_config('callboard.epoch', %s, false)", (str(epoch),))
+    return await read_state_cache(connection, epoch, leases)
 
 
 def _translated(error: psycopg.Error) -> Exception:

@@ -99,14 +99,6 @@ def folders_of(deployment: RunningDeployment, kind: str) -> set[str]:
     return found
 
 
-def unexpected(load: Load) -> list[str]:
-    """Return the failures of publishes that were not for want of a ledger.
-
-    Between the end of one ledger and the start of the next there is none.
-    """
-    return [one for one in load.failures if "LEDGER_UNAVAILABLE" not in one]
-
-
 def errors_in(deployment: RunningDeployment) -> str:
     """Return the newest lines of level error in the logs of a deployment."""
     lines = [
@@ -142,10 +134,9 @@ def rolled(deployment: RunningDeployment, load: Load, to: Path) -> None:
         f" before {_part(before, 0.5):.3f} and {_part(before, 0.99):.3f} s,"
         f" during {_part(during, 0.5):.3f} and {_part(during, 0.99):.3f} s"
         f" ({len(during)}, the longest {during[-1]:.3f} s)\n"
-        f"publishes that failed: {len(load.failures)}, not for want of a ledger:"
-        f" {len(unexpected(load))}\n"
+        f"publishes that failed: {len(load.failures)}\n"
     )
-    assert unexpected(load) == [], errors_in(deployment)
+    assert load.failures == [], errors_in(deployment)
 
 
 def _part(times: list[float], share: float) -> float:
@@ -172,6 +163,6 @@ def test_an_upgrade_and_the_way_back_fail_no_publish_and_call_no_agent_twice(
         load.wait_progress(PROGRESS)
         found = answer(http.get("/v1/audit", params={"eventType": NEWER_EVENT}))
         assert found["entries"], found
-    assert unexpected(load) == []
+    assert load.failures == []
     check(load, deployment)
     assert sent_twice(load) == []

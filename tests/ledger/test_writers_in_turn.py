@@ -180,8 +180,8 @@ async def test_a_later_writer_fences_the_earlier_one_off(
     with pytest.raises(LedgerFenced):
         await fenced.commit([deposit(5)], work.LATER)
     with pytest.raises(LedgerFenced):
-        await fenced.check_epoch()
-    await current.check_epoch()
+        await fenced.beat()
+    await current.beat()
     await _apply(current, deposit(5))
     assert auditor.balance(PAYER) == 10
     for store in (fenced, current):

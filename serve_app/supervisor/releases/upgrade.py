@@ -28,13 +28,13 @@ from typing import Final
 import ray
 from ray import serve
 
+from actors.cluster.ledgers.ledger_handover import HandoverFailed, hand_over_ledger
 from actors.cluster.owner_actors import cores_of_machines, owner_names
 from actors.cluster.runtime import (
     RollFailed,
     check_machines,
     end_actor,
     own_environment,
-    replace_ledger,
     replace_timekeeper,
 )
 from actors.gateway.gateway import Gateway
@@ -78,7 +78,7 @@ class Roll:
         """Replace everything, steps 3 to 5.
 
         Raises:
-            RollFailed: something does not start or end in time.
+            RollFailed, HandoverFailed: something does not start or end in time.
             ServiceError: the ledger refuses, or is away for too long.
         """
         settings = self._settings
@@ -91,7 +91,7 @@ class Roll:
         self._say(f"waiting for {len(self._addresses)} owners to join")
         await self._await_joined()
         self._say("replacing the ledger")  # 4
-        await asyncio.to_thread(replace_ledger, settings)
+        await hand_over_ledger(settings)
         self._say("replacing the API's replicas")
         await asyncio.to_thread(_replace_replicas, settings)
         lease = await self._read_cluster()
@@ -201,7 +201,7 @@ def main() -> int:
         )  # fmt: skip
         asyncio.run(_upgrade(settings, say))
     # RuntimeError: how Ray says that its version, or Python's, is another than the cluster's.
-    except (RuntimeError, StopNeeded, LedgerUnavailable, ServiceError) as failure:
+    except (RuntimeError, StopNeeded, LedgerUnavailable, HandoverFailed, ServiceError) as failure:
         print(f"callboard: {failure}", file=sys.stderr)
         return 1
     return 0

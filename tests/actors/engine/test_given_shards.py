@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.dispatch.handed_calls import HandedCall, HandedShard
-from actors.dispatch.remote_dispatch import PeerCalls
+from actors.dispatch.peer_messages import RETURNS, PeerCalls
 from actors.engine.owner import Owner
 from actors.process.at_work import AtWork
 from actors.transport.actor_calls import is_unknown_outcome
@@ -98,7 +98,7 @@ class Recipient:
         """Receive the hint of a shard that was given under an epoch, with one call."""
         call = HandedCall(serial, FIRST, "a", 1, 0)
         handed = HandedShard(sender, SHARD, epoch, (call,), (), self.owner.held.member)
-        self.owner.remote_dispatch.deliver([handed])
+        self.owner.remote_dispatch.deliver([RETURNS.encode(handed)])
 
     async def hold(self, epoch: int) -> None:
         """Come to hold the shard, which another member has given."""

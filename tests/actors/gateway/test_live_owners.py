@@ -12,6 +12,7 @@ from actors.gateway.gateway import Gateway
 from actors.gateway.live_owners import LiveOwners
 from actors.gateway.publishes import publish_once
 from actors.shards.lease_calls import LeaseCalls
+from actors.transport.ledger_route import LedgerRoute
 from actors.transport.messages import Moved, WorkflowEnd
 from actors.transport.wire import ENDS
 from core.errors import ErrorCode
@@ -59,7 +60,8 @@ async def test_map_is_asked_for_at_once_when_a_request_misses_its_owner(
     both = members_of(OWNER, OTHER)
     leases = Leases(lease(both, [OWNER]))
     settings = Settings(run_folder=str(tmp_path), database_url="postgresql://")
-    calls = LeaseCalls(settings)
+    route = LedgerRoute(settings)
+    calls = LeaseCalls(route)
     owners = LiveOwners(settings, lambda *_: None, calls.renew, machine="here", map_refresh_s=3_600)
     async with (
         leases.listening(tmp_path),
@@ -76,7 +78,7 @@ async def test_map_is_asked_for_at_once_when_a_request_misses_its_owner(
         assert former.calls
         await until(lambda: owners.holder(ID) == member(OTHER))
         owners.close()
-        calls.close()
+        await route.close()
 
 
 async def test_wait_for_a_change_ends_with_it(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from actors.shards.lease_calls import LeaseCalls
 from actors.transport.ledger_client import ledger_unavailable_error
+from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import LEDGER
 from actors.transport.wire import answer_renewals
 from core.errors import ErrorCode, ServiceError
@@ -57,11 +58,12 @@ async def test_lease_comes_back_whole(tmp_path: Path) -> None:
     ledger = Ledger(LEASE)
     server = await listening(tmp_path, LEDGER, {"renew": ledger.renew})
     assert server is not None
-    calls = LeaseCalls(Settings(run_folder=str(tmp_path)))
+    route = LedgerRoute(Settings(run_folder=str(tmp_path), database_url="postgresql://"))
+    calls = LeaseCalls(route)
     renewal = Renewal(member="m-1", load=3, map_version=6)
     assert await calls.renew(renewal) == LEASE
     assert ledger.renewals == [renewal]
-    calls.close()
+    await route.close()
     await server.close()
 
 
@@ -69,11 +71,12 @@ async def test_ledger_that_does_not_acknowledge_is_heard(tmp_path: Path) -> None
     """A member that took silence of Postgres for a lease would send for shards of others."""
     server = await listening(tmp_path, LEDGER, {"renew": Ledger(None).renew})
     assert server is not None
-    calls = LeaseCalls(Settings(run_folder=str(tmp_path)))
+    route = LedgerRoute(Settings(run_folder=str(tmp_path), database_url="postgresql://"))
+    calls = LeaseCalls(route)
     with pytest.raises(ServiceError) as refused:
         await calls.renew(Renewal(member="m-1"))
     assert refused.value.code is ErrorCode.LEDGER_UNAVAILABLE
-    calls.close()
+    await route.close()
     await server.close()
 
 

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 # "ledger": ledgers are frozen, killed and replaced. "database": it is away or slow. In these no
 # member that lives may lose a shard. "silent": one after the other is cut off or frozen. "split": a
 # ledger is cut off from the database, a second one takes over, and a member reaches the first only.
-KEEPING_KINDS = ("calm", "starved", "ledger", "database")
+# "standby": the head is frozen, killed without a successor, or handed over, and a standby takes it.
+# "takeover": as "split", but by a standby, when the head has stood still.
+KEEPING_KINDS = ("calm", "starved", "ledger", "database", "standby")
 ADDRESSES = ("member-a", "member-b", "member-c", "member-d")
 FIFTH = "member-e"
-KINDS = (*KEEPING_KINDS, "silent", "split")
+KINDS = (*KEEPING_KINDS, "silent", "split", "takeover")
+STANDBY_KINDS = ("standby", "takeover")
 CALM_MS, TROUBLE_MS = 3_000, 20_000
 RESTART_MS = (50, 2_500)
+HOLD_S = 2.0
 AWAY_MS = (200, 12_000)
 # Longer than starvation would spare those that a ledger takes for silent.
 LEDGER_AWAY_MS = (13_000, 25_000)
@@ -52,6 +56,7 @@ class ClusterTroubles:
         self._chance = world.chance
         self.keeps_shards = kind in KEEPING_KINDS
         self.sends_once = kind == "calm"
+        self.has_standby = kind in STANDBY_KINDS
         self.is_database_away = False
         self.slow = self.answer_lost = 0.0
         self.ends_ms = CALM_MS + TROUBLE_MS
@@ -90,6 +95,8 @@ class ClusterTroubles:
                 self._world.clock.call_in(at_ms, self._silence)
         elif self._kind == "split":
             self._world.clock.call_in(CALM_MS, self._split)
+        elif self._kind == "takeover":
+            self._world.clock.call_in(CALM_MS, self._overtake)
         for second in range(TROUBLE_MS // 1_000):
             for trouble, odd in odds.items():
                 if self._chance.random() < odd:
@@ -106,7 +113,7 @@ class ClusterTroubles:
         for process in sorted(self._frozen, key=lambda one: one.loop._name):
             self._thaw(process)
         if not self._world.ledger.loop.is_alive:
-            self._world.start_ledger()
+            self._world.start_ledger(self._world.ledger.slot)
         living = {one.address for one in self._world.living.values()}
         if not living:
             self._absent.clear()
@@ -122,11 +129,27 @@ class ClusterTroubles:
 
     def ledger_ended(self) -> None:
         """Start another."""
-        world = self._world
+        world, ended = self._world, self._world.ledger
 
         def start() -> None:
             if not world.ledger.loop.is_alive:
-                world.start_ledger()
+                world.start_ledger(ended.slot)
+            elif world.ledger.slot != ended.slot:  # the standby has taken the head
+                self.standby_ended(ended)
+
+        # With a standby, its machine may be lost, for longer than that waits.
+        is_lost = self.has_standby and self._chance.random() < 0.7
+        after_ms = LEDGER_AWAY_MS if is_lost else RESTART_MS
+        world.clock.call_in(self._chance.randint(*after_ms), start)
+
+    def standby_ended(self, ledger: LedgerProcess) -> None:
+        """Start another in the place of one that was no head any more, unless there is one."""
+        world = self._world
+
+        def start() -> None:
+            living = [one for one in world.ledgers if one.loop.is_alive]
+            if all(one.slot != ledger.slot for one in living):
+                world.start_standby(ledger.slot)
 
         world.clock.call_in(self._chance.randint(*RESTART_MS), start)
 
@@ -135,8 +158,14 @@ class ClusterTroubles:
         match self._kind:
             case "calm":
                 return {self._drain: 0.15, self._join: 0.15}
-            case "starved" | "silent" | "split":
+            case "starved" | "silent" | "split" | "takeover":
                 return {}
+            case "standby":
+                return {
+                    self._freeze_ledger: draw((0, 0.1)),
+                    self._kill_ledger: draw((0, 0.1)),
+                    self._hand_over: draw((0.05, 0.2)),
+                }
             case "ledger":
                 return {
                     self._freeze_ledger: draw((0.05, 0.3)),
@@ -221,6 +250,19 @@ class ClusterTroubles:
             at_ms = self._chance.randint(1_000, 3_000)
             world.clock.call_in(at_ms, self._cut, process.address, before.name, TROUBLE_MS)
 
+    def _overtake(self) -> None:
+        """Cut the head off from the database, and a member from the standby."""
+        world, before, after = self._world, self._world.ledger, self._world.standby
+        process = self._member()
+        if after is None or process is None:
+            return
+        self._cut(before.name, "database", self._chance.choice(SPLIT_MS))
+        self._cut(process.address, after.name, TROUBLE_MS)
+        world.clock.call_in(self._chance.randint(0, 5_000), world.start_member, FIFTH)
+        if self._chance.random() < 0.5:
+            at_ms = self._chance.randint(1_000, 3_000)
+            world.clock.call_in(at_ms, self._cut, process.address, before.name, TROUBLE_MS)
+
     def _drain(self) -> None:
         world = self._world
         process = self._member()
@@ -250,7 +292,22 @@ class ClusterTroubles:
             self._freeze(ledger, self._chance.choice((0, self._chance.randint(*LEDGER_AWAY_MS))))
 
     def _replace_ledger(self) -> None:
-        self._world.start_ledger()
+        self._world.start_ledger(self._world.ledger.slot)
+
+    def _hand_over(self) -> None:
+        """Hand the head over as planned: the old one holds, the new one takes it, the old ends."""
+        world, before, after = self._world, self._world.ledger, self._world.standby
+        if after is None or not (before.is_well and after.is_well):
+            return
+        before.loop.create_task(before.hold(HOLD_S))
+        after.loop.call_soon(after.standby.take_over)
+
+        def end() -> None:
+            after.standby.stand_back()
+            if world.ledger is after:
+                before.kill()
+
+        world.clock.call_in(self._chance.randint(200, 2_500), end)
 
     def _cut_ledger(self) -> None:
         self._cut(self._world.ledger.name, "database")

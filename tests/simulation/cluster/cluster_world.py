@@ -27,6 +27,7 @@ from tests.simulation.skewed_clock import START_MS, MachineClock, VirtualClock
 from tests.simulation.violation import Violation, require
 
 SHARDS, WORKFLOWS_PER_SHARD = 8, 1
+SLOTS = ("ledger", "ledger#1")
 # The agents, which the workflows of one shard after the other call, and how many calls they take.
 AGENT_LIMITS = {"narrow": 2, "wide": 8}
 DATABASE = "database"
@@ -80,7 +81,10 @@ class ClusterWorld:
         self.ledgers: list[LedgerProcess] = []
         self.processes: list[MemberProcess] = []
         self.living: dict[str, MemberProcess] = {}
+        self.taken_for_silence = 0
         self.ledger = self.start_ledger()
+        if self.troubles.has_standby:
+            self.start_standby(SLOTS[1])
         for address in ADDRESSES:
             self.clock.call_in(self.chance.randint(0, 1_000), self.start_member, address)
 
@@ -132,17 +136,35 @@ class ClusterWorld:
         rate = self.chance.uniform(*self._rates)
         return MachineClock(self.clock, rate, self.chance.randint(0, OFFSET_US_MAX))
 
-    def start_ledger(self) -> LedgerProcess:
+    def start_ledger(self, slot: str = SLOTS[0]) -> LedgerProcess:
         """Start a ledger's process, which becomes the head; others go on until they learn it."""
+        self.ledger = self.start_standby(slot)
+        return self.ledger
+
+    def start_standby(self, slot: str) -> LedgerProcess:
+        """Start a ledger's process, which waits while one of another slot is the head."""
         self._started += 1
-        ledger = LedgerProcess(self, f"ledger-{self._started}")
+        ledger = LedgerProcess(self, f"ledger-{self._started}", slot)
         self.ledgers.append(ledger)
-        self.ledger = ledger
         return ledger
 
+    def ledger_opened(self, ledger: LedgerProcess, *, is_silent: bool) -> None:
+        """Hear that a ledger has become the head."""
+        self.ledger = ledger
+        self.taken_for_silence += is_silent
+
     def any_ledger(self) -> LedgerProcess:
-        """Return the newest ledger or another one that answers: whichever a member finds."""
-        return self.chance.choice([self.ledger, *(one for one in self.ledgers if one.is_well)])
+        """Return the newest head or another one that answers: whichever a member finds."""
+        others = (one for one in self.ledgers if one.is_well and one is not self.standby)
+        return self.chance.choice([self.ledger, *others])
+
+    @property
+    def standby(self) -> LedgerProcess | None:
+        """Return the process that waits in another slot than the head's, if there is one."""
+        for one in self.ledgers:
+            if one.slot != self.ledger.slot and one.loop.is_alive and not one.has_opened:
+                return one
+        return None
 
     def start_member(self, address: str) -> None:
         """Start a member's process at an address where none lives."""
@@ -162,6 +184,8 @@ class ClusterWorld:
         """Hear that a ledger's process has ended."""
         if ledger is self.ledger:
             self.troubles.ledger_ended()
+        elif self.troubles.has_standby:
+            self.troubles.standby_ended(ledger)
 
     # -- what processes ask ------------------------------------------------------------------------
 

@@ -1,6 +1,8 @@
-"""A ledger's process in a simulated cluster: the real `GroupCommit` on its own loop.
+"""A ledger's process in a simulated cluster: the real `Standby` and `GroupCommit` on its own loop.
 
-Several of them may run at once; one is the head. shards.md (Lease; Ledger).
+Several of them may run at once; one is the head. Those of one slot are starts of one actor: each
+takes the head from the one before at once; another slot's waits until the head stands still.
+shards.md (Lease; Ledger). Decision 0211.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import ServiceError
 from core.shards.lease_messages import Renewal
+from core.shards.ledger_head import LedgerAddress, LedgerHead
 from ledger.commands import Command
-from ledger.errors import LedgerIntegrityError, LedgerUnavailable
+from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.shards.shard_commands import JoinCluster
+from ledger.shards.standby import Standby
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis
 from tests.simulation.cluster.simulated_store import SimulatedStore
@@ -31,9 +35,11 @@ Answer = Callable[[Any], None]
 class LedgerProcess:
     """One process of the ledger, from its start until it ends or is killed."""
 
-    def __init__(self, world: ClusterWorld, name: str) -> None:
+    def __init__(self, world: ClusterWorld, name: str, slot: str) -> None:
         self.world = world
         self.name = name
+        self.slot = slot
+        self.has_opened = False
         self.clock = world.new_clock()
         # asyncio asks for no more of a loop than it has.
         self.loop = VirtualLoop(self.clock, name)  # type: ignore[abstract]
@@ -46,6 +52,8 @@ class LedgerProcess:
                 boot_ms=self.boot_ms,
                 open_store=partial(SimulatedStore.open, self),  # type: ignore[arg-type]
             )
+            address = LedgerAddress(slot, "", name)
+            self.standby = Standby(address, self._read_head, self._is_gone, self.boot_ms)
         self._started = self.loop.create_task(self._start())
         self._commits: set[asyncio.Task[None]] = set()
 
@@ -66,6 +74,10 @@ class LedgerProcess:
         if self.loop.is_alive:
             self.loop.die()
             self.world.ledger_ended(self)
+
+    async def hold(self, seconds: float) -> None:
+        """Finish the batch under way and begin no other for so long."""
+        await self._ledger.hold(seconds)
 
     def take_renewal(self, renewal: Renewal, answer: Answer) -> None:
         """Answer a renewal."""
@@ -95,16 +107,30 @@ class LedgerProcess:
         async with asyncio.timeout(COMMIT_TIMEOUT_S):
             return await reply
 
+    async def _read_head(self) -> LedgerHead:
+        try:
+            head = await self.ask_database(self.world.database.read_head)
+        except (ConnectionError, TimeoutError) as error:
+            raise LedgerUnavailable(str(error)) from error
+        assert isinstance(head, LedgerHead)
+        return head
+
+    async def _is_gone(self, slot: str) -> bool:
+        return False  # a slot always has an actor, which may be being restarted
+
     async def _start(self) -> None:
         while True:
+            succession = await self.standby.wait_turn()
             try:
-                await self._ledger.start()
-            except LedgerUnavailable:
+                await self._ledger.start(succession)
+            except (LedgerUnavailable, LedgerFenced):
                 await asyncio.sleep(START_S)
             except LedgerIntegrityError as error:
                 self._end(error)
                 return
             else:
+                self.has_opened = True
+                self.world.ledger_opened(self, is_silent=succession.is_silent)
                 return
 
     async def _commit(self, command: Command, answer: Answer) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from core.shards.lease_messages import HeldShard
+from core.shards.ledger_head import LedgerHead, Succession
 from ledger.commands import Outcome
 from ledger.writer.state_cache import Head, KnownMember, StateCache
 
@@ -44,19 +45,39 @@ class ClusterRows:
 
 
 class SimulatedDatabase:
-    """The rows and the epoch of the ledger that may change them."""
+    """The rows, and the head: the epoch of the ledger that may change them, and its address."""
 
     def __init__(self, rows: ClusterRows) -> None:
         self.rows = rows
-        self.epoch = 0
+        self.epoch = self._beat = 0
+        self._address = ""
 
     def __repr__(self) -> str:
         return f"<SimulatedDatabase epoch={self.epoch} version={self.rows.version}>"
 
-    def take_head(self) -> tuple[int, ClusterRows]:
-        """Fence every other ledger off; return the new epoch and the rows."""
+    def read_head(self) -> LedgerHead:
+        """Return the head."""
+        return LedgerHead(self.epoch, self.rows.head.audit_seq, self._beat, self._address)
+
+    def take_head(self, succession: Succession) -> tuple[int, ClusterRows]:
+        """Fence every other ledger off; return the new epoch and the rows. As `take_head`.
+
+        Raises NotHead when the head is not as it was read.
+        """
+        seen, head = succession.head, self.read_head()
+        assert seen is not None and succession.address
+        if head.address != succession.address:
+            is_same = head == seen if succession.is_silent else head.epoch == seen.epoch
+            if not is_same:
+                raise NotHead
         self.epoch += 1
+        self._address = succession.address
         return self.epoch, self.rows
+
+    def beat(self, epoch: int) -> None:
+        """Show that the head's ledger lives. Raises NotHead unless this is its epoch."""
+        self.check_head(epoch)
+        self._beat += 1
 
     def check_head(self, epoch: int) -> None:
         """Raise NotHead unless this is the head's epoch."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from core.shards.lease_messages import HeldShard
+from core.shards.ledger_head import Succession
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced, LedgerUnavailable
 from ledger.shards.committed_cluster import committed_cluster
@@ -58,6 +60,7 @@ class SimulatedStore:
         self._process = process
         self._rows = rows
         self.epoch = epoch
+        self.audit_id = rows.head.audit_seq
         self.proven_ms = proven_ms
         self._cache = StateCache(
             replace(rows.head, epoch=epoch),
@@ -75,21 +78,23 @@ class SimulatedStore:
         url: str,
         *,
         leases: Leases,
+        succession: Succession,
         boot_ms: Callable[[], int],
         **others: Any,
     ) -> SimulatedStore:
         """Become the head; as `LedgerStore.open`."""
         asked_ms = boot_ms()
-        epoch, rows = await _ask(process, process.world.database.take_head)
+        take = partial(process.world.database.take_head, succession)
+        epoch, rows = await _ask(process, take)
         return cls(process, epoch, rows, leases, asked_ms)
 
     async def close(self) -> None:
         """End."""
 
-    async def check_epoch(self) -> None:
-        """As `LedgerStore.check_epoch`."""
+    async def beat(self) -> None:
+        """As `LedgerStore.beat`."""
         asked_ms = self._process.boot_ms()
-        await _ask(self._process, lambda: self._process.world.database.check_head(self.epoch))
+        await _ask(self._process, lambda: self._process.world.database.beat(self.epoch))
         self.proven_ms = asked_ms
 
     async def commit(
@@ -110,6 +115,7 @@ class SimulatedStore:
 
         await _ask(self._process, store)
         self.proven_ms = asked_ms
+        self.audit_id = cache.head.audit_seq
         cache.end_batch()
         if self.cluster.version != cache.map_version:
             self.cluster = committed_cluster(cache)

@@ -1,0 +1,1 @@
+"""The ledger's processes: the writer's actor, its standby, who watches them, the hand-over."""

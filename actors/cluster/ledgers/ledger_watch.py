@@ -1,0 +1,116 @@
+"""Watches the ledger's processes: replaces silent ones, and keeps a standby on another machine.
+
+Ray restarts a dead actor unless it was killed for good, but not one that is frozen or whose event
+loop is stuck. Where there are several machines a standby takes the head of such a writer after 3 s
+by itself (`ledger/shards/standby.py`), and what is replaced here becomes the next standby; where
+there is one, every commit waits for this watch. A successor takes a new epoch from the database,
+which fences off the old actor should it wake up. A ping does not touch Postgres, so an unavailable
+Postgres is no silence. A late ping is no silence either while the actor's progress counter moves.
+`actors/cluster/process_watch.py` and `core/shards/standby_place.py` judge, this module asks and
+acts. Decisions 0056, 0092 and 0211.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from actors.cluster.asking import Answered, Busy, Silent, ask
+from actors.cluster.ledgers.ledger_slots import (
+    end_ledger,
+    ensure_ledger,
+    existing_ledgers,
+    make_ledger,
+)
+from actors.cluster.process_watch import Silence
+from actors.transport.names import LEDGERS
+from core.settings import Settings
+from core.shards.standby_place import LedgerProcess, StandbyPlace
+
+log = logging.getLogger("callboard.timekeeper")
+
+CHECK_INTERVAL_S = 1.0
+
+
+class LedgerWatch:
+    """Asks the ledger's actors every second whether they are there.
+
+    Args:
+        settings: the deployment's; `ledger_silence_ms`: timeout of an actor's answers, after which
+            it is replaced.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        now_ms = _now_ms()
+        self._silences = {
+            name: Silence(settings.ledger_silence_ms, now_ms=now_ms) for name in LEDGERS
+        }
+        self._place = StandbyPlace(LEDGERS)
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            try:
+                await self._check_once()
+            except Exception:  # the edge of the loop: a failed check must not end the watch
+                log.exception("ledger not checked")
+            await asyncio.sleep(CHECK_INTERVAL_S)
+
+    async def _check_once(self) -> None:
+        handles = await asyncio.to_thread(existing_ledgers)
+        for name in LEDGERS:
+            if name not in handles:
+                self._silences[name].reset(_now_ms())
+        if not handles:
+            # It died for good, or was ended and not made again.
+            log.warning("there is no ledger, and one is started")
+            await asyncio.to_thread(ensure_ledger, self._settings)
+            return
+        found = await asyncio.gather(*(self._check(*item) for item in handles.items()))
+        machines = await asyncio.to_thread(_machines)
+        move = self._place.move(dict(zip(handles, found, strict=True)), machines, _now_ms())
+        if move is None:
+            return
+        if move.machine:
+            log.info("a standby of the ledger is started name=%s %s", move.name, move.machine)
+            await asyncio.to_thread(make_ledger, move.name, self._settings, machine=move.machine)
+        else:
+            log.info("the standby beside the ledger is ended name=%s", move.name)
+            await asyncio.to_thread(end_ledger, move.name)
+
+    async def _check(self, name: str, handle: Any) -> LedgerProcess | None:
+        """Ask one actor, and replace it when it is silent; return what it has told."""
+        silence = self._silences[name]
+        try:
+            reply = await ask(handle.ping.remote, handle.progress.remote)
+        except RayError as error:
+            # It has ended or is starting: Ray restarts it.
+            log.info("the ledger is not there name=%s error=%s", name, type(error).__name__)
+            silence.reset(_now_ms())
+            return None
+        match reply:
+            case Answered(counters):
+                silence.note_answer(_now_ms(), counters["progress"])
+                return LedgerProcess(machine=counters["machine"], is_writer=counters["isWriter"])
+            case Busy(progress) if silence.note_progress(progress, _now_ms()):
+                log.warning("the ledger is busy name=%s progress=%d", name, progress)
+            case Busy() | Silent():
+                if silence.note_miss(_now_ms()):
+                    log.warning("the ledger is silent and is started anew name=%s", name)
+                    await asyncio.to_thread(ray.kill, handle, no_restart=False)
+                    silence.note_replaced(_now_ms())
+        return None
+
+
+def _machines() -> list[str]:
+    return [one["NodeID"] for one in ray.nodes() if one["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,195 @@
+"""The way to the ledger: to the process that the head names, also after another has taken over.
+
+Calls go to the writer that was last known. A call that fails, or has no answer after a second, lets
+the head be read from Postgres, no more often than `LOOK_PAUSE_S`; when it names another process,
+the calls to the one before end and are repeated there. Repeating is harmless: commands have keys,
+renewals are idempotent. So a planned hand-over is no failure to those that call, and while nothing
+fails nothing is read. shards.md (Ledger). Decision 0211.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from actors.transport.actor_calls import BatchCall, is_unknown_outcome
+from actors.transport.names import LEDGER
+from core.errors import ErrorCode, ServiceError
+from core.settings import Settings
+from core.shards.ledger_head import LedgerAddress, LedgerHead
+from ledger.shards.head_row import HeadReader
+
+log = logging.getLogger("callboard.ledger_client")
+
+# A call without an answer for so long lets the head be read.
+SLOW_S: Final = 1.0
+LOOK_PAUSE_S: Final = 0.25
+# How often one call is repeated at another process before its failure is its caller's.
+MOVES_MAX: Final = 3
+
+
+class LedgerRoute:
+    """Which process is the ledger, as one process knows it, and its calls there.
+
+    Args:
+        settings: the deployment's.
+        read_head: reads the head; None: from the database of the settings.
+    """
+
+    def __init__(
+        self, settings: Settings, read_head: Callable[[], Awaitable[LedgerHead]] | None = None
+    ) -> None:
+        self._settings = settings
+        self._reader = HeadReader(settings.database_url)
+        self._read_head = read_head or self._reader.read
+        # Before the head was ever read: where the first ledger of a cluster is.
+        self.address = LedgerAddress(LEDGER, "", "")
+        # How often the ledger was found to be another process.
+        self.moves = 0
+        self._calls: list[LedgerCall] = []
+        self._looking: asyncio.Task[None] | None = None
+        self._looked_s = -LOOK_PAUSE_S
+        self._watching: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<LedgerRoute {self.address}>"
+
+    def call(self, method: str) -> LedgerCall:
+        """Return the way to a method of the ledger's actor."""
+        call = LedgerCall(self, method, partial(BatchCall, self._settings))
+        self._calls.append(call)
+        return call
+
+    async def close(self) -> None:
+        """Close the connections; calls under way get a ConnectionError."""
+        for task in (self._watching, self._looking):
+            if task is not None:
+                task.cancel()
+        for call in self._calls:
+            call.close()
+        await self._reader.close()
+
+    async def follow(self, moves: int) -> bool:
+        """Return whether the ledger is another process by now than when it had moved so often."""
+        if self.moves == moves:
+            if self._looking is None:
+                self._looking = asyncio.create_task(self._look())
+                self._looking.add_done_callback(self._end_look)
+            # Shared: a caller that leaves leaves it to the others.
+            await asyncio.wait([self._looking])
+        return self.moves != moves
+
+    def suspect(self) -> None:
+        """Look at the head until no call is late any more."""
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch_late_calls())
+
+    async def _watch_late_calls(self) -> None:
+        try:
+            while any(call.is_late for call in self._calls):
+                await self.follow(self.moves)
+                await asyncio.sleep(LOOK_PAUSE_S)
+        finally:
+            self._watching = None
+
+    def _end_look(self, task: asyncio.Task[None]) -> None:
+        self._looking = None
+
+    async def _look(self) -> None:
+        pause_s = self._looked_s + LOOK_PAUSE_S - time.monotonic()
+        if pause_s > 0:
+            await asyncio.sleep(pause_s)
+        self._looked_s = time.monotonic()
+        try:
+            head = await self._read_head()
+        except Exception as error:  # the edge to Postgres: the ledger stays where it was
+            log.info("head not read error=%s", error)
+            return
+        address = LedgerAddress.parse(head.address)
+        if address is None or address == self.address:
+            return
+        log.info("the ledger is at address=%s epoch=%d", address, head.epoch)
+        # Of the first one only the name was known: calls to it are under way to the right process.
+        is_named = address.actor == self.address.actor and not self.address.start
+        self.address = address
+        if is_named:
+            return
+        self.moves += 1
+        for call in self._calls:
+            call.leave()
+
+
+class LedgerCall:
+    """Sends batches to one method of whichever process is the ledger. Made by a `LedgerRoute`.
+
+    Args:
+        route: knows where the ledger is.
+        method: of its actor.
+        connect: makes the way to an actor's method: name, method, endpoint.
+    """
+
+    def __init__(self, route: LedgerRoute, method: str, connect: Callable[..., BatchCall]) -> None:
+        self._route = route
+        self._method = method
+        self._connect = connect
+        self._call = connect(route.address.actor, method, route.address.endpoint)
+        # When each call under way began, by what ends it.
+        self._open: dict[asyncio.Timeout, float] = {}
+
+    def __repr__(self) -> str:
+        return f"<LedgerCall {self._method} {self._route!r} open={len(self._open)}>"
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a call under way has had no answer for `SLOW_S`."""
+        now_s = time.monotonic()
+        return any(now_s - began_s >= SLOW_S for began_s in self._open.values())
+
+    async def __call__(self, *arguments: Any) -> Any:
+        """Make one call; when its outcome is unknown, repeat it where the ledger is by then.
+
+        Raises: as `BatchCall`, and what the ledger has refused it with.
+        """
+        for _ in range(MOVES_MAX):
+            moves = self._route.moves
+            try:
+                return await self._ask(arguments)
+            except Exception as error:  # the edge to another process
+                if not _may_have_moved(error) or not await self._route.follow(moves):
+                    raise
+        return await self._ask(arguments)
+
+    async def _ask(self, arguments: tuple[Any, ...]) -> Any:
+        late = asyncio.get_running_loop().call_later(SLOW_S, self._route.suspect)
+        cut = asyncio.timeout(None)
+        try:
+            async with cut:
+                self._open[cut] = time.monotonic()
+                return await self._call(*arguments)
+        finally:
+            late.cancel()
+            self._open.pop(cut, None)
+
+    def leave(self) -> None:
+        """Go to the ledger's new address; calls under way end with their outcome unknown."""
+        self._call.close()
+        address = self._route.address
+        self._call = self._connect(address.actor, self._method, address.endpoint)
+        now_s = asyncio.get_running_loop().time()
+        for cut in self._open:
+            cut.reschedule(now_s)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._call.close()
+
+
+def _may_have_moved(error: Exception) -> bool:
+    """Say whether a failure may be that of a process that is not the ledger any more."""
+    if isinstance(error, ServiceError):
+        return error.code is ErrorCode.LEDGER_UNAVAILABLE
+    return is_unknown_outcome(error)
