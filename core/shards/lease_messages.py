@@ -27,10 +27,9 @@ class Renewal(Message, frozen=True, kw_only=True):
     lost with its process now. `is_drained`: it is DRAINING, holds nothing and has no open call.
     `map_version`: of the map that it knows, 0: none; a map that has not changed since is not sent
     again. `refused_shards`: of which it cannot restore a workflow: another should hold them.
-    `seen_epoch`, `seen_audit_id`: the highest of each that leases have told it; a ledger
-    that is behind them stops.
-    `permits`: of agents. `child`: where `member` is empty, the name under which the process of a
-    single workflow has permits.
+    `seen_epoch`, `seen_audit_id`: the highest of each that leases have told it; a ledger that is
+    behind them stops. `permits`: of agents. `child`: where `member` is empty, the name under which
+    the process of a single workflow has permits.
     """
 
     member: str
