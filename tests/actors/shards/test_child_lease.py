@@ -146,15 +146,6 @@ async def test_a_child_ends_when_the_shard_is_another_members() -> None:
     assert len(followed.ended) == 1
 
 
-async def test_a_child_whose_parent_has_a_successor_sends_nothing() -> None:
-    """The parent's lease has ended, however short its last renewal is past."""
-    followed = Followed()
-    followed.members["here~2"] = KnownMember("m", PARENT, "1", MemberState.READY, 2)
-    followed.leases.follow(followed.cluster())
-    await followed.child.follow_once()
-    assert not followed.child.may_send()
-
-
 async def test_a_child_has_permits_under_its_own_name_once_its_parent_has_named_it() -> None:
     followed = Followed()
     parent = HeldPermits(lambda _: LIMIT, lambda: None)
@@ -180,3 +171,12 @@ async def test_a_child_asks_for_the_map_again_only_when_it_has_changed() -> None
     await followed.child.follow_once()
     await followed.child.follow_once()
     assert followed.asked == [0, followed.holder.epoch]
+
+
+async def test_a_child_whose_parent_has_a_successor_sends_nothing() -> None:
+    """The parent's lease has ended, however short its last renewal is past."""
+    followed = Followed()
+    followed.members["here~2"] = KnownMember("m", PARENT, "1", MemberState.READY, 2)
+    followed.leases.follow(followed.cluster())
+    await followed.child.follow_once()
+    assert not followed.child.may_send()
