@@ -29,10 +29,11 @@ PREFIX = "CALLBOARD_"
 DEPLOYMENT_MARK = f"{PREFIX}DEPLOYMENT"
 # Not settings: what clients read, and the mark by which a deployment's processes are found.
 _NOT_SETTINGS = {"CALLBOARD_URL", "CALLBOARD_API_KEY", DEPLOYMENT_MARK}
-# Which of its machines and groups of machines this one is.
+# Which of an autoscaler's machines this one is, and what else it tells Ray.
+AUTOSCALERS_MACHINE = "RAY_CLOUD_INSTANCE_ID"
 AUTOSCALERS_NAMES = frozenset(
     {
-        "RAY_CLOUD_INSTANCE_ID",
+        AUTOSCALERS_MACHINE,
         "RAY_NODE_TYPE_NAME",
         "RAY_USAGE_STATS_KUBERAY_IN_USE",
         "RAY_enable_autoscaler_v2",

@@ -17,9 +17,10 @@ from typing import Final
 
 from actors.cluster.scaling import ray_machines
 from actors.shards.lease_calls import LeaseCalls
-from actors.transport.actor_calls import BatchCall, is_unknown_outcome
+from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
-from actors.transport.names import LEDGER, TIMEKEEPER
+from actors.transport.ledger_route import LedgerRoute
+from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
 from core.shards.lease_messages import Lease, MemberState, Renewal
 from core.shards.machines import has_other_holder
@@ -43,9 +44,10 @@ class MachineWatch:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._leases = LeaseCalls(settings)
+        route = LedgerRoute(settings)
+        self._leases = LeaseCalls(route)
         self._ledger = LedgerClient(
-            BatchCall(settings, LEDGER, "submit"),
+            route.call("submit"),
             is_unknown_outcome,
             capacity=settings.ledger_queue_max,
             batch_size=settings.batch_commands_max,

@@ -43,6 +43,9 @@ class Followed:
         self.now_ms = 10_000
         self.leases = MemberLeases(lambda: self.now_ms)
         self.holder = HeldShard(PARENT, 4)
+        self.members = {
+            member: KnownMember("m", member, "1", MemberState.READY, 1) for member in MEMBERS
+        }
         self.is_away = False
         self.ended: list[str] = []
         self.unfenced = 0
@@ -60,10 +63,7 @@ class Followed:
 
     def cluster(self) -> CommittedCluster:
         """Return what is committed."""
-        members = {
-            member: KnownMember("m", member, "1", MemberState.READY, 1) for member in MEMBERS
-        }
-        return CommittedCluster(self.holder.epoch, members, (self.holder,) * SHARDS)
+        return CommittedCluster(self.holder.epoch, dict(self.members), (self.holder,) * SHARDS)
 
     async def renew(self, renewal: Renewal) -> Lease:
         """Answer as the ledger."""
@@ -171,3 +171,12 @@ async def test_a_child_asks_for_the_map_again_only_when_it_has_changed() -> None
     await followed.child.follow_once()
     await followed.child.follow_once()
     assert followed.asked == [0, followed.holder.epoch]
+
+
+async def test_a_child_whose_parent_has_a_successor_sends_nothing() -> None:
+    """The parent's lease has ended, however short its last renewal is past."""
+    followed = Followed()
+    followed.members["here~2"] = KnownMember("m", PARENT, "1", MemberState.READY, 2)
+    followed.leases.follow(followed.cluster())
+    await followed.child.follow_once()
+    assert not followed.child.may_send()

@@ -349,7 +349,6 @@ async def test_renewals_go_on_at_intervals_while_one_is_not_answered() -> None:
         while len(times) < 4:
             await asyncio.sleep(0.01)
     await cluster.member.close()
-    assert not arrived.is_set()
     assert all(later - sooner >= 0.04 for sooner, later in pairwise(times)), times
 
 

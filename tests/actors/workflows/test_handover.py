@@ -196,6 +196,17 @@ def test_a_lost_shards_calls_are_aborted_except_what_agents_have_accepted() -> N
     assert [order.workflow_id for order in bench.outbox.over] == [FIRST]
 
 
+def test_who_waits_for_an_event_of_a_shard_that_is_lost_while_frozen_is_answered() -> None:
+    """An agent that handed its result in was left without an answer."""
+    bench = running()
+    answers: list[bool] = []
+    bench.held.freeze(SHARD)
+    bench.runner.receive(FIRST, succeeded(bench), answers.append)
+    for _ in bench.runner.shards.drop([SHARD]):
+        pass
+    assert answers == [False]
+
+
 @pytest.mark.parametrize("has_side_effects", [False, True])
 def test_a_handed_call_keeps_the_binding_that_its_cancel_notice_names(
     has_side_effects: bool,
