@@ -198,10 +198,10 @@ async def test_a_hint_that_comes_twice_is_heard_once() -> None:
             is_always=True,
             on_handed=hints.append,
         )
-        hint = HandedShard("a", 0, 1, (HandedCall(7, WORKFLOW, "x", 1, 0),), (), "b")
-        recipient.deliver([hint, hint])
-        recipient.deliver([hint])
-        assert hints == [hint]
+        (body,) = hint("b", HandedCall(7, WORKFLOW, "x", 1, 0))
+        recipient.deliver([body, body])
+        recipient.deliver([body])
+        assert [RETURNS.encode(one) for one in hints] == [body]
         assert recipient.handed() == [7]
 
 
