@@ -164,7 +164,7 @@ class ClusterTroubles:
                 return {
                     self._freeze_ledger: draw((0, 0.1)),
                     self._kill_ledger: draw((0, 0.1)),
-                    self._hand_over: draw((0.05, 0.2)),
+                    self._hand_over: draw((0.1, 0.3)),
                 }
             case "ledger":
                 return {
@@ -305,6 +305,7 @@ class ClusterTroubles:
         def end() -> None:
             after.standby.stand_back()
             if world.ledger is after:
+                world.handed_over += 1
                 before.kill()
 
         world.clock.call_in(self._chance.randint(200, 2_500), end)
