@@ -115,6 +115,15 @@ class Settings:
     machines_max: int = _setting(
         1, "machines of the cluster, at most; join: 64 when not given", low=1, high=1_024
     )
+    workflows_per_machine: int = _setting(
+        0,
+        "unfinished ones that ask Ray's autoscaler for one more machine; 0: it is not asked",
+        low=0,
+    )
+    machines_min: int = _setting(1, "machines that are kept whatever the load", low=1, high=1_024)
+    machine_idle_ms: int = _setting(
+        300_000, "how long one machine less must be enough until one is given back", low=1_000
+    )
     replica_requests_max: int = _setting(2_000, "open requests per replica", low=10)
     ray_cpus: int = _setting(0, "CPUs that Ray may count on; 0: all of the machine", low=0)
     object_store_mib: int = _setting(128, "Ray's shared object memory", low=75)

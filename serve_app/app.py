@@ -7,23 +7,25 @@ does with a request is `serve_app/api.py`'s. design.md section 3 (Runtime).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import ray
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 from ray.serve.schema import LoggingConfig
 
 from actors.cluster.owner_actors import cores_of_machines
 from actors.cluster.runtime import this_machine
+from actors.cluster.scaling.ray_machines import draining_machines, live_machines
 from actors.gateway.gateway import Gateway
 from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
 from actors.process.metrics import start_loop_watchdog, unheld_shards_gauge
 from core.settings import Settings
+from core.shards.scaling import counted_machines
 from ledger.agents.agent_live import LivenessStore
 from ledger.operational import OperationalStore
 from ledger.replies import ReplyStore
@@ -43,6 +45,8 @@ APPLICATION = "callboard"
 # Longer than Serve needs to see that a lost machine's replica has ended: before, it might end
 # one of a machine that lives.
 REPLICAS_KEPT_S = 60.0
+# When each machine was last seen, by the monotonic clock of the controller.
+_SEEN_S = "seenS"
 HEALTH_CHECK_PERIOD_S = 5.0
 # No turn of a replica's loop takes that long, also on a machine under full load.
 HEALTH_CHECK_TIMEOUT_S = 10.0
@@ -132,20 +136,28 @@ def _replicas(settings: Settings) -> dict[str, Any]:
         max_replicas=each * settings.machines_max,
         policy=policy,
         upscale_delay_s=0.0,
-        downscale_delay_s=REPLICAS_KEPT_S,
+        downscale_delay_s=0.0,
     )
     return {"autoscaling_config": scaling, "max_replicas_per_node": each}
 
 
 def replicas_wanted(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
-    """Return how many replicas the machines that live now need; Serve's controller asks.
+    """Return how many replicas the machines need, and what is remembered; Serve's controller asks.
+
+    A machine that is lost counts for `REPLICAS_KEPT_S`. One that Ray drains counts no more at once:
+    else Serve would want another machine to put its replica on.
 
     Args:
         context: of the deployment; its lower bound is the number of replicas per machine.
     """
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    machines = len([node for node in nodes if node["Alive"]])
-    return max(1, machines) * context.capacity_adjusted_min_replicas, {}
+    seen_s = counted_machines(
+        context.policy_state.get(_SEEN_S, {}),
+        live_machines(),
+        draining_machines(),
+        now_s=time.monotonic(),
+        kept_s=REPLICAS_KEPT_S,
+    )
+    return max(1, len(seen_s)) * context.capacity_adjusted_min_replicas, {_SEEN_S: seen_s}
 
 
 def build_from_environment(_arguments: dict[str, str]) -> Any:

@@ -29,6 +29,16 @@ PREFIX = "CALLBOARD_"
 DEPLOYMENT_MARK = f"{PREFIX}DEPLOYMENT"
 # Not settings: what clients read, and the mark by which a deployment's processes are found.
 _NOT_SETTINGS = {"CALLBOARD_URL", "CALLBOARD_API_KEY", DEPLOYMENT_MARK}
+# Which of an autoscaler's machines this one is, and what else it tells Ray.
+AUTOSCALERS_MACHINE = "RAY_CLOUD_INSTANCE_ID"
+AUTOSCALERS_NAMES = frozenset(
+    {
+        AUTOSCALERS_MACHINE,
+        "RAY_NODE_TYPE_NAME",
+        "RAY_USAGE_STATS_KUBERAY_IN_USE",
+        "RAY_enable_autoscaler_v2",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +125,14 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a process of the deployment.
 
-    What a person's shell says about Ray belongs to another cluster, so it is left out.
+    What a person's shell says about Ray belongs to another cluster, so it is left out; what a cloud
+    says about this machine to Ray's autoscaler is kept.
     """
-    own = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
+    own = {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith("RAY_") or name in AUTOSCALERS_NAMES
+    }
     return own | dict(extra)
 
 

@@ -21,6 +21,7 @@ from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.ledgers.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors, cores_of_machines
 from actors.cluster.process_watch import OwnerWatch
+from actors.cluster.scaling.machine_watch import MachineWatch
 from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
 from actors.process.arguments import parse_settings_argument
@@ -47,7 +48,8 @@ class Timekeeper:
         self._owners = OwnerActors(settings)
         self._rounds = 0
         self._prober = Prober(settings, self._reader, NameResolver())
-        watches = (LedgerWatch(settings), ServeWatch(), EscrowWatch(self._reader))
+        self._machines = MachineWatch(settings)
+        watches = (LedgerWatch(settings), ServeWatch(), EscrowWatch(self._reader), self._machines)
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
@@ -74,7 +76,11 @@ class Timekeeper:
 
     async def _round(self) -> None:
         """Run one round: 1. create and end actors; 2. ping owners; 3. restart silent owners."""
-        made, gone = self._owners.ensure_actors(await asyncio.to_thread(cores_of_machines))
+        machines = await asyncio.to_thread(cores_of_machines)
+        released = self._machines.released
+        made, gone = self._owners.ensure_actors(
+            {one: cores for one, cores in machines.items() if one not in released}
+        )
         for name in gone:
             self._watch.remove_owner(name)
         for name in made:

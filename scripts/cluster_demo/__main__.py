@@ -6,7 +6,8 @@
 4. A graph of 1,000 nodes: from which machines its dispatches come.
 5. A machine is cut off while workflows run: the others finish them; it comes back (`faults.py`).
 6. A fourth machine joins.
-7. `ray down`: what is left on each machine. Then the hosts are removed.
+7. An upgrade is rolled while workflows run; no publish is refused.
+8. `ray down`: what is left on each machine. Then the hosts are removed.
 
 `--faults NAME…` makes these faults in the place of 5, `--faults all` all of them. Prints what it
 does with its times; exit status 1 at the first thing that is not as it should be. Where such hosts
@@ -41,6 +42,7 @@ def run(demo: Demo, faults: list[str]) -> None:
     demo.run_wide(1_000)
     Faults(demo).run(faults)
     demo.add_fourth()
+    Faults(demo).run(["upgrade"])
     demo.down()
 
 

@@ -85,7 +85,7 @@ class Demo:
         self.clients("wide", self.urls[:1], "--nodes", str(nodes))
 
     def add_fourth(self) -> None:
-        """Let a machine join by hand, as docs/operations.md says (8)."""
+        """Let a machine join by hand, as docs/operations.md says (6)."""
         began = time.monotonic()
         machine = self._add_machine("four")
         shell = f"ssh -i ~/.ssh/{USER} -o StrictHostKeyChecking=no -o LogLevel=ERROR"
@@ -112,7 +112,7 @@ class Demo:
         self.run_wide(400)
 
     def down(self) -> None:
-        """Run `ray down` and look for what is left (10)."""
+        """Run `ray down` and look for what is left (8)."""
         self.say("ray down")
         self.machines.pop().run("~/callboard/.venv/bin/callboard down", timeout_s=STEP_TIMEOUT_S)
         self.follow(f"cd ~/checkout && {RAY} down -y cluster.yaml", STEP_TIMEOUT_S, "is down")

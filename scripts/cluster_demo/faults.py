@@ -25,6 +25,8 @@ from scripts.cluster_demo.timeline import Timeline, read_timeline, workflows_in
 OUTAGE_S = 20.0
 POSTGRES_AWAY_S = 30.0
 CHAINS, CHAIN_NODES, NODE_S = 24, 60, 0.8
+UPGRADE_NODES = 200
+_RELEASE = "~/callboard-next"
 # Nodes of each chain that are done before the fault.
 _WARM_NODES = 4
 _LOOK_S = 0.2
@@ -46,6 +48,8 @@ class Fault:
         is_lost: others must do the machine's work meanwhile.
         lasts_s: from its strike to its relief.
         is_from_relief: work can go on only when the fault has ended.
+        nodes: of each chain, of which each takes `NODE_S`.
+        may_refuse: publishes may be refused meanwhile.
     """
 
     name: str
@@ -56,6 +60,8 @@ class Fault:
     is_lost: bool = False
     lasts_s: float = 0.0
     is_from_relief: bool = False
+    nodes: int = CHAIN_NODES
+    may_refuse: bool = True
 
     @property
     def lost(self) -> Host | None:
@@ -175,6 +181,11 @@ class Faults:
                 return self._kill_of(name, ledgers, ", the ledger's machine")
             case "head":
                 return self._kill_of(name, head, ", the head")
+            case "upgrade":
+                return Fault(
+                    name, "an upgrade is rolled", self._make_release, self._upgrade,
+                    nodes=UPGRADE_NODES, may_refuse=False,
+                )  # fmt: skip
         raise HostError(f"no fault is named {name}")
 
     def _kill_of(self, name: str, machine: Host, what: str) -> Fault:
@@ -186,6 +197,17 @@ class Faults:
         head = self._demo.machines[0]
         join = f"callboard join --as-head --detach --node-address {head.address}"
         head.run(f"source ~/.bashrc; {join}", timeout_s=STEP_TIMEOUT_S)
+
+    def _make_release(self) -> None:
+        """Put a release beside the running one on every machine: the same code at another path."""
+        for machine in self._demo.machines:
+            machine.run(f"rm -rf {_RELEASE} && cp -al ~/callboard {_RELEASE}")
+
+    def _upgrade(self) -> None:
+        command = f"source ~/.bashrc; callboard upgrade --to {_RELEASE}"
+        said = self._demo.machines[0].run(command, timeout_s=STEP_TIMEOUT_S)
+        for line in said.splitlines():
+            self._demo.say(f"  {line}")
 
     def _ledgers_machine(self) -> Host:
         for machine in self._demo.machines:
@@ -201,7 +223,7 @@ class Faults:
         file = demo.operator.home / "events.jsonl"
         file.unlink(missing_ok=True)
         words = [demo.operator.address, demo.key, "~/events.jsonl", *demo.urls]
-        words += ["--workflows", str(CHAINS), "--nodes", str(CHAIN_NODES), "--delay", str(NODE_S)]
+        words += ["--workflows", str(CHAINS), "--nodes", str(fault.nodes), "--delay", str(NODE_S)]
         command = f"cd ~/checkout && {PYTHON} -m scripts.cluster_demo.chains {' '.join(words)}"
         log = demo.operator.folder / "chains.log"
         with log.open("wb") as output:
@@ -226,7 +248,7 @@ class Faults:
                 restarts = {machine.name: _restarts(machine) for machine in demo.machines}
                 fault.strike()
                 struck_s = time.monotonic()
-                held &= seen().unfinished_at(struck_s, CHAIN_NODES)
+                held &= seen().unfinished_at(struck_s, fault.nodes)
                 relieved_s = self._relieve(fault, struck_s)
                 if load.wait(STEP_TIMEOUT_S) != 0:
                     raise HostError(f"{fault.name}: {tell_log()}")
@@ -295,6 +317,8 @@ class Faults:
             f"  publishes through the other APIs: {accepted} of {begun} accepted, the slowest in"
             f" {slowest_s:.1f} s"
         )
+        if not fault.may_refuse and accepted < begun:
+            raise HostError(f"{fault.name}: {begun - accepted} publishes were refused")
 
     def _check_books(self) -> None:
         """Check that each node was paid once and that all sums are right."""

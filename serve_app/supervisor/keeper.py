@@ -29,7 +29,7 @@ from serve_app.settings_from_env import LoadedSettings, child_environment, setti
 from serve_app.supervisor.deployment import Deployment, DeploymentError, PortBlock, is_free
 from serve_app.supervisor.machines.preflight import check_machine, check_reachable
 from serve_app.supervisor.processes import end_marked, process_name, wait_end
-from serve_app.supervisor.ray_node import ALONE, Place, RayNode
+from serve_app.supervisor.ray_node import ALONE, Place, RayNode, restart_pause_s
 from serve_app.supervisor.releases.release import Release, forget_release
 from serve_app.supervisor.standstill import LOOK_S, Standstill
 
@@ -350,6 +350,7 @@ class Keeper:
     def _restart_ray(self) -> None:
         self._release = Release.of_home(self._deployment.home)
         if not self._place.is_head:
+            time.sleep(restart_pause_s(self._ray_environment()))
             check_reachable(self._settings, self._deployment, self._place, self._say)
             self._start_ray()
             self._wait_ray()

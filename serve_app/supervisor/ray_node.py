@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.settings import MIB, Settings
 from ledger.embedded.tethered import tethered_command
-from serve_app.settings_from_env import DEPLOYMENT_MARK, child_environment
+from serve_app.settings_from_env import AUTOSCALERS_MACHINE, DEPLOYMENT_MARK, child_environment
 from serve_app.supervisor.deployment import Deployment, PortBlock
 from serve_app.supervisor.front import connections_possible, write_front
 from serve_app.supervisor.processes import command_of, marked_processes, process_name, send
@@ -57,6 +58,20 @@ class Place:
 
 
 ALONE = Place()
+# An autoscaler looks every 5 s by default, and takes a machine back on which Ray has ended.
+_TAKEN_BACK_S = 30.0
+
+
+def restart_pause_s(environment: Mapping[str, str]) -> float:
+    """Return how many seconds a worker waits before it starts Ray again.
+
+    On a machine of an autoscaler Ray may have ended because it was drained: started again at once,
+    it would be a machine of the cluster that nobody wants. Decision 0214.
+
+    Args:
+        environment: of the machine's Ray.
+    """
+    return _TAKEN_BACK_S if environment.get(AUTOSCALERS_MACHINE) else 0.0
 
 
 class RayNode:
@@ -198,6 +213,8 @@ class RayNode:
         command += ["--min-worker-port=0", "--max-worker-port=0", "--include-log-monitor=false"]
         command += [f"--object-store-memory={self._settings.object_store_mib * MIB}"]
         command += [f"--temp-dir={session}", "--disable-usage-stats", "--log-color=false"]
+        # By which Ray's autoscaler counts machines: actors/cluster/scaling/ray_machines.py.
+        command.append('--resources={"callboard_machine": 1}')
         if self._settings.ray_cpus:
             command.append(f"--num-cpus={self._settings.ray_cpus}")
         with (deployment.logs / "ray.log").open("ab") as log:

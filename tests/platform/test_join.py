@@ -21,7 +21,7 @@ import pytest
 
 from callboard.supervising import supervisor as supervisor_command
 from core.settings import Settings
-from serve_app.settings_from_env import load_settings
+from serve_app.settings_from_env import child_environment, load_settings
 from serve_app.supervisor.deployment import Deployment, DeploymentError, PortBlock, run_folder_of
 from serve_app.supervisor.machines.preflight import (
     check_machine,
@@ -30,7 +30,7 @@ from serve_app.supervisor.machines.preflight import (
     split_address,
 )
 from serve_app.supervisor.processes import marked_processes, process_name
-from serve_app.supervisor.ray_node import Place
+from serve_app.supervisor.ray_node import Place, restart_pause_s
 from tests.conftest import Database
 from tests.platform.deployments import ROOT, free_port, supervisor
 from tests.platform.test_supervisor import wait_until
@@ -133,6 +133,17 @@ def test_a_cluster_has_other_defaults_unless_they_are_given(tmp_path: Path) -> N
     assert _cluster_defaults(load_settings(flags, {})) == {"host": "0.0.0.0", "machines_max": "64"}
     given = load_settings({**flags, "host": "10.0.0.1"}, {"CALLBOARD_MACHINES_MAX": "3"})
     assert _cluster_defaults(given) == {}
+
+
+def test_an_autoscalers_machine_waits_to_be_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its cloud calls it is all of a shell's words about Ray that reaches Ray."""
+    monkeypatch.delenv("RAY_CLOUD_INSTANCE_ID", raising=False)
+    monkeypatch.setenv("RAY_ADDRESS", "10.9.9.9:1")
+    assert restart_pause_s(child_environment({})) == 0.0
+    monkeypatch.setenv("RAY_CLOUD_INSTANCE_ID", "pod-1")
+    assert "RAY_ADDRESS" not in child_environment({})
+    # Longer than its autoscaler needs to see that Ray has ended.
+    assert restart_pause_s(child_environment({})) > 5.0
 
 
 # --- a real worker at a real head -----------------------------------------------------------------

@@ -6,6 +6,7 @@ types of `ray.io/v1` and are listed below, so that a misspelt one is seen.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -15,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
+from actors.cluster.scaling.ray_machines import MACHINE_RESOURCE
 from core.settings import setting_names
 from serve_app.settings_from_env import load_settings
 from serve_app.supervisor.__main__ import _parser
-from serve_app.supervisor.keeper import CLUSTER_PORTS_FROM
 from tests.platform.deployments import ROOT
 
 FOLDER = ROOT / "docs" / "kubernetes"
@@ -27,7 +28,13 @@ SERVICE = yaml.safe_load((FOLDER / "rayservice.yaml").read_text(encoding="utf-8"
 SECRET = yaml.safe_load((FOLDER / "secret.yaml").read_text(encoding="utf-8"))
 SPECS = {"RayCluster": CLUSTER["spec"], "RayService": SERVICE["spec"]["rayClusterConfig"]}
 
-KUBERAY_CLUSTER = {"rayVersion", "headGroupSpec", "workerGroupSpecs"}
+KUBERAY_CLUSTER = {
+    "rayVersion", "headGroupSpec", "workerGroupSpecs", "enableInTreeAutoscaling",
+    "autoscalerOptions",
+}  # fmt: skip
+KUBERAY_AUTOSCALER = {"version", "idleTimeoutSeconds", "env"}
+# The autoscaler's default, which KubeRay gives it no other of.
+GCS_PORT = 6_379
 KUBERAY_HEAD = {"rayStartParams", "template"}
 KUBERAY_WORKERS = KUBERAY_HEAD | {"groupName", "replicas", "minReplicas", "maxReplicas"}
 KUBERAY_SERVICE = {"serveConfigV2", "rayClusterConfig"}
@@ -44,6 +51,7 @@ def test_members_are_kuberays(kind: str) -> None:
     assert set(spec) == KUBERAY_CLUSTER
     assert set(spec["headGroupSpec"]) == KUBERAY_HEAD
     assert [set(group) for group in spec["workerGroupSpecs"]] == [KUBERAY_WORKERS]
+    assert set(spec["autoscalerOptions"]) == KUBERAY_AUTOSCALER
     assert set(SERVICE["spec"]) == KUBERAY_SERVICE
     assert {CLUSTER["apiVersion"], SERVICE["apiVersion"]} == {"ray.io/v1"}
 
@@ -61,11 +69,11 @@ def test_image_and_versions_are_those_of_this_code(kind: str) -> None:
 def test_ports_are_those_that_the_service_listens_on(kind: str) -> None:
     spec = SPECS[kind]
     port = load_settings({}, {}).settings.port
-    assert spec["headGroupSpec"]["rayStartParams"]["port"] == str(CLUSTER_PORTS_FROM)
+    assert spec["headGroupSpec"]["rayStartParams"]["port"] == str(GCS_PORT)
     for one in containers(spec):
         ports = {item["name"]: item["containerPort"] for item in one["ports"]}
         assert ports["serve"] == port
-        assert ports.get("gcs-server", CLUSTER_PORTS_FROM) == CLUSTER_PORTS_FROM
+        assert ports.get("gcs-server", GCS_PORT) == GCS_PORT
     assert API["spec"]["ports"][0]["targetPort"] == port
 
 
@@ -96,7 +104,25 @@ def test_commands_are_joins_that_the_command_line_takes() -> None:
         arguments = _parser().parse_args(words)
         assert arguments.verb == "join"
         assert arguments.node_address == "$POD_IP"
-        assert arguments.as_head or arguments.head == f"$FQ_RAY_IP:{CLUSTER_PORTS_FROM}"
+        assert arguments.ports == GCS_PORT
+        assert arguments.as_head or arguments.head == f"$FQ_RAY_IP:{GCS_PORT}"
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_autoscaler_counts_machines_and_is_let_in(kind: str) -> None:
+    """Each group offers one of what is asked for; the token is the one of the pods."""
+    spec = SPECS[kind]
+    assert spec["enableInTreeAutoscaling"] is True
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        # As KubeRay's producer of the configuration reads it: JSON in quotation marks.
+        offered = json.loads(json.loads(group["rayStartParams"]["resources"]))
+        assert offered == {MACHINE_RESOURCE: 1}
+    options = {one["name"]: one for one in spec["autoscalerOptions"]["env"]}
+    assert options["RAY_AUTH_MODE"]["value"] == "token"
+    key = options["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]
+    assert key == {"name": SECRET["metadata"]["name"], "key": "RAY_AUTH_TOKEN"}
+    assert SECRET["stringData"]["RAY_AUTH_TOKEN"] == SECRET["stringData"]["CALLBOARD_RAY_TOKEN"]
+    assert int(SECRET["stringData"]["CALLBOARD_WORKFLOWS_PER_MACHINE"]) > 0
 
 
 def test_application_is_that_of_serve_yaml() -> None:

@@ -1,0 +1,142 @@
+"""Asks for machines by the load of the members, and lets drained ones go.
+
+Once a second: 1. members of machines that Ray drains are drained; 2. machines whose members are all
+drained are released, so that the timekeeper ends their owners and Ray ends there; 3. by the load of
+all members the autoscaler is asked for more machines, or one is drained that is not needed. Nothing
+is remembered that cannot be seen: a successor goes on with what it finds. Decision 0214.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Final
+
+from actors.cluster.scaling import ray_machines
+from actors.shards.lease_calls import LeaseCalls
+from actors.transport.actor_calls import is_unknown_outcome
+from actors.transport.ledger_client import LedgerClient
+from actors.transport.ledger_route import LedgerRoute
+from actors.transport.names import TIMEKEEPER
+from core.settings import Settings
+from core.shards.lease_messages import Lease, MemberState, Renewal
+from core.shards.machines import has_other_holder
+from core.shards.scaling import MachineCount, drained_machines, least_loaded
+from ledger.shards.shard_commands import ChangeMember
+
+log = logging.getLogger("callboard.timekeeper")
+
+ROUND_S: Final = 1.0
+MAP_TIMEOUT_S: Final = 2.0
+# The autoscaler's demands are in the memory of the GCS, which may be another one by now.
+ASK_AGAIN_MS: Final = 10_000
+COMMIT_TIMEOUT_S: Final = 5.0
+
+
+class MachineWatch:
+    """Follows the machines that Ray drains, and with `workflows_per_machine` scales their number.
+
+    Args:
+        settings: the deployment's.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        route = LedgerRoute(settings)
+        self._leases = LeaseCalls(route)
+        self._ledger = LedgerClient(
+            route.call("submit"),
+            is_unknown_outcome,
+            capacity=settings.ledger_queue_max,
+            batch_size=settings.batch_commands_max,
+        )
+        self._is_cluster = settings.machines_max > 1
+        self._count = _count(settings)
+        self._asked = 0
+        self._asked_ms = 0
+        self.released: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<MachineWatch asked={self._asked} released={sorted(self.released)}>"
+
+    async def run(self) -> None:
+        """Watch until cancelled; where there is one machine only, nothing could leave it."""
+        while self._is_cluster:
+            try:
+                await self._round()
+            except Exception:  # the edge of the loop: a failed round must not end the watch
+                log.exception("machines not looked at")
+            await asyncio.sleep(ROUND_S)
+
+    async def _round(self) -> None:
+        draining = await asyncio.to_thread(ray_machines.draining_machines)
+        if not draining and self._count is None:
+            self.released = frozenset()
+            return
+        async with asyncio.timeout(MAP_TIMEOUT_S):
+            lease = await self._leases.renew(Renewal(member=""))
+        await self._drain_members(lease, draining)
+        released = drained_machines(lease.members, draining)
+        for machine in released - self.released:
+            log.info("machine is drained and is released machine=%s", machine)
+        self.released = released
+        if self._count is not None:
+            working = await asyncio.to_thread(ray_machines.working_machines)
+            await self._scale(self._count, lease, working)
+
+    async def _drain_members(self, lease: Lease, draining: Iterable[str]) -> None:
+        """Let the members of these machines give everything away (1)."""
+        for machine in draining:
+            members = [
+                one.member
+                for one in lease.members
+                if one.machine == machine and one.state is MemberState.READY
+            ]
+            # Else the last one that could take shards: refused by the ledger, once a second.
+            if members and has_other_holder(lease.members, machine):
+                log.info("machine is drained machine=%s members=%d", machine, len(members))
+                await asyncio.gather(*(self._drain(member) for member in members))
+
+    async def _drain(self, member: str) -> None:
+        outcome = await self._ledger.commit(
+            ChangeMember(
+                key=f"member:{uuid.uuid4()}",
+                actor_did=TIMEKEEPER,
+                member=member,
+                state=MemberState.DRAINING,
+            ),
+            timeout_s=COMMIT_TIMEOUT_S,
+        )
+        if outcome.error is not None:
+            log.warning("member not drained member=%s outcome=%s", member, outcome)
+
+    async def _scale(self, count: MachineCount, lease: Lease, working: list[str]) -> None:
+        """Ask for machines, or drain one that is not needed (3)."""
+        load = sum(one.load for one in lease.members if one.is_live)
+        now_ms = time.monotonic_ns() // 1_000_000
+        known = max(self._asked, len(working))
+        wanted = count.wanted(load, known, now_ms)
+        if wanted != self._asked or now_ms - self._asked_ms > ASK_AGAIN_MS:
+            if wanted != known:
+                log.info("machines wanted=%d known=%d load=%d", wanted, known, load)
+            await asyncio.to_thread(ray_machines.ask_for_machines, wanted)
+            self._asked, self._asked_ms = wanted, now_ms
+        if wanted < known and wanted < len(working):
+            removable = await asyncio.to_thread(ray_machines.removable_machines)
+            machine = least_loaded(lease.members, removable & frozenset(working))
+            if machine is not None:
+                refusal = await asyncio.to_thread(ray_machines.drain_machine, machine)
+                log.info("machine is given back machine=%s refusal=%s", machine, refusal)
+
+
+def _count(settings: Settings) -> MachineCount | None:
+    if not settings.workflows_per_machine:
+        return None
+    return MachineCount(
+        workflows_per_machine=settings.workflows_per_machine,
+        least=min(settings.machines_min, settings.machines_max),
+        most=settings.machines_max,
+        lower_ms=settings.machine_idle_ms,
+    )
