@@ -197,7 +197,8 @@ def test_standby_takes_the_head_of_a_machine_that_is_lost(
         moved = "SELECT count(DISTINCT member) FROM callboard.shard"
         wait(lambda: _one(head, moved) < len(held), "its shards to be taken")
         with capsys.disabled():
-            print(f"{what}: no shard is its owner's after {time.monotonic() - began_s:.2f} s")  # noqa: T201
+            took_s = time.monotonic() - began_s
+            print(f"{what}: no shard is its owner's after {took_s:.2f} s")  # noqa: T201
         cluster_load.wait_progress(PROGRESS)
     finally:
         for pid in machine:

@@ -98,7 +98,6 @@ class Cluster:
         )
         self.shards = [HeldShard("", 0)] * SHARDS
         self.version = 1
-        self.epoch = self.audit_id = 0
         self.answer = PermitAnswer()
         self.is_known = True
         self.error: Exception | None = None
@@ -131,8 +130,6 @@ class Cluster:
             map_version=self.version,
             members=self.members,
             shards=tuple(self.shards) if is_new else (),
-            epoch=self.epoch,
-            audit_id=self.audit_id,
             permits=self.answer,
         )
 
@@ -178,17 +175,6 @@ class Cluster:
         await self.member.renew_once()
         await self.settle()
         self.work.did.clear()
-
-
-async def test_ledger_is_told_the_highest_that_any_ledger_has_acknowledged() -> None:
-    """One that is behind stops: another is the head, or Postgres has lost what was committed."""
-    cluster = Cluster()
-    for cluster.epoch, cluster.audit_id in ((3, 70), (2, 60), (4, 65)):
-        await cluster.member.renew_once()
-    await cluster.member.renew_once()
-    seen = [(one.seen_epoch, one.seen_audit_id) for one in cluster.renewals]
-    assert seen == [(0, 0), (3, 70), (3, 70), (4, 70)]
-    await cluster.settle()
 
 
 async def test_a_lone_member_takes_all_shards_and_restores_them_once() -> None:

@@ -115,7 +115,10 @@ class ClusterTroubles:
         if not self._world.ledger.loop.is_alive:
             self._world.start_ledger(self._world.ledger.slot)
         living = {one.address for one in self._world.living.values()}
-        if not living:
+        rows = self._world.database.rows.members
+        draining = {name for name, row in rows.items() if row.state is MemberState.DRAINING}
+        # Where all that live are being drained, nobody would take what the others have held.
+        if self._world.living.keys() <= draining:
             self._absent.clear()
         for process in list(self._world.processes):
             if process.address not in living and process.address not in self._absent:
