@@ -1,4 +1,4 @@
-"""A member tells the ledger what ledgers have acknowledged to it, so that one that is behind stops."""
+"""A member tells the ledger what it was told by others, so that a ledger that is behind stops."""
 
 from __future__ import annotations
 
