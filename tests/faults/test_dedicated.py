@@ -113,6 +113,7 @@ async def test_each_workflow_has_a_process_of_its_own_that_ends_with_it(scene: S
             await asyncio.sleep(0.01)
     assert scene.lost == [], "ending one child disturbed another"
     await made.settled()
+    assert "children=0" in repr(made.owner._permits)
 
 
 async def test_what_a_killed_child_leaves_is_driven_on_and_told(scene: Scene) -> None:
