@@ -76,7 +76,8 @@ class HeldPermits:
     def __repr__(self) -> str:
         return (
             f"<HeldPermits is_shared={self._is_shared} agents={len(self._permits)}"
-            f" permits={sum(self._permits.values())} unmet={len(self._unmet)}>"
+            f" permits={sum(self._permits.values())} unmet={len(self._unmet)}"
+            f" children={len(self._children)}>"
         )
 
     @property

@@ -44,7 +44,7 @@ async def scene(database: Database) -> AsyncIterator[Scene]:
     settings = Settings(database_url=database.service_url, deployment_key="11" * 32)
     made = Scene(commits, settings, auditor)
     made.gate.set()
-    async with agent(0.05, made.gate) as url:
+    async with agent(0.05, made.gate, made.calls) as url:
         await commits.submit([deposit(1_000 * CREDIT), registration(url)])
         yield made
         made.gate.set()

@@ -70,6 +70,14 @@ class Wire:
 
 
 @dataclass
+class AgentCalls:
+    """The requests that an agent has not answered: now, and the most at once."""
+
+    open_now: int = 0
+    open_max: int = 0
+
+
+@dataclass
 class Scene:
     """The writer, the settings, and how to start owners, publish, and hold the agent back."""
 
@@ -80,6 +88,7 @@ class Scene:
     owners: list[Owner] = field(default_factory=list)
     # While it is cleared, the agent does not answer.
     gate: asyncio.Event = field(default_factory=asyncio.Event)
+    calls: AgentCalls = field(default_factory=AgentCalls)
 
     async def owner(
         self,
@@ -153,14 +162,22 @@ def _no_peer(address: str) -> PeerCalls:
 
 
 @asynccontextmanager
-async def agent(delay_s: float, gate: asyncio.Event | None = None) -> AsyncIterator[str]:
+async def agent(
+    delay_s: float, gate: asyncio.Event | None = None, calls: AgentCalls | None = None
+) -> AsyncIterator[str]:
     """Serve an agent that answers while the gate is open, if there is one; give its address."""
+    counted = calls or AgentCalls()
 
     async def work(request: web.Request) -> web.Response:
-        body = await request.json()
-        await asyncio.sleep(delay_s)
-        if gate is not None:
-            await gate.wait()
+        counted.open_now += 1
+        counted.open_max = max(counted.open_max, counted.open_now)
+        try:
+            body = await request.json()
+            await asyncio.sleep(delay_s)
+            if gate is not None:
+                await gate.wait()
+        finally:
+            counted.open_now -= 1
         return web.json_response({"eventId": body["eventId"], "status": "ok", "result": {"n": 1}})
 
     application = web.Application()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -112,6 +113,24 @@ async def test_each_workflow_has_a_process_of_its_own_that_ends_with_it(scene: S
         while not all(child.is_ended for child in made.children):
             await asyncio.sleep(0.01)
     assert scene.lost == [], "ending one child disturbed another"
+    await made.settled()
+    assert "children=0" in repr(made.owner._permits)
+
+
+async def test_processes_of_single_workflows_share_an_agents_concurrency(scene: Scene) -> None:
+    """Each of them had the whole of it."""
+    scene.settings = replace(scene.settings, agent_concurrency=2)
+    made = await family(scene)
+    scene.gate.clear()
+    await made.dedicated.handle([request(n, watcher=WATCHER) for n in range(5)])
+    children = [await child._alive() for child in made.children]
+    async with asyncio.timeout(DEADLINE_S):
+        while scene.calls.open_now < 2 or sum(one._dispatcher.waiting for one in children) < 3:
+            await asyncio.sleep(0.01)
+    scene.gate.set()
+    await heard(made.owner, 5)
+    assert scene.counts() == {"success": 5}
+    assert scene.calls.open_max == 2
     await made.settled()
 
 

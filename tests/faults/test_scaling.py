@@ -14,11 +14,9 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -33,6 +31,7 @@ from serve_app.supervisor.deployment import run_folder_of
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.victims import await_one, find_all, wait
+from tests.faults.waiting_agent import WaitingAgent
 from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -125,43 +124,6 @@ def autoscaler(deployment: RunningDeployment) -> Iterator[None]:
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-
-
-class WaitingAgent:
-    """An agent that answers no dispatch until it may, and counts them by node."""
-
-    def __init__(self) -> None:
-        self.may_answer = threading.Event()
-        self.calls: Counter[str] = Counter()
-        agent = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                agent.calls[f"{body['workflowId']}/{body['nodeId']}"] += 1
-                agent.may_answer.wait()
-                reply = {"eventId": body["eventId"], "status": "success", "result": {}}
-                text = json.dumps(reply).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *_arguments: object) -> None:
-                return
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> WaitingAgent:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_failure: object) -> None:
-        self.may_answer.set()
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def publish_waiting(load: Load, agent: WaitingAgent) -> list[str]:

@@ -138,10 +138,6 @@ class Permits(RuleBasedStateMachine):
         assert not any(left.values()), (left, world.ledger.table)
 
 
-Permits.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestPermits = pytest.mark.slow(Permits.TestCase)
-
-
 def test_lone_member_has_all_of_every_agent_and_reports_nothing() -> None:
     world, (node,) = cluster(1, a=3)
     node.put("a", 5)
@@ -615,3 +611,8 @@ def test_orders_that_wait_are_sent_when_their_member_is_alone_again() -> None:
     node.put("a", 2)
     node.hear(node.permits.report(node, 0), PermitAnswer(term=1), acknowledged_ms=1_000)
     assert node.sent["a"] == 2
+
+
+# Last, because a failure is made small first, which takes minutes.
+Permits.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPermits = pytest.mark.slow(Permits.TestCase)
