@@ -12,6 +12,7 @@ workflows).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class Child(Protocol):
 @dataclass(slots=True)
 class _ChildRun:
     slot: int
+    name: str
     child: Child
     watchers: set[str]
 
@@ -76,6 +78,7 @@ class Dedicated:
         owner.children = self
         self._spawn = spawn
         self._free = list(range(slots))
+        self._numbers = itertools.count()
         self._runs: dict[str, _ChildRun] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
 
@@ -130,8 +133,10 @@ class Dedicated:
         if not held.is_held(workflow_id) or held.is_frozen(workflow_id):
             return moved_error(workflow_id)
         slot = self._free.pop(0)
-        of = Parentage(held.member, shard_of(workflow_id), held.epoch_of(workflow_id))
-        run = _ChildRun(slot, self._spawn(slot, of), {request.watcher} - {""})
+        shard, epoch = shard_of(workflow_id), held.epoch_of(workflow_id)
+        of = Parentage(held.member, shard, epoch, f"{held.member}/{next(self._numbers)}")
+        run = _ChildRun(slot, of.child, self._spawn(slot, of), {request.watcher} - {""})
+        self._owner.child_began(of.child)
         self._runs[workflow_id] = run
         reply = await _ask_child(run.child, replace(request, watcher=PARENT))
         is_driven = isinstance(reply, PublishReply) and not reply.is_repeat
@@ -152,6 +157,7 @@ class Dedicated:
             self._owner.outboxes.put(workflow_id, run.watchers)
         run.child.end()
         await run.child.ended()
+        self._owner.child_ended(run.name)
         del self._runs[workflow_id]
         self._free.append(run.slot)
         if is_finished:

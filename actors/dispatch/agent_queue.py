@@ -13,7 +13,7 @@ design.md section 3 (Fairness, dispatch concurrency); contract.md section 5; dec
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
@@ -68,7 +68,7 @@ class AgentQueues(Generic[Order]):
     Args:
         fresh_max: limit of fresh orders at first; it grows while agents are slow and orders wait.
         open_max: limit of open orders.
-        concurrency_of: an agent's concurrency, 1 or more.
+        concurrency_of: how many orders an agent takes from here at once.
         weight_of: a payer's weight.
         payer_share: a payer may have 1/payer_share of the sockets that others leave; 1: all.
         may_open: whether a payer may open this order, for a reason besides sockets.
@@ -135,6 +135,22 @@ class AgentQueues(Generic[Order]):
             if payer is None or self._queues[did].waiting.waiting_of(payer):
                 del self._starved[did]
                 self._ready[did] = None
+
+    def agents(self) -> Iterable[str]:
+        """Implement `AgentLoads`."""
+        return self._queues
+
+    def load(self, agent: str) -> tuple[int, int]:
+        """Implement `AgentLoads`."""
+        queue = self._queues.get(agent)
+        return (0, 0) if queue is None else (queue.taken, len(queue.waiting))
+
+    def wake(self, did: str) -> None:
+        """Look at an agent's waiting orders in the next `take`: its concurrency may have grown."""
+        queue = self._queues.get(did)
+        if queue is not None and queue.waiting:
+            self._starved.pop(did, None)
+            self._ready[did] = None
 
     def put(self, did: str, payer: str, order: Order, now_ms: int) -> bool:
         """Queue an order; True when it may leave at once and counts as open."""

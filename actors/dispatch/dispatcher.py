@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,7 @@ from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
 from core.market.sharing.inflight_bytes import InflightBytes
 from core.settings import Settings
+from core.shards.held_permits import AgentLoads, HeldPermits
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
     AttemptAccepted,
@@ -107,7 +108,7 @@ class Dispatcher:
         begin: receives the agent when an order comes.
         note: receives the order and what its end tells of reaching the agent, when it is closed.
         at_work: notes whose order is at work.
-        concurrency: how many orders an agent takes from here at once; None: the setting.
+        permits: how many orders an agent takes from here at once; None: the setting.
         may_send: whether anything may be sent now; while it may not, open orders wait for `resume`.
     """
 
@@ -120,7 +121,7 @@ class Dispatcher:
         note: Callable[[DispatchOrder, Contact], None],
         names: NameResolver,
         at_work: AtWork,
-        concurrency: Callable[[str], int] | None = None,
+        permits: HeldPermits | None = None,
         blobs: Blobs | None = None,
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -133,6 +134,9 @@ class Dispatcher:
         self._blobs = blobs
         self._may_send = may_send
         self._at_work = at_work
+        self._permits = permits or HeldPermits(
+            lambda _: settings.agent_concurrency, lambda: None, is_shared=False
+        )
         weights = parse_weights(settings.payer_weights)
         self._bytes = InflightBytes(settings.inflight_bytes_max)
 
@@ -142,7 +146,7 @@ class Dispatcher:
         self._queues: AgentQueues[_Ticket] = AgentQueues(
             settings.inflight_start,
             settings.inflight_max,
-            concurrency or (lambda _: settings.agent_concurrency),
+            self._permits.allowed,
             weight_of,
             settings.inflight_share,
             self._may_open,
@@ -192,6 +196,17 @@ class Dispatcher:
         return self._queues.waiting_of(payer)
 
     @property
+    def loads(self) -> AgentLoads:
+        """The orders here by agent."""
+        return self._queues
+
+    def wake(self, agents: Sequence[str]) -> None:
+        """Send what waits for these agents: there may be more permits of them."""
+        for did in agents:
+            self._queues.wake(did)
+        self._start_waiting()
+
+    @property
     def has_room(self) -> bool:
         """Whether an order could be sent here without queueing, if its payer had no other."""
         settings = self._settings
@@ -208,6 +223,7 @@ class Dispatcher:
         if self._queues.put(did, order.payer_did, ticket, self._clock.now_ms()):
             self._start(ticket)
         else:
+            self._permits.note_waiting(did, sum(self._queues.load(did)))
             self._schedule_starved_retry()
 
     def hold(self, order: DispatchOrder) -> None:
@@ -228,6 +244,7 @@ class Dispatcher:
         if ticket.until is not None:
             ticket.until.cancel()
             self._queues.release(ticket)
+            self._permits.note_freed(order.agent_did)
             self._forget(ticket, Contact.UNKNOWN)
             self._start_waiting()
         elif self._queues.drop(order.agent_did, ticket):
@@ -295,6 +312,19 @@ class Dispatcher:
                 event = build_failed_event(order, failure, now_ms, now_ms)
                 deliver_event(order, ticket.receive, event)
             yield
+
+    def withdraw_unsent(self) -> None:
+        """Queue again the open orders that have not begun: their permits are void."""
+        for ticket in list(self._beginning):
+            del self._beginning[ticket]
+            self._open.remove(ticket)
+            if ticket.bytes_held:
+                self._hold_bytes(ticket, 0)
+            order, now_ms = ticket.order, self._clock.now_ms()
+            self._queues.close(ticket, now_ms)
+            if self._queues.put(order.agent_did, order.payer_did, ticket, now_ms):
+                self._start(ticket)
+        self._start_waiting()
 
     def resume(self) -> None:
         """Begin the open orders that have waited until something may be sent."""
@@ -627,6 +657,7 @@ class Dispatcher:
             self._park(ticket, contact, accepted_ms)
         else:
             self._queues.close(ticket, self._clock.now_ms())
+            self._permits.note_freed(ticket.order.agent_did)
             self._forget(ticket, contact)
         self._start_waiting()
 

@@ -180,11 +180,6 @@ class RemoteDispatch:
         self._next_peer = itertools.count()
 
     @property
-    def owner_count(self) -> int:
-        """How many owners share an agent's concurrency."""
-        return len(self._peers) + 1
-
-    @property
     def waiting(self) -> int:
         """How many orders wait, here or in a channel to another machine."""
         return self._local.waiting + sum(

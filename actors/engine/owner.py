@@ -54,7 +54,9 @@ from actors.transport.messages import (
 from actors.workflows.step_commands import moved_error, rereading_error
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
+from core.shards.held_permits import HeldPermits
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
+from core.shards.permit_messages import PermitAnswer, PermitReport
 from federation.name_resolver import NameResolver
 from ledger.blobs import BlobStore
 from ledger.code_version import CODE_VERSION
@@ -147,13 +149,14 @@ class Owner:
             on_revoked=self._revoked_work.soon,
             now_ms=self._clock.now_ms,
         )
+        self._permits = HeldPermits(self._concurrency, self.membership.renew_soon)
         self._dispatcher = Dispatcher(
             settings,
             self._clock,
             begin=self._directory.begin,
             note=self._note_outcome,
             names=NameResolver(),
-            concurrency=self._concurrency,
+            permits=self._permits,
             at_work=self._at_work,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
             may_send=self.membership.may_send,
@@ -189,7 +192,7 @@ class Owner:
             )
         self.held.add(parent.shard, parent.epoch)
         return ChildLease(
-            parent, renew=renew, boot_ms=boot_ms, on_ended=on_lost, on_unfenced=self.unfenced
+            parent, self, renew=renew, boot_ms=boot_ms, on_ended=on_lost, on_unfenced=self.unfenced
         )
 
     # -- starting ---------------------------------------------------------------------------------
@@ -444,8 +447,8 @@ class Owner:
         self.remote_dispatch.forget_handed(hints.keep(handed))
         if hints.has(shard):
             self._hint_waits.end(shard)
-        elif isinstance(self.membership, Membership):
-            self._begin(self.membership.renew_once())
+        else:
+            self.membership.renew_soon()
 
     def lost(self, shards: Sequence[int]) -> None:
         """Implement `ShardWork`."""
@@ -506,10 +509,33 @@ class Owner:
     # -- agents -----------------------------------------------------------------------------------
 
     def _concurrency(self, did: str) -> int:
-        """Return this owner's share of an agent's concurrency."""
+        """Return an agent's concurrency, over all owners."""
         entry = self._directory.entry(did)
-        most = self._settings.agent_concurrency if entry is None else entry.max_concurrency
-        return -(-most // self.remote_dispatch.owner_count)
+        return self._settings.agent_concurrency if entry is None else entry.max_concurrency
+
+    def permit_report(self) -> PermitReport:
+        """Implement `ShardWork`."""
+        return self._permits.report(self._dispatcher.loads, boot_ms())
+
+    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
+        """Implement `ShardWork`."""
+        more = self._permits.hear(report, answer)
+        if answer.is_void:
+            self._dispatcher.withdraw_unsent()
+        if more:
+            self._dispatcher.wake(more)
+
+    def wants_permits(self) -> bool:
+        """Implement `ShardWork`."""
+        return self._permits.is_wanting
+
+    def child_began(self, child: str) -> None:
+        """Let the process of a single workflow have permits, under a name that is new."""
+        self._permits.add_child(child)
+
+    def child_ended(self, child: str) -> None:
+        """Free the permits of such a process, which has ended for certain."""
+        self._permits.drop_child(child)
 
     def _note_outcome(self, order: DispatchOrder, contact: Contact) -> None:
         did, payer_did = order.agent_did, order.payer_did

@@ -183,6 +183,7 @@ class Runner:
             self._running,
             self._quarantine,
             dispatcher=dispatcher,
+            clock=clock,
             receive=self.receive,
             stop=self._stop,
         )

@@ -3,9 +3,10 @@
 A dedicated process writes under its parent's member id and the epoch of one shard. It asks the
 ledger for the map, not for a lease: its renewals must not keep a silent parent alive. It may send
 for as long as its parent might after its last renewal, and while the map says that the parent holds
-that shard under that epoch; when it does not any more, the process ends. Has the interface of
-`Membership` that an owner needs.
-shards.md (Dedicated workflows). Decision 0200.
+that shard under that epoch; when it does not any more, the process ends. Permits of agents it has
+under a name of its own, which its parent tells the ledger. Has the interface of `Membership` that
+an owner needs.
+shards.md (Dedicated workflows). Decisions 0200, 0204.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from actors.shards.membership import PermitWork
+from actors.shards.renewal_times import RenewalTimes
 from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, Renewal
-from core.shards.leases import RENEWAL_MS, SELF_FENCE_MS
+from core.shards.leases import SELF_FENCE_MS
 
 log = logging.getLogger("callboard.membership")
 
@@ -25,11 +28,12 @@ RENEWAL_TIMEOUT_S: Final = 2.0
 
 
 class Parentage(NamedTuple):
-    """Under which member, shard and epoch a process works."""
+    """Under which member, shard and epoch a process works; `child`: its own name for permits."""
 
     member: str
     shard: int
     epoch: int
+    child: str
 
 
 class ChildLease:
@@ -37,6 +41,7 @@ class ChildLease:
 
     Args:
         of: what this process works under.
+        work: what is done with permits.
         renew: asks the ledger for the map.
         boot_ms: a monotonic clock that runs while the process is suspended.
         on_ended: receives the reason when the shard is not the parent's any more.
@@ -46,6 +51,7 @@ class ChildLease:
     def __init__(
         self,
         of: Parentage,
+        work: PermitWork,
         *,
         renew: Callable[[Renewal], Awaitable[Lease]],
         boot_ms: Callable[[], int],
@@ -53,12 +59,15 @@ class ChildLease:
         on_unfenced: Callable[[], None],
     ) -> None:
         self._of = of
+        self._work = work
         self._renew = renew
         self._boot_ms = boot_ms
         self._on_ended = on_ended
         self._on_unfenced = on_unfenced
         self._acknowledged_ms: int | None = None
         self._was_fenced = True
+        self._map_version = 0
+        self._times = RenewalTimes(work.wants_permits)
         self.cluster_version = FIRST_VERSION
         self._loop: asyncio.Task[None] | None = None
 
@@ -90,19 +99,31 @@ class ChildLease:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
 
+    def renew_soon(self) -> None:
+        """Let the next question be soon."""
+        self._times.soon()
+
     async def _run(self) -> None:
         while True:
             try:
                 await self.follow_once()
             except Exception as error:  # the edge to another process: the next question is soon
                 log.info("no map member=%s error=%s", self._of.member, type(error).__name__)
-            await asyncio.sleep(RENEWAL_MS / 1_000)
+            await self._times.pause()
 
     async def follow_once(self) -> None:
         """Ask for the map and act on what it says of the parent."""
         sent_ms = self._boot_ms()
+        renewal = Renewal(
+            member="",
+            map_version=self._map_version,
+            permits=self._work.permit_report(),
+            child=self._of.child,
+        )
         async with asyncio.timeout(RENEWAL_TIMEOUT_S):
-            lease = await self._renew(Renewal(member=""))
+            lease = await self._renew(renewal)
+        self._work.permits_heard(renewal.permits, lease.permits)
+        self._map_version = lease.map_version
         self.cluster_version = lease.cluster_version
         parent = next((one for one in lease.members if one.member == self._of.member), None)
         wanted = HeldShard(self._of.member, self._of.epoch)

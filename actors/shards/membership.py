@@ -9,11 +9,15 @@ move them, and only the ledger's answer counts: a shard that is being given stay
 outcome of its Give is known, whatever a map says meanwhile. An answer of a ledger that does not
 know yet what this member knew when it asked is none: another ledger is the head.
 
+Renewals carry the permits of agents both ways (`core/shards/held_permits.py`); while orders wait
+for permits they follow each other sooner. Several may be under way, and their answers may come in
+another order.
+
 Before anything is sent to an agent `may_send` is asked: whether the last renewal that was
 acknowledged was *sent* at most 2.5 s ago, on a clock that runs while this process is suspended. So
 a member that was frozen or cut off sends nothing for a shard that another has taken.
 
-Knows neither Ray nor rows. shards.md. Decisions 0200, 0203.
+Knows neither Ray nor rows. shards.md. Decisions 0200, 0203, 0204.
 """
 
 from __future__ import annotations
@@ -24,10 +28,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from actors.shards.held_shards import HeldShards
+from actors.shards.renewal_times import RenewalTimes
 from core.shards.assignment import moves_of, other_version_for
 from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
-from core.shards.leases import RENEWAL_MS, SELF_FENCE_MS
+from core.shards.leases import SELF_FENCE_MS
+from core.shards.permit_messages import PermitAnswer, PermitReport
 from ledger.commands import Command, Outcome
 from ledger.shards.shard_commands import GiveShards, TakeShards
 
@@ -40,7 +46,20 @@ GIVES_MAX: Final = 4
 FREEZE_S: Final = 1.0
 
 
-class ShardWork(Protocol):
+class PermitWork(Protocol):
+    """What a process does with the permits of agents. Decision 0204."""
+
+    def permit_report(self) -> PermitReport:
+        """Return what the next renewal says of them."""
+
+    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
+        """Use what a report is answered with; answers may come late, and in another order."""
+
+    def wants_permits(self) -> bool:
+        """Say whether orders wait for permits."""
+
+
+class ShardWork(PermitWork, Protocol):
     """What a member does with its shards."""
 
     def load(self) -> int:
@@ -131,6 +150,7 @@ class Membership:
         self._unreported: list[int] = []  # lost shards that no line of the log names yet
         self._renewing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
+        self._times = RenewalTimes(work.wants_permits)
 
     def __repr__(self) -> str:
         return f"<Membership {self._held!r} map={self._map_version} may_send={self.may_send()}>"
@@ -203,7 +223,11 @@ class Membership:
             task = asyncio.get_running_loop().create_task(self._renew_safely())
             self._renewing.add(task)
             task.add_done_callback(self._renewing.discard)
-            await asyncio.sleep(RENEWAL_MS / 1_000)
+            await self._times.pause()
+
+    def renew_soon(self) -> None:
+        """Let the next renewal be soon."""
+        self._times.soon()
 
     async def _renew_safely(self) -> None:
         try:
@@ -225,6 +249,7 @@ class Membership:
             refused_shards=tuple(sorted(self._refused)),
             seen_epoch=self._seen_epoch,
             seen_audit_id=self._seen_audit_id,
+            permits=self._work.permit_report(),
         )
         try:
             async with asyncio.timeout(RENEWAL_TIMEOUT_S):
@@ -237,12 +262,14 @@ class Membership:
         elif not lease.is_known:
             self._end(f"{self._held.member} is no member of this cluster any more")
         else:
-            self._acknowledge(sent_ms, lease)
+            self._acknowledge(sent_ms, renewal, lease)
 
-    def _acknowledge(self, sent_ms: int, lease: Lease) -> None:
+    def _acknowledge(self, sent_ms: int, renewal: Renewal, lease: Lease) -> None:
         self._acknowledged_ms = max(sent_ms, self._acknowledged_ms or 0)
         self._seen_epoch = max(self._seen_epoch, lease.epoch)
         self._seen_audit_id = max(self._seen_audit_id, lease.audit_id)
+        # Before anything is sent: the end of the lease may have voided permits.
+        self._work.permits_heard(renewal.permits, lease.permits)
         if lease.map_version >= self._map_version:
             if self._members != lease.members:
                 self._members = lease.members

@@ -1,14 +1,15 @@
 """A runner's workflows by shard: events parked, calls given, runs dropped.
 
 Knows no lease and no ledger: `membership.py` says when, the runner's callbacks stop and hear.
-shards.md (Hand-over). Decision 0200.
+shards.md (Hand-over). Decisions 0200, 0204.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
 
-from actors.ports import DispatchPort
+from actors.ports import Clock, DispatchOrder, DispatchPort
 from actors.shards.held_shards import HeldShards
 from actors.shards.parked_events import ParkedEvents, refuse
 from actors.workflows.handover import GivenCalls, ReceivedHints, give_calls
@@ -17,6 +18,10 @@ from actors.workflows.running_workflow import DrivenWorkflows, RunningWorkflow
 from core.workflow.events import Event
 
 Done = Callable[[bool], None]
+
+# A place at an agent that has accepted an order is kept for so long after its shard was given,
+# within which the recipient has read the rows and holds the place itself.
+GIVEN_PLACE_MS: Final = 5_000
 
 
 class DrivenShards:
@@ -27,6 +32,7 @@ class DrivenShards:
         running: the workflows that are driven.
         quarantine: those that are not driven on.
         dispatcher: has their orders.
+        clock: wall time.
         receive: receives an event again that was parked.
         stop: stops a run that is driven no longer, with its orders and timers.
     """
@@ -38,12 +44,14 @@ class DrivenShards:
         quarantine: Quarantine,
         *,
         dispatcher: DispatchPort,
+        clock: Clock,
         receive: Callable[[str, Event, Done | None], None],
         stop: Callable[[RunningWorkflow], None],
     ) -> None:
         self._running = running
         self._quarantine = quarantine
         self._dispatcher = dispatcher
+        self._clock = clock
         self._receive = receive
         self._stop = stop
         self._parked = ParkedEvents()
@@ -67,11 +75,14 @@ class DrivenShards:
             self._running.of_shards([shard]),
             self._parked.take(shard),
             pass_on=lambda order: self._dispatcher.hand_over(order, to),
-            release=self._dispatcher.release,
+            release=self._release_later,
         )
         for _ in self.drop([shard]):  # no order is left, only timers
             pass
         return given
+
+    def _release_later(self, order: DispatchOrder) -> None:
+        self._clock.call_at(self._clock.now_ms() + GIVEN_PLACE_MS, self._dispatcher.release, order)
 
     def drop(self, shards: Collection[int]) -> Iterator[None]:
         """Drive the workflows of these shards no longer, because another member does.

@@ -53,7 +53,8 @@ def give_calls(
         parked: what was heard of them since the shard was frozen.
         pass_on: lets what comes of an order go to the recipient; returns the number of its sending,
             None for an order that no agent knows of yet.
-        release: frees the place of an order whose agent hands its result in later.
+        release: frees the place of an order whose agent hands its result in later, when the
+            recipient has had the time to hold it.
     """
     calls: list[HandedCall] = []
     watchers: list[tuple[str, str]] = []

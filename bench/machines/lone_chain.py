@@ -18,9 +18,11 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
+import psutil
 import uvloop
 
 from actors.transport.sockets import SOCKETS_FOLDER
@@ -29,6 +31,7 @@ from bench.figures.intervals import ratio_interval
 from bench.load.clients import PAYER_RIGHTS, Api, Target, chain, unique
 from bench.load.stub_agent import ANSWER, StubAgent, Tally
 from bench.lone_step import CAPABILITY, NODES, WARM_UP, LoneClient, lone_client
+from bench.machines.raylets import machines_of
 from serve_app.supervisor.deployment import run_folder_of
 from tests.faults.raylets import add_machine
 from tests.platform.deployments import RunningDeployment
@@ -43,6 +46,28 @@ def other_machine(deployment: RunningDeployment) -> None:
     sockets = run_folder_of(deployment.home) / SOCKETS_FOLDER
     hide = 'mount -t tmpfs none "$0" && exec "$@"'
     add_machine(deployment, within=("unshare", "--mount", "sh", "-c", hide, str(sockets)))
+
+
+def ensure_tcp(home: Path) -> None:
+    """Return when the other machine's owner calls the ledger over TCP.
+
+    Raises:
+        SystemExit: it does not, so that both machines would be measured over Unix sockets.
+    """
+    own, other = machines_of(home)
+    (ledger,) = (pid for pid, kind in own.kinds.items() if kind == "ledger actor")
+    listening = {
+        one.laddr.port
+        for one in psutil.Process(ledger).net_connections("tcp4")
+        if one.status == psutil.CONN_LISTEN
+    }
+    called = [
+        one
+        for one in psutil.Process(other.owner_pid).net_connections("tcp4")
+        if one.raddr and one.raddr.port in listening
+    ]
+    if not called:
+        raise SystemExit(f"the owner {other.owner_pid} has no connection to ports {listening}")
 
 
 async def members(admin: Api) -> list[dict[str, Any]]:
@@ -106,6 +131,7 @@ async def measure(target: Target, rounds: int, count: int) -> None:
         await wait_until(lambda found: len(found) == 2, admin)
         # The first one was there before the second raylet, with the ledger.
         own, other = (one["machine"] for one in await members(admin))
+        ensure_tcp(target.home)
         key = await admin.make_key(payer, rateClass="unlimited", scopes=PAYER_RIGHTS)
         await admin.register_agent(CAPABILITY, server.sockets[0].getsockname()[1])
         await admin.must("POST", "/v1/ledger/deposit", {"amount": 100_000, "ownerDid": payer})

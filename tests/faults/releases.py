@@ -86,14 +86,13 @@ def make_newer_release(folder: Path) -> Path:
     )
     _replace(
         folder / "core/shards/lease_messages.py",
-        "    open_calls: int = 0\n    is_drained: bool = False\n\n\nclass MemberView",
-        '    open_calls: int = 0\n    is_drained: bool = False\n    newer: str = ""\n\n\n'
-        "class MemberView",
+        "\n\n\nclass MemberView",
+        '\n    newer: str = ""\n\n\nclass MemberView',
     )
     _replace(
         folder / "actors/shards/membership.py",
-        "            is_drained=self._is_empty and not open_calls,\n",
-        "            is_drained=self._is_empty and not open_calls,\n"
+        "            open_calls=open_calls,\n",
+        "            open_calls=open_calls,\n"
         f'            newer="{NEWER_VALUE}" if self.cluster_version >= {NEWER_VERSION} else "",\n',
     )
     _add_column(folder)

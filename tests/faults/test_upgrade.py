@@ -30,7 +30,7 @@ from tests.faults.releases import (
     make_newer_release,
     make_release,
 )
-from tests.faults.test_drain import sent_twice
+from tests.faults.test_drain import called_twice
 from tests.faults.victims import find_all, superuser_url, wait
 from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 
@@ -165,4 +165,4 @@ def test_an_upgrade_and_the_way_back_fail_no_publish_and_call_no_agent_twice(
         assert found["entries"], found
     assert load.failures == []
     check(load, deployment)
-    assert sent_twice(load) == []
+    assert called_twice(load) == []

@@ -8,7 +8,7 @@ rules, Errors; contract.md section 5.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -104,6 +104,18 @@ class Temper:
         self.later = chance.choice((0.3, 1.0)) if is_later else 0.0
 
 
+class NoLoads:
+    """Implements `AgentLoads`: simulated agents take what they are sent, without permits."""
+
+    def agents(self) -> Iterable[str]:
+        """Return none."""
+        return ()
+
+    def load(self, agent: str) -> tuple[int, int]:
+        """Return nothing."""
+        return 0, 0
+
+
 class SimulatedDispatch:
     """Implements `DispatchPort` for one owner's process; silent once that process is dead."""
 
@@ -172,6 +184,14 @@ class SimulatedDispatch:
     def open_calls(self) -> int:
         """Return how many orders wait for a reply."""
         return len(self._open)
+
+    @property
+    def loads(self) -> NoLoads:
+        """The calls that are counted against permits: none."""
+        return NoLoads()
+
+    def withdraw_unsent(self) -> None:
+        """Keep what is not sent: it needs no permits."""
 
     @property
     def waiting(self) -> int:

@@ -26,6 +26,7 @@ from actors.shards.shard_ledger import ShardLedger
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
 from actors.transport.wire import answer_commands
+from core.shards.held_permits import HeldPermits
 from ledger.commands import Command, Outcome
 from ledger.merged_runs import MergedRuns
 from ledger.reads.stored import StoredWorkflow
@@ -216,6 +217,7 @@ class SimulatedOwner(Owner):
         )
         self.reader = self._reader = SimulatedReader(process)  # type: ignore[assignment]
         self._directory_sync = SimulatedFeeds(process, self.directory)  # type: ignore[assignment]
+        self._permits = HeldPermits(self._concurrency, self.membership.renew_soon)
         self.dispatch = SimulatedDispatch(process)
         self._dispatcher = self.dispatch  # type: ignore[assignment]
         self.remote_dispatch = RemoteDispatch(

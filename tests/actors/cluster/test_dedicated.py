@@ -18,7 +18,7 @@ from actors.cluster.dedicated import Dedicated
 from actors.shards.child_lease import Parentage
 from actors.shards.held_shards import HeldShards
 from actors.transport.late_replies import LATE_AFTER_S, LateReplies
-from actors.transport.messages import OwnerReply, OwnerRequest, PublishReply
+from actors.transport.messages import Moved, OwnerReply, OwnerRequest, PublishReply
 from actors.transport.wire import answer_requests
 from core.shards.shard import shard_of
 from tests.actors.gateway.served import STORED, request
@@ -81,16 +81,34 @@ async def test_slow_commit_of_a_child_does_not_end_it() -> None:
 
     held = HeldShards("here~1")
     held.add(shard_of(request().workflow_id), 1)
-    owner: Any = SimpleNamespace(held=held)  # is asked for nothing else
+    named: list[str] = []
+    owner: Any = SimpleNamespace(held=held, child_began=named.append)  # is asked for nothing else
     dedicated = Dedicated(owner, spawn, slots=1)
     (reply,) = await dedicated.handle([request()])
     assert isinstance(reply, PublishReply), reply
     await asyncio.sleep(0)  # the task that would end the child has had a turn
     await asyncio.sleep(0)
     assert not children[0].is_ended
+    assert named == [f"{held.member}/0"], "it may have permits"
     assert dedicated.works_in(shard_of(request().workflow_id))
     assert not dedicated.works_in(shard_of(request().workflow_id) + 1)
     await dedicated.close()
+
+
+@pytest.mark.parametrize("is_held", [True, False], ids=["frozen", "not held"])
+async def test_no_child_begins_in_a_shard_that_is_frozen_or_not_held(*, is_held: bool) -> None:
+    """It would work under an epoch that is another member's by the time that it has started."""
+
+    def spawn(slot: int, of: Parentage) -> Child:
+        raise AssertionError(f"a child was started for {of}")
+
+    held, shard = HeldShards("here~1"), shard_of(request().workflow_id)
+    if is_held:
+        held.add(shard, 1)
+        held.freeze(shard)
+    owner: Any = SimpleNamespace(held=held)
+    (reply,) = await Dedicated(owner, spawn, slots=1).handle([request()])
+    assert isinstance(reply, Moved)
 
 
 class StoppedActor(SlowActor):

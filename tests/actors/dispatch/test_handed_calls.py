@@ -185,3 +185,37 @@ async def test_a_handed_call_is_open_until_its_result_has_arrived() -> None:
         await machines.wait(lambda: machines.spreads["a"].open_calls == 0)
         assert len(heard) == 1
         assert machines.spreads["b"].open_calls == 0
+
+
+async def test_a_hint_that_comes_twice_is_heard_once() -> None:
+    """It is sent until it is acknowledged: the second would take the calls of the first for old."""
+    async with three_machines() as machines:
+        hints: list[HandedShard] = []
+        recipient = RemoteDispatch(
+            machines.dispatchers["b"],
+            "b",
+            now_ms=LoopClock().now_ms,
+            is_always=True,
+            on_handed=hints.append,
+        )
+        hint = HandedShard("a", 0, 1, (HandedCall(7, WORKFLOW, "x", 1, 0),), (), "b")
+        recipient.deliver([hint, hint])
+        recipient.deliver([hint])
+        assert hints == [hint]
+        assert recipient.handed() == [7]
+
+
+async def test_calls_that_are_handed_to_a_member_that_has_ended_are_closed() -> None:
+    """They held their agents' places until their timeouts, for nobody."""
+    async with three_machines() as machines:
+        machines.gate.clear()
+        machines.dispatchers["a"].send(machines.order("x"), lambda *_: None)
+        order = machines.orders["y"] = machines.order("y")
+        machines.dispatchers["a"].send(order, lambda *_: None)
+        await machines.wait(lambda: len(machines.seen) == 2)
+        found = handed_of(machines, "y")
+        assert found is not None
+        machines.introduce(a=1, c=1)
+        handed = HandedShard("a", 0, 1, (found[1],), (), "b")
+        machines.spreads["a"].tell_handed("b", handed, [])
+        assert machines.dispatchers["a"].statistics().in_flight == 1

@@ -259,3 +259,14 @@ async def test_a_shard_is_not_given_while_a_process_of_its_own_drives_a_workflow
     assert recipient.owner.may_give(SHARD + 1)
     recipient.owner.children = None
     assert recipient.owner.may_give(SHARD)
+
+
+async def test_a_draining_member_gets_no_orders_of_others(recipient: Recipient) -> None:
+    """With `dispatch = spread` it would never have ended its calls."""
+    draining = MemberView(
+        member="giver", machine="m", address="giver", version="1", state=MemberState.DRAINING
+    )
+    takes_orders = recipient.owner.remote_dispatch._takes_orders
+    assert takes_orders("giver", 0)
+    recipient.owner.members_changed([draining])
+    assert not takes_orders("giver", 0)

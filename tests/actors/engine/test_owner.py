@@ -17,7 +17,7 @@ from actors.process.at_work import AtWork
 from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.late_replies import LateReplies
 from actors.transport.ledger_client import LedgerClient
-from actors.transport.messages import Late, OwnerReply, PublishReply, PublishRequest
+from actors.transport.messages import Late, Moved, OwnerReply, PublishReply, PublishRequest
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.shards.lease_messages import Lease, Renewal
@@ -147,3 +147,17 @@ async def test_what_cannot_be_read_is_refused_alone(owner: Owner) -> None:
     assert isinstance(mine, PublishReply)
     await owner.handle([asked])
     assert feeds.reads == 2, "it is not known to be missing"
+
+
+async def test_nothing_begins_in_a_shard_that_is_frozen_or_not_held(owner: Owner) -> None:
+    """A dry run stores nothing, so that any member may answer it."""
+    shard = shard_of(request().workflow_id)
+    tried = replace(request(), is_dry_run=True)
+    owner.held.freeze(shard)
+    frozen, dry = await owner.handle([request(), tried])
+    owner.held.drop(shard)
+    lost, dry_too = await owner.handle([request(), tried])
+    assert isinstance(frozen, Moved)
+    assert isinstance(lost, Moved)
+    assert isinstance(dry, PublishReply)
+    assert isinstance(dry_too, PublishReply)

@@ -396,12 +396,19 @@ async def test_a_shard_that_is_given_again_during_a_scan_is_not_read_before_its_
     """Its later pages passed as those of the new epoch, whose open calls were not known yet."""
     bench = unfinished(10)
     rows = ModelRows(bench)
+    read, may_read = rows.page, asyncio.Event()
+
+    async def page(after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
+        if after is not None:
+            await may_read.wait()
+        return await read(after)
+
+    rows.page = page  # type: ignore[method-assign]
     restorer = restorer_of(bench, rows)
     first = restorer.restore_shards([SHARD])
     async with asyncio.timeout(60):
         while restorer.count < PAGE:
             await asyncio.sleep(0)
-    rows.gate.clear()
     restorer.restore_shards([SHARD])
     epoch = bench.held.epoch(SHARD)
     bench.held.drop(SHARD)
@@ -410,7 +417,7 @@ async def test_a_shard_that_is_given_again_during_a_scan_is_not_read_before_its_
     restorer.expect([SHARD])
     restorer.restore_shards([SHARD + 1])
     assert restorer.is_expecting(SHARD), "another shard's restore is not this one's"
-    rows.gate.set()
+    may_read.set()
     async with asyncio.timeout(60):
         await first
         assert restorer.count == PAGE

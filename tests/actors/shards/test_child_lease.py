@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from actors.shards.child_lease import ChildLease, Parentage
 from core.errors import ErrorCode, ServiceError
+from core.shards.held_permits import HeldPermits
 from core.shards.lease_messages import HeldShard, Lease, MemberState, Renewal
 from core.shards.leases import SELF_FENCE_MS
+from core.shards.permit_messages import PermitAnswer, PermitReport
 from core.shards.shard import SHARDS
 from ledger.shards.committed_cluster import CommittedCluster
 from ledger.shards.member_leases import MemberLeases
@@ -15,8 +19,21 @@ from ledger.writer.state_cache import KnownMember
 
 pytestmark = pytest.mark.anyio
 
-PARENT = "here~1"
+PARENT, CHILD = "here~1", "here~1/0"
+AGENT, LIMIT = "did:x:a", 4
 MEMBERS = (PARENT, "there~1", "yonder~1")
+
+
+class NoLoads:
+    """Implements `AgentLoads`: no calls."""
+
+    def agents(self) -> Iterable[str]:
+        """Return none."""
+        return ()
+
+    def load(self, agent: str) -> tuple[int, int]:
+        """Return nothing."""
+        return 0, 0
 
 
 class Followed:
@@ -26,12 +43,18 @@ class Followed:
         self.now_ms = 10_000
         self.leases = MemberLeases(lambda: self.now_ms)
         self.holder = HeldShard(PARENT, 4)
+        self.members = {
+            member: KnownMember("m", member, "1", MemberState.READY, 1) for member in MEMBERS
+        }
         self.is_away = False
         self.ended: list[str] = []
         self.unfenced = 0
+        self.asked: list[int] = []
         self.leases.follow(self.cluster())
+        self.permits = HeldPermits(lambda _: LIMIT, lambda: None)
         self.child = ChildLease(
-            Parentage(PARENT, 7, 4),
+            Parentage(PARENT, 7, 4, CHILD),
+            self,
             renew=self.renew,
             boot_ms=lambda: self.now_ms,
             on_ended=self.ended.append,
@@ -40,17 +63,42 @@ class Followed:
 
     def cluster(self) -> CommittedCluster:
         """Return what is committed."""
-        members = {
-            member: KnownMember("m", member, "1", MemberState.READY, 1) for member in MEMBERS
-        }
-        return CommittedCluster(1, members, (self.holder,) * SHARDS)
+        return CommittedCluster(self.holder.epoch, dict(self.members), (self.holder,) * SHARDS)
 
     async def renew(self, renewal: Renewal) -> Lease:
         """Answer as the ledger."""
+        if not renewal.member:
+            self.asked.append(renewal.map_version)
         if self.is_away:
             raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "away")
         asked = [(renewal, self.leases.renew(renewal))]
         return self.leases.answers(asked, self.cluster(), ledger_ms=0, epoch=1, audit_id=0)[0]
+
+    def permit_report(self) -> PermitReport:
+        """Implement `PermitWork`."""
+        return self.permits.report(self, self.now_ms)
+
+    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
+        """Implement `PermitWork`."""
+        self.permits.hear(report, answer)
+
+    def wants_permits(self) -> bool:
+        """Implement `PermitWork`."""
+        return self.permits.is_wanting
+
+    def agents(self) -> Iterable[str]:
+        """Implement `AgentLoads`."""
+        return [AGENT]
+
+    def load(self, agent: str) -> tuple[int, int]:
+        """Implement `AgentLoads`."""
+        return 0, LIMIT
+
+    async def parent_renews(self, permits: HeldPermits) -> None:
+        """Let the parent renew once, with its permits."""
+        report = permits.report(self, self.now_ms)
+        lease = await self.renew(Renewal(member=PARENT, permits=report))
+        permits.hear(report, lease.permits)
 
     def sends(self) -> None:
         """Count."""
@@ -96,3 +144,39 @@ async def test_a_child_ends_when_the_shard_is_another_members() -> None:
     followed.holder = HeldShard("there~1", 5)
     await followed.child.follow_once()
     assert len(followed.ended) == 1
+
+
+async def test_a_child_has_permits_under_its_own_name_once_its_parent_has_named_it() -> None:
+    followed = Followed()
+    parent = HeldPermits(lambda _: LIMIT, lambda: None)
+    for member in MEMBERS[1:]:
+        other = HeldPermits(lambda _: LIMIT, lambda: None)
+        for _ in range(2):
+            report = other.report(NoLoads(), followed.now_ms)
+            lease = await followed.renew(Renewal(member=member, permits=report))
+            other.hear(report, lease.permits)
+    for _ in range(3):
+        await followed.parent_renews(parent)
+        await followed.child.follow_once()
+    assert followed.permits.allowed(AGENT) == 0, "nobody has said that it exists"
+    parent.add_child(CHILD)
+    for _ in range(4):
+        await followed.parent_renews(parent)
+        await followed.child.follow_once()
+    assert (followed.permits.allowed(AGENT), parent.allowed(AGENT)) == (2, 2)
+
+
+async def test_a_child_asks_for_the_map_again_only_when_it_has_changed() -> None:
+    followed = Followed()
+    await followed.child.follow_once()
+    await followed.child.follow_once()
+    assert followed.asked == [0, followed.holder.epoch]
+
+
+async def test_a_child_whose_parent_has_a_successor_sends_nothing() -> None:
+    """The parent's lease has ended, however short its last renewal is past."""
+    followed = Followed()
+    followed.members["here~2"] = KnownMember("m", PARENT, "1", MemberState.READY, 2)
+    followed.leases.follow(followed.cluster())
+    await followed.child.follow_once()
+    assert not followed.child.may_send()

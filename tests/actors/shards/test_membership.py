@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from core.errors import ErrorCode, ServiceError
 from core.shards.assignment import target_addresses
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import SELF_FENCE_MS
+from core.shards.permit_messages import PermitAnswer, PermitReport
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.shards.shard_commands import GiveShards, TakeShards
@@ -31,6 +33,7 @@ class Work:
         self.settling = asyncio.Event()
         self.settling.set()
         self.calls = 0
+        self.is_wanting = False
 
     def load(self) -> int:
         """Implement `ShardWork`."""
@@ -71,6 +74,19 @@ class Work:
     def members_changed(self, members: Sequence[MemberView]) -> None:
         """Implement `ShardWork`."""
 
+    def permit_report(self) -> PermitReport:
+        """Implement `ShardWork`."""
+        return PermitReport(serial=1)
+
+    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
+        """Implement `ShardWork`."""
+        if answer.is_void:
+            self.did.append(("void", report.serial))
+
+    def wants_permits(self) -> bool:
+        """Implement `ShardWork`."""
+        return self.is_wanting
+
 
 class Cluster:
     """A ledger that holds a map and applies moves; what it answers can be held back."""
@@ -82,6 +98,7 @@ class Cluster:
         )
         self.shards = [HeldShard("", 0)] * SHARDS
         self.version = 1
+        self.answer = PermitAnswer()
         self.is_known = True
         self.error: Exception | None = None
         self.answering = asyncio.Event()
@@ -113,6 +130,7 @@ class Cluster:
             map_version=self.version,
             members=self.members,
             shards=tuple(self.shards) if is_new else (),
+            permits=self.answer,
         )
 
     async def renew(self, renewal: Renewal) -> Lease:
@@ -303,6 +321,37 @@ async def test_a_fenced_member_goes_on_when_a_renewal_is_acknowledged() -> None:
     assert cluster.member.may_send()
 
 
+async def test_permits_that_are_void_are_so_before_the_fence_ends() -> None:
+    cluster = Cluster()
+    await cluster.join()
+    cluster.now_ms = SELF_FENCE_MS + 1
+    assert not cluster.member.may_send()
+    cluster.answer = PermitAnswer(term=2, is_shared=True, is_void=True)
+    await cluster.member.renew_once()
+    assert cluster.work.did == [("void", 1), ("unfenced", None)]
+
+
+async def test_renewals_go_on_at_intervals_while_one_is_not_answered() -> None:
+    cluster = Cluster()
+    arrived = asyncio.Event()
+    began = asyncio.get_running_loop().time()
+    times: list[float] = []
+
+    async def slow(renewal: Renewal) -> Lease:
+        times.append(asyncio.get_running_loop().time() - began)
+        await arrived.wait()
+        return cluster.lease(renewal)
+
+    cluster.member._renew = slow
+    cluster.work.is_wanting = True
+    cluster.member.start()
+    async with asyncio.timeout(20):
+        while len(times) < 4:
+            await asyncio.sleep(0.01)
+    await cluster.member.close()
+    assert all(later - sooner >= 0.04 for sooner, later in pairwise(times)), times
+
+
 async def test_a_member_that_the_ledger_does_not_know_ends() -> None:
     cluster = Cluster()
     await cluster.join()
@@ -362,7 +411,7 @@ async def test_an_older_map_brings_back_no_shard_that_was_given() -> None:
     cluster.work.did.clear()
     assert given
     cluster.member._map_version = cluster.member._told_version = 0
-    cluster.member._acknowledge(0, before)
+    cluster.member._acknowledge(0, Renewal(member="me"), before)
     assert not given & set(cluster.held.shards())
     assert not [one for one in cluster.work.did if one[0] in ("given", "taken")]
 

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.dispatch.handed_calls import HandedShard
+from actors.workflows.driven_shards import GIVEN_PLACE_MS
 from core.workflow.events import AttemptAccepted, AttemptSucceeded, RetryDue
 from tests.actors.engine.runner_bench import CHAIN, FIRST, PAYER, SHARD, VERIFIED, Bench, wid
 from tests.simulation.shapes import CAPABILITIES, Shape, compiled
@@ -131,8 +132,10 @@ def test_what_an_agent_has_accepted_stays_with_its_rows() -> None:
     bench.gate.commit()
     handed = hand_over(bench)
     assert handed.calls == ()
-    assert [order.node for order in bench.outbox.over] == ["a"], "its place here is free"
-    assert [order.node for order in bench.outbox.held] == ["a"], "and taken where it is driven"
+    assert [order.node for order in bench.outbox.held] == ["a"], "its place is taken here"
+    assert bench.outbox.over == [], "and not free yet where it was"
+    bench.clock.run_until(bench.clock.now_ms() + GIVEN_PLACE_MS)
+    assert [order.node for order in bench.outbox.over] == ["a"]
     assert not bench.outbox.aborted
     assert len(bench.outbox.sent) == 1
 
@@ -191,6 +194,17 @@ def test_a_lost_shards_calls_are_aborted_except_what_agents_have_accepted() -> N
         pass
     assert [order.workflow_id for order, _ in bench.outbox.aborted] == [wid("w2")]
     assert [order.workflow_id for order in bench.outbox.over] == [FIRST]
+
+
+def test_who_waits_for_an_event_of_a_shard_that_is_lost_while_frozen_is_answered() -> None:
+    """An agent that handed its result in was left without an answer."""
+    bench = running()
+    answers: list[bool] = []
+    bench.held.freeze(SHARD)
+    bench.runner.receive(FIRST, succeeded(bench), answers.append)
+    for _ in bench.runner.shards.drop([SHARD]):
+        pass
+    assert answers == [False]
 
 
 @pytest.mark.parametrize("has_side_effects", [False, True])

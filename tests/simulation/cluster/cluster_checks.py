@@ -7,7 +7,7 @@ The checks know the truth: who holds each shard by the rows that are committed. 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import shard_of
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.cluster_world import ClusterWorld
     from tests.simulation.cluster.ledger_process import LedgerProcess
     from tests.simulation.cluster.member_process import MemberProcess
+
+
+class AgentCall(NamedTuple):
+    """One attempt at its agent, and who has sent it."""
+
+    process: MemberProcess
+    workflow_id: str
+    step: int
 
 
 class ClusterChecks:
@@ -49,8 +57,9 @@ class ClusterChecks:
                     require(is_current, "I2: a step of another than", held, command)
                     self.steps[command.workflow_id] = step
 
-    def sent(self, process: MemberProcess, epoch: int, workflow_id: str, step: int) -> None:
+    def sent(self, call: AgentCall, epoch: int) -> None:
         """Check an attempt that goes to its agent now."""
+        process, workflow_id, step = call
         held = self._holders[shard_of(workflow_id)]
         require(process.loop.is_alive, "a dead process sends", process)
         is_holder = held == HeldShard(process.member, epoch)
@@ -60,6 +69,21 @@ class ClusterChecks:
         require(not (is_repeated and self._sends_once), "I4: sent twice", workflow_id, step)
         self._sent.add((workflow_id, step))
         self.sends += 1
+        self._may_take(self._world.agent_of(workflow_id))
+
+    def _may_take(self, agent: str) -> None:
+        """Check that an agent has no more calls than it takes, of members that are not lost."""
+        limit, calls = self._world.limit_of(agent), self._world.at_agents[agent]
+        if len(calls) <= limit:
+            return
+        holders = {held.member for held in self._holders}
+        counted = [call for call in calls if self._is_counted(call.process, holders)]
+        require(len(counted) <= limit, "I8: more calls than", limit, "at", agent, counted)
+
+    def _is_counted(self, process: MemberProcess, holders: set[str]) -> bool:
+        """Say whether a member's calls count: others have not taken their places."""
+        is_renewing = process.loop.is_alive and process.may_send()
+        return process.member in holders or is_renewing
 
     def look(self) -> None:
         """Check that no member may send for a shard that another holds, whether it does or not."""

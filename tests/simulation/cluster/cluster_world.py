@@ -15,8 +15,8 @@ from typing import Any
 
 from core.shards.assignment import target_addresses
 from core.shards.lease_messages import HeldShard
-from core.shards.shard import id_in_shard
-from tests.simulation.cluster.cluster_checks import ClusterChecks
+from core.shards.shard import id_in_shard, shard_of
+from tests.simulation.cluster.cluster_checks import AgentCall, ClusterChecks
 from tests.simulation.cluster.cluster_network import ClusterNetwork
 from tests.simulation.cluster.cluster_troubles import ADDRESSES, ClusterTroubles
 from tests.simulation.cluster.ledger_process import LedgerProcess
@@ -28,6 +28,8 @@ from tests.simulation.violation import Violation, require
 
 SHARDS, WORKFLOWS_PER_SHARD = 8, 1
 SLOTS = ("ledger", "ledger#1")
+# The agents, which the workflows of one shard after the other call, and how many calls they take.
+AGENT_LIMITS = {"narrow": 2, "wide": 8}
 DATABASE = "database"
 DATABASE_US, SLOW_US = (200, 2_000), (300_000, 3_000_000)
 # The clocks of one world differ by this ratio at most: an expired lease and a fence are safe as
@@ -73,6 +75,8 @@ class ClusterWorld:
             sends_once=self.troubles.sends_once,
         )
         self.network = ClusterNetwork(self.clock, self.chance)
+        # By agent, its calls that it has not answered.
+        self.at_agents: dict[str, set[AgentCall]] = {agent: set() for agent in AGENT_LIMITS}
         self._started = 0
         self.ledgers: list[LedgerProcess] = []
         self.processes: list[MemberProcess] = []
@@ -193,12 +197,26 @@ class ClusterWorld:
         """Return the ids of a shard's workflows."""
         return self._workflows[shard]
 
+    def agent_of(self, workflow_id: str) -> str:
+        """Return the agent that all attempts of a workflow go to."""
+        agents = tuple(AGENT_LIMITS)
+        return agents[shard_of(workflow_id) % len(agents)]
+
+    def limit_of(self, agent: str) -> int:
+        """Return how many calls an agent takes at once."""
+        return AGENT_LIMITS[agent]
+
     def send(self, process: MemberProcess, epoch: int, workflow_id: str, step: int) -> None:
         """Send an attempt to its agent, whose reply comes back to the process that sends."""
-        self.checks.sent(process, epoch, workflow_id, step)
-        delay_ms = self.chance.randint(*AGENT_MS)
-        reply = process.work.take_reply
-        self.clock.call_in(delay_ms, _call, process, reply, workflow_id, step)
+        call = AgentCall(process, workflow_id, step)
+        self.at_agents[self.agent_of(workflow_id)].add(call)
+        self.checks.sent(call, epoch)
+        self.clock.call_in(self.chance.randint(*AGENT_MS), self._reply, call)
+
+    def _reply(self, call: AgentCall) -> None:
+        process, workflow_id, step = call
+        self.at_agents[self.agent_of(workflow_id)].discard(call)
+        _call(process, process.work.take_reply, workflow_id, step)
 
     def post_to(
         self, sender: MemberProcess, member: str, call: Callable[..., Any], *arguments: Any

@@ -1,19 +1,23 @@
 """The abstract work of a simulated member: per shard a few endless workflows, one attempt each.
 
-An attempt is sent once it is open in the rows, if `may_send` allows; its agent's reply comes back
-to the process that has sent it; then the step is stored under the shard's epoch and opens the next
-attempt. What a shard that was given still waits for is named in the hint that follows it.
-shards.md (Hand-over).
+An attempt is sent once it is open in the rows, if `may_send` allows and there is a permit of its
+agent, which renewals bring; its agent's reply comes back to the process that has sent it; then the
+step is stored under the shard's epoch and opens the next attempt. What a shard that was given still
+waits for is named in the hint that follows it.
+shards.md (Hand-over). Decision 0204.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from core.shards.held_permits import HeldPermits
 from core.shards.lease_messages import MemberView
+from core.shards.permit_messages import PermitAnswer, PermitReport
 from core.shards.shard import shard_of
 from ledger.commands import OutcomeStatus
 from tests.simulation.cluster.simulated_store import step_command
@@ -47,6 +51,19 @@ class _ShardRun:
     restored: set[str] = field(default_factory=set)
 
 
+class _Loads(NamedTuple):
+    """Implements `AgentLoads`."""
+
+    open: Counter[str]
+    waiting: Counter[str]
+
+    def agents(self) -> Iterable[str]:
+        return [*(+self.open), *(+self.waiting)]
+
+    def load(self, agent: str) -> tuple[int, int]:
+        return self.open[agent], self.waiting[agent]
+
+
 class ShardRuns:
     """What one process does with its shards; see `actors.shards.membership.ShardWork`."""
 
@@ -62,6 +79,10 @@ class ShardRuns:
         # The newest hint of each shard: the epoch under which it was given, what waits for a reply.
         self._hints: dict[int, tuple[int, Mapping[str, int]]] = {}
         self._waiting: list[asyncio.Future[None]] = []
+        self._permits = HeldPermits(self._world.limit_of, self._ask)
+        # By agent: calls from here that it has not answered, and attempts that wait for one.
+        self._at_agents: Counter[str] = Counter()
+        self._before_agents: Counter[str] = Counter()
 
     def load(self) -> int:
         """Return how many workflows are driven here."""
@@ -117,6 +138,25 @@ class ShardRuns:
     def members_changed(self, members: Sequence[MemberView]) -> None:
         """Do nothing: the world carries messages to members by their ids."""
 
+    def permit_report(self) -> PermitReport:
+        """Return what the next renewal says of permits."""
+        return self._permits.report(_Loads(self._at_agents, self._before_agents), self._boot_ms())
+
+    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
+        """Use what a report is answered with."""
+        self._permits.hear(report, answer)
+        self._notify()
+
+    def wants_permits(self) -> bool:
+        """Say whether attempts wait for permits."""
+        return self._permits.is_wanting
+
+    def _ask(self) -> None:
+        self._process.membership.renew_soon()
+
+    def _boot_ms(self) -> int:
+        return self._process.clock.boot_us // 1_000
+
     def take_hint(self, shard: int, hint: tuple[int, Mapping[str, int]]) -> None:
         """Hear from a shard's last member what it waits for."""
         if hint[0] > self._hints.get(shard, (0, {}))[0]:
@@ -134,6 +174,11 @@ class ShardRuns:
                 it may overtake the hint, and then what was given before says nothing.
         """
         self.calls.discard((workflow_id, step))
+        if not epoch:  # else the call was another's
+            agent = self._world.agent_of(workflow_id)
+            self._at_agents[agent] -= 1
+            self._permits.note_freed(agent)
+            self._notify()
         shard = shard_of(workflow_id)
         reply = self._replies.get((workflow_id, step))
         if reply is not None and not reply.done():
@@ -156,7 +201,7 @@ class ShardRuns:
             if not is_open:
                 if self._world.chance.random() < QUEUED:
                     await asyncio.sleep(self._world.chance.uniform(*QUEUED_S))
-                await self._may_send(run)
+                await self._may_send(run, self._world.agent_of(workflow_id))
                 self._world.send(process, run.epoch, workflow_id, step)
                 self.calls.add((workflow_id, step))
             run.open[workflow_id] = step
@@ -205,11 +250,22 @@ class ShardRuns:
             return {}
         return hint()[1]
 
-    async def _may_send(self, run: _ShardRun) -> None:
+    async def _may_send(self, run: _ShardRun, agent: str) -> None:
+        """Return when an attempt may go to its agent, as one that is there."""
         process = self._process
-        await self._wait(
-            lambda: run.shard not in process.held.frozen() and process.membership.may_send()
-        )
+
+        def may() -> bool:
+            is_free = self._at_agents[agent] < self._permits.allowed(agent)
+            is_held = run.shard not in process.held.frozen()
+            return is_free and is_held and process.membership.may_send()
+
+        self._before_agents[agent] += 1
+        try:
+            self._permits.note_waiting(agent, self._at_agents[agent] + self._before_agents[agent])
+            await self._wait(may)
+            self._at_agents[agent] += 1
+        finally:
+            self._before_agents[agent] -= 1
 
     async def _wait(self, holds: Callable[[], bool]) -> None:
         """Return when a condition holds, in the same turn in which it was seen to."""
