@@ -19,6 +19,9 @@ from ray.core.generated import autoscaler_pb2
 
 # What each machine offers one of, so that the autoscaler counts machines and not their cores.
 MACHINE_RESOURCE: Final = "callboard_machine"
+# What each machine offers to replicas when it has joined. The autoscaler must not know of it: it
+# would make a machine for the replica that Serve wants in the place of one that is leaving.
+API_RESOURCE: Final = "callboard_api"
 _HEAD_RESOURCE: Final = "node:__internal_head__"
 _TIMEOUT_S: Final = 5
 
