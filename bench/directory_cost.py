@@ -97,7 +97,8 @@ def backends_cpu_s(server_url: str) -> float:
             "SELECT pid FROM pg_stat_activity"
             " WHERE application_name IN ('callboard-reader', 'callboard-tail')"
         ).fetchall()
-    return sum(sum(psutil.Process(pid).cpu_times()[:2]) for (pid,) in rows)
+    # In nanoseconds: what `psutil` tells comes in ticks of 10 ms.
+    return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for (pid,) in rows) / 1e9
 
 
 async def _follow(url: str, server_url: str, agents: int) -> Cost:

@@ -18,7 +18,11 @@ from ray.serve.schema import LoggingConfig
 
 from actors.cluster.owner_actors import cores_of_machines
 from actors.cluster.runtime import this_machine
-from actors.cluster.scaling.ray_machines import draining_machines, live_machines
+from actors.cluster.scaling.ray_machines import (
+    API_RESOURCE,
+    draining_machines,
+    live_machines,
+)
 from actors.gateway.gateway import Gateway
 from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.garbage import collect_rarely
@@ -47,6 +51,8 @@ APPLICATION = "callboard"
 REPLICAS_KEPT_S = 60.0
 # When each machine was last seen, by the monotonic clock of the controller.
 _SEEN_S = "seenS"
+# As little as Ray can count, so that any number of replicas has room on a machine.
+_SHARE_OF_API = 0.0001
 HEALTH_CHECK_PERIOD_S = 5.0
 # No turn of a replica's loop takes that long, also on a machine under full load.
 HEALTH_CHECK_TIMEOUT_S = 10.0
@@ -107,7 +113,6 @@ def build(settings: Settings) -> Any:
     deployment: Any = serve.deployment(
         serve.ingress()(ApiDeployment),
         name="api",
-        ray_actor_options={"num_cpus": 0},
         **_replicas(settings),
         max_ongoing_requests=max(settings.connections_max, 2 * settings.replica_requests_max),
         # Three failed checks replace a replica. By default a frozen one stays for two minutes.
@@ -125,7 +130,11 @@ def _replicas(settings: Settings) -> dict[str, Any]:
     each = settings.serve_replicas
     if settings.machines_max == 1:
         # A deployment that replaces replicas starts the next ones first: the API is never away.
-        return {"num_replicas": each, "max_surge_percent": 100}
+        return {
+            "num_replicas": each,
+            "max_surge_percent": 100,
+            "ray_actor_options": {"num_cpus": 0},
+        }
     # Serve runs its proxy, HAProxy, where a replica is: so the API answers on every machine.
     policy = AutoscalingPolicy(  # type: ignore[no-untyped-call]
         policy_function=f"{__name__}:replicas_wanted"
@@ -138,7 +147,11 @@ def _replicas(settings: Settings) -> dict[str, Any]:
         upscale_delay_s=0.0,
         downscale_delay_s=0.0,
     )
-    return {"autoscaling_config": scaling, "max_replicas_per_node": each}
+    return {
+        "autoscaling_config": scaling,
+        "max_replicas_per_node": each,
+        "ray_actor_options": {"num_cpus": 0, "resources": {API_RESOURCE: _SHARE_OF_API}},
+    }
 
 
 def replicas_wanted(context: AutoscalingContext) -> tuple[int, dict[str, Any]]:

@@ -48,8 +48,9 @@ class Timekeeper:
         self._owners = OwnerActors(settings)
         self._rounds = 0
         self._prober = Prober(settings, self._reader, NameResolver())
-        self._machines = MachineWatch(settings)
-        watches = (LedgerWatch(settings), ServeWatch(), EscrowWatch(self._reader), self._machines)
+        ledgers = LedgerWatch(settings)
+        self._machines = MachineWatch(settings, lambda: ledgers.writers_machine)
+        watches = (ledgers, ServeWatch(), EscrowWatch(self._reader), self._machines)
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 

@@ -2,6 +2,7 @@
 
 On the writer's machine it would be lost with it and cost its memory, so none is made there, and one
 that has been there for a minute is ended: a planned hand-over, which makes one, is over by then.
+One on a machine that is to leave is ended too, and made elsewhere (decision 0214).
 Pure: the caller measures the time and acts. shards.md (Ledger). Decision 0211.
 """
 
@@ -55,7 +56,7 @@ class StandbyPlace:
 
         Args:
             processes: those that exist, by name; None: it has not answered.
-            machines: that live.
+            machines: that live and are not to leave.
             now_ms: of a monotonic clock.
         """
         writers = [name for name, one in processes.items() if one is not None and one.is_writer]
@@ -69,6 +70,8 @@ class StandbyPlace:
             elsewhere = sorted(set(machines) - {writer.machine})
             return StandbyMove(other, elsewhere[0]) if elsewhere else None
         standby = processes[other]
+        if standby is not None and standby.machine not in {*machines, writer.machine}:
+            return StandbyMove(other, "")
         if standby is None or standby.machine != writer.machine:
             return None
         self._beside_since_ms = now_ms if since_ms is None else since_ms

@@ -431,7 +431,9 @@ class LedgerStore:
         asked_ms = self._boot_ms()
         try:
             await self._connection.execute(*self._statement(batch), prepare=True)
-            self.proven_ms = asked_ms
+            # What leaves the head as it was is no proof: a standby has not seen it.
+            if self.cache.head.audit_seq > self.audit_id:
+                self.proven_ms = asked_ms
         except UniqueViolation as error:
             constraint = error.diag.constraint_name
             if constraint == "command_pkey":

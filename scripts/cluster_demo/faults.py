@@ -210,10 +210,12 @@ class Faults:
             self._demo.say(f"  {line}")
 
     def _ledgers_machine(self) -> Host:
+        """Return the machine of the ledger's writer, as the head row tells: others may stand by."""
+        [head] = self._demo.postgres.rows("SELECT address FROM head")
         for machine in self._demo.machines:
-            if machine.run("pgrep -f '^ray::LedgerActor' || true").strip():
+            if f" {machine.address}:" in head:
                 return machine
-        raise HostError("no machine has a ledger")
+        raise HostError(f"no machine has the ledger: {head}")
 
     # --- one fault --------------------------------------------------------------------------------
 

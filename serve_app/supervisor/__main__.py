@@ -97,7 +97,8 @@ def _place(arguments: argparse.Namespace) -> Place:
 
 def _cluster_defaults(loaded: LoadedSettings) -> dict[str, str]:
     """Return the settings of which a machine of a cluster has another default."""
-    defaults = {"host": "0.0.0.0", "machines_max": "64"}
+    # By TCP the others reach a ledger that has moved while there is no GCS to ask for its actor.
+    defaults = {"host": "0.0.0.0", "machines_max": "64", "transport_host": "machine"}
     return {name: text for name, text in defaults.items() if loaded.sources[name] == "default"}
 
 

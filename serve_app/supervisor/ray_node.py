@@ -213,8 +213,8 @@ class RayNode:
         command += ["--min-worker-port=0", "--max-worker-port=0", "--include-log-monitor=false"]
         command += [f"--object-store-memory={self._settings.object_store_mib * MIB}"]
         command += [f"--temp-dir={session}", "--disable-usage-stats", "--log-color=false"]
-        # By which Ray's autoscaler counts machines: actors/cluster/scaling/ray_machines.py.
-        command.append('--resources={"callboard_machine": 1}')
+        # To count machines, and for replicas: actors/cluster/scaling/ray_machines.py.
+        command.append('--resources={"callboard_machine": 1, "callboard_api": 1}')
         if self._settings.ray_cpus:
             command.append(f"--num-cpus={self._settings.ray_cpus}")
         with (deployment.logs / "ray.log").open("ab") as log:

@@ -22,13 +22,11 @@ from pathlib import Path
 import psutil
 import pytest
 import ray.autoscaler.v2.monitor
-from ray.autoscaler._private.fake_multi_node.node_provider import (
-    FAKE_HEAD_NODE_ID,
-    FakeMultiNodeProvider,
-)
+from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID
 
 from serve_app.supervisor.deployment import run_folder_of
 from tests.faults.checks import check
+from tests.faults.fake_machines import JoinedMachines
 from tests.faults.load import Load
 from tests.faults.victims import await_one, find_all, wait
 from tests.faults.waiting_agent import WaitingAgent
@@ -44,7 +42,7 @@ PROGRESS = 10
 WORKFLOWS_PER_MACHINE = 10
 PROVIDER = {
     "type": "external",
-    "module": f"{FakeMultiNodeProvider.__module__}.{FakeMultiNodeProvider.__qualname__}",
+    "module": f"{JoinedMachines.__module__}.{JoinedMachines.__qualname__}",
     "launch_multiple": True,
     "disable_node_updaters": True,
     "disable_launch_config_check": True,
@@ -178,7 +176,7 @@ def test_machines_follow_the_load_up_and_down(scaled: RunningDeployment, tmp_pat
             # Moved to the new machines with their calls open: none was made again.
             assert set(agent.calls.values()) == {1}
         check(load, scaled)
-        # None was wanted in the place of one that left, but for Serve's half second.
+        # None in the place of each that left; on a busy machine one start may be repeated.
         log = (scaled.home / "logs" / "monitor.log").read_text(encoding="utf-8")
         assert sum(int(n) for n in re.findall(r"Launching (\d+) nodes", log)) <= MACHINES
     finally:

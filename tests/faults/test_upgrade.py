@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,8 @@ from tests.faults.releases import (
     make_release,
 )
 from tests.faults.test_drain import called_twice
-from tests.faults.victims import find_all, superuser_url, wait
+from tests.faults.test_machines import add_machine
+from tests.faults.victims import find_all, kill, superuser_url, wait
 from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 
 __all__ = ["_keep_replies"]
@@ -42,6 +44,7 @@ Json = dict[str, Any]
 PROGRESS = 60
 PAUSE_S = 0.1
 ERRORS_MAX = 3
+MACHINES = 3
 KINDS = ("workflows", "ledger", "timekeeper", "replica")
 
 
@@ -60,11 +63,19 @@ def newer(short_folder: Path) -> Path:
 @pytest.fixture
 def deployment(short_folder: Path, older: Path) -> Iterator[RunningDeployment]:
     """A deployment of the older release."""
-    home = short_folder / "upgraded"
-    home.mkdir()
+    home = Path(tempfile.mkdtemp(prefix="up", dir=short_folder))
     running = start_deployment(home, port=free_port(), code=older)
     yield running
     running.down()
+
+
+@pytest.fixture
+def machines(deployment: RunningDeployment) -> RunningDeployment:
+    """The deployment on three machines in one."""
+    for _ in range(MACHINES - 1):
+        add_machine(deployment)
+    wait(lambda: len(find_all(deployment, "workflows")) == MACHINES, "an owner on every machine")
+    return deployment
 
 
 @pytest.fixture
@@ -81,7 +92,7 @@ def upgrade(deployment: RunningDeployment, to: Path) -> subprocess.CompletedProc
     command = [sys.executable, "-m", "callboard.cli", "upgrade", "--to", str(to)]
     return subprocess.run(
         [*command, "--home", str(deployment.home)],
-        cwd=to,
+        cwd=deployment.code,
         capture_output=True,
         text=True,
         timeout=400,
@@ -166,3 +177,42 @@ def test_an_upgrade_and_the_way_back_fail_no_publish_and_call_no_agent_twice(
     assert load.failures == []
     check(load, deployment)
     assert called_twice(load) == []
+
+
+def test_three_machines_are_upgraded_one_after_the_other(
+    machines: RunningDeployment, load: Load, newer: Path
+) -> None:
+    with client(machines.url, machines.admin_key) as http:
+        rolled(machines, load, newer)
+        now = cluster(http)
+        assert [one["version"] for one in now["members"]] == [str(NEWER_VERSION)] * MACHINES
+        assert now["unheldShards"] == 0
+        load.wait_progress(PROGRESS)
+    assert load.failures == []
+    check(load, machines)
+    assert called_twice(load) == []
+
+
+def test_what_ends_after_an_upgrade_is_started_in_its_release(
+    deployment: RunningDeployment, newer: Path
+) -> None:
+    """The supervisor is of the release before, and starts Ray with everything on it anew."""
+    done = upgrade(deployment, newer)
+    assert done.returncode == 0, done.stdout + done.stderr
+    before = set(find_all(deployment, "workflows"))
+    kill(deployment, "head")
+
+    def is_newer() -> bool:
+        is_other = before.isdisjoint(find_all(deployment, "workflows"))
+        return is_other and all(folders_of(deployment, kind) == {str(newer)} for kind in KINDS)
+
+    wait(is_newer, "processes of the newer release")
+
+
+def test_a_folder_without_a_release_is_refused_before_anything(
+    deployment: RunningDeployment, tmp_path: Path, older: Path
+) -> None:
+    refused = upgrade(deployment, tmp_path)
+    assert refused.returncode == 1
+    assert f"there is no release in {tmp_path}" in refused.stderr
+    assert folders_of(deployment, "timekeeper") == {str(older)}

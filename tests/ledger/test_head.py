@@ -24,7 +24,18 @@ from ledger.shards.standby import Standby
 from ledger.writer.group_commit import PROOF_REFRESH_MS, GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AT, GENESIS, MEMBER, PAYER, deposit, hold_all, join, take
+from tests.ledger.making import (
+    AT,
+    CREDIT,
+    GENESIS,
+    MEMBER,
+    PAYER,
+    Flow,
+    deposit,
+    hold_all,
+    join,
+    take,
+)
 
 DEADLINE_S = 20.0
 FIRST, SECOND = LedgerAddress("ledger", "", "a"), LedgerAddress("ledger#1", "10.0.0.2:70", "b")
@@ -187,6 +198,25 @@ async def test_standby_waits_while_the_writer_commits_or_beats(ledgers: Ledgers)
         await until(lambda reads=reads: ledgers.reads > reads + 3)  # type: ignore[misc]
     assert not waiting.done()
     waiting.cancel()
+
+
+async def test_writer_whose_batches_leave_the_head_as_it_was_beats(ledgers: Ledgers) -> None:
+    """A refusal is stored under its key without an audit entry: it proves nothing to a standby, so
+    it must prove nothing to the writer, which would acknowledge renewals while it is replaced."""
+    writer = await ledgers.writer()
+    epoch = await hold_all(writer)
+    before = await ledgers.read()
+    ledgers.clock.now_ms += PROOF_REFRESH_MS - 100
+    refused = await one(writer, Flow(epoch, hold=CREDIT).publish())
+    assert (refused.status, refused.error) == (
+        OutcomeStatus.REJECTED, ErrorCode.INSUFFICIENT_CREDITS
+    )  # fmt: skip
+    assert await ledgers.read() == before
+    ledgers.clock.now_ms += 200
+    writer._work.set()
+    async with asyncio.timeout(DEADLINE_S):
+        while await ledgers.read() == before:
+            await asyncio.sleep(0.01)
 
 
 async def test_standby_takes_a_head_that_stands_still(ledgers: Ledgers) -> None:

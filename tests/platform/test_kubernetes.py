@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from actors.cluster.scaling.ray_machines import MACHINE_RESOURCE
+from actors.cluster.scaling.ray_machines import API_RESOURCE, MACHINE_RESOURCE
 from core.settings import setting_names
 from serve_app.settings_from_env import load_settings
 from serve_app.supervisor.__main__ import _parser
@@ -28,10 +28,8 @@ SERVICE = yaml.safe_load((FOLDER / "rayservice.yaml").read_text(encoding="utf-8"
 SECRET = yaml.safe_load((FOLDER / "secret.yaml").read_text(encoding="utf-8"))
 SPECS = {"RayCluster": CLUSTER["spec"], "RayService": SERVICE["spec"]["rayClusterConfig"]}
 
-KUBERAY_CLUSTER = {
-    "rayVersion", "headGroupSpec", "workerGroupSpecs", "enableInTreeAutoscaling",
-    "autoscalerOptions",
-}  # fmt: skip
+KUBERAY_CLUSTER = {"rayVersion", "headGroupSpec", "workerGroupSpecs"}
+KUBERAY_SCALED = {"enableInTreeAutoscaling", "autoscalerOptions"}
 KUBERAY_AUTOSCALER = {"version", "idleTimeoutSeconds", "env"}
 # The autoscaler's default, which KubeRay gives it no other of.
 GCS_PORT = 6_379
@@ -48,10 +46,9 @@ def containers(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("kind", SPECS)
 def test_members_are_kuberays(kind: str) -> None:
     spec = SPECS[kind]
-    assert set(spec) == KUBERAY_CLUSTER
+    assert set(spec) == KUBERAY_CLUSTER | (KUBERAY_SCALED if kind == "RayCluster" else set())
     assert set(spec["headGroupSpec"]) == KUBERAY_HEAD
     assert [set(group) for group in spec["workerGroupSpecs"]] == [KUBERAY_WORKERS]
-    assert set(spec["autoscalerOptions"]) == KUBERAY_AUTOSCALER
     assert set(SERVICE["spec"]) == KUBERAY_SERVICE
     assert {CLUSTER["apiVersion"], SERVICE["apiVersion"]} == {"ray.io/v1"}
 
@@ -108,15 +105,20 @@ def test_commands_are_joins_that_the_command_line_takes() -> None:
         assert arguments.as_head or arguments.head == f"$FQ_RAY_IP:{GCS_PORT}"
 
 
-@pytest.mark.parametrize("kind", SPECS)
-def test_autoscaler_counts_machines_and_is_let_in(kind: str) -> None:
-    """Each group offers one of what is asked for; the token is the one of the pods."""
+def offered(kind: str) -> list[dict[str, int]]:
+    """Return the resources of each group, read as KubeRay does: JSON in quotation marks."""
     spec = SPECS[kind]
+    groups = (spec["headGroupSpec"], *spec["workerGroupSpecs"])
+    return [json.loads(json.loads(one["rayStartParams"]["resources"])) for one in groups]
+
+
+def test_autoscaler_counts_machines_and_is_let_in() -> None:
+    """It knows what is asked for, not what replicas need, which `join` offers."""
+    spec = SPECS["RayCluster"]
     assert spec["enableInTreeAutoscaling"] is True
-    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
-        # As KubeRay's producer of the configuration reads it: JSON in quotation marks.
-        offered = json.loads(json.loads(group["rayStartParams"]["resources"]))
-        assert offered == {MACHINE_RESOURCE: 1}
+    assert set(spec["autoscalerOptions"]) == KUBERAY_AUTOSCALER
+    assert all(one == {MACHINE_RESOURCE: 1} for one in offered("RayCluster"))
+    assert all(one == {API_RESOURCE: 1} for one in offered("RayService"))
     options = {one["name"]: one for one in spec["autoscalerOptions"]["env"]}
     assert options["RAY_AUTH_MODE"]["value"] == "token"
     key = options["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]

@@ -28,6 +28,7 @@ from actors.cluster.ledgers.ledger_slots import (
     make_ledger,
 )
 from actors.cluster.process_watch import Silence
+from actors.cluster.scaling.ray_machines import working_machines
 from actors.transport.names import LEDGERS
 from core.settings import Settings
 from core.shards.standby_place import LedgerProcess, StandbyPlace
@@ -52,6 +53,12 @@ class LedgerWatch:
             name: Silence(settings.ledger_silence_ms, now_ms=now_ms) for name in LEDGERS
         }
         self._place = StandbyPlace(LEDGERS)
+        self._writers_machine = ""
+
+    @property
+    def writers_machine(self) -> str:
+        """Return Ray's id of the machine of the ledger's writer, empty while it is not known."""
+        return self._writers_machine
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -73,7 +80,9 @@ class LedgerWatch:
             await asyncio.to_thread(ensure_ledger, self._settings)
             return
         found = await asyncio.gather(*(self._check(*item) for item in handles.items()))
-        machines = await asyncio.to_thread(_machines)
+        writers = [one.machine for one in found if one is not None and one.is_writer]
+        self._writers_machine = writers[0] if len(writers) == 1 else ""
+        machines = await asyncio.to_thread(working_machines)
         move = self._place.move(dict(zip(handles, found, strict=True)), machines, _now_ms())
         if move is None:
             return
@@ -106,10 +115,6 @@ class LedgerWatch:
                     await asyncio.to_thread(ray.kill, handle, no_restart=False)
                     silence.note_replaced(_now_ms())
         return None
-
-
-def _machines() -> list[str]:
-    return [one["NodeID"] for one in ray.nodes() if one["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def _now_ms() -> int:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from actors.cluster.scaling import ray_machines
@@ -41,9 +41,12 @@ class MachineWatch:
 
     Args:
         settings: the deployment's.
+        writers_machine: tells where the ledger's writer is, "" while that is not known: it stays,
+            because another would have to start.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, writers_machine: Callable[[], str]) -> None:
+        self._writers_machine = writers_machine
         route = LedgerRoute(settings)
         self._leases = LeaseCalls(route)
         self._ledger = LedgerClient(
@@ -123,9 +126,10 @@ class MachineWatch:
                 log.info("machines wanted=%d known=%d load=%d", wanted, known, load)
             await asyncio.to_thread(ray_machines.ask_for_machines, wanted)
             self._asked, self._asked_ms = wanted, now_ms
-        if wanted < known and wanted < len(working):
+        kept = self._writers_machine()
+        if kept and wanted < known and wanted < len(working):
             removable = await asyncio.to_thread(ray_machines.removable_machines)
-            machine = least_loaded(lease.members, removable & frozenset(working))
+            machine = least_loaded(lease.members, (removable & frozenset(working)) - {kept})
             if machine is not None:
                 refusal = await asyncio.to_thread(ray_machines.drain_machine, machine)
                 log.info("machine is given back machine=%s refusal=%s", machine, refusal)

@@ -13,18 +13,17 @@ from functools import cache
 from typing import Any, Final
 
 import ray
-from ray._private.state import actors as ray_actors
 from ray._raylet import GcsClient  # type: ignore[attr-defined]  # of a compiled module
 from ray.autoscaler.sdk import request_resources
 from ray.core.generated import autoscaler_pb2
 
 # What each machine offers one of, so that the autoscaler counts machines and not their cores.
 MACHINE_RESOURCE: Final = "callboard_machine"
+# What each machine offers to replicas when it has joined. The autoscaler must not know of it: it
+# would make a machine for the replica that Serve wants in the place of one that is leaving.
+API_RESOURCE: Final = "callboard_api"
 _HEAD_RESOURCE: Final = "node:__internal_head__"
 _TIMEOUT_S: Final = 5
-_ENDED: Final = "DEAD"
-# The classes of actors of which a cluster has one.
-_KEPT: Final = ("LedgerActor", "Timekeeper")
 
 
 def live_machines() -> list[str]:
@@ -44,18 +43,9 @@ def working_machines() -> list[str]:
 
 
 def removable_machines() -> frozenset[str]:
-    """Return the machines that can be given back: not the head, and no ledger or timekeeper.
-
-    They would start anew elsewhere, which costs seconds.
-    """
+    """Return the machines that can be given back: neither the head nor this process's machine."""
     heads = {one["NodeID"] for one in _nodes() if _HEAD_RESOURCE in one["Resources"]}
-    table: dict[str, dict[str, Any]] = ray_actors()
-    kept = {
-        one["Address"]["NodeID"]
-        for one in table.values()
-        if one["State"] != _ENDED and one["ActorClassName"] in _KEPT
-    }
-    return frozenset(live_machines()) - heads - kept
+    return frozenset(live_machines()) - heads - {ray.get_runtime_context().get_node_id()}
 
 
 def ask_for_machines(count: int) -> None:

@@ -199,8 +199,8 @@ async def test_a_hint_that_comes_twice_is_heard_once() -> None:
             on_handed=hints.append,
         )
         hint = HandedShard("a", 0, 1, (HandedCall(7, WORKFLOW, "x", 1, 0),), (), "b")
-        recipient.deliver([hint, hint])
-        recipient.deliver([hint])
+        recipient.deliver([RETURNS.encode(hint)] * 2)
+        recipient.deliver([RETURNS.encode(hint)])
         assert hints == [hint]
         assert recipient.handed() == [7]
 

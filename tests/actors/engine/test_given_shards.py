@@ -127,8 +127,8 @@ async def recipient() -> AsyncIterator[Recipient]:
     async def no_lease(renewal: Renewal) -> Lease:
         raise ConnectionError("the ledger is away")
 
-    async def taken(batch: Any) -> list[None]:
-        return [None] * len(batch)
+    async def taken(batch: Any) -> list[bool]:
+        return [True] * len(batch)
 
     owner = Owner(
         "o",

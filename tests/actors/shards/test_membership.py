@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -263,27 +262,6 @@ async def test_a_shard_whose_commands_stay_open_is_thawed_and_stays(
             await asyncio.sleep(0.01)
     assert len(cluster.held) == SHARDS
     assert not any(isinstance(one, GiveShards) for one in cluster.commands)
-
-
-async def test_a_stale_command_drops_its_shard_alone_and_only_of_its_epoch() -> None:
-    cluster = Cluster()
-    await cluster.join()
-    cluster.member.note_stale(5, 7)
-    assert 5 in cluster.held
-    cluster.member.note_stale(5, 1)
-    assert 5 not in cluster.held
-    assert cluster.work.did == [("lost", [5])]
-    assert cluster.ended == []
-
-
-async def test_a_shard_that_another_took_is_dropped_by_the_next_map() -> None:
-    """An idle member hears of no refused command."""
-    cluster = Cluster()
-    await cluster.join()
-    cluster.shards[9] = HeldShard("you", 2)
-    cluster.version += 1
-    await cluster.member.renew_once()
-    assert cluster.work.did[0] == ("lost", [9])
 
 
 async def test_sending_is_allowed_from_the_time_a_renewal_was_sent() -> None:
@@ -649,21 +627,6 @@ async def test_a_shard_that_comes_back_while_its_give_has_no_outcome_can_be_lost
     await cluster.member.renew_once()
     assert ("lost", [shard]) in cluster.work.did
     assert shard not in cluster.held
-
-
-async def test_one_loss_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Of 80 shards that were taken each had a line, as soon as a command of it was refused."""
-    cluster = Cluster()
-    await cluster.join()
-    for shard in (7, 5):
-        cluster.member.note_stale(shard, 1)
-    cluster.shards[9] = HeldShard("you", 2)
-    cluster.version += 1
-    await cluster.member.renew_once()
-    await cluster.member.renew_once()
-    await cluster.member.renew_once()
-    lines = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
-    assert lines == ["shards lost member=me shards=5,7", "shards lost member=me shards=9"]
 
 
 async def test_a_shard_that_cannot_be_restored_is_offered_to_another_version() -> None:

@@ -47,3 +47,12 @@ def test_nothing_is_changed_while_it_is_not_known_who_is_the_writer() -> None:
     for processes in ({"ledger": None}, {"ledger": OTHER}, {"ledger": WRITER, "ledger#1": None}):
         assert place.move(processes, machines, 0) is None
     assert place.move({"ledger": WRITER, "ledger#1": WRITER}, machines, 0) is None
+
+
+def test_standby_on_a_machine_that_leaves_is_ended_at_once() -> None:
+    place, both = StandbyPlace(NAMES), {"ledger": WRITER, "ledger#1": OTHER}
+    assert place.move(both, ["here", "third"], 0) == StandbyMove("ledger#1", "")
+    assert place.move({"ledger": WRITER}, ["here", "third"], 1) == StandbyMove("ledger#1", "third")
+    # The writer's own machine may leave: the standby beside it has its time all the same.
+    beside = {"ledger": WRITER, "ledger#1": BESIDE}
+    assert place.move(beside, ["third"], 2) is None

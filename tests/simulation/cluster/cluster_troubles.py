@@ -115,7 +115,10 @@ class ClusterTroubles:
         if not self._world.ledger.loop.is_alive:
             self._world.start_ledger(self._world.ledger.slot)
         living = {one.address for one in self._world.living.values()}
-        if not living:
+        rows = self._world.database.rows.members
+        draining = {name for name, row in rows.items() if row.state is MemberState.DRAINING}
+        # Where all that live are being drained, nobody would take what the others have held.
+        if self._world.living.keys() <= draining:
             self._absent.clear()
         for process in list(self._world.processes):
             if process.address not in living and process.address not in self._absent:
@@ -164,7 +167,7 @@ class ClusterTroubles:
                 return {
                     self._freeze_ledger: draw((0, 0.1)),
                     self._kill_ledger: draw((0, 0.1)),
-                    self._hand_over: draw((0.05, 0.2)),
+                    self._hand_over: draw((0.1, 0.3)),
                 }
             case "ledger":
                 return {
@@ -305,6 +308,7 @@ class ClusterTroubles:
         def end() -> None:
             after.standby.stand_back()
             if world.ledger is after:
+                world.handed_over += 1
                 before.kill()
 
         world.clock.call_in(self._chance.randint(200, 2_500), end)

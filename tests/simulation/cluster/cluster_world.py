@@ -81,7 +81,7 @@ class ClusterWorld:
         self.ledgers: list[LedgerProcess] = []
         self.processes: list[MemberProcess] = []
         self.living: dict[str, MemberProcess] = {}
-        self.taken_for_silence = 0
+        self.taken_for_silence = self.handed_over = 0
         self.ledger = self.start_ledger()
         if self.troubles.has_standby:
             self.start_standby(SLOTS[1])

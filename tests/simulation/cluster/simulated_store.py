@@ -114,7 +114,8 @@ class SimulatedStore:
             self._process.world.checks.committed(events, self._process)
 
         await _ask(self._process, store)
-        self.proven_ms = asked_ms
+        if cache.head.audit_seq > self.audit_id:
+            self.proven_ms = asked_ms
         self.audit_id = cache.head.audit_seq
         cache.end_batch()
         if self.cluster.version != cache.map_version:
@@ -141,6 +142,7 @@ class SimulatedStore:
     def _step(self, command: AdvanceWorkflow, events: list[ClusterEvent]) -> Outcome:
         step = self._rows.steps[command.workflow_id] = step_of(command)
         events.append(Stepped(command, step))
+        self._cache.head.audit_seq += 1
         return Outcome(OutcomeStatus.APPLIED, {})
 
 

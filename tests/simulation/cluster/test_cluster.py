@@ -37,6 +37,9 @@ def test_members_that_live_keep_their_shards_whatever_else_fails(
     if kind == "calm" and only_seed is None:
         assert sum(world.checks.gives for world in worlds) > len(worlds)
         assert not sum(world.checks.repeated for world in worlds)
+    if kind == "standby" and only_seed is None:
+        assert sum(world.taken_for_silence for world in worlds) > len(worlds) / 2
+        assert sum(world.handed_over for world in worlds) > len(worlds) / 2
 
 
 def test_nothing_is_sent_for_a_shard_that_another_holds(only_seed: int | None) -> None:
@@ -47,14 +50,19 @@ def test_nothing_is_sent_for_a_shard_that_another_holds(only_seed: int | None) -
         assert sum(world.checks.repeated for world in worlds) > len(worlds)
 
 
-@pytest.mark.parametrize(("kind", "runs"), [("silent", RUNS_SILENT), ("split", RUNS_SPLIT)])
+@pytest.mark.parametrize(
+    ("kind", "runs"), [("silent", RUNS_SILENT), ("split", RUNS_SPLIT), ("takeover", RUNS_SPLIT)]
+)
 def test_member_that_is_cut_off_sends_nothing_once_its_shards_are_taken(
     kind: str, runs: int, only_seed: int | None
 ) -> None:
-    """I1: for about as long as a lease lasts; and by a ledger that another has replaced."""
+    """I1: for about as long as a lease lasts; and by a ledger that another has replaced, also one
+    that stood by and took the head for its silence."""
     worlds = run_worlds(kind, range(runs) if only_seed is None else (only_seed,))
     if only_seed is None:
         assert sum(world.checks.takes for world in worlds) > 8 * len(worlds)
+        if kind == "takeover":
+            assert sum(world.taken_for_silence for world in worlds) > len(worlds) / 2
 
 
 def test_cluster_is_decided_by_its_seed_alone() -> None:
