@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.shards.leases import LEASE_MS, STARVED_MS
+from core.shards.leases import LEASE_MS
 from tests.core.shards.permit_world import cluster, step
 
 
@@ -148,18 +148,18 @@ def test_child_named_to_the_ledger_of_before_first_is_not_new_to_the_next() -> N
 
 
 def test_permits_of_a_child_end_with_those_of_its_lost_parent() -> None:
-    world, (first, second) = cluster(2, a=4)
+    world, (first, second, third) = cluster(3, a=4)
     child = world.bear(first)
     child.put("a", 4)
     for _ in range(3):
-        step(world, [first, second, child])
+        step(world, [first, second, third, child])
     assert child.sent["a"] == 4
     world.end(first)
     world.end(child)
     second.put("a", 4)
-    for _ in range((LEASE_MS + STARVED_MS) // 500 + 2):
-        step(world, [second], 500)
+    for _ in range(LEASE_MS // 500 + 2):
+        step(world, [second, third], 500)
     assert second.sent["a"] == 0
     world.take()
-    step(world, [second])
+    step(world, [second, third])
     assert second.sent["a"] == 4
