@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import statistics
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -133,8 +132,13 @@ def show(first: list[Figures], second: list[Figures], name: str, count: int) -> 
             f"  p{percent}, ms: A {medians[0]:.1f}, B {medians[1]:.1f} (medians);"
             f" A/B {found.mean:.3f}, 95 % interval {found.low:.3f} to {found.high:.3f}"
         )
-    rates = [math.exp(statistics.fmean(math.log(a.rate / b.rate) for a, b in pairs))]
-    print(f"  workflows a second, A/B: {rates[0]:.3f}", flush=True)
+    rates = [a.rate / b.rate for a, b in pairs]
+    found = ratio_interval(rates)
+    print(
+        f"  workflows a second, A/B {found.mean:.3f}, 95 % interval {found.low:.3f} to"
+        f" {found.high:.3f}; pairs: {' '.join(f'{rate:.3f}' for rate in rates)}",
+        flush=True,
+    )
 
 
 def main() -> None:

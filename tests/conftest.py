@@ -95,10 +95,15 @@ _began_s = time.monotonic()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what would begin after the bound."""
+    """Skip what would begin after the bound, or takes longer than all of it by its `takes` mark."""
     minutes = item.config.getoption("--minutes")
-    if minutes is not None and time.monotonic() > _began_s + minutes * 60:
+    if minutes is None:
+        return
+    if time.monotonic() > _began_s + minutes * 60:
         pytest.skip(f"{minutes:g} minutes are over")
+    takes = item.get_closest_marker("takes")
+    if takes is not None and takes.args[0] > minutes:
+        pytest.skip(f"takes {takes.args[0]} minutes, more than the {minutes:g} that there are")
 
 
 @pytest.hookimpl(wrapper=True)

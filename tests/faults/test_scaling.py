@@ -32,7 +32,7 @@ from tests.faults.victims import await_one, find_all, wait
 from tests.faults.waiting_agent import WaitingAgent
 from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak]
+pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.takes(10)]
 
 MACHINES = 3
 WAITING = 30

@@ -35,7 +35,7 @@ from tests.platform.deployments import RunningDeployment
 
 __all__ = ["cluster", "cluster_load"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak]
+pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.takes(10)]
 
 PROGRESS = 40
 LOOK_S = 0.02

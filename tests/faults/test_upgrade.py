@@ -38,7 +38,7 @@ from tests.platform.deployments import RunningDeployment, free_port, start_deplo
 
 __all__ = ["_keep_replies"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak]
+pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.takes(10)]
 
 Json = dict[str, Any]
 PROGRESS = 60

@@ -16,7 +16,7 @@ import pytest
 from scripts.cluster_demo.faults import Faults
 from tests.platform.deployments import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.soak]
+pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.takes(30)]
 
 # Several times what it takes on an idle machine: a bound for a broken program, not for a slow one.
 TIMEOUT_S = 7_200

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.shards.leases import FIRST_LEASE_MS
-from core.shards.permit_messages import PermitAnswer
+from core.shards.leases import FIRST_LEASE_MS, LEASE_MS
 from tests.core.shards.permit_world import cluster, step
 
 
@@ -151,15 +150,15 @@ def test_replaced_ledger_follows_no_child_that_it_hears_of_too_late() -> None:
 
 def test_child_named_to_the_ledger_of_before_first_is_not_new_to_the_next() -> None:
     world, (first, second) = cluster(2, a=4)
+    before = world.send(first)
+    world.serve(before)
+    world.arrive(before)
     child = world.bear(first)
     child.put("a", 4)
     told = world.send(first)
-    early = world.send(second)
     world.replace_ledger()
-    world.serve(early)
-    world.arrive(early)
-    # The first hears of the new ledger, and what it had begun to say is never answered.
-    first.permits.hear(early.report, PermitAnswer(term=first.permits._term + 1, is_shared=True))
+    world.serve(before)  # it comes again, and brings the new ledger's term
+    world.arrive(before)
     world.serve(told, by_former=True)
     for _ in range(2):
         request = world.send(child)
@@ -170,3 +169,21 @@ def test_child_named_to_the_ledger_of_before_first_is_not_new_to_the_next() -> N
     for _ in range(6):
         step(world, [first, second])
     assert second.sent["a"] == 0
+
+
+def test_permits_of_a_child_end_with_those_of_its_lost_parent() -> None:
+    world, (first, second, third) = cluster(3, a=4)
+    child = world.bear(first)
+    child.put("a", 4)
+    for _ in range(3):
+        step(world, [first, second, third, child])
+    assert child.sent["a"] == 4
+    world.end(first)
+    world.end(child)
+    second.put("a", 4)
+    for _ in range(LEASE_MS // 500 + 2):
+        step(world, [second, third], 500)
+    assert second.sent["a"] == 0
+    world.take()
+    step(world, [second, third])
+    assert second.sent["a"] == 4

@@ -531,31 +531,36 @@ def test_report_that_comes_again_charges_nothing_less() -> None:
     first.put("a", 4)
     answered, again = world.send(first), world.send(first)
     world.serve(answered)
-    world.serve(again)
     second.put("a", 4)
+    world.exchange(second)
+    world.serve(again)
     world.exchange(second)
     world.arrive(answered)
     assert (first.sent["a"], second.sent["a"]) == (4, 0)
 
 
-def test_first_report_that_comes_again_tells_nothing_of_a_member_that_was_alone() -> None:
-    world = World({"a": 4})
-    first = world.join()
+def test_report_that_comes_again_tells_nothing_of_a_member_that_was_alone_meanwhile() -> None:
+    world, (first,) = cluster(1, a=4)
+    second = world.join()
+    world.exchange(first)  # it has heard of the second, and reports its claims next
     answered, again = world.send(first), world.send(first)
-    assert answered.report.is_shared
+    assert (answered.report.is_shared, answered.report.is_complete) == (True, True)
+    del world.ledger.members[second.name]
     world.serve(answered)
     world.arrive(answered)
     first.put("a", 4)
     assert first.sent["a"] == 4, "it is alone"
-    second = world.join()
-    second.put("a", 4)
+    third = world.join()
+    third.put("a", 4)
+    world.exchange(third)
+    world.serve(again)
     for _ in range(3):
-        world.exchange(second)
-        world.serve(again)
-    assert second.sent["a"] == 0
+        world.exchange(third)
+    assert third.sent["a"] == 0
 
 
-def test_end_of_permits_is_heard_in_whichever_answer_comes_first() -> None:
+@pytest.mark.parametrize("newer", [1, 2])
+def test_end_of_permits_is_heard_in_whichever_answer_comes_first(newer: int) -> None:
     """It ends the fence as well: what is open and not sent would be sent."""
     world, (first, second) = cluster(2, a=4)
     late = world.join(has_shards=False)
@@ -568,7 +573,8 @@ def test_end_of_permits_is_heard_in_whichever_answer_comes_first() -> None:
     late.acknowledged_ms = None
     late.put("a", 4)  # open, and not sent: it is fenced
     slow = world.send(late)
-    world.exchange(late)
+    for _ in range(newer):
+        world.exchange(late)
     world.send(late)
     late.acknowledged_ms = None
     late.waiting["a"], late.sent["a"], late.unsent["a"] = 0, 0, 4
