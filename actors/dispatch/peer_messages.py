@@ -58,7 +58,7 @@ ReturnMessage = SentEvent | HandedShard
 ORDERS: Final = Wire[OrderMessage](OrderMessage)
 RETURNS: Final = Wire[ReturnMessage](ReturnMessage)
 
-# Encoded messages out; for each of them back, whether it could be read.
+# Encoded messages out; for each of them back, whether it was taken.
 PeerCall = Callable[[list[bytes]], Awaitable[Sequence[bool]]]
 
 
@@ -75,14 +75,14 @@ class PeerCalls:
 
 
 def take_each(
-    wire: Wire[Value], bodies: Sequence[bytes], take: Callable[[Value], None]
+    wire: Wire[Value], bodies: Sequence[bytes], take: Callable[[Value], bool]
 ) -> list[bool]:
-    """Pass on what can be read of a batch; return for each message whether it could be.
+    """Pass on what can be read of a batch; return for each message whether it was taken.
 
     Args:
         wire: the kind of messages.
         bodies: encoded ones, of another process, perhaps of another version.
-        take: gets each message.
+        take: gets each message; returns whether it takes it.
     """
     taken = []
     for body in bodies:
@@ -92,6 +92,5 @@ def take_each(
             log.error("got what is no message between owners reason=%s", error)
             taken.append(False)
         else:
-            take(message)
-            taken.append(True)
+            taken.append(take(message))
     return taken

@@ -289,20 +289,23 @@ class RemoteDispatch:
     def accept(self, bodies: Sequence[bytes]) -> list[bool]:
         """Send orders of another machine; their events return through its channel.
 
-        An order that arrives twice is sent to its agent once.
+        An order that arrives twice is sent to its agent once; one of a member that does not live
+        by what is known here never, because others may have its shards.
 
         Args:
             bodies: encoded `OrderMessage`s.
 
-        Returns: for each of them, whether it could be read.
+        Returns: for each of them, whether it was taken.
         """
         return take_each(ORDERS, bodies, self._accept)
 
-    def _accept(self, message: OrderMessage) -> None:
+    def _accept(self, message: OrderMessage) -> bool:
         sending = message.origin, message.serial
         match message:
             case Send(order=order):
                 if sending not in self._foreign and sending not in self._aborted:
+                    if message.origin not in self._peers:
+                        return False
                     self._foreign[sending] = _Foreign(order)
                     self._local.send(order, partial(self._return_event, *sending))
             case End():
@@ -311,6 +314,7 @@ class RemoteDispatch:
                 self._abort_foreign(sending)
             case _:
                 assert_never(message)
+        return True
 
     def deliver(self, bodies: Sequence[bytes]) -> list[bool]:
         """Receive shards that were handed over, and the events of orders at other machines.
@@ -320,7 +324,11 @@ class RemoteDispatch:
 
         Returns: for each of them, whether it could be read.
         """
-        return take_each(RETURNS, bodies, self._deliver)
+        return take_each(RETURNS, bodies, self._take_return)
+
+    def _take_return(self, message: ReturnMessage) -> bool:
+        self._deliver(message)
+        return True
 
     def _deliver(self, message: ReturnMessage) -> None:
         if isinstance(message, HandedShard):

@@ -502,3 +502,15 @@ async def test_orders_of_a_member_without_a_lease_are_not_sent_by_others(
         sent = {name: one.statistics().sent for name, one in machines.dispatchers.items()}
         assert sent == {"a": 3, "b": 0, "c": 0}
         assert sum(key.endswith("#2") for key in machines.seen) == (2 if is_on_its_way else 0)
+
+
+async def test_an_order_of_a_member_that_has_ended_is_not_sent() -> None:
+    """It was on its way while its machine was cut off; another member has taken its shards."""
+    async with three_machines() as machines:
+        sent = encoded(Send(7, "a", machines.order("n0")))
+        only(machines, "b", "c")
+        assert machines.spreads["b"].accept(sent) == [False]
+        assert machines.dispatchers["b"].statistics().in_flight == 0
+        only(machines, "b", "a", "c")
+        assert machines.spreads["b"].accept(sent) == [True]
+        await machines.wait(lambda: machines.seen["n0#1"] == 1)
