@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from actors.transport.names import workflow_actor
 from core.settings import Settings
 from core.shards.lease_messages import Lease, MemberState, MemberView
 from serve_app.supervisor.deployment import DeploymentError
+from serve_app.supervisor.releases.beginning import upgrade
 from serve_app.supervisor.releases.release import FILE, Release, forget_release
 from serve_app.supervisor.releases.upgrade import Roll
 from tests.platform.deployments import ROOT
@@ -78,3 +81,17 @@ def test_an_upgrade_keeps_the_owners_of_a_machine_that_has_joined_meanwhile() ->
         shards=(),
     )
     assert [one.address for one in roll._before(lease)] == [before, tried]
+
+
+def test_a_second_upgrade_is_refused_while_one_is_under_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded: Any = SimpleNamespace(
+        deployment=SimpleNamespace(home=tmp_path, id="nobody", run_folder=tmp_path)
+    )
+    with (tmp_path / "upgrade.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert upgrade(loaded, None) == 1
+        assert "is being upgraded" in capsys.readouterr().err
+    assert upgrade(loaded, None) == 1
+    assert "is not up on this machine" in capsys.readouterr().err

@@ -6,6 +6,8 @@ environment: the program that replaces them is told the same, but for the releas
 
 from __future__ import annotations
 
+import fcntl
+import os
 import secrets
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from serve_app.supervisor.processes import environment_of, marked_processes, pro
 from serve_app.supervisor.releases.release import Release
 
 _HEAD: Final = "gcs_server"
+_LOCK: Final = "upgrade.lock"
 
 
 def upgrade(loaded: LoadedSettings, to: Path | None) -> int:
@@ -34,6 +37,7 @@ def upgrade(loaded: LoadedSettings, to: Path | None) -> int:
         release = Release(own.python, own.folder, generation)
         if to is not None:
             release = Release.in_folder(to.absolute(), generation)
+        turn = _take_turn(deployment)
         environment = _environment(deployment) | release.environment()
     except DeploymentError as refusal:
         print(f"callboard: {refusal}", file=sys.stderr)
@@ -41,7 +45,26 @@ def upgrade(loaded: LoadedSettings, to: Path | None) -> int:
     print(f"upgrading {deployment.home} to {release.folder}", flush=True)
     command = [release.python, "-m", "serve_app.supervisor.releases.upgrade"]
     # Not in the folder of the release: `Keeper._step` says why.
-    return subprocess.run(command, env=environment, cwd=deployment.run_folder).returncode
+    # It keeps the turn, should this process be killed.
+    return subprocess.run(
+        command, env=environment, cwd=deployment.run_folder, pass_fds=(turn,)
+    ).returncode
+
+
+def _take_turn(deployment: Deployment) -> int:
+    """Keep other upgrades away while the file returned is open: each would end what others start.
+
+    Raises:
+        DeploymentError: one is under way.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    descriptor = os.open(deployment.home / _LOCK, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise DeploymentError(f"{deployment.home} is being upgraded: wait for its end") from None
+    return descriptor
 
 
 def _environment(deployment: Deployment) -> dict[str, str]:
