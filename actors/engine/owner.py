@@ -167,7 +167,7 @@ class Owner:
             permits=self._permits,
             at_work=self._at_work,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
-            may_send=self._may_send,
+            may_send=self.may_send,
         )
         self.remote_dispatch = RemoteDispatch(
             self._dispatcher,
@@ -175,7 +175,7 @@ class Owner:
             now_ms=self._clock.now_ms,
             is_always=settings.dispatch == "spread",
             on_handed=self._take_handed,
-            may_send=self._may_send,
+            may_send=self.may_send,
         )
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
@@ -476,9 +476,10 @@ class Owner:
             await run_in_slices(steps)
         finally:
             self._drops -= 1
-            self._dispatcher.resume()
+            if self.may_send():
+                self._dispatcher.resume()
 
-    def _may_send(self) -> bool:
+    def may_send(self) -> bool:
         """Say whether anything new may be sent.
 
         Not while orders of lost shards are being ended: other members have sent them by now.

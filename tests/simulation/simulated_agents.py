@@ -142,7 +142,7 @@ class SimulatedDispatch:
         self._receivers[id(order)] = (order, receive)
         self._open[order_id(order)] = order
         process.directory.begin(order.agent_did)
-        if process.owner.membership.may_send():
+        if process.owner.may_send():
             self._send(order)
         else:
             self._unsent.append(order)
@@ -159,6 +159,8 @@ class SimulatedDispatch:
 
     def resume(self) -> None:
         """Send what has waited for the ledger to acknowledge a renewal."""
+        if not self._process.owner.may_send():
+            return
         unsent, self._unsent = self._unsent, []
         for order in unsent:
             if self._open.get(order_id(order)) is order and self._process.is_alive:

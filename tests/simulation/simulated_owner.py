@@ -226,7 +226,7 @@ class SimulatedOwner(Owner):
             now_ms=self.clock.now_ms,
             is_always=False,
             on_handed=self._take_handed,
-            may_send=self._may_send,
+            may_send=self.may_send,
         )
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
