@@ -82,11 +82,17 @@ class _Peer:
     calls: PeerCalls
 
     @classmethod
-    def of(cls, name: str, calls: PeerCalls) -> _Peer:
-        """Return the channels to a member."""
+    def of(cls, name: str, calls: PeerCalls, may_send: Callable[[], bool]) -> _Peer:
+        """Return the channels to a member; orders travel only while anything may be sent."""
+
+        async def send_orders(batch: list[bytes]) -> Sequence[bool]:
+            if not may_send():  # the member there has a lease of its own, and would send them
+                raise ConnectionError("this member has no lease")
+            return await calls.send(batch)
+
         ends, replies = f"ended orders to {name}", f"replies to {name}"
         return cls(
-            _channel(f"dispatch to {name}", calls.send),
+            _channel(f"dispatch to {name}", send_orders),
             _channel(ends, partial(_repeat_until_answered, ends, calls.send)),
             _channel(replies, partial(_repeat_until_answered, replies, calls.return_events)),
             calls,
@@ -146,6 +152,7 @@ class RemoteDispatch:
         now_ms: wall time.
         is_always: use all machines in turn even with capacity here (`CALLBOARD_DISPATCH=spread`).
         on_handed: receives the shards that other members have handed over, before their events.
+        may_send: whether anything new may be sent now.
     """
 
     def __init__(
@@ -156,12 +163,14 @@ class RemoteDispatch:
         now_ms: Callable[[], int],
         is_always: bool,
         on_handed: Callable[[HandedShard], None] = lambda _: None,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self._local = local
         self._name = name
         self._now_ms = now_ms
         self._is_always = is_always
         self._on_handed = on_handed
+        self._may_send = may_send
         self._peers: dict[str, _Peer] = {}
         # Other numbers than those of this owner's predecessor, whose events may still come.
         self._serials = itertools.count(int.from_bytes(os.urandom(5)) << 20)
@@ -218,14 +227,18 @@ class RemoteDispatch:
                 self._forget(name)
         for name, call in calls.items():
             if name not in self._peers:
-                self._peers[name] = _Peer.of(name, call())
+                self._peers[name] = _Peer.of(name, call(), self._may_send)
         kept, self._unreturned = self._unreturned, deque(maxlen=UNRETURNED_MAX)
         for unreturned in kept:
             self._return(*unreturned)
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
-        """Send the order here while there is capacity, else from the next machine."""
-        if not self._peers or (self._local.has_room and not self._is_always):
+        """Send the order here while there is capacity, else from the next machine.
+
+        What may not be sent now waits here.
+        """
+        has_room = self._local.has_room and not self._is_always
+        if not self._peers or has_room or not self._may_send():
             self._local.send(order, receive)
             return
         now_ms = self._now_ms()

@@ -13,7 +13,15 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from typing import Any, Protocol
 
@@ -159,7 +167,7 @@ class Owner:
             permits=self._permits,
             at_work=self._at_work,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
-            may_send=self.membership.may_send,
+            may_send=self._may_send,
         )
         self.remote_dispatch = RemoteDispatch(
             self._dispatcher,
@@ -167,6 +175,7 @@ class Owner:
             now_ms=self._clock.now_ms,
             is_always=settings.dispatch == "spread",
             on_handed=self._take_handed,
+            may_send=self._may_send,
         )
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
@@ -174,6 +183,7 @@ class Owner:
         self._shard_ledger = ShardLedger(ledger, self.membership.note_stale)
         self._tasks: set[asyncio.Task[None]] = set()
         self._hint_waits = HintWaits(self.held)
+        self._drops = 0  # of lost shards, of which orders may still stand in queues
 
     def _build_lease(
         self,
@@ -458,7 +468,22 @@ class Owner:
         self._restorer.drop(shards)
         for shard in shards:
             self._hint_waits.end(shard)
-        self._begin(run_in_slices(self._require_runner().shards.drop(set(shards))))
+        self._drops += 1
+        self._begin(self._drop(self._require_runner().shards.drop(set(shards))))
+
+    async def _drop(self, steps: Iterable[object]) -> None:
+        try:
+            await run_in_slices(steps)
+        finally:
+            self._drops -= 1
+            self._dispatcher.resume()
+
+    def _may_send(self) -> bool:
+        """Say whether anything new may be sent.
+
+        Not while orders of lost shards are being ended: other members have sent them by now.
+        """
+        return self.membership.may_send() and not self._drops
 
     def may_give(self, shard: int) -> bool:
         """Implement `ShardWork`."""

@@ -67,6 +67,9 @@ class HeldPermits:
         self._report: PermitReport | None = None
         self._changed: dict[str, None] = {}
         self._unmet: dict[str, None] = {}
+        # Agents that no report of this term has looked at yet. Unmet needs come again in every
+        # report: with more of them than one report lists, `_changed` is never empty.
+        self._untold: set[str] = set()
         # Processes of single workflows under this one; by name, the term of the first report of it.
         self._children: dict[str, int | None] = {}
         self._used: set[str] = set()
@@ -144,15 +147,18 @@ class HeldPermits:
         children = self._named_children()
         if not self._is_shared:
             return PermitReport(serial=self._serial, term=self._term, children=children)
+        is_first = self._scanned_ms is None
         if self._scanned_ms is None or now_ms - self._scanned_ms >= SCAN_MS:
             self._scan(loads, now_ms)
+        if is_first:
+            self._untold = set(self._changed)
         self._changed.update(self._unmet)
         claims = tuple(islice(self._differing(loads), CLAIMS_MAX))
         return PermitReport(
             serial=self._serial,
             term=self._term,
             is_shared=True,
-            is_complete=not self._changed,
+            is_complete=not self._untold,
             claims=claims,
             children=children,
         )
@@ -213,6 +219,7 @@ class HeldPermits:
         while self._changed:
             agent = next(iter(self._changed))
             del self._changed[agent]
+            self._untold.discard(agent)
             open_calls, waiting = loads.load(agent)
             permits, limit = self._permits.get(agent, 0), self._limit_of(agent)
             need = min(open_calls + waiting, limit)

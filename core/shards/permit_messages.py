@@ -47,8 +47,8 @@ class PermitReport(Message, frozen=True, kw_only=True):
 
     `serial`: grows with each report of a member, which is sent until it is answered. `term`: as the
     member last heard it. `is_shared`: it uses permits; else it uses each agent's whole concurrency.
-    `is_complete`: with this report all claims have been heard in this term. `children`: those whose
-    processes have not ended for certain.
+    `is_complete`: with this report all that it held when this term began has been heard; what has
+    changed since may follow. `children`: those whose processes have not ended for certain.
     """
 
     serial: int = 0

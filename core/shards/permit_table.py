@@ -25,7 +25,9 @@ term of a member grows whenever its claims are forgotten here.
 The process of a single workflow is a child of a member. It has claims of its own, like a member,
 from when its parent names it until the parent names it no longer, because that process has ended;
 or until the parent's own charge ends. A child that was named in a term of this ledger first has
-nothing; any other is unknown at first. Terms of other ledgers that are newer than a member's term
+nothing; any other is unknown at first. It has no lease that would end: one that is unknown and
+says nothing for as long as a first lease may send nothing any more, and its permits are void; else
+a frozen process would stop everybody. Terms of other ledgers that are newer than a member's term
 here show that this ledger was replaced: then it follows no child, since the new one may not know
 what it would grant to that.
 
@@ -39,6 +41,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from core.shards.leases import FIRST_LEASE_MS
 from core.shards.permit_messages import (
     CHILDREN_MAX,
     CLAIMS_MAX,
@@ -143,7 +146,8 @@ class PermitTable:
             return PermitAnswer(term=one.term, is_shared=True, is_void=one.is_void)
         is_repeat = report.serial == one.serial
         one.serial, one.heard_ms = report.serial, now_ms
-        self._follow_children(member, report)
+        self._follow_children(member, report, now_ms)
+        self._end_silent_children(now_ms)
         if self._counted == {member} and not one.children:
             self._let_alone(member, report)
             return PermitAnswer(term=one.term)
@@ -163,7 +167,7 @@ class PermitTable:
 
     # -- claims -----------------------------------------------------------------------------------
 
-    def _follow_children(self, parent: str, report: PermitReport) -> None:
+    def _follow_children(self, parent: str, report: PermitReport, now_ms: int) -> None:
         one = self._members[parent]
         if report.term > one.term:
             return  # another ledger is the head
@@ -174,11 +178,16 @@ class PermitTable:
             if child.name in self._members:
                 continue
             self._term += 1  # it may have been followed in a term before
-            self._members[child.name] = _Member(self._term)
+            self._members[child.name] = _Member(self._term, heard_ms=now_ms)
             self._parents[child.name] = parent
             one.children.add(child.name)
             if child.term != one.term:
                 self._unknown.add(child.name)
+
+    def _end_silent_children(self, now_ms: int) -> None:
+        for child in self._unknown & self._parents.keys():
+            if now_ms - self._members[child].heard_ms > FIRST_LEASE_MS:
+                self._end(child)
 
     def _drop_child(self, child: str) -> None:
         for agent in list(self._members[child].agents):

@@ -226,12 +226,14 @@ class SimulatedOwner(Owner):
             now_ms=self.clock.now_ms,
             is_always=False,
             on_handed=self._take_handed,
+            may_send=self._may_send,
         )
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
         self._shard_ledger = ShardLedger(self._ledger, self.membership.note_stale)
         self._tasks: set[asyncio.Task[None]] = set()
         self._hint_waits = HintWaits(self.held)
+        self._drops = 0
         self._at_work = AtWork()
         self._restorer: Restorer | None = None
         self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)

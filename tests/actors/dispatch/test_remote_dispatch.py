@@ -478,3 +478,27 @@ async def test_accepted_orders_are_no_open_calls() -> None:
             machines.spreads["a"].release(order)
         await machines.wait(lambda: machines.accepted() == {"a": 0, "b": 0, "c": 0})
         assert machines.spreads["a"].open_calls == 0
+
+
+@pytest.mark.parametrize("is_on_its_way", [True, False], ids=["on its way", "not sent yet"])
+async def test_orders_of_a_member_without_a_lease_are_not_sent_by_others(
+    *, is_on_its_way: bool
+) -> None:
+    """It was suspended: the others have leases, and another member had taken its shards."""
+    async with three_machines() as machines:
+        may_send = is_on_its_way
+        machines.spreads["a"] = RemoteDispatch(
+            machines.dispatchers["a"],
+            "a",
+            now_ms=LoopClock().now_ms,
+            is_always=True,
+            may_send=lambda: may_send,
+        )
+        machines.introduce(a=1, b=1, c=1)
+        for number in range(3):
+            machines.send(f"n{number}")
+        may_send = False
+        await machines.wait(lambda: len(machines.heard) == 3)
+        sent = {name: one.statistics().sent for name, one in machines.dispatchers.items()}
+        assert sent == {"a": 3, "b": 0, "c": 0}
+        assert sum(key.endswith("#2") for key in machines.seen) == (2 if is_on_its_way else 0)

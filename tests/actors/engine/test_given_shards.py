@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -11,14 +11,20 @@ import pytest
 from actors.dispatch.handed_calls import HandedCall, HandedShard
 from actors.dispatch.peer_messages import RETURNS, PeerCalls
 from actors.engine.owner import Owner
+from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
+from actors.process.slices import SLICE_MS
 from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
 from actors.workflows.handover import ReceivedHints
 from actors.workflows.running_workflow import RunnerStatistics
 from core.settings import Settings
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
+from core.shards.permit_messages import PermitAnswer
+from core.workflow.events import Event, WorkStarted
+from ledger.writer.boot_clock import boot_time_ms
 from tests.actors.engine.runner_bench import FIRST, SHARD
+from tests.actors.orders import sources_of
 
 pytestmark = pytest.mark.anyio
 
@@ -29,14 +35,15 @@ class Idle:
     def __init__(self, owner: Owner) -> None:
         self.hints = ReceivedHints(owner.held)
         self.shards = self
+        self.drops: Iterable[None] = ()
 
     def statistics(self) -> RunnerStatistics:
         """Return counters of nothing."""
         return RunnerStatistics(0, 0, 0, 0)
 
-    def drop(self, shards: Collection[int]) -> list[None]:
-        """Do nothing."""
-        return []
+    def drop(self, shards: Collection[int]) -> Iterable[None]:
+        """Do nothing, or what the test says."""
+        return self.drops
 
 
 class Scans:
@@ -270,3 +277,56 @@ async def test_a_draining_member_gets_no_orders_of_others(recipient: Recipient) 
     assert takes_orders("giver", 0)
     recipient.owner.members_changed([draining])
     assert not takes_orders("giver", 0)
+
+
+async def test_orders_of_lost_shards_are_not_sent_while_they_are_being_ended(
+    recipient: Recipient,
+) -> None:
+    """A member that was suspended has its lease again, and hears what it has lost meanwhile."""
+    made: Any = recipient.owner
+    made.permits_heard(made.permit_report(), PermitAnswer(term=1))
+    lost, kept = (order_to_nobody(node) for node in ("lost", "kept"))
+    began: list[str] = []
+
+    def receive(_: str, event: Event) -> None:
+        if isinstance(event, WorkStarted):
+            began.append(event.node)
+
+    def end_orders() -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + 2 * SLICE_MS / 1_000
+        while loop.time() < ends_s:  # other workflows' orders, for more than a slice
+            pass
+        yield
+        made._dispatcher.cancel(lost)
+        yield
+
+    made.held.add(SHARD, 5)
+    for order in (lost, kept):
+        made._dispatcher.send(order, receive)
+    await recipient.turn()
+    assert began == [], "it has no lease"
+    recipient.shards.drops = end_orders()
+    made.membership._acknowledged_ms = boot_time_ms()
+    made.held.drop(SHARD)
+    made.lost([SHARD])
+    made.unfenced()
+    await recipient.turn()
+    assert began == ["kept"]
+
+
+def order_to_nobody(node: str) -> DispatchOrder:
+    """Return an order to an address where nobody listens."""
+    return DispatchOrder(
+        workflow_id=FIRST,
+        task_id="t",
+        node=node,
+        attempt=1,
+        capability_id="cap.x.v1",
+        agent_did="did:x:a",
+        url="http://127.0.0.1:1/node",
+        cancel_url="http://127.0.0.1:1/cancel",
+        secret=None,
+        timeout_ms=60_000,
+        sources=sources_of(),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.shards.leases import LEASE_MS
+from core.shards.leases import FIRST_LEASE_MS, LEASE_MS
 from tests.core.shards.permit_world import cluster, step
 
 
@@ -105,6 +105,30 @@ def test_new_ledger_waits_for_children_of_before_and_not_for_others() -> None:
     for _ in range(5):
         step(world, [first, second, child])
     assert (child.sent["a"], second.sent["a"]) == (3, 1)
+
+
+def test_frozen_child_of_before_does_not_stop_everybody_for_ever() -> None:
+    world, (first, second) = cluster(2, a=4, b=4)
+    child = world.bear(first)
+    child.put("a", 3)
+    for _ in range(3):
+        step(world, [first, second, child])
+    world.replace_ledger()
+    second.put("b", 4)
+    for _ in range(FIRST_LEASE_MS // 500):
+        step(world, [first, second], 500)
+    assert second.sent["b"] == 0, "it may still send"
+    for _ in range(3):
+        step(world, [first, second], 500)
+    assert second.sent["b"] == 4
+    child.put("b")
+    child.put("a")
+    assert not child.may_send()
+    step(world, [child])
+    assert child.permits.allowed("a") == 0, "its permits are void"
+    for _ in range(3):
+        step(world, [first, second, child])
+    assert (world.used("a"), world.used("b")) == (4, 4)
 
 
 def test_replaced_ledger_follows_no_child_that_it_hears_of_too_late() -> None:

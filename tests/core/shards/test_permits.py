@@ -464,8 +464,7 @@ def test_claims_beyond_one_report_follow_in_the_next() -> None:
     world, (first, second) = cluster(2, **agents)
     for agent in agents:
         first.put(agent)
-    report = world.send(first).report
-    assert (len(report.claims), report.is_complete) == (CLAIMS_MAX, False)
+    assert len(world.send(first).report.claims) == CLAIMS_MAX
     for _ in range(4):
         world.exchange(first)
     assert first.sent == Counter(agents)
@@ -622,3 +621,32 @@ def test_orders_that_wait_are_sent_when_their_member_is_alone_again() -> None:
 # Last, because a failure is made small first, which takes minutes.
 Permits.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestPermits = pytest.mark.slow(Permits.TestCase)
+
+
+def test_members_with_many_unmet_needs_are_granted_permits_by_a_new_ledger() -> None:
+    agents = {f"a{number}": 2 for number in range(CLAIMS_MAX + 10)}
+    world, (first, second) = cluster(2, **agents)
+    world.replace_ledger()
+    for agent in agents:
+        first.put(agent)
+    second.put("a0")
+    for _ in range(20):
+        step(world, [first, second])
+    assert (first.sent, second.sent["a0"]) == (Counter(agents.keys()), 1)
+
+
+def test_lone_member_with_calls_at_many_agents_goes_on_when_another_joins() -> None:
+    agents = {f"a{number}": 2 for number in range(CLAIMS_MAX + 10)}
+    world, (first,) = cluster(1, **agents)
+    for agent in agents:
+        first.put(agent, 4)
+    second = world.join()
+    for _ in range(20):
+        step(world, [first, second])
+    for agent in agents:
+        first.finish(agent)
+        first.finish(agent)
+    for _ in range(20):
+        step(world, [first, second])
+    assert first.waiting.total() == 0
+    assert first.sent == Counter(agents)
