@@ -31,6 +31,15 @@ def workflow_actor(node_id: str, index: int, generation: str = "") -> str:
     return f"{WORKFLOW_PREFIX}{node_id}#{index}" + (f"+{generation}" if generation else "")
 
 
+def generation_of(address: str) -> str:
+    """Return the generation of the upgrade that made a `WorkflowActor`, "" for none.
+
+    Args:
+        address: its name.
+    """
+    return address.partition("+")[2]
+
+
 def ensure_actor(kind: Any, name: str, *arguments: Any, **options: Any) -> Any:
     """Make an actor unless there is one of its name; blocks, and calling it again changes nothing.
 

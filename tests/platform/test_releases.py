@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from actors.transport.names import workflow_actor
+from core.settings import Settings
+from core.shards.lease_messages import Lease, MemberState, MemberView
 from serve_app.supervisor.deployment import DeploymentError
 from serve_app.supervisor.releases.release import FILE, Release, forget_release
+from serve_app.supervisor.releases.upgrade import Roll
 from tests.platform.deployments import ROOT
 
 
@@ -51,3 +56,25 @@ def test_a_file_that_names_no_release_is_refused(tmp_path: Path, text: str) -> N
     (tmp_path / FILE).write_text(text, encoding="utf-8")
     with pytest.raises(DeploymentError, match="does not name a release"):
         Release.of_home(tmp_path)
+
+
+def test_an_upgrade_keeps_the_owners_of_a_machine_that_has_joined_meanwhile() -> None:
+    settings = Settings(generation="cd34")
+    own, joined = (workflow_actor(machine, 0, "cd34") for machine in ("m1", "m2"))
+    before, tried = (workflow_actor("m1", 0, generation) for generation in ("", "ab12"))
+    gateway: Any = None
+    roll = Roll(settings, gateway, print)
+    roll._addresses = frozenset({own})
+    lease = Lease(
+        is_known=True,
+        ledger_ms=0,
+        map_version=1,
+        members=tuple(
+            MemberView(
+                member=address, machine="m", address=address, version="1", state=MemberState.READY
+            )
+            for address in (own, joined, before, tried)
+        ),
+        shards=(),
+    )
+    assert [one.address for one in roll._before(lease)] == [before, tried]

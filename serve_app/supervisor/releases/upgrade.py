@@ -38,7 +38,7 @@ from actors.cluster.runtime import (
     replace_timekeeper,
 )
 from actors.gateway.gateway import Gateway
-from actors.transport.names import NAMESPACE
+from actors.transport.names import NAMESPACE, generation_of
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings, SettingsError
 from core.shards.lease_messages import Lease, MemberState, MemberView
@@ -71,7 +71,7 @@ class Roll:
         self._settings = settings
         self._gateway = gateway
         self._say = say
-        # Those that are to join: by their address alone they are told from those of before.
+        # Those that are to join.
         self._addresses: frozenset[str] = frozenset()
 
     async def run(self) -> None:
@@ -110,7 +110,9 @@ class Roll:
             await asyncio.sleep(_PAUSE_S)
 
     def _before(self, lease: Lease) -> list[MemberView]:
-        return [one for one in lease.members if one.address not in self._addresses]
+        # Not by `_addresses`: a machine may have joined since, whose owners are of this upgrade.
+        own = self._settings.generation
+        return [one for one in lease.members if generation_of(one.address) != own]
 
     async def _await_joined(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
