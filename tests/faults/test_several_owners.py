@@ -79,6 +79,15 @@ def connections(victim: RunningDeployment) -> int:
     return int(row[0])
 
 
+def lost_attempts(victim: RunningDeployment) -> list[str]:
+    """Return why attempts were lost between two owners."""
+    with psycopg.connect(superuser_url(victim)) as connection:
+        found = connection.execute(
+            "SELECT error_message FROM callboard.attempt WHERE outcome = 'lost'"
+        ).fetchall()
+    return [str(reason) for (reason,) in found]
+
+
 def test_both_owners_drive_and_dispatch(victim: RunningDeployment, load: Load) -> None:
     load.wait_progress(PROGRESS)
     wait(
@@ -91,6 +100,8 @@ def test_both_owners_drive_and_dispatch(victim: RunningDeployment, load: Load) -
         lambda: f"dispatches from both: {dispatching(victim, ports)}",
     )
     check(load, victim)
+    # Each sends orders through the other; one that is refused is lost, and sent from elsewhere.
+    assert not lost_attempts(victim)
 
 
 def test_a_killed_owner_loses_nothing(victim: RunningDeployment, load: Load) -> None:
