@@ -19,6 +19,7 @@ UNITS = {
     "tests/examples/test_readme.py": "contract",
     "tests/platform/test_down.py": "contract",
     "tests/faults/test_frozen.py": "victim",
+    "tests/faults/test_handover.py": "victim",
     "tests/faults/test_hostile_agents.py": "victim",
     "tests/faults/test_kills.py": "victim",
     "tests/faults/test_later.py": "victim",
