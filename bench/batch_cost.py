@@ -18,7 +18,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +27,7 @@ from typing import Any, Final
 import psycopg
 
 from bench.load.one_member import join_as_new, take_all
+from bench.load.private_postgres import private_postgres
 from core.ids import uuid7
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
@@ -310,17 +310,9 @@ def main() -> None:
         sizes = {"pairs": arguments.pairs, "flows": arguments.flows, "rounds": arguments.rounds}
         compare(arguments.other.resolve(), this, **sizes)
         return
-    with tempfile.TemporaryDirectory(prefix="cbc-") as folder:
-        home, run_folder = Path(folder, "pg"), Path(folder, "run")
-        home.mkdir()
-        run_folder.mkdir(mode=0o700)
-        server = EmbeddedPostgres(home, run_folder, max_connections=20)
-        server.start()
-        try:
-            migrate(server.owner_url)
-            asyncio.run(serve(server))
-        finally:
-            server.stop()
+    with private_postgres(max_connections=20) as server:
+        migrate(server.owner_url)
+        asyncio.run(serve(server))
 
 
 if __name__ == "__main__":

@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import sqlalchemy as sql
 
+from bench.load.private_postgres import private_postgres
 from ledger.agents import capability_search
 from ledger.agents.offer_index import OfferIndex
 from ledger.embedded.server import OWNER, SERVICE, EmbeddedPostgres
@@ -84,19 +83,11 @@ async def _measure(server: EmbeddedPostgres, counts: list[int]) -> None:
 def main() -> None:
     """Measure for each count of agents, smallest first."""
     counts = sorted(int(text) for text in sys.argv[1:]) or [10_000, 100_000]
-    with tempfile.TemporaryDirectory(prefix="cbb-") as folder:
-        home, run_folder = Path(folder) / "pg", Path(folder) / "run"
-        home.mkdir()
-        run_folder.mkdir(mode=0o700)
-        server = EmbeddedPostgres(home, run_folder, shared_buffers_mib=256)
-        server.start()
-        try:
-            with psycopg.connect(server.superuser_url, autocommit=True) as connection:
-                connection.execute(f"CREATE DATABASE bench OWNER {OWNER}")
-            migrate(server.url_for(OWNER, "bench"))
-            asyncio.run(_measure(server, counts))
-        finally:
-            server.stop()
+    with private_postgres(shared_buffers_mib=256) as server:
+        with psycopg.connect(server.superuser_url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE bench OWNER {OWNER}")
+        migrate(server.url_for(OWNER, "bench"))
+        asyncio.run(_measure(server, counts))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import gc
 import multiprocessing
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +26,8 @@ import psycopg
 
 from actors.directory.agent_directory import Directory
 from actors.directory.directory_sync import DirectorySync
-from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
+from bench.load.private_postgres import private_postgres
+from ledger.embedded.server import OWNER, SERVICE, SUPERUSER
 from ledger.migrate import migrate
 from ledger.reads.reader import LedgerReader
 
@@ -152,28 +152,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("agents", nargs="*", type=int, default=AGENTS)
     counts = parser.parse_args().agents
-    with tempfile.TemporaryDirectory(prefix="cbb-") as folder:
-        home, run_folder = Path(folder) / "pg", Path(folder) / "run"
-        home.mkdir()
-        run_folder.mkdir(mode=0o700)
-        server = EmbeddedPostgres(home, run_folder, shared_buffers_mib=256)
-        server.start()
-        try:
-            for number, agents in enumerate(counts):
-                name = f"bench{number}"
-                with psycopg.connect(server.superuser_url, autocommit=True) as connection:
-                    connection.execute(f"CREATE DATABASE {name} OWNER {OWNER}")
-                migrate(server.url_for(OWNER, name))
-                with psycopg.connect(server.url_for(OWNER, name), autocommit=True) as connection:
-                    connection.execute(_AGENTS.replace("n % ", "n %% "), (agents,))
-                    connection.execute("VACUUM ANALYZE")
-                # Of its own, so that memory is that of this number of agents.
-                arguments = server.url_for(SERVICE, name), server.url_for(SUPERUSER, name), agents
-                process = multiprocessing.get_context("spawn").Process(target=_run, args=arguments)
-                process.start()
-                process.join()
-        finally:
-            server.stop()
+    with private_postgres(shared_buffers_mib=256) as server:
+        for number, agents in enumerate(counts):
+            name = f"bench{number}"
+            with psycopg.connect(server.superuser_url, autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {name} OWNER {OWNER}")
+            migrate(server.url_for(OWNER, name))
+            with psycopg.connect(server.url_for(OWNER, name), autocommit=True) as connection:
+                connection.execute(_AGENTS.replace("n % ", "n %% "), (agents,))
+                connection.execute("VACUUM ANALYZE")
+            # Of its own, so that memory is that of this number of agents.
+            arguments = server.url_for(SERVICE, name), server.url_for(SUPERUSER, name), agents
+            process = multiprocessing.get_context("spawn").Process(target=_run, args=arguments)
+            process.start()
+            process.join()
 
 
 if __name__ == "__main__":

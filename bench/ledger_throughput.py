@@ -12,15 +12,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import psycopg
 
 from actors.process.garbage import collect_rarely
 from bench.load.payments import Payments
+from bench.load.private_postgres import private_postgres
 from bench.load.tpcb import HOT_SCALE, UNIFORM_SCALE, TpcB, find_pgbench
 from ledger.embedded.server import OWNER, EmbeddedPostgres
 from ledger.migrate import migrate
@@ -167,17 +166,9 @@ def main() -> None:
     parser.add_argument("--pgbench", help="the pgbench to use")
     arguments = parser.parse_args()
     collect_rarely()  # as the ledger's process does
-    with tempfile.TemporaryDirectory(prefix="cbb-") as folder:
-        home, run_folder = Path(folder, "pg"), Path(folder, "run")
-        home.mkdir()
-        run_folder.mkdir(mode=0o700)
-        server = EmbeddedPostgres(home, run_folder, max_connections=CONNECTIONS_MAX)
-        server.start()
-        try:
-            migrate(server.owner_url)
-            asyncio.run(run(server, arguments))
-        finally:
-            server.stop()
+    with private_postgres(max_connections=CONNECTIONS_MAX) as server:
+        migrate(server.owner_url)
+        asyncio.run(run(server, arguments))
 
 
 if __name__ == "__main__":

@@ -13,15 +13,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-import tempfile
 import time
-from pathlib import Path
 from typing import Final
 
 import psycopg
 from psycopg import sql
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
+from bench.load.private_postgres import private_postgres
 from core.shards.shard import SHARDS
 from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
 from ledger.migrate import migrate
@@ -122,26 +121,18 @@ def main() -> None:
     parser.add_argument("--without", default="", metavar="INDEX")
     parser.add_argument("--explain", action="store_true")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="cbr-") as folder:
-        home, run_folder = Path(folder, "pg"), Path(folder, "run")
-        home.mkdir()
-        run_folder.mkdir(mode=0o700)
-        server = EmbeddedPostgres(home, run_folder, max_connections=20)
-        server.start()
-        try:
-            migrate(server.owner_url)
-            fill(
-                server,
-                unfinished=arguments.unfinished,
-                finished=arguments.finished,
-                without=arguments.without,
-            )
-            asyncio.run(measure(server.database_url, arguments.shards))
-            if arguments.explain:
-                for number in arguments.shards:
-                    explain(server, number)
-        finally:
-            server.stop()
+    with private_postgres(max_connections=20) as server:
+        migrate(server.owner_url)
+        fill(
+            server,
+            unfinished=arguments.unfinished,
+            finished=arguments.finished,
+            without=arguments.without,
+        )
+        asyncio.run(measure(server.database_url, arguments.shards))
+        if arguments.explain:
+            for number in arguments.shards:
+                explain(server, number)
 
 
 if __name__ == "__main__":

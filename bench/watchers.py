@@ -12,8 +12,6 @@ import argparse
 import os
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ import psutil
 
 from bench.checkouts import Checkout
 from bench.figures.process_usage import members
+from tests.platform.deployments import is_healthy
 
 # What is in the command line of each kind, in the order of the table.
 KINDS = {
@@ -97,15 +96,6 @@ def wait_s(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> float
             return None
         time.sleep(_LOOK_S)
     return time.monotonic() - began_s
-
-
-def is_healthy(url: str) -> bool:
-    """Say whether the API says that all is well."""
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
-            return bool(reply.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False
 
 
 def _command(process: psutil.Process) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Any, Final
 
 import ray
@@ -18,6 +17,7 @@ from ray.exceptions import RayError
 from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 
 from actors.cluster.process_watch import Silence
+from actors.process.loop_clock import monotonic_ms
 
 log = logging.getLogger("callboard.timekeeper")
 
@@ -30,7 +30,7 @@ class ServeWatch:
     """Asks Serve's controller every five seconds whether it is there."""
 
     def __init__(self) -> None:
-        self._silence = Silence(SILENCE_MS_MAX, now_ms=_now_ms())
+        self._silence = Silence(SILENCE_MS_MAX, now_ms=monotonic_ms())
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -47,23 +47,19 @@ class ServeWatch:
                 ray.get_actor, SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE
             )
         except ValueError:  # this cluster has no Serve, or its controller has died for good
-            self._silence.reset(_now_ms())
+            self._silence.reset(monotonic_ms())
             return
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await controller.check_alive.remote()
         except TimeoutError:
-            if self._silence.note_miss(_now_ms()):
+            if self._silence.note_miss(monotonic_ms()):
                 log.warning("Serve's controller is silent and is started anew")
                 await asyncio.to_thread(ray.kill, controller, no_restart=False)
-                self._silence.note_replaced(_now_ms())
+                self._silence.note_replaced(monotonic_ms())
         except RayError as error:
             # It has ended, or is starting: Ray sees to that.
             log.info("Serve's controller is not there error=%s", type(error).__name__)
-            self._silence.reset(_now_ms())
+            self._silence.reset(monotonic_ms())
         else:
-            self._silence.note_answer(_now_ms())
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+            self._silence.note_answer(monotonic_ms())

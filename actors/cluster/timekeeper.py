@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Mapping
 
 import ray
@@ -26,6 +25,7 @@ from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
 from actors.process.arguments import parse_settings_argument
 from actors.process.logs import configure_logging
+from actors.process.loop_clock import monotonic_ms
 from federation.name_resolver import NameResolver
 from ledger.reads.reader import LedgerReader
 
@@ -85,12 +85,12 @@ class Timekeeper:
         for name in gone:
             self._watch.remove_owner(name)
         for name in made:
-            self._watch.note_created(name, _now_ms())
+            self._watch.note_created(name, monotonic_ms())
         await asyncio.gather(*(self._ping(name) for name in self._owners.names()))
         for name in self._watch.silent_owners():
             log.warning("owner is silent and is restarted owner=%s", name)
             self._owners.restart(name)
-            self._watch.note_replaced(name, _now_ms())
+            self._watch.note_replaced(name, monotonic_ms())
 
     async def _ping(self, name: str) -> None:
         try:
@@ -98,9 +98,9 @@ class Timekeeper:
         except RayError as error:
             # It has ended or is starting: Ray restarts it.
             log.info("owner is not there owner=%s error=%s", name, type(error).__name__)
-            self._watch.note_ended(name, _now_ms())
+            self._watch.note_ended(name, monotonic_ms())
             return
-        now_ms = _now_ms()
+        now_ms = monotonic_ms()
         match reply:
             case Answered(counters):
                 self._prober.request_probes(counters["openCircuits"])
@@ -109,7 +109,3 @@ class Timekeeper:
                 log.warning("owner is busy owner=%s progress=%d", name, progress)
             case Busy() | Silent():
                 self._watch.note_unanswered(name, now_ms)
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

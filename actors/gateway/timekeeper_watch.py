@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Final
 
 from actors.cluster.process_watch import Silence
 from actors.cluster.runtime import ensure_timekeeper, restart_timekeeper
+from actors.process.loop_clock import monotonic_ms
 from actors.transport.actor_calls import actor_call, is_unknown_outcome
 from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
@@ -36,7 +36,7 @@ class TimekeeperWatch:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._ping = actor_call(TIMEKEEPER, "ping")
-        self._silence = Silence(settings.timekeeper_silence_ms, now_ms=_now_ms())
+        self._silence = Silence(settings.timekeeper_silence_ms, now_ms=monotonic_ms())
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -52,20 +52,16 @@ class TimekeeperWatch:
             async with asyncio.timeout(PING_TIMEOUT_S):
                 rounds = await self._ping()
         except TimeoutError:
-            is_silent = self._silence.note_miss(_now_ms())
+            is_silent = self._silence.note_miss(monotonic_ms())
         except Exception as error:  # the edge to another process
             log.info("the timekeeper is not there error=%s", type(error).__name__)
-            self._silence.reset(_now_ms())
+            self._silence.reset(monotonic_ms())
             if is_unknown_outcome(error):
                 await asyncio.to_thread(ensure_timekeeper, self._settings)
             return
         else:
-            is_silent = self._silence.note_work(rounds, _now_ms())
+            is_silent = self._silence.note_work(rounds, monotonic_ms())
         if is_silent:
             log.warning("the timekeeper is silent and is started anew")
             await asyncio.to_thread(restart_timekeeper)
-            self._silence.note_replaced(_now_ms())
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+            self._silence.note_replaced(monotonic_ms())

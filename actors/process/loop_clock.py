@@ -19,6 +19,11 @@ _SLOWED: Final = (9, 10)
 _MS: Final = 1_000_000
 
 
+def monotonic_ms() -> int:
+    """Return monotonic time in milliseconds, for spans that one process measures."""
+    return time.monotonic_ns() // _MS
+
+
 class SteadyTime:
     """Unix time in milliseconds that never goes back.
 

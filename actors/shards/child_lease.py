@@ -14,17 +14,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from actors.shards.membership import PermitWork
+from actors.shards.membership import RENEWAL_TIMEOUT_S, PermitWork
 from actors.shards.renewal_times import RenewalTimes
 from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, Renewal
 from core.shards.leases import SELF_FENCE_MS
 
 log = logging.getLogger("callboard.membership")
-
-RENEWAL_TIMEOUT_S: Final = 2.0
 
 
 class Parentage(NamedTuple):

@@ -72,7 +72,7 @@ class ShardWork(PermitWork, Protocol):
         """Restore the workflows of these shards, which are held from now on.
 
         `is_given`: another member has given them and tells in a hint, soon, which calls it still
-        waits for; else nobody does.
+        waits for; else no hint comes.
         """
 
     def lost(self, shards: Sequence[int]) -> None:

@@ -49,7 +49,7 @@ def members(home: Path) -> Iterator[tuple[psutil.Process, str]]:
                 continue
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-        yield process, POSTGRES if is_postgres else _kind(line)
+        yield process, POSTGRES if is_postgres else kind_of(line)
 
 
 def cpu_seconds(home: Path) -> dict[str, float]:
@@ -135,7 +135,8 @@ def _is_of(process: psutil.Process, home: Path) -> bool:
     return any(str(home) in value for value in process.environ().values())
 
 
-def _kind(line: str) -> str:
+def kind_of(line: str) -> str:
+    """Return the kind of the process with this command line."""
     for mark, kind in KINDS:
         if mark in line:
             return kind

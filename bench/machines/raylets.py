@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 
-from bench.figures.process_usage import KINDS, OWNER, members
+from bench.figures.process_usage import OWNER, kind_of, members
 from bench.load.clients import Target
 from tests.faults.raylets import add_machine
 from tests.platform.deployments import RunningDeployment
 
-RAYLET, OTHER = "raylet", "other"
+RAYLET = "raylet"
 # A machine with one of these has more than work to lose.
 SINGLE = {"ledger actor", "timekeeper", "serve replica", "serve controller"}
 
@@ -59,7 +59,6 @@ def machines_of(home: Path) -> list[Machine]:
 
 def _kind(process: psutil.Process) -> str:
     try:
-        line = " ".join(process.cmdline())
+        return kind_of(" ".join(process.cmdline()))
     except psutil.Error:
-        return OTHER
-    return next((kind for mark, kind in KINDS if mark in line), OTHER)
+        return kind_of("")

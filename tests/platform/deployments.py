@@ -10,6 +10,8 @@ import shutil
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -62,6 +64,15 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def is_healthy(url: str) -> bool:
+    """Say whether the API says that all is well."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
 
 
 def supervisor(*arguments: str, code: Path = ROOT) -> subprocess.CompletedProcess[str]:

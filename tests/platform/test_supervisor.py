@@ -12,8 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from tests.platform.deployments import (
     ROOT,
     RunningDeployment,
     free_port,
+    is_healthy,
     processes_below,
     supervisor,
 )
@@ -38,14 +37,6 @@ def wait_until(condition: Callable[[], bool], deadline_s: float = 120.0) -> None
     while not condition():
         assert time.monotonic() < end, "the condition did not come true"
         time.sleep(0.05)
-
-
-def is_healthy(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
-            return bool(reply.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False
 
 
 def postgres_pid(home: Path) -> int:

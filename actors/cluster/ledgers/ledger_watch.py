@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Any
 
 import ray
@@ -29,6 +28,7 @@ from actors.cluster.ledgers.ledger_slots import (
 )
 from actors.cluster.process_watch import Silence
 from actors.cluster.scaling.ray_machines import working_machines
+from actors.process.loop_clock import monotonic_ms
 from actors.transport.names import LEDGERS
 from core.settings import Settings
 from core.shards.standby_place import LedgerProcess, StandbyPlace
@@ -48,7 +48,7 @@ class LedgerWatch:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        now_ms = _now_ms()
+        now_ms = monotonic_ms()
         self._silences = {
             name: Silence(settings.ledger_silence_ms, now_ms=now_ms) for name in LEDGERS
         }
@@ -73,7 +73,7 @@ class LedgerWatch:
         handles = await asyncio.to_thread(existing_ledgers)
         for name in LEDGERS:
             if name not in handles:
-                self._silences[name].reset(_now_ms())
+                self._silences[name].reset(monotonic_ms())
         if not handles:
             # It died for good, or was ended and not made again.
             log.warning("there is no ledger, and one is started")
@@ -83,7 +83,7 @@ class LedgerWatch:
         writers = [one.machine for one in found if one is not None and one.is_writer]
         self._writers_machine = writers[0] if len(writers) == 1 else ""
         machines = await asyncio.to_thread(working_machines)
-        move = self._place.move(dict(zip(handles, found, strict=True)), machines, _now_ms())
+        move = self._place.move(dict(zip(handles, found, strict=True)), machines, monotonic_ms())
         if move is None:
             return
         if move.machine:
@@ -101,21 +101,17 @@ class LedgerWatch:
         except RayError as error:
             # It has ended or is starting: Ray restarts it.
             log.info("the ledger is not there name=%s error=%s", name, type(error).__name__)
-            silence.reset(_now_ms())
+            silence.reset(monotonic_ms())
             return None
         match reply:
             case Answered(counters):
-                silence.note_answer(_now_ms(), counters["progress"])
+                silence.note_answer(monotonic_ms(), counters["progress"])
                 return LedgerProcess(machine=counters["machine"], is_writer=counters["isWriter"])
-            case Busy(progress) if silence.note_progress(progress, _now_ms()):
+            case Busy(progress) if silence.note_progress(progress, monotonic_ms()):
                 log.warning("the ledger is busy name=%s progress=%d", name, progress)
             case Busy() | Silent():
-                if silence.note_miss(_now_ms()):
+                if silence.note_miss(monotonic_ms()):
                     log.warning("the ledger is silent and is started anew name=%s", name)
                     await asyncio.to_thread(ray.kill, handle, no_restart=False)
-                    silence.note_replaced(_now_ms())
+                    silence.note_replaced(monotonic_ms())
         return None
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from actors.cluster.scaling import ray_machines
+from actors.process.loop_clock import monotonic_ms
 from actors.shards.lease_calls import LeaseCalls
 from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
@@ -118,7 +118,7 @@ class MachineWatch:
     async def _scale(self, count: MachineCount, lease: Lease, working: list[str]) -> None:
         """Ask for machines, or drain one that is not needed (3)."""
         load = sum(one.load for one in lease.members if one.is_live)
-        now_ms = time.monotonic_ns() // 1_000_000
+        now_ms = monotonic_ms()
         known = max(self._asked, len(working))
         wanted = count.wanted(load, known, now_ms)
         if wanted != self._asked or now_ms - self._asked_ms > ASK_AGAIN_MS:
