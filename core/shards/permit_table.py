@@ -14,7 +14,7 @@ members with a need, those take turns.
 
 A member that is alone uses agents without permits: `is_shared` of its answers is false. From that
 answer until its next complete report it is *unknown*: it may hold anything. So is each member, for
-a new ledger, until it has reported in that ledger's term. While a member is unknown, nobody is
+a new ledger, until it has reported in that ledger's term. While a member is unknown, no member is
 granted anything, and all go on with what they hold. An older ledger that still answers cannot grant
 more to a member that has reported here, because members ignore older terms.
 

@@ -64,7 +64,7 @@ class Standby:
         return f"<Standby {self._address} warm={self.is_warm} {self._silence!r}>"
 
     def take_over(self) -> None:
-        """Take the head, whoever has it: the writer has been told to hold its batches."""
+        """Take the head from any writer: the present one has been told to hold its batches."""
         self._told.set()
 
     def stand_back(self) -> None:

@@ -66,7 +66,7 @@ def restart_pause_s(environment: Mapping[str, str]) -> float:
     """Return how many seconds a worker waits before it starts Ray again.
 
     On a machine of an autoscaler Ray may have ended because it was drained: started again at once,
-    it would be a machine of the cluster that nobody wants. Decision 0214.
+    it would be a machine of the cluster beyond the wanted number. Decision 0214.
 
     Args:
         environment: of the machine's Ray.

@@ -1,4 +1,4 @@
-"""Processes that freeze and stay frozen: whoever watches each replaces it, and work goes on.
+"""Processes that freeze and stay frozen: the watcher of each replaces it, and work goes on.
 
 Goal: none of them has to wake up for publishes to succeed again. Method: SIGSTOP under load, until
 another process is in its place. Owners, the ledger and Postgres: `test_outages.py`; how a process

@@ -75,7 +75,9 @@ async def test_replies_to_calls_that_were_handed_over_are_heard_by_the_recipient
         assert set(machines.seen.values()) == {1}
 
 
-async def test_a_handed_call_whose_giver_ends_is_lost_and_one_nobody_waits_for_is_closed() -> None:
+async def test_a_handed_call_whose_giver_ends_is_lost_and_one_without_a_workflow_is_closed() -> (
+    None
+):
     async with three_machines() as machines:
         machines.gate.clear()
         order = machines.orders["x"] = machines.order("x")
@@ -114,7 +116,7 @@ async def test_an_order_that_waits_in_its_queue_is_dropped_and_not_handed_over()
 
 
 async def test_a_hint_for_a_process_that_has_ended_is_nothing_to_its_successor() -> None:
-    """Messages go to an address, where a successor awaited calls whose events nobody returned.
+    """Messages go to an address, where a successor awaited calls whose events no member returned.
 
     The giver keeps them for the member that it gave the shard to, and drops their events when that
     is gone: the successor's workflows waited until their deadline.
@@ -206,7 +208,7 @@ async def test_a_hint_that_comes_twice_is_heard_once() -> None:
 
 
 async def test_calls_that_are_handed_to_a_member_that_has_ended_are_closed() -> None:
-    """They held their agents' places until their timeouts, for nobody."""
+    """They held their agents' places until their timeouts, for no workflow."""
     async with three_machines() as machines:
         machines.gate.clear()
         machines.dispatchers["a"].send(machines.order("x"), lambda *_: None)

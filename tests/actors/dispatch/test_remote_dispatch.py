@@ -428,7 +428,7 @@ async def test_events_that_are_on_their_way_when_a_member_is_forgotten_reach_it_
 
 
 async def test_what_is_not_sent_yet_for_a_member_whose_lease_has_expired_never_is() -> None:
-    """Whoever takes its shards repeats it; if it lives on, it hears of the loss."""
+    """The member that takes its shards repeats it; if it lives on, it hears of the loss."""
     async with three_machines() as machines:
         machines.gate.clear()
         orders = [machines.order(f"n{number}") for number in range(ORDERS)]

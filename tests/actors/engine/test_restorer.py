@@ -386,7 +386,7 @@ async def test_what_is_asked_for_while_a_hint_is_waited_for_is_read_after_it() -
     for _ in range(100):
         await asyncio.sleep(0)
     assert (restorer.count, rows.ids) == (0, [])
-    assert restorer.is_restoring(wid("w000")), "whoever asks is told to ask again"
+    assert restorer.is_restoring(wid("w000")), "a request is told to ask again"
     async with asyncio.timeout(60):
         await restorer.restore_shards([SHARD])
     assert restorer.count == 2

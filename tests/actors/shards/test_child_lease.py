@@ -158,7 +158,7 @@ async def test_a_child_has_permits_under_its_own_name_once_its_parent_has_named_
     for _ in range(3):
         await followed.parent_renews(parent)
         await followed.child.follow_once()
-    assert followed.permits.allowed(AGENT) == 0, "nobody has said that it exists"
+    assert followed.permits.allowed(AGENT) == 0, "its parent has not named it"
     parent.add_child(CHILD)
     for _ in range(4):
         await followed.parent_renews(parent)

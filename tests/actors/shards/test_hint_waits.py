@@ -65,7 +65,7 @@ async def test_nothing_is_waited_for_when_the_giver_has_ended_before() -> None:
 
 async def test_a_giver_that_is_not_known_is_one_of_those_that_live() -> None:
     waits = HintWaits(held_after(HeldShard("older", 1)))
-    assert (await begun(waits)).done(), "nobody lives who could have given it"
+    assert (await begun(waits)).done(), "no member lives that could have given it"
     waits.set_live({"one", "two"})
     waiting = await begun(waits)
     waits.set_live({"one", "two", "three"})

@@ -1,4 +1,4 @@
-"""Permits of the processes of single workflows: they count, and a new one keeps nobody waiting."""
+"""Permits of the processes of single workflows: they count, and a new one delays no member."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_child_has_nothing_before_its_parent_has_named_it() -> None:
     assert child.sent["a"] == 4
 
 
-def test_new_child_keeps_nobody_waiting() -> None:
+def test_new_child_delays_no_member() -> None:
     world, (first, second) = cluster(2, a=4)
     world.bear(first)
     world.exchange(first)

@@ -15,7 +15,7 @@ from core.shards.cluster_version import cluster_version
         (("3", "2"), 3, 2),  # one of before has not ended
         (("3", "3"), 2, 2),  # the ledger has been taken back first
         (("4",), 3, 3),
-        (("", "3"), 3, 0),  # whoever does not say it understands nothing new
+        (("", "3"), 3, 0),  # a member that does not say it understands nothing new
     ],
 )
 def test_the_lowest_version_counts(members: tuple[str, ...], ledgers: int, expected: int) -> None:

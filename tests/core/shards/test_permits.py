@@ -1,4 +1,4 @@
-"""Permits of agents: their sum is never exceeded, and whoever needs one gets one."""
+"""Permits of agents: their sum is never exceeded, and a member that needs one gets one."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_lone_member_has_all_of_every_agent_and_reports_nothing() -> None:
     assert node.asked == 0
 
 
-def test_wide_workflow_gets_all_of_an_agent_that_nobody_else_uses() -> None:
+def test_wide_workflow_gets_all_of_an_agent_that_no_other_uses() -> None:
     world, nodes = cluster(3, a=100)
     nodes[0].put("a", 500)
     for _ in range(3):
