@@ -21,6 +21,9 @@ _STUBBORN = """
 import signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+# Popen returns while the new program is being loaded, when its environment reads as empty.
+while not open(f"/proc/{child.pid}/environ").read():
+    pass
 print(child.pid, flush=True)
 signal.pause()
 """
