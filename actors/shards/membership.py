@@ -29,7 +29,7 @@ from typing import Final, Protocol
 
 from actors.shards.held_shards import HeldShards
 from actors.shards.renewal_times import RenewalTimes
-from core.shards.assignment import moves_of, other_version_for
+from core.shards.assignment import Moves, moves_of, other_version_for
 from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import SELF_FENCE_MS
@@ -142,6 +142,8 @@ class Membership:
         self._was_fenced = False
         self._is_ended = False
         self._moves = 0
+        self._due = Moves((), ())
+        self._moves_seen: object = None  # what `_due` was worked out from
         self._refused: set[int] = set()
         self._asked: dict[int, int] = {}  # of the Take that is under way, by shard its epoch
         self._taking: asyncio.Task[None] | None = None
@@ -276,8 +278,8 @@ class Membership:
                 self._work.members_changed(lease.members)
             if lease.shards:
                 self._shards, self._map_version = lease.shards, lease.map_version
+                self._compare()  # what only outcomes change, those compare
             self.cluster_version = lease.cluster_version
-        self._compare()
         self._withdraw_offers()
         self._begin_take()
         self._begin_gives()
@@ -353,9 +355,23 @@ class Membership:
 
     # -- moving -----------------------------------------------------------------------------------
 
+    def _due_moves(self) -> Moves:
+        """Return what this member should do; anew only when the map or who may hold shards changed.
+
+        Members' loads and silences change with each renewal, and there are as many shards as ever.
+        """
+        seen = (
+            self._map_version,
+            [(one.member, one.is_live, one.state, one.refused_shards) for one in self._members],
+        )
+        if seen != self._moves_seen:
+            self._moves_seen = seen
+            self._due = moves_of(self._held.member, self._members, self._shards)
+        return self._due
+
     def _begin_take(self) -> None:
         if self._taking is None:
-            shards = moves_of(self._held.member, self._members, self._shards).take
+            shards = self._due_moves().take
             if shards:
                 self._asked = dict(shards)
                 self._taking = asyncio.get_running_loop().create_task(self._take(shards))
@@ -363,7 +379,7 @@ class Membership:
     def _begin_gives(self) -> None:
         views = {one.member: one for one in self._members}
         # In turn: a few whose commands stay open must not keep all others here.
-        give = moves_of(self._held.member, self._members, self._shards).give
+        give = self._due_moves().give
         for shard, to in (*(move for move in give if move[0] > self._tried), *give):
             if len(self._giving) >= GIVES_MAX:
                 break
