@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import shard_of
-from tests.simulation.cluster.simulated_store import ClusterEvent, Moved, Stepped
+from tests.simulation.cluster.cluster_troubles import NEW
+from tests.simulation.cluster.simulated_store import ClusterEvent, Moved, Stepped, form_of
 from tests.simulation.violation import require
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster_world import ClusterWorld
     from tests.simulation.cluster.ledger_process import LedgerProcess
     from tests.simulation.cluster.member_process import MemberProcess
+
+# How long it may take until a member has heard of another, true time.
+BOTH_MS = 6_000
 
 
 class AgentCall(NamedTuple):
@@ -34,12 +38,22 @@ class ClusterChecks:
     Args:
         keeps_shards: no member that lives may lose a shard but by its own Give.
         sends_once: no attempt may be sent twice.
+        is_upgrade: members of two versions come and go, and nothing else is wrong.
     """
 
-    def __init__(self, world: ClusterWorld, *, keeps_shards: bool, sends_once: bool) -> None:
+    def __init__(
+        self, world: ClusterWorld, *, keeps_shards: bool, sends_once: bool, is_upgrade: bool
+    ) -> None:
         self._world = world
         self._keeps_shards = keeps_shards
         self._sends_once = sends_once
+        self._is_upgrade = is_upgrade
+        # Since when there has been a member of the old version; None: there is none.
+        self._old_since_ms: int | None = 0
+        self._was_new_alone = False
+        self._not_restored: set[str] = set()
+        self.set_aside: set[str] = set()  # workflows that no member there could restore
+        self.new_forms = 0
         self._holders = [HeldShard("", 0)] * world.shards
         self._sent: set[tuple[str, int]] = set()
         self.steps: dict[str, int] = {}  # by workflow, how many are stored
@@ -56,6 +70,8 @@ class ClusterChecks:
                     is_current = held == HeldShard(command.member, command.shard_epoch)
                     require(is_current, "I2: a step of another than", held, command)
                     self.steps[command.workflow_id] = step
+                    self._form_stored(form_of(command))
+        self._note_versions()
 
     def sent(self, call: AgentCall, epoch: int) -> None:
         """Check an attempt that goes to its agent now."""
@@ -66,10 +82,50 @@ class ClusterChecks:
         require(is_holder, "I1: sent by", process.member, epoch, "but held by", held)
         is_repeated = (workflow_id, step) in self._sent
         self.repeated += is_repeated
-        require(not (is_repeated and self._sends_once), "I4: sent twice", workflow_id, step)
+        may_repeat = not self._sends_once or workflow_id in self._not_restored
+        require(may_repeat or not is_repeated, "I4: sent twice", workflow_id, step)
         self._sent.add((workflow_id, step))
         self.sends += 1
         self._may_take(self._world.agent_of(workflow_id))
+
+    def _note_versions(self) -> None:
+        if all(int(row.version) >= NEW for row in self._world.database.rows.members.values()):
+            self._old_since_ms, self._was_new_alone = None, True
+        elif self._old_since_ms is None:
+            self._old_since_ms = self._world.clock.now_ms()
+
+    def _form_stored(self, form: int) -> None:
+        """Check that rows that only new code reads are stored while there is no other."""
+        if form < NEW:
+            return
+        self.new_forms += 1
+        since_ms = self._old_since_ms
+        both_ms = 0 if since_ms is None else self._world.clock.now_ms() - since_ms
+        require(self._was_new_alone, "I9: stored before all members were new")
+        is_late = self._is_upgrade and both_ms > BOTH_MS
+        require(not is_late, "I9: stored though an old member is there for", both_ms)
+
+    def not_restored(
+        self, process: MemberProcess, workflow_id: str, form: int, *, is_offered: bool
+    ) -> None:
+        """Note that a member cannot restore a workflow: it offers its shard, or sets it aside.
+
+        Calls of it that are open end with that: who restores it makes them again.
+        """
+        self._not_restored.add(workflow_id)
+        if is_offered:
+            return
+        self.set_aside.add(workflow_id)
+        rows = self._world.database.rows.members
+        able = [
+            other
+            for other in self._world.living.values()
+            if other.version >= form
+            and (row := rows.get(other.member)) is not None
+            and row.state is MemberState.READY
+            and self._world.clock.now_ms() - row.joined_ms > BOTH_MS
+        ]
+        require(not (self._is_upgrade and able), "I9: not offered to", able, "by", process)
 
     def _may_take(self, agent: str) -> None:
         """Check that an agent has no more calls than it takes, of members that are not lost."""
@@ -133,9 +189,15 @@ class ClusterChecks:
             if process.is_joined and process.member not in rows.members
         ]
         targets = world.targets(ready)
+        able = {one: member for one, member in ready.items() if world.living[member].version >= NEW}
+        able_targets = world.targets(able)
         for shard, held in enumerate(rows.shards):
             process = world.living.get(held.member)
             wanted = ready.get(targets[shard]) if targets else None
+            forms = [rows.forms[one] for one in world.workflows_of(shard)]
+            if wanted is not None and max(forms) > world.living[wanted].version:
+                # Another that can restore it should hold it; without one it stays where it is.
+                wanted = able[able_targets[shard]] if able else None
             if process is None or process.held.epoch(shard) != held.epoch:
                 found.append(f"{shard}: {held} is not held by {process}")
             elif wanted is not None and held.member != wanted:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from core.shards.lease_messages import MemberState
 from core.shards.leases import LEASE_MS, RENEWAL_MS, STARVED_MS
+from ledger.code_version import CODE_VERSION
 from ledger.shards.shard_commands import ChangeMember
 
 if TYPE_CHECKING:
@@ -23,12 +24,19 @@ if TYPE_CHECKING:
 # ledger is cut off from the database, a second one takes over, and a member reaches the first only.
 # "standby": the head is frozen, killed without a successor, or handed over, and a standby takes it.
 # "takeover": as "split", but by a standby, when the head has stood still.
-KEEPING_KINDS = ("calm", "starved", "ledger", "database", "standby")
+# "upgrade": members of a newer version join one by one and those of before are drained; sometimes
+# it is taken back.
+KEEPING_KINDS = ("calm", "starved", "ledger", "database", "standby", "upgrade")
+OLD, NEW = CODE_VERSION - 1, CODE_VERSION
 ADDRESSES = ("member-a", "member-b", "member-c", "member-d")
 FIFTH = "member-e"
 KINDS = (*KEEPING_KINDS, "silent", "split", "takeover")
 STANDBY_KINDS = ("standby", "takeover")
 CALM_MS, TROUBLE_MS = 3_000, 20_000
+# Between two members of an upgrade; and when it is taken back, if it is.
+ROLL_MS, BACK_MS = 1_500, 12_000
+# How many of the worlds with any trouble are nearly upgraded.
+MIXED = 0.3
 RESTART_MS = (50, 2_500)
 HOLD_S = 2.0
 AWAY_MS = (200, 12_000)
@@ -55,7 +63,7 @@ class ClusterTroubles:
         self._kind = kind
         self._chance = world.chance
         self.keeps_shards = kind in KEEPING_KINDS
-        self.sends_once = kind == "calm"
+        self.sends_once = kind in ("calm", "upgrade")
         self.has_standby = kind in STANDBY_KINDS
         self.is_database_away = False
         self.slow = self.answer_lost = 0.0
@@ -63,6 +71,7 @@ class ClusterTroubles:
         self._is_over = False
         self._frozen: set[LedgerProcess | MemberProcess] = set()
         self._absent: set[str] = set()
+        self._versions: dict[str, int] = {}  # by address, of what starts there; else the old one
 
     def __repr__(self) -> str:
         return f"<ClusterTroubles {self._kind or 'any'}>"
@@ -83,6 +92,8 @@ class ClusterTroubles:
             weather.lost, weather.repeated = draw((0, 0.02, 0.1)), draw((0, 0.1))
             weather.late, self.slow = draw((0, 0.02, 0.1)), draw((0, 0.02, 0.1))
             self.answer_lost = draw((0, 0.02))
+            if self._chance.random() < MIXED:  # one is old, or has just gone
+                self._versions = dict.fromkeys((*ADDRESSES[1:], FIFTH), NEW)
         elif self._kind == "database":
             self.slow = self._chance.choice((0, 0.1))
         elif self._kind == "starved":
@@ -97,6 +108,14 @@ class ClusterTroubles:
             self._world.clock.call_in(CALM_MS, self._split)
         elif self._kind == "takeover":
             self._world.clock.call_in(CALM_MS, self._overtake)
+        elif self._kind == "upgrade":
+            is_taken_back = self._chance.random() < 0.6
+            for turn, address in enumerate(ADDRESSES):
+                at_ms, newer = CALM_MS + turn * ROLL_MS, f"{address}+1"
+                self._versions[newer] = NEW
+                self._world.clock.call_in(at_ms, self._roll, address, newer)
+                if is_taken_back:
+                    self._world.clock.call_in(at_ms + BACK_MS, self._roll, newer, address)
         for second in range(TROUBLE_MS // 1_000):
             for trouble, odd in odds.items():
                 if self._chance.random() < odd:
@@ -123,6 +142,10 @@ class ClusterTroubles:
         for process in list(self._world.processes):
             if process.address not in living and process.address not in self._absent:
                 self._restart(process.address)
+
+    def version_at(self, address: str) -> int:
+        """Return the version of the code that starts at an address."""
+        return self._versions.get(address, OLD)
 
     def member_ended(self, process: MemberProcess) -> None:
         """Start a successor at the same address, mostly."""
@@ -161,7 +184,7 @@ class ClusterTroubles:
         match self._kind:
             case "calm":
                 return {self._drain: 0.15, self._join: 0.15}
-            case "starved" | "silent" | "split" | "takeover":
+            case "starved" | "silent" | "split" | "takeover" | "upgrade":
                 return {}
             case "standby":
                 return {
@@ -188,6 +211,7 @@ class ClusterTroubles:
             self._lose_database: draw((0, 0.05)),
             self._drain: draw((0, 0.1)),
             self._join: draw((0, 0.1)),
+            self._change_version: draw((0, 0, 0.2)),
         }
 
     def _happens(self, trouble: Callable[[], None]) -> None:
@@ -270,14 +294,36 @@ class ClusterTroubles:
         world = self._world
         process = self._member()
         if process is not None and process.is_joined and len(world.living) > 2:
-            operator = self._member() or process
-            command = ChangeMember(
-                key=f"drain:{process.member}",
-                actor_did="",
-                member=process.member,
-                state=MemberState.DRAINING,
-            )
-            operator.loop.create_task(operator.commit(command))
+            self._drain_member(process, self._member() or process)
+
+    def _drain_member(self, process: MemberProcess, operator: MemberProcess) -> None:
+        command = ChangeMember(
+            key=f"drain:{process.member}",
+            actor_did="",
+            member=process.member,
+            state=MemberState.DRAINING,
+        )
+        operator.loop.create_task(operator.commit(command))
+
+    def _roll(self, before: str, after: str) -> None:
+        """Start a member in another's place, and drain that one once the new one has joined."""
+        self._absent.discard(after)
+        self._absent.add(before)
+        self._world.start_member(after)
+        self._drain_once_joined(before, after)
+
+    def _drain_once_joined(self, before: str, after: str) -> None:
+        living = {one.address: one for one in self._world.living.values()}
+        old, new = living.get(before), living.get(after)
+        if new is None or not new.is_joined or (old is not None and not old.is_joined):
+            self._world.clock.call_in(100, self._drain_once_joined, before, after)
+        elif old is not None:
+            self._drain_member(old, new)
+
+    def _change_version(self) -> None:
+        """Let what starts at an address next be of the other version."""
+        address = self._chance.choice((FIFTH, *ADDRESSES))
+        self._versions[address] = OLD + NEW - self.version_at(address)
 
     def _join(self) -> None:
         address = self._chance.choice((FIFTH, FIFTH, *ADDRESSES))

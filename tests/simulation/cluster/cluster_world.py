@@ -18,7 +18,7 @@ from core.shards.lease_messages import HeldShard
 from core.shards.shard import id_in_shard, shard_of
 from tests.simulation.cluster.cluster_checks import AgentCall, ClusterChecks
 from tests.simulation.cluster.cluster_network import ClusterNetwork
-from tests.simulation.cluster.cluster_troubles import ADDRESSES, ClusterTroubles
+from tests.simulation.cluster.cluster_troubles import ADDRESSES, OLD, ClusterTroubles
 from tests.simulation.cluster.ledger_process import LedgerProcess
 from tests.simulation.cluster.member_process import MemberProcess
 from tests.simulation.cluster.shard_work import AGENT_MS
@@ -67,12 +67,14 @@ class ClusterWorld:
         ]
         rows = ClusterRows([HeldShard("", 0)] * SHARDS)
         rows.steps = {one: 0 for several in self._workflows for one in several}
+        rows.forms = dict.fromkeys(rows.steps, OLD)
         self.database = SimulatedDatabase(rows)
         self.troubles = ClusterTroubles(self, kind)
         self.checks = ClusterChecks(
             self,
             keeps_shards=self.troubles.keeps_shards,
             sends_once=self.troubles.sends_once,
+            is_upgrade=kind == "upgrade",
         )
         self.network = ClusterNetwork(self.clock, self.chance)
         # By agent, its calls that it has not answered.
@@ -118,8 +120,9 @@ class ClusterWorld:
 
         def is_over() -> bool:
             is_quiet = self.clock.now_us >= self.network.newest_late_us
-            has_gone_on = len(self.checks.steps) == len(self.database.rows.steps) and all(
-                self.checks.steps[one] > steps.get(one, 0) for one in self.checks.steps
+            has_gone_on = all(
+                self.checks.steps.get(one, 0) > steps.get(one, 0) or one in self.checks.set_aside
+                for one in self.database.rows.steps
             )
             return is_quiet and has_gone_on and self.checks.is_settled()
 
@@ -171,7 +174,8 @@ class ClusterWorld:
         if any(one.address == address for one in self.living.values()):
             return
         self._started += 1
-        process = MemberProcess(self, address, self._started)
+        version = self.troubles.version_at(address)
+        process = MemberProcess(self, address, self._started, version)
         self.processes.append(process)
         self.living[process.member] = process
 
@@ -227,12 +231,13 @@ class ClusterWorld:
             ends = (sender.address, receiver.address)
             self.network.post(ends, receiver.loop, partial(call, receiver.work), *arguments)
 
-    async def read_step(self, process: MemberProcess, workflow_id: str) -> int:
-        """Return a workflow's open attempt by the rows that are committed."""
+    async def read_step(self, process: MemberProcess, workflow_id: str) -> tuple[int, int]:
+        """Return a workflow's open attempt, and the version its rows need, as committed."""
         while True:
             await asyncio.sleep(self.chance.randint(*DATABASE_US) / 1_000_000)
             if not self.troubles.is_database_away:
-                return self.database.rows.steps[workflow_id]
+                rows = self.database.rows
+                return rows.steps[workflow_id], rows.forms[workflow_id]
 
     def ask_database(
         self, ledger: LedgerProcess, statement: Callable[[], Any], reply: asyncio.Future[Any]

@@ -95,6 +95,7 @@ class ShardRuns:
     def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
         """Read the rows of these shards and drive their workflows on."""
         for shard in shards:
+            self._end(shard)
             run = self._runs[shard] = _ShardRun(shard, self._process.held.epoch(shard), is_given)
             self._passed_to.pop(shard, None)
             for workflow_id in self._world.workflows_of(shard):
@@ -193,9 +194,13 @@ class ShardRuns:
 
     async def _drive(self, run: _ShardRun, workflow_id: str) -> None:
         process, shard = self._process, run.shard
-        step = await self._world.read_step(process, workflow_id)
+        step, form = await self._world.read_step(process, workflow_id)
         awaited = await self._awaited(run)
         run.restored.add(workflow_id)
+        if form > process.version:
+            is_offered = process.membership.offer(shard)
+            self._world.checks.not_restored(process, workflow_id, form, is_offered=is_offered)
+            return
         is_open = awaited.get(workflow_id) == step
         while True:
             if not is_open:
@@ -216,16 +221,18 @@ class ShardRuns:
             run.answered.add(workflow_id)
             await self._wait(lambda: not process.held.is_frozen(workflow_id))
             step += 1
-            if not await self._store(run, workflow_id, step):
+            if process.version <= process.membership.cluster_version:
+                form = process.version
+            if not await self._store(run, workflow_id, step, form):
                 process.membership.note_stale(shard, run.epoch)
                 return
             del run.open[workflow_id]
             run.answered.discard(workflow_id)
             is_open = False
 
-    async def _store(self, run: _ShardRun, workflow_id: str, step: int) -> bool:
+    async def _store(self, run: _ShardRun, workflow_id: str, step: int, form: int) -> bool:
         command = step_command(
-            workflow_id, step, member=self._process.member, shard_epoch=run.epoch
+            workflow_id, step, form, member=self._process.member, shard_epoch=run.epoch
         )
         run.commits += 1
         try:

@@ -21,7 +21,8 @@ class NotHead(Exception):
 class ClusterRows:
     """Everything that is stored.
 
-    `version`: of the map. `steps`: by workflow, the attempt that is open. `known`: outcomes by key.
+    `version`: of the map. `steps`: by workflow, the attempt that is open. `forms`: by workflow, the
+    version of the code that its rows need. `known`: outcomes by key.
     """
 
     shards: list[HeldShard]
@@ -30,6 +31,7 @@ class ClusterRows:
     members: dict[str, KnownMember] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     steps: dict[str, int] = field(default_factory=dict)
+    forms: dict[str, int] = field(default_factory=dict)
     known: dict[str, Outcome] = field(default_factory=dict)
 
     def after(self, cache: StateCache) -> ClusterRows:

@@ -104,7 +104,10 @@ class SimulatedStore:
         asked_ms, cache = self._process.boot_ms(), self._cache
         batch = Batch(cache, now_ms)
         cache.gone_members |= self._rows.gone
-        self._rows = replace(self._rows, steps=dict(self._rows.steps), known=dict(self._rows.known))
+        rows = self._rows
+        self._rows = replace(
+            rows, steps=dict(rows.steps), forms=dict(rows.forms), known=dict(rows.known)
+        )
         events: list[ClusterEvent] = []
         outcomes = [self._plan(command, batch, events) for command in commands]
         rows = self._rows = self._rows.after(cache)
@@ -141,19 +144,26 @@ class SimulatedStore:
 
     def _step(self, command: AdvanceWorkflow, events: list[ClusterEvent]) -> Outcome:
         step = self._rows.steps[command.workflow_id] = step_of(command)
+        self._rows.forms[command.workflow_id] = form_of(command)
         events.append(Stepped(command, step))
         self._cache.head.audit_seq += 1
         return Outcome(OutcomeStatus.APPLIED, {})
 
 
-def step_command(workflow_id: str, step: int, *, member: str, shard_epoch: int) -> AdvanceWorkflow:
-    """Return the command by which a workflow's step opens the attempt of this number."""
+def step_command(
+    workflow_id: str, step: int, form: int, *, member: str, shard_epoch: int
+) -> AdvanceWorkflow:
+    """Return the command by which a workflow's step opens the attempt of this number.
+
+    Args:
+        form: the version of the code that the workflow's rows need from then on.
+    """
     return AdvanceWorkflow(
         key=f"{workflow_id}:{step}",
         member=member,
         shard_epoch=shard_epoch,
         workflow_id=workflow_id,
-        actor_did="",
+        actor_did=str(form),
         records=(),
     )
 
@@ -161,6 +171,11 @@ def step_command(workflow_id: str, step: int, *, member: str, shard_epoch: int) 
 def step_of(command: AdvanceWorkflow) -> int:
     """Return the number of the attempt that a step opens."""
     return int(command.key.rpartition(":")[2])
+
+
+def form_of(command: AdvanceWorkflow) -> int:
+    """Return the version of the code that a workflow's rows need after a step."""
+    return int(command.actor_did)
 
 
 def _moves(

@@ -30,13 +30,16 @@ def run_worlds(kind: str, seeds: Iterable[int], **clocks: float) -> list[Cluster
 def test_members_that_live_keep_their_shards_whatever_else_fails(
     kind: str, only_seed: int | None
 ) -> None:
-    """I4 to I6: joins and drains, starvation, frozen and replaced ledgers, a database that is away:
-    each alone takes no shard from a member that lives, and ends none."""
+    """I4 to I6, I9: joins and drains, upgrades, starvation, frozen and replaced ledgers, a database
+    that is away: each alone takes no shard from a member that lives, and ends none."""
     worlds = run_worlds(kind, range(RUNS_PER_KIND) if only_seed is None else (only_seed,))
     assert sum(world.checks.sends for world in worlds) > 50 * len(worlds)
     if kind == "calm" and only_seed is None:
         assert sum(world.checks.gives for world in worlds) > len(worlds)
         assert not sum(world.checks.repeated for world in worlds)
+    if kind == "upgrade" and only_seed is None:
+        assert sum(world.checks.new_forms for world in worlds) > 10 * len(worlds)
+        assert sum(bool(world.checks.set_aside) for world in worlds) < len(worlds)
     if kind == "standby" and only_seed is None:
         assert sum(world.taken_for_silence for world in worlds) > len(worlds) / 2
         assert sum(world.handed_over for world in worlds) > len(worlds) / 2
