@@ -70,7 +70,6 @@ def test_an_upgrade_keeps_the_owners_of_a_machine_that_has_joined_meanwhile() ->
     roll._addresses = frozenset({own})
     lease = Lease(
         is_known=True,
-        ledger_ms=0,
         map_version=1,
         members=tuple(
             MemberView(
