@@ -20,6 +20,7 @@ import ray
 from ray.exceptions import RayError
 
 from actors.cluster.asking import Answered, Busy, Silent, ask
+from actors.cluster.ledgers.ledger_handover import is_writer
 from actors.cluster.ledgers.ledger_slots import (
     end_ledger,
     ensure_ledger,
@@ -89,8 +90,8 @@ class LedgerWatch:
         if move.machine:
             log.info("a standby of the ledger is started name=%s %s", move.name, move.machine)
             await asyncio.to_thread(make_ledger, move.name, self._settings, machine=move.machine)
-        else:
-            log.info("the standby beside the ledger is ended name=%s", move.name)
+        elif not await is_writer(handles[move.name]):  # it may have taken the head since
+            log.info("a standby of the ledger is ended name=%s", move.name)
             await asyncio.to_thread(end_ledger, move.name)
 
     async def _check(self, name: str, handle: Any) -> LedgerProcess | None:
