@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from actors.cluster.asking import Answered, Busy, Silent
+from actors.cluster.asking import Answered, Busy, Silent, is_silent
 from actors.cluster.process_watch import Silence
 from actors.engine.owner import Owner
 from actors.process.loop_clock import monotonic_ms
@@ -177,12 +177,7 @@ class Dedicated:
             except Exception as error:  # the edge to another process, which has ended
                 log.info("no answer workflow=%s error=%s", workflow_id, type(error).__name__)
                 continue
-            now_ms = monotonic_ms()
-            if isinstance(reply, Answered):
-                silence.note_answer(now_ms, reply.counters["progress"])
-            elif isinstance(reply, Busy) and silence.note_progress(reply.progress, now_ms):
-                log.warning("a workflow's process is busy workflow=%s", workflow_id)
-            elif silence.note_miss(now_ms):
+            if is_silent(workflow_id, silence, reply, monotonic_ms()):
                 log.warning("a workflow's process is silent and is ended workflow=%s", workflow_id)
                 child.end()
                 return
