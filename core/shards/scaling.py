@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from core.shards.lease_messages import HeldShard, MemberView
-from core.shards.leases import STARVED_MS
 
 # Two or three renewals, so that a burst that is done as fast as a machine starts asks for none.
 RAISE_MS: Final = 3_000
@@ -75,10 +74,10 @@ def least_loaded(members: Iterable[MemberView], machines: Collection[str]) -> st
 def drained_machines(
     members: Iterable[MemberView], shards: Iterable[HeldShard], machines: Collection[str]
 ) -> frozenset[str]:
-    """Return which of these machines have no member that may have something to do.
+    """Return which of these machines have no member that has something to do, or may have.
 
-    One whose lease has expired may live on and have calls open, and its shards may be where they
-    were: it counts until these are another's and it has been silent for longer than starvation.
+    One that does not live has ended, but while it holds a shard it may be spared and live again.
+    Decision 0210.
 
     Args:
         members: all that are not GONE.
@@ -89,7 +88,7 @@ def drained_machines(
     busy = {
         one.machine
         for one in members
-        if one.member in holders or (one.silent_ms <= STARVED_MS and not one.is_drained)
+        if one.member in holders or (one.is_live and not one.is_drained)
     }
     return frozenset(machines) - busy
 

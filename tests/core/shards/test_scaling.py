@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from core.shards.lease_messages import HeldShard, MemberState, MemberView
-from core.shards.leases import LEASE_MS, STARVED_MS
 from core.shards.scaling import (
     RAISE_MS,
     MachineCount,
@@ -73,12 +72,11 @@ def test_never_fewer_than_the_least() -> None:
 
 
 def member(
-    machine: str, load: int = 0, *, is_drained: bool = False, silent_ms: int = 0
+    machine: str, load: int = 0, *, is_live: bool = True, is_drained: bool = False
 ) -> MemberView:
     return MemberView(
         member=f"m-{machine}-{load}", machine=machine, address="a", version="1",
-        state=MemberState.READY, load=load, is_drained=is_drained, silent_ms=silent_ms,
-        is_live=silent_ms <= LEASE_MS,
+        state=MemberState.READY, load=load, is_live=is_live, is_drained=is_drained,
     )  # fmt: skip
 
 
@@ -89,23 +87,19 @@ def test_machine_with_the_least_to_do_is_given_back() -> None:
     assert least_loaded(members, []) is None
 
 
-def test_machine_is_drained_when_each_of_its_members_is_or_has_long_been_silent() -> None:
+def test_machine_is_drained_when_each_of_its_live_members_is() -> None:
     members = [
         member("a", is_drained=True), member("a", 1), member("b", is_drained=True),
-        member("c", silent_ms=STARVED_MS + 1), member("d"),
+        member("c", is_live=False), member("d"),
     ]  # fmt: skip
     assert drained_machines(members, [], ["a", "b", "c", "empty"]) == {"b", "c", "empty"}
 
 
-def test_machine_of_a_member_whose_lease_has_expired_is_not_idle_yet() -> None:
-    """Its member was ended with calls open that it may have answered, or before another had its
-    shards: a lease expires after 3 s, as while a machine is overloaded."""
-    silent = member("a", silent_ms=STARVED_MS)
-    assert not silent.is_live
-    assert not drained_machines([silent], [], ["a"])
-    gone = member("a", silent_ms=STARVED_MS + 1)
-    assert not drained_machines([gone], [HeldShard(gone.member, 3)], ["a"])
-    assert drained_machines([gone], [HeldShard("other", 4)], ["a"]) == {"a"}
+def test_machine_whose_member_holds_a_shard_is_not_idle_though_its_lease_has_expired() -> None:
+    """It was ended while no other member had its shard yet: spared from a take, it lives again."""
+    silent = member("a", is_live=False)
+    assert not drained_machines([silent], [HeldShard(silent.member, 3)], ["a"])
+    assert drained_machines([silent], [HeldShard("other", 4)], ["a"]) == {"a"}
 
 
 def test_lost_machine_has_its_replicas_counted_for_a_while_and_a_draining_one_not() -> None:
