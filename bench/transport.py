@@ -24,7 +24,7 @@ import ray
 import uvloop
 
 from actors.process.arguments import parse_settings_argument, settings_argument
-from actors.transport.actor_calls import BatchCall, BatchServer, actor_call
+from actors.transport.actor_calls import ActorCall, BatchCall, BatchServer
 from actors.transport.names import NAMESPACE, ensure_actor
 from bench.checkouts import ROOT
 from core.settings import Settings
@@ -94,7 +94,7 @@ async def compare(folder: Path, calls: int) -> None:
     pids = {}
     for name, settings in named.items():
         ensure_actor(Echo, name, name, settings_argument(settings))
-        pids[name] = await actor_call(name, "process_id")()
+        pids[name] = await ActorCall(name, "process_id")()
     print(f"{'carrier':<18}{'batch':>6}{'us waited':>12}{'us CPU':>9}")
     for size in BATCHES:
         batch = [BODY] * size

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from actors.cluster.process_watch import Silence
+
 log = logging.getLogger("callboard.timekeeper")
 
 ANSWER_TIMEOUT_S: Final = 2.0
@@ -59,3 +61,21 @@ async def ask(
     except Exception as error:  # any failure of another process is silence, nothing more
         log.info("no word of progress error=%s", type(error).__name__)
         return Silent()
+
+
+def is_silent(name: str, silence: Silence, reply: Answered | Busy | Silent, now_ms: int) -> bool:
+    """Note what a process has replied; return whether it has been silent for too long.
+
+    Args:
+        name: of the process, for messages.
+        silence: of this process.
+        now_ms: of a monotonic clock.
+    """
+    match reply:
+        case Answered(counters):
+            silence.note_answer(now_ms, counters["progress"])
+        case Busy(progress) if silence.note_progress(progress, now_ms):
+            log.warning("a process is busy name=%s progress=%d", name, progress)
+        case Busy() | Silent():
+            return silence.note_miss(now_ms)
+    return False

@@ -19,6 +19,7 @@ from typing import Any, Final
 import ray
 from ray.exceptions import ActorDiedError, RayError
 
+from actors.cluster.asking import Answered, Busy, Silent, ask
 from actors.transport.messages import OwnerReply, OwnerRequest
 from actors.transport.wire import REQUESTS, decode_reply
 
@@ -50,6 +51,9 @@ class ActorChild:
     async def finished(self, watcher: str) -> Mapping[str, bytes | None]:
         ends: Mapping[str, bytes | None] = await self._actor.finished.remote(watcher)
         return ends
+
+    async def ask(self) -> Answered | Busy | Silent:
+        return await ask(self._actor.ping.remote, self._actor.progress.remote)
 
     def end(self) -> None:
         self._is_ending = True

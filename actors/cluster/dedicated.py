@@ -4,9 +4,10 @@ All requests go to the pooled owner. It hands a publish to a child, an owner of 
 process of its own, and forwards that workflow's requests. A child works under its parent's member
 id and the epoch of the workflow's shard, so no epoch tells the two apart: the parent drives on what
 an ended child leaves unfinished only when that process has ended for certain. A child ends with its
-parent process, and when the shard is lost; while it lives the shard is not given away. Children
-occupy slots, so that their number is bounded. design.md section 3 (isolation); shards.md (Dedicated
-workflows).
+parent process, when the shard is lost, and when it is silent for as long as an owner may be: a
+frozen one would keep its workflow, its shard and its permits of agents for ever. While it lives the
+shard is not given away. Children occupy slots, so that their number is bounded. design.md section 3
+(isolation); shards.md (Dedicated workflows). Decision 0204.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import itertools
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
+from actors.cluster.asking import Answered, Busy, Silent, is_silent
+from actors.cluster.process_watch import Silence
 from actors.engine.owner import Owner
+from actors.process.loop_clock import monotonic_ms
 from actors.shards.child_lease import Parentage
 from actors.transport.messages import (
     NotYet,
@@ -39,6 +43,8 @@ log = logging.getLogger("callboard.owner")
 
 # The watcher name under which this owner waits for its children's workflows.
 PARENT = "parent"
+# Between an answer of a child and the next question. A question is a Ray call.
+ASK_INTERVAL_S: Final = 2.0
 
 
 class Child(Protocol):
@@ -47,6 +53,9 @@ class Child(Protocol):
     async def handle(self, batch: list[OwnerRequest]) -> Sequence[OwnerReply]: ...
 
     async def finished(self, watcher: str) -> Mapping[str, bytes | None]: ...
+
+    async def ask(self) -> Answered | Busy | Silent:
+        """Ask it how it is; raises what a call of a process that has ended does."""
 
     def end(self) -> None: ...
 
@@ -69,27 +78,39 @@ class Dedicated:
         owner: the pooled owner; ends children with the shards that it loses.
         spawn: starts a child in a slot, under what it works under.
         slots: most children at once; beyond it a publish is refused with OVERLOADED.
+        silence_ms_max: silence after which a child is ended.
+        ask_interval_s: between two questions of a child how it is.
     """
 
     def __init__(
-        self, owner: Owner, spawn: Callable[[int, Parentage], Child], *, slots: int
+        self,
+        owner: Owner,
+        spawn: Callable[[int, Parentage], Child],
+        *,
+        slots: int,
+        silence_ms_max: int,
+        ask_interval_s: float = ASK_INTERVAL_S,
     ) -> None:
         self._owner = owner
         owner.children = self
         self._spawn = spawn
+        self._silence_ms_max = silence_ms_max
+        self._ask_interval_s = ask_interval_s
         self._free = list(range(slots))
         self._numbers = itertools.count()
         self._runs: dict[str, _ChildRun] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
+        self._watching: dict[str, asyncio.Task[None]] = {}
 
     def __repr__(self) -> str:
         return f"<Dedicated runs={len(self._runs)} free={len(self._free)}>"
 
     async def close(self) -> None:
         """End every task; children end with their process."""
-        for task in self._following.values():
+        tasks = [*self._following.values(), *self._watching.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._following.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def drives(self, workflow_id: str) -> bool:
         """Implement `Children`."""
@@ -138,12 +159,28 @@ class Dedicated:
         run = _ChildRun(slot, of.child, self._spawn(slot, of), {request.watcher} - {""})
         self._owner.child_began(of.child)
         self._runs[workflow_id] = run
+        self._watching[workflow_id] = asyncio.create_task(self._watch(workflow_id, run.child))
         reply = await _ask_child(run.child, replace(request, watcher=PARENT))
         is_driven = isinstance(reply, PublishReply) and not reply.is_repeat
         task = asyncio.create_task(self._follow(workflow_id, run, is_driven))
         self._following[workflow_id] = task
         task.add_done_callback(lambda _: self._following.pop(workflow_id, None))
         return reply
+
+    async def _watch(self, workflow_id: str, child: Child) -> None:
+        """End a child that neither answers nor gets on; what follows is that of any ended one."""
+        silence = Silence(self._silence_ms_max, now_ms=monotonic_ms())
+        while True:
+            await asyncio.sleep(self._ask_interval_s)
+            try:
+                reply = await child.ask()
+            except Exception as error:  # the edge to another process, which has ended
+                log.info("no answer workflow=%s error=%s", workflow_id, type(error).__name__)
+                continue
+            if is_silent(workflow_id, silence, reply, monotonic_ms()):
+                log.warning("a workflow's process is silent and is ended workflow=%s", workflow_id)
+                child.end()
+                return
 
     async def _follow(self, workflow_id: str, run: _ChildRun, is_driven: bool) -> None:
         """Wait for the end of the workflow or of the child; then drive unfinished work on."""
@@ -157,6 +194,7 @@ class Dedicated:
             self._owner.outboxes.put(workflow_id, run.watchers)
         run.child.end()
         await run.child.ended()
+        self._watching.pop(workflow_id).cancel()
         self._owner.child_ended(run.name)
         del self._runs[workflow_id]
         self._free.append(run.slot)

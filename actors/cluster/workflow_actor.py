@@ -92,7 +92,8 @@ class WorkflowActor:
         self._dedicated: Dedicated | None = None
         if settings.isolation == "dedicated":
             spawn = partial(_spawn, settings, name)
-            self._dedicated = Dedicated(self._owner, spawn, slots=settings.dedicated_actors_max)
+            slots, silence_ms = settings.dedicated_actors_max, settings.owner_silence_ms
+            self._dedicated = Dedicated(self._owner, spawn, slots=slots, silence_ms_max=silence_ms)
         # Not awaited: a constructor that waits for an absent Postgres would hang the creation.
         self._start = asyncio.create_task(self._begin())
 

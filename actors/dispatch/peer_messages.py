@@ -82,7 +82,8 @@ def take_each(
     Args:
         wire: the kind of messages.
         bodies: encoded ones, of another process, perhaps of another version.
-        take: gets each message; returns whether it takes it.
+        take: gets each message; returns whether it takes it. What it raises is logged, and the
+            message is not taken.
     """
     taken = []
     for body in bodies:
@@ -91,6 +92,10 @@ def take_each(
         except Undecodable as error:  # its sender hears of it; the others are carried out
             log.error("got what is no message between owners reason=%s", error)
             taken.append(False)
-        else:
+            continue
+        try:
             taken.append(take(message))
+        except Exception:  # the edge to another process, which would send the whole batch for ever
+            log.exception("a message between owners was not taken kind=%s", type(message).__name__)
+            taken.append(False)
     return taken

@@ -407,10 +407,6 @@ class RemoteDispatch:
         for event in [] if handed is None else handed.events:
             self._deliver(SentEvent(serial, peer, event))
 
-    def handed(self) -> list[int]:
-        """Return the numbers of calls that were handed over and that no order waits for yet."""
-        return list(self._handed)
-
     def forget_handed(self, calls: Sequence[HandedCall]) -> None:
         """End calls that were handed over and that no workflow waits for."""
         for call in calls:

@@ -27,7 +27,7 @@ from actors.process.bulk_window import request_all
 from actors.process.cached_answer import CachedAnswer
 from actors.process.foreground import Foreground
 from actors.shards.lease_calls import LeaseCalls
-from actors.transport.actor_calls import actor_call, is_unknown_outcome
+from actors.transport.actor_calls import ActorCall, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.messages import (
@@ -46,7 +46,7 @@ from actors.transport.messages import (
     ResumeRequest,
     WatchRequest,
 )
-from actors.transport.names import TIMEKEEPER
+from actors.transport.names import LEDGERS, TIMEKEEPER
 from actors.values.value_process import ValueProcess
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
@@ -62,6 +62,7 @@ log = logging.getLogger("callboard.gateway")
 
 REQUEST_TIMEOUT_S = 15.0
 PING_TIMEOUT_S = 2.0
+_HEALTHY = "healthy"
 # The longest delay between two tries of which each reads the workflow's row.
 READ_DELAY_S_MAX = 1.0
 # Interval at which a waiting request reads the row, which covers a lost notice.
@@ -119,9 +120,11 @@ class Gateway:
         )
         self._rewatches: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
-        self._health = CachedAnswer(
-            self._check_components, age_max_s=settings.health_cache_ms / 1_000
-        )
+        self._ask_ledgers = {name: ActorCall(name, "ping") for name in LEDGERS}
+        self._ask_timekeeper = ActorCall(TIMEKEEPER, "ping")
+        age_max_s = settings.health_cache_ms / 1_000
+        self._health = CachedAnswer(self._check_components, age_max_s=age_max_s)
+        self._readiness = CachedAnswer(self._check_postgres, age_max_s=age_max_s)
 
     @classmethod
     async def connect(
@@ -377,14 +380,25 @@ class Gateway:
         """
         return await self._health.get()
 
+    async def is_ready(self) -> bool:
+        """Say whether this replica can serve: no other process is waited for but Postgres.
+
+        While a machine is lost the calls of `components` are late, on every other machine, too.
+        Cached as that.
+        """
+        return await self._readiness.get() == _HEALTHY
+
+    async def _check_postgres(self) -> str:
+        return await _check_call(self.reader.ping())
+
     async def _check_components(self) -> dict[str, str]:
         ledger, postgres, timekeeper = await asyncio.gather(
-            _check_call(actor_call(self._route.address.actor, "ping")()),
-            _check_call(self.reader.ping()),
-            _check_call(actor_call(TIMEKEEPER, "ping")()),
+            _check_call(self._ask_ledgers[self._route.address.actor]()),
+            self._check_postgres(),
+            _check_call(self._ask_timekeeper()),
         )
         unheld = self.owners.map.unheld
-        workflows = f"{unheld} of {SHARDS} shards have no live owner" if unheld else "healthy"
+        workflows = f"{unheld} of {SHARDS} shards have no live owner" if unheld else _HEALTHY
         if self._ledger.is_down:
             ledger = "unreachable"
         return {
@@ -405,4 +419,4 @@ async def _check_call(call: Awaitable[Any]) -> str:
             await call
     except Exception as error:  # the edge to another process: the error is the answer
         return f"unreachable: {type(error).__name__}"
-    return "healthy"
+    return _HEALTHY

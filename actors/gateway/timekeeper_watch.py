@@ -15,7 +15,7 @@ from typing import Final
 from actors.cluster.process_watch import Silence
 from actors.cluster.runtime import ensure_timekeeper, restart_timekeeper
 from actors.process.loop_clock import monotonic_ms
-from actors.transport.actor_calls import actor_call, is_unknown_outcome
+from actors.transport.actor_calls import ActorCall, is_unknown_outcome
 from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
 
@@ -35,7 +35,7 @@ class TimekeeperWatch:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._ping = actor_call(TIMEKEEPER, "ping")
+        self._ping = ActorCall(TIMEKEEPER, "ping")
         self._silence = Silence(settings.timekeeper_silence_ms, now_ms=monotonic_ms())
 
     async def run(self) -> None:

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from actors.shards.membership import RENEWAL_TIMEOUT_S, PermitWork
 from actors.shards.renewal_times import RenewalTimes
+from actors.shards.self_fence import SelfFence
 from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, Renewal
-from core.shards.leases import SELF_FENCE_MS
 
 log = logging.getLogger("callboard.membership")
 
@@ -62,22 +62,18 @@ class ChildLease:
         self._boot_ms = boot_ms
         self._on_ended = on_ended
         self._on_unfenced = on_unfenced
-        self._acknowledged_ms: int | None = None
-        self._was_fenced = True
+        self._fence = SelfFence(boot_ms)
         self._map_version = 0
         self._times = RenewalTimes(work.wants_permits)
         self.cluster_version = FIRST_VERSION
         self._loop: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<ChildLease {self._of} may_send={self.may_send()}>"
+        return f"<ChildLease {self._of} {self._fence!r}>"
 
     def may_send(self) -> bool:
         """Say whether this process may send anything new to agents."""
-        sent_ms = self._acknowledged_ms
-        may = sent_ms is not None and self._boot_ms() - sent_ms <= SELF_FENCE_MS
-        self._was_fenced |= not may
-        return may
+        return self._fence.may_send()
 
     def offer(self, shard: int) -> bool:
         """Return False: the parent holds the shard."""
@@ -129,7 +125,6 @@ class ChildLease:
             self._on_ended(f"{self._of} is not what the map says")
         elif parent is not None and parent.is_live:
             # Its parent's last renewal counts, not this question: the parent's lease ends with it.
-            self._acknowledged_ms = sent_ms - parent.silent_ms
-            if self._was_fenced and self.may_send():
-                self._was_fenced = False
+            self._fence.acknowledge(sent_ms - parent.silent_ms)
+            if self._fence.has_ended():
                 self._on_unfenced()

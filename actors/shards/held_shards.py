@@ -37,10 +37,6 @@ class HeldShards:
     def __contains__(self, shard: object) -> bool:
         return shard in self._epochs
 
-    def shards(self) -> list[int]:
-        """Return the numbers of the shards that are held."""
-        return list(self._epochs)
-
     def epoch(self, shard: int) -> int:
         """Return the epoch under which a shard is held, 0 when it is not."""
         return self._epochs.get(shard, 0)

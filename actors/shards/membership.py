@@ -13,9 +13,7 @@ Renewals carry the permits of agents both ways (`core/shards/held_permits.py`); 
 for permits they follow each other sooner. Several may be under way, and their answers may come in
 another order.
 
-Before anything is sent to an agent `may_send` is asked: whether the last renewal that was
-acknowledged was *sent* at most 2.5 s ago, on a clock that runs while this process is suspended. So
-a member that was frozen or cut off sends nothing for a shard that another has taken.
+Before anything is sent to an agent `may_send` is asked (`self_fence.py`).
 
 Knows neither Ray nor rows. shards.md. Decisions 0200, 0203, 0204.
 """
@@ -29,10 +27,10 @@ from typing import Final, Protocol
 
 from actors.shards.held_shards import HeldShards
 from actors.shards.renewal_times import RenewalTimes
+from actors.shards.self_fence import SelfFence
 from core.shards.assignment import Moves, moves_of, other_version_for
 from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
-from core.shards.leases import SELF_FENCE_MS
 from core.shards.permit_messages import PermitAnswer, PermitReport
 from ledger.commands import Command, Outcome
 from ledger.shards.shard_commands import GiveShards, TakeShards
@@ -138,8 +136,7 @@ class Membership:
         self._told_version = 0
         # The highest that leases have told; a ledger that is behind them stops.
         self._seen_epoch = self._seen_audit_id = 0
-        self._acknowledged_ms: int | None = None
-        self._was_fenced = False
+        self._fence = SelfFence(boot_ms)
         self._is_ended = False
         self._moves = 0
         self._due = Moves((), ())
@@ -155,15 +152,11 @@ class Membership:
         self._times = RenewalTimes(work.wants_permits)
 
     def __repr__(self) -> str:
-        return f"<Membership {self._held!r} map={self._map_version} may_send={self.may_send()}>"
+        return f"<Membership {self._held!r} map={self._map_version} {self._fence!r}>"
 
     def may_send(self) -> bool:
         """Say whether this member may send anything new to agents; False: it is fenced."""
-        sent_ms = self._acknowledged_ms
-        may = sent_ms is not None and self._boot_ms() - sent_ms <= SELF_FENCE_MS
-        if not may:
-            self._was_fenced = True
-        return may
+        return self._fence.may_send()
 
     @property
     def _is_empty(self) -> bool:
@@ -267,7 +260,7 @@ class Membership:
             self._acknowledge(sent_ms, renewal, lease)
 
     def _acknowledge(self, sent_ms: int, renewal: Renewal, lease: Lease) -> None:
-        self._acknowledged_ms = max(sent_ms, self._acknowledged_ms or 0)
+        self._fence.acknowledge(sent_ms)
         self._seen_epoch = max(self._seen_epoch, lease.epoch)
         self._seen_audit_id = max(self._seen_audit_id, lease.audit_id)
         # Before anything is sent: the end of the lease may have voided permits.
@@ -283,8 +276,7 @@ class Membership:
         self._withdraw_offers()
         self._begin_take()
         self._begin_gives()
-        if self._was_fenced and self.may_send():
-            self._was_fenced = False
+        if self._fence.has_ended():
             self._work.unfenced()
 
     def _report_lost(self) -> None:

@@ -7,9 +7,11 @@ section 3 (`ActorUnavailableError`: outcome unknown, same key again). Decision 0
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 import ray
 import ray.util
@@ -30,28 +32,62 @@ from core.settings import OWN_ADDRESS, Settings
 
 log = logging.getLogger("callboard.sockets")
 
+# Of look-ups, which must not hold up what runs in a loop's own threads; none runs before the first.
+_LOOK_UP_THREADS: Final = ThreadPoolExecutor(4, "look-up")
 
-def actor_call(name: str, method: str) -> Callable[..., Awaitable[Any]]:
-    """Return a coroutine function that calls a method of the actor of that name.
 
-    The handle is cached until a call fails: an actor of the same name may have replaced it.
+def find_actor(name: str) -> Any:
+    """Return the handle of the actor of a name; blocks, for a minute when the GCS is away.
+
+    Raises:
+        ConnectionError: this process is in no cluster; the look-up would start one.
+        ValueError: there is no such actor.
     """
-    handle: Any = None
+    if not ray.is_initialized():
+        raise ConnectionError(f"{name}: this process is in no cluster")
+    return ray.get_actor(name, namespace=NAMESPACE)
 
-    async def call(*arguments: Any) -> Any:
-        nonlocal handle
-        if not ray.is_initialized():
-            # The look-up would start a cluster of its own.
-            raise ConnectionError(f"{name}: this process is in no cluster")
+
+class ActorCall:
+    """Calls a method of the actor of a name, by Ray.
+
+    Its handle is kept until a call fails: an actor of the same name may have replaced it.
+
+    Args:
+        name: the actor's.
+        method: of the actor.
+        find: looks the actor up, in a thread.
+    """
+
+    def __init__(self, name: str, method: str, find: Callable[[str], Any] = find_actor) -> None:
+        self._name = name
+        self._method = method
+        self._find = find
+        self._handle: Any = None
+        self._looking: asyncio.Future[Any] | None = None
+
+    async def __call__(self, *arguments: Any) -> Any:
+        """Make one call; raises what the look-up and the call do."""
         try:
-            if handle is None:
-                handle = ray.get_actor(name, namespace=NAMESPACE)
-            return await getattr(handle, method).remote(*arguments)
+            self._handle = handle = self._handle or await self._look_up()
+            return await getattr(handle, self._method).remote(*arguments)
         except RayActorError:
-            handle = None
+            self._handle = None
             raise
 
-    return call
+    async def _look_up(self) -> Any:
+        """Look the actor up; all that wait for it share one look-up."""
+        if self._looking is None:
+            loop = asyncio.get_running_loop()
+            self._looking = loop.run_in_executor(_LOOK_UP_THREADS, self._find, self._name)
+            self._looking.add_done_callback(self._end_look_up)
+        # A caller that leaves leaves it to the others.
+        return await asyncio.shield(self._looking)
+
+    def _end_look_up(self, looking: asyncio.Future[Any]) -> None:
+        self._looking = None
+        if not looking.cancelled():
+            looking.exception()  # marks it as retrieved, also when every caller has left
 
 
 class BatchCall:
@@ -65,14 +101,14 @@ class BatchCall:
     """
 
     def __init__(self, settings: Settings, name: str, method: str, endpoint: str = "") -> None:
-        by_ray = actor_call(name, method)
+        by_ray = ActorCall(name, method)
         carriers: list[Carrier] = []
         path = socket_path(settings.run_folder, name)
         if path is not None:
             carriers.append(UnixCarrier(path))
         credentials = _credentials(settings)
         if credentials is not None:
-            ask = _known(endpoint) if endpoint else actor_call(name, "endpoint")
+            ask = _known(endpoint) if endpoint else ActorCall(name, "endpoint")
             carriers.append(TcpCarrier(ask, name, credentials))
         self._socket = SocketCall(carriers, method, by_ray) if carriers else None
         self._call = self._socket or by_ray

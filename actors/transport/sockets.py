@@ -216,7 +216,9 @@ class SocketServer:
         if named is not None and len(self._open) <= CONNECTIONS_MAX:
             self._open[connection] = named
         else:
-            log.error("refused method=%.100r connections=%d", value, len(self._open))
+            # Not what was named: it may be the contents of a call.
+            is_known = named is not None
+            log.error("refused is_known=%s connections=%d", is_known, len(self._open))
             connection.close()
 
 

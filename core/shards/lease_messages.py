@@ -76,7 +76,7 @@ class Lease(Message, frozen=True, kw_only=True):
 
     `is_known`: the member is registered, not GONE, and no other has joined at its address; else it
     has lost everything and must end. True where the question named no member.
-    `ledger_ms`: the ledger's clock, Unix milliseconds. `map_version`: of the map; it only grows.
+    `map_version`: of the map; it only grows.
     `shards`: by shard, all of them; empty when the map is the one that was known already.
     `permits`: what the member may have at agents.
     `cluster_version`: of the code that every member and the ledger understand.
@@ -84,7 +84,6 @@ class Lease(Message, frozen=True, kw_only=True):
     """
 
     is_known: bool
-    ledger_ms: int
     map_version: int
     members: tuple[MemberView, ...]
     shards: tuple[HeldShard, ...] = ()

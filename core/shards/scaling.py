@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from core.shards.lease_messages import MemberView
+from core.shards.lease_messages import HeldShard, MemberView
 
 # Two or three renewals, so that a burst that is done as fast as a machine starts asks for none.
 RAISE_MS: Final = 3_000
@@ -71,9 +71,25 @@ def least_loaded(members: Iterable[MemberView], machines: Collection[str]) -> st
     return min(loads, key=lambda machine: (loads[machine], machine), default=None)
 
 
-def drained_machines(members: Iterable[MemberView], machines: Collection[str]) -> frozenset[str]:
-    """Return which of these machines have no member that lives and still has something to do."""
-    busy = {one.machine for one in members if one.is_live and not one.is_drained}
+def drained_machines(
+    members: Iterable[MemberView], shards: Iterable[HeldShard], machines: Collection[str]
+) -> frozenset[str]:
+    """Return which of these machines have no member that has something to do, or may have.
+
+    One that does not live has ended, but while it holds a shard it may be spared and live again.
+    Decision 0210.
+
+    Args:
+        members: all that are not GONE.
+        shards: by shard, who holds it.
+        machines: Ray's ids of those that are asked about.
+    """
+    holders = {held.member for held in shards}
+    busy = {
+        one.machine
+        for one in members
+        if one.member in holders or (one.is_live and not one.is_drained)
+    }
     return frozenset(machines) - busy
 
 

@@ -102,7 +102,6 @@ class MemberLeases:
         asked: list[tuple[Renewal, bool]],
         cluster: CommittedCluster,
         *,
-        ledger_ms: int,
         epoch: int,
         audit_id: int,
     ) -> list[Lease]:
@@ -111,19 +110,16 @@ class MemberLeases:
         Args:
             asked: each with what `renew` has returned.
             cluster: what is committed.
-            ledger_ms: the ledger's clock, Unix milliseconds.
             epoch: the ledger's.
             audit_id: of the newest audit entry that is committed.
         """
         views = tuple(self._view(member, known) for member, known in cluster.members.items())
-        holders = {held.member for held in cluster.shards}
-        counted = {view.member for view in views if view.is_live or view.member in holders}
+        counted = {one.member for one in views if one.is_live or one.member in cluster.holders}
         self._permits.follow(cluster.members, counted)
         version = cluster_version((one.version for one in views), CODE_VERSION)
         return [
             Lease(
                 is_known=is_known,
-                ledger_ms=ledger_ms,
                 map_version=cluster.version,
                 members=views,
                 shards=() if 0 < cluster.version == renewal.map_version else cluster.shards,

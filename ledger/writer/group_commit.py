@@ -306,7 +306,6 @@ class GroupCommit:
         return self._leases.answers(
             asked,
             self._cluster,
-            ledger_ms=self._now_ms(),
             epoch=self._epoch or 0,
             audit_id=self._audit_id,
         )

@@ -134,6 +134,12 @@ class RayNode:
             # Five failed checks mean that a machine is lost: 15 s at the default period.
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_timeout_ms": "3000",
+            # Each HAProxy sends requests to the replicas of all machines, and by default to those
+            # of a lost one for up to 15 s: 5 s for each of two checks and for a connection. Three
+            # checks in a row, because a replica whose machine is busy may miss one.
+            "RAY_SERVE_HAPROXY_TIMEOUT_CONNECT_S": "1",
+            "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",
+            "RAY_SERVE_HAPROXY_HEALTH_CHECK_FALL": "3",
         }
         if self._place.is_head:
             # A head that restarts knows its machines and detached actors again. Decision 0207.

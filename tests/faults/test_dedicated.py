@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.dedicated import Dedicated
 from actors.engine.owner import Owner
 from actors.shards.child_lease import Parentage
@@ -50,6 +51,9 @@ class ChildInLoop:
         await self._alive()
         return names
 
+    async def ask(self) -> Answered | Busy | Silent:
+        return Answered({"progress": (await self._alive()).steps})
+
     def end(self) -> None:
         self.is_ended = True
 
@@ -68,7 +72,9 @@ class Family:
     def __init__(self, scene: Scene, owner: Owner, slots: int) -> None:
         self.owner = owner
         self.children: list[ChildInLoop] = []
-        self.dedicated = Dedicated(owner, self._spawn, slots=slots)
+        self.dedicated = Dedicated(
+            owner, self._spawn, slots=slots, silence_ms_max=60_000, ask_interval_s=0.05
+        )
         self._scene = scene
 
     async def settled(self) -> None:

@@ -1,6 +1,7 @@
 """A deployment with `CALLBOARD_ISOLATION=dedicated`: processes come and go with workflows.
 
-One of them is killed in the middle of its workflow, which the pooled owner then drives to its end.
+One of them is killed in the middle of its workflow, another frozen for good: the pooled owner then
+drives these to their ends.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import pytest
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.market_load import chain
-from tests.faults.victims import find_all, wait
+from tests.faults.test_outages import is_running
+from tests.faults.victims import find_all, frozen, wait
 from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -29,14 +31,14 @@ def isolated(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment that gives each workflow a process, three at once."""
     home = short_folder / "isolated"
     home.mkdir()
-    text = f'isolation = "dedicated"\ndedicated_actors_max = {SLOTS}\n'
+    text = f'isolation = "dedicated"\ndedicated_actors_max = {SLOTS}\nowner_silence_ms = 1000\n'
     (home / "callboard.toml").write_text(text, encoding="utf-8")
     running = start_deployment(home, port=free_port())
     yield running
     running.down()
 
 
-def test_each_workflow_has_a_process_and_a_killed_one_loses_nothing(
+def test_each_workflow_has_a_process_and_a_killed_or_frozen_one_loses_nothing(
     isolated: RunningDeployment, tmp_path: Path
 ) -> None:
     load = Load(isolated, tmp_path, clients=0)
@@ -49,6 +51,8 @@ def test_each_workflow_has_a_process_and_a_killed_one_loses_nothing(
         assert len(children) == SLOTS
         os.kill(children[0], signal.SIGKILL)
         load.publish(chain())  # told to come again until a slot is free
+        with frozen([children[1]]):
+            wait(lambda: not is_running(children[1]), "the end of the frozen one")
         check(load, isolated)
         assert any(times > 1 for times in load.dispatched().values()), "nothing was interrupted"
         wait(lambda: find_all(isolated, "workflows") == [pooled], "the end of the children")

@@ -295,6 +295,21 @@ async def test_first_leases_are_shorter_when_the_writer_before_was_silent(
     assert await taken_after(lasts_ms + 1) == SHARDS
 
 
+async def test_actor_whose_head_was_taken_waits_when_it_comes_back(ledgers: Ledgers) -> None:
+    """The head's machine was lost with the ledger, and is started again while a standby of another
+    machine has long been the writer."""
+    await (await ledgers.writer(FIRST)).stop()
+    head = await ledgers.read()
+    second = await started(ledgers, Succession(str(SECOND), head, is_silent=True))
+    standby = ledgers.standby(replace(FIRST, start="c"))
+    waiting = asyncio.create_task(standby.wait_turn())
+    await until(lambda: standby.is_standing_by)
+    assert not waiting.done()
+    assert (await one(second, deposit(1))).error is None
+    assert LedgerAddress.parse((await ledgers.read()).address) == SECOND
+    waiting.cancel()
+
+
 # -- fences ----------------------------------------------------------------------------------------
 
 

@@ -8,16 +8,21 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from socket import socket
 
 import httpx
 import pytest
+from ray import serve
 from ray.serve._private.http_util import parse_disconnect_disabled_header
 
 from core.settings import Settings
 from serve_app.api import all_operations
 from serve_app.callers.limits import RateClass
 from serve_app.callers.peers import peer_token
+from serve_app.supervisor.deployment import Deployment, PortBlock
 from serve_app.supervisor.front import ANCHOR, MARK, connections_possible, write_front
+from serve_app.supervisor.ray_node import Place, RayNode
+from serve_app.supervisor.releases.release import Release
 from serve_app.supervisor.spent_callers import NOT_WRITES, UNCOUNTED, WRITES_BY_BODY
 from tests.platform.deployments import free_port
 
@@ -165,3 +170,16 @@ def test_no_value_of_a_client_stands_beside_ours(front: httpx.Client) -> None:
     """The last of two headers of one name counts in Serve."""
     reply = front.post("/v1/any", headers={"X-Request-Disconnect-Disabled": "?0"})
     assert reply.headers["x-unwatched"] == "True"
+
+
+def test_serve_reads_what_is_set_for_it(tmp_path: Path) -> None:
+    """A name that Serve does not know changes nothing, and nothing says so."""
+    deployment = Deployment(tmp_path / "home", tmp_path / "run")
+    with socket() as unused:
+        ports = PortBlock(12_000, unused)
+        node = RayNode(deployment, ports, Settings(), Place(is_cluster=True))
+        names = [one for one in node.environment("m", {}, Release.own()) if "_SERVE_" in one]
+    assert "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER" in names
+    read = Path(serve.__file__).parent.rglob("*.py")
+    text = "".join(file.read_text(encoding="utf-8") for file in read)
+    assert [name for name in names if f'"{name}"' not in text] == []

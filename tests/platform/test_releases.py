@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from actors.cluster.runtime import RollFailed
 from actors.transport.names import workflow_actor
 from core.settings import Settings
 from core.shards.lease_messages import Lease, MemberState, MemberView
 from serve_app.supervisor.deployment import DeploymentError
 from serve_app.supervisor.releases.beginning import upgrade
 from serve_app.supervisor.releases.release import FILE, Release, forget_release
-from serve_app.supervisor.releases.upgrade import Roll
+from serve_app.supervisor.releases.upgrade import Roll, _check_not_drained
 from tests.platform.deployments import ROOT
 
 
@@ -67,10 +68,8 @@ def test_an_upgrade_keeps_the_owners_of_a_machine_that_has_joined_meanwhile() ->
     before, tried = (workflow_actor("m1", 0, generation) for generation in ("", "ab12"))
     gateway: Any = None
     roll = Roll(settings, gateway, print)
-    roll._addresses = frozenset({own})
     lease = Lease(
         is_known=True,
-        ledger_ms=0,
         map_version=1,
         members=tuple(
             MemberView(
@@ -81,6 +80,23 @@ def test_an_upgrade_keeps_the_owners_of_a_machine_that_has_joined_meanwhile() ->
         shards=(),
     )
     assert [one.address for one in roll._before(lease)] == [before, tried]
+
+
+def test_a_machine_that_ray_drains_does_not_keep_an_upgrade_from_beginning() -> None:
+    """It leaves: nothing that starts there takes work back, which a person has sent away."""
+    lease = Lease(
+        is_known=True,
+        map_version=1,
+        members=tuple(
+            MemberView(
+                member=f"m@{machine}", machine=machine, address="a", version="1", state=state
+            )
+            for machine, state in (("m1", MemberState.READY), ("m2", MemberState.DRAINING))
+        ),
+    )
+    _check_not_drained(lease, leaving=["m2"])
+    with pytest.raises(RollFailed, match="m2 is drained"):
+        _check_not_drained(lease, leaving=[])
 
 
 def test_a_second_upgrade_is_refused_while_one_is_under_way(

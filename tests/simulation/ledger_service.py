@@ -64,10 +64,7 @@ class LedgerService:
         known = self._leases.renew(renewal)
         committed = world.model.shards.committed()
         asked = [(renewal, known)]
-        ledger_ms = self.now_ms()
-        (lease,) = self._leases.answers(
-            asked, committed, ledger_ms=ledger_ms, epoch=1, audit_id=committed.version
-        )
+        (lease,) = self._leases.answers(asked, committed, epoch=1, audit_id=committed.version)
         await asyncio.sleep(world.chance.randint(0, 3) / 1_000)
         return lease
 

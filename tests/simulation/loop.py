@@ -238,3 +238,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             error, Exception | asyncio.CancelledError
         ):
             raise error
+
+
+def raise_unforeseen(task: asyncio.Task[None]) -> None:
+    """Raise what a task has ended with.
+
+    A loop hears of that only when nothing holds the task any more, and the run would go on.
+    """
+    if not task.cancelled():
+        task.result()

@@ -5,7 +5,9 @@ finishes its batch and holds what comes; (3) the new one takes the head by compa
 old one closes its connections, so that callers find the new address and repeat what was not
 answered, under the same keys; (5) it ends. Whatever fails before (3), the writer goes on when its
 hold is over. From (3) on the new one is the writer, whatever becomes of the rest: the old one is
-fenced off by its epoch. shards.md (Ledger). Decision 0211.
+fenced off by its epoch. When the answer to (3) is late, the head may be taken yet: the new process
+is asked whether it was, and never ended, for there might be no ledger then. shards.md (Ledger).
+Decision 0211.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from ray.exceptions import RayError
@@ -30,7 +32,7 @@ POLL_S: Final = 0.1
 
 
 class HandoverFailed(Exception):
-    """The ledger was not handed over; it is where it was."""
+    """The ledger was not handed over; it is where it was, or where the head is taken late."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -56,10 +58,11 @@ async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: 
 
     Raises:
         HandoverFailed: there is no writer that answers, the new process was not ready within
-            `WARM_TIMEOUT_S`, or the head was not taken; the ledger goes on where it was.
+            `WARM_TIMEOUT_S`, or the head was not taken in time; the ledger goes on where it was,
+            and in the last case the new process stays beside it as a standby.
     """
     handles = await asyncio.to_thread(existing_ledgers)
-    writer = await _writer(handles)
+    writer = await find_writer(handles)
     name = next(one for one in LEDGERS if one != writer)
     await asyncio.to_thread(end_ledger, name)
     new = await asyncio.to_thread(make_ledger, name, settings, machine=machine, **options)
@@ -67,10 +70,10 @@ async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: 
         await _wait_warm(new)  # (1)
         began_s = time.perf_counter()
         await _step(handles[writer].hold.remote(), "the writer does not hold its batches")  # (2)
-        await _step(new.take_over.remote(), "the head was not taken")  # (3)
     except HandoverFailed:
         await asyncio.to_thread(end_ledger, name)
         raise
+    await take_head(new)  # (3)
     try:
         await _step(handles[writer].release.remote(), "the old one does not close")  # (4)
     except HandoverFailed as error:  # it ends all the same
@@ -80,16 +83,42 @@ async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: 
     return name
 
 
-async def _writer(handles: dict[str, Any]) -> str:
-    """Return the name of the actor that is the writer."""
-    for name, handle in handles.items():
-        try:
-            async with asyncio.timeout(STEP_TIMEOUT_S):
-                if (await handle.ping.remote())["isWriter"]:
-                    return name
-        except (RayError, TimeoutError) as error:
-            log.info("no answer ledger=%s error=%r", name, error)
-    raise HandoverFailed("no ledger says that it is the writer")
+async def find_writer(handles: Mapping[str, Any]) -> str:
+    """Return the name of the actor that is the writer.
+
+    One that was replaced says so, too, until it has noticed that: the other must not be ended.
+
+    Raises:
+        HandoverFailed: not exactly one says so.
+    """
+    answers = await asyncio.gather(*(is_writer(handle) for handle in handles.values()))
+    names = [name for name, is_one in zip(handles, answers, strict=True) if is_one]
+    if len(names) != 1:
+        raise HandoverFailed(f"got {len(names)} ledgers that say to be the writer, expected 1")
+    return names[0]
+
+
+async def is_writer(handle: Any) -> bool:
+    """Say whether a ledger's actor says that it is the writer; False when it says nothing."""
+    try:
+        async with asyncio.timeout(STEP_TIMEOUT_S):
+            return bool((await handle.ping.remote())["isWriter"])
+    except (RayError, TimeoutError) as error:
+        log.info("no answer of a ledger error=%r", error)
+        return False
+
+
+async def take_head(new: Any) -> None:
+    """Let a warm process take the head; return when it has.
+
+    Raises:
+        HandoverFailed: it has not within `STEP_TIMEOUT_S`; it may yet.
+    """
+    try:
+        await _step(new.take_over.remote(), "the head was not taken in time")
+    except HandoverFailed:
+        if not await is_writer(new):
+            raise
 
 
 async def _wait_warm(new: Any) -> None:

@@ -19,7 +19,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from actors.cluster.asking import Answered, Busy, Silent, ask
+from actors.cluster.asking import Answered, ask, is_silent
+from actors.cluster.ledgers.ledger_handover import is_writer
 from actors.cluster.ledgers.ledger_slots import (
     end_ledger,
     ensure_ledger,
@@ -89,8 +90,8 @@ class LedgerWatch:
         if move.machine:
             log.info("a standby of the ledger is started name=%s %s", move.name, move.machine)
             await asyncio.to_thread(make_ledger, move.name, self._settings, machine=move.machine)
-        else:
-            log.info("the standby beside the ledger is ended name=%s", move.name)
+        elif not await is_writer(handles[move.name]):  # it may have taken the head since
+            log.info("a standby of the ledger is ended name=%s", move.name)
             await asyncio.to_thread(end_ledger, move.name)
 
     async def _check(self, name: str, handle: Any) -> LedgerProcess | None:
@@ -103,15 +104,11 @@ class LedgerWatch:
             log.info("the ledger is not there name=%s error=%s", name, type(error).__name__)
             silence.reset(monotonic_ms())
             return None
-        match reply:
-            case Answered(counters):
-                silence.note_answer(monotonic_ms(), counters["progress"])
-                return LedgerProcess(machine=counters["machine"], is_writer=counters["isWriter"])
-            case Busy(progress) if silence.note_progress(progress, monotonic_ms()):
-                log.warning("the ledger is busy name=%s progress=%d", name, progress)
-            case Busy() | Silent():
-                if silence.note_miss(monotonic_ms()):
-                    log.warning("the ledger is silent and is started anew name=%s", name)
-                    await asyncio.to_thread(ray.kill, handle, no_restart=False)
-                    silence.note_replaced(monotonic_ms())
-        return None
+        if is_silent(name, silence, reply, monotonic_ms()):
+            log.warning("the ledger is silent and is started anew name=%s", name)
+            await asyncio.to_thread(ray.kill, handle, no_restart=False)
+            silence.note_replaced(monotonic_ms())
+        if not isinstance(reply, Answered):
+            return None
+        told = reply.counters
+        return LedgerProcess(machine=told["machine"], is_writer=told["isWriter"])

@@ -81,7 +81,9 @@ class MachineWatch:
         async with asyncio.timeout(MAP_TIMEOUT_S):
             lease = await self._leases.renew(Renewal(member=""))
         await self._drain_members(lease, draining)
-        released = drained_machines(lease.members, draining)
+        # One that was released stays so: a new ledger does not know at first what is drained.
+        drained = drained_machines(lease.members, lease.shards, draining)
+        released = drained | (self.released & draining)
         for machine in released - self.released:
             log.info("machine is drained and is released machine=%s", machine)
         self.released = released

@@ -42,10 +42,9 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
         return Reply(body, status=200 if is_healthy else 503, headers=_FRESH)
 
     async def ready(call: Call) -> Reply:
-        components = await call.services.gateway.components()
         # What a load balancer needs: this replica can serve. A part that restarts elsewhere in the
         # cluster is `/health`'s word; taking every replica out for it would help no client.
-        is_ready = components.get("postgres") == "healthy"
+        is_ready = await call.services.gateway.is_ready()
         body = {"status": "ready" if is_ready else "not ready", "version": version}
         return Reply(body, status=200 if is_ready else 503, headers=_FRESH)
 

@@ -4,6 +4,7 @@ The supervisor's `upgrade` starts it in the environment of the release that is t
 it does, ends with 0 when nothing of before is left, else with 1 and the reason. In order:
 
 1. Check that every machine has the release, that no machine is drained, that the schema allows it.
+   A machine that Ray drains leaves: it needs no release, and no owner of it is waited for.
 2. Apply the migrations that the code of before can live with.
 3. Replace the timekeeper; it starts owners of this release, which join beside those of before.
 4. Replace the ledger, then the API's replicas.
@@ -21,7 +22,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,7 @@ from actors.cluster.runtime import (
     own_environment,
     replace_timekeeper,
 )
+from actors.cluster.scaling.ray_machines import draining_machines, working_machines
 from actors.gateway.gateway import Gateway
 from actors.transport.names import NAMESPACE, generation_of
 from core.errors import ErrorCode, ServiceError
@@ -71,8 +73,6 @@ class Roll:
         self._settings = settings
         self._gateway = gateway
         self._say = say
-        # Those that are to join.
-        self._addresses: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Replace everything, steps 3 to 5.
@@ -82,13 +82,12 @@ class Roll:
             ServiceError: the ledger refuses, or is away for too long.
         """
         settings = self._settings
-        _check_not_drained(await self._read_cluster())
+        leaving = await asyncio.to_thread(draining_machines)
+        _check_not_drained(await self._read_cluster(), leaving)
         self._say("replacing the timekeeper")  # 3
         _release_of(settings).choose(Path(settings.home))
         await asyncio.to_thread(replace_timekeeper, settings)
-        machines = await asyncio.to_thread(cores_of_machines)
-        self._addresses = frozenset(owner_names(settings, machines))
-        self._say(f"waiting for {len(self._addresses)} owners to join")
+        self._say("waiting for its owners to join")
         await self._await_joined()
         self._say("replacing the ledger")  # 4
         await hand_over_ledger(settings)
@@ -110,7 +109,7 @@ class Roll:
             await asyncio.sleep(_PAUSE_S)
 
     def _before(self, lease: Lease) -> list[MemberView]:
-        # Not by `_addresses`: a machine may have joined since, whose owners are of this upgrade.
+        # By generation: a machine may have joined since, whose owners are of this upgrade.
         own = self._settings.generation
         return [one for one in lease.members if generation_of(one.address) != own]
 
@@ -118,7 +117,8 @@ class Roll:
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             lease = await self._read_cluster()
-            missing = self._addresses - {
+            # Looked at again each time: Ray may begin to drain one of the machines meanwhile.
+            missing = await asyncio.to_thread(_owners_to_join, self._settings) - {
                 one.address
                 for one in lease.members
                 if one.is_live and one.state is MemberState.READY
@@ -211,7 +211,7 @@ def main() -> int:
 
 async def _upgrade(settings: Settings, say: Callable[[str], None]) -> None:
     say("checking the machines")  # 1
-    await asyncio.to_thread(check_machines, list(await asyncio.to_thread(cores_of_machines)))
+    await asyncio.to_thread(check_machines, await asyncio.to_thread(working_machines))
     url = _owner_url(settings)
     await asyncio.to_thread(check_rollable, url)
     reached = await asyncio.to_thread(_migrate, url)  # 2
@@ -240,9 +240,20 @@ def _release_of(settings: Settings) -> Release:
     return Release(own.python, own.folder, settings.generation)
 
 
-def _check_not_drained(lease: Lease) -> None:
-    """Refuse while a machine is drained: owners that start there anew would take its work back."""
-    live = [one for one in lease.members if one.is_live]
+def _owners_to_join(settings: Settings) -> frozenset[str]:
+    """Return the addresses of the owners of machines that Ray does not drain; blocks."""
+    cores, leaving = cores_of_machines(), draining_machines()
+    working = {machine: count for machine, count in cores.items() if machine not in leaving}
+    return frozenset(owner_names(settings, working))
+
+
+def _check_not_drained(lease: Lease, leaving: Collection[str]) -> None:
+    """Refuse while a machine is drained: owners that start there anew would take its work back.
+
+    Args:
+        leaving: machines that Ray drains; what starts there is drained again.
+    """
+    live = [one for one in lease.members if one.is_live and one.machine not in leaving]
     open_machines = {one.machine for one in live if one.state is MemberState.READY}
     for one in live:
         if one.machine not in open_machines:

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError
 
+from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.child import ENDED_POLL_S, ActorChild
 from actors.cluster.dedicated import Dedicated
+from actors.engine.outbox import Outboxes
 from actors.shards.child_lease import Parentage
 from actors.shards.held_shards import HeldShards
 from actors.transport.late_replies import LATE_AFTER_S, LateReplies
@@ -66,6 +68,10 @@ class Child(ActorChild):
 
     is_ended = False
 
+    async def ask(self) -> Answered | Busy | Silent:
+        """Answer."""
+        return Answered({"progress": 1})
+
     def end(self) -> None:
         """Note the end."""
         self.is_ended = True
@@ -83,7 +89,7 @@ async def test_slow_commit_of_a_child_does_not_end_it() -> None:
     held.add(shard_of(request().workflow_id), 1)
     named: list[str] = []
     owner: Any = SimpleNamespace(held=held, child_began=named.append)  # is asked for nothing else
-    dedicated = Dedicated(owner, spawn, slots=1)
+    dedicated = Dedicated(owner, spawn, slots=1, silence_ms_max=60_000)
     (reply,) = await dedicated.handle([request()])
     assert isinstance(reply, PublishReply), reply
     await asyncio.sleep(0)  # the task that would end the child has had a turn
@@ -107,8 +113,68 @@ async def test_no_child_begins_in_a_shard_that_is_frozen_or_not_held(*, is_held:
         held.add(shard, 1)
         held.freeze(shard)
     owner: Any = SimpleNamespace(held=held)
-    (reply,) = await Dedicated(owner, spawn, slots=1).handle([request()])
+    (reply,) = await Dedicated(owner, spawn, slots=1, silence_ms_max=1).handle([request()])
     assert isinstance(reply, Moved)
+
+
+class FrozenChild(Child):
+    """A child that answers once and then never again, until it is ended."""
+
+    def __init__(self, *, is_busy: bool) -> None:
+        super().__init__(SlowActor())
+        self._is_busy = is_busy
+        self.asked = 0
+        self._end = asyncio.Event()
+
+    async def ask(self) -> Answered | Busy | Silent:
+        self.asked += 1
+        if self.asked == 1 or not self._is_busy:
+            return Answered({"progress": 1}) if self.asked == 1 else Silent()
+        return Busy(self.asked)
+
+    async def finished(self, watcher: str) -> dict[str, bytes | None]:
+        await self._end.wait()
+        raise ActorDiedError
+
+    def end(self) -> None:
+        self.is_ended = True
+        self._end.set()
+
+    async def ended(self) -> None:
+        await self._end.wait()
+
+
+@pytest.mark.parametrize("is_busy", [False, True], ids=["silent", "busy"])
+async def test_a_child_that_is_silent_is_ended_and_its_workflow_driven_on(*, is_busy: bool) -> None:
+    """It kept its permits, its shard and its workflow for ever: nothing watched it."""
+    child = FrozenChild(is_busy=is_busy)
+    restored = asyncio.Event()
+    ended: list[str] = []
+
+    async def restore_now(workflow_id: str) -> None:
+        restored.set()
+
+    async def handle(batch: list[OwnerRequest]) -> list[OwnerReply]:
+        return [None] * len(batch)
+
+    held = HeldShards("here~1")
+    held.add(shard_of(request().workflow_id), 1)
+    owner: Any = SimpleNamespace(
+        held=held, child_began=lambda _: None, child_ended=ended.append,
+        restore_now=restore_now, handle=handle, outboxes=Outboxes(),
+    )  # fmt: skip
+    dedicated = Dedicated(owner, lambda *_: child, slots=1, silence_ms_max=1, ask_interval_s=0.005)
+    await dedicated.handle([request()])
+    async with asyncio.timeout(60):
+        while child.asked < 10 and not child.is_ended:
+            await asyncio.sleep(0.005)
+        assert child.is_ended is not is_busy
+        if not is_busy:
+            await restored.wait()
+            assert ended == [f"{held.member}/0"], "its permits are free"
+            while "free=1" not in repr(dedicated):
+                await asyncio.sleep(0.005)
+    await dedicated.close()
 
 
 class StoppedActor(SlowActor):

@@ -64,9 +64,7 @@ async def test_replies_to_calls_that_were_handed_over_are_heard_by_the_recipient
                 heard[event.node] += 1
 
         machines.gate.set()
-        await machines.wait(
-            lambda: set(machines.spreads["b"].handed()) == {c.serial for c in calls}
-        )
+        await machines.wait(lambda: set(machines.spreads["b"]._handed) == {c.serial for c in calls})
         for call in calls:
             machines.spreads["b"].expect(call.serial, machines.order(call.node), receive)
         await machines.wait(lambda: len(heard) == 6)
@@ -88,7 +86,7 @@ async def test_a_handed_call_whose_giver_ends_is_lost_and_one_without_a_workflow
         found = [handed_of(machines, node) for node in "xy"]
         calls = [call for one in found if one is not None for call in one[1:]]
         machines.spreads["a"].tell_handed("b", HandedShard("a", 0, 1, tuple(calls), (), "b"), [])
-        await machines.wait(lambda: len(machines.spreads["b"].handed()) == 2)
+        await machines.wait(lambda: len(machines.spreads["b"]._handed) == 2)
         machines.spreads["b"].forget_handed(calls[1:])
         await machines.wait(lambda: machines.dispatchers["a"].statistics().in_flight == 1)
         events: list[Event] = []
@@ -137,7 +135,7 @@ async def test_a_hint_for_a_process_that_has_ended_is_nothing_to_its_successor()
             on_handed=hints.append,
         )
         machines.spreads["b"].deliver(hint("b", found[1]))
-        assert machines.spreads["b"].handed() == []
+        assert not machines.spreads["b"]._handed
         assert hints == []
         machines.spreads["b"].deliver(hint("b2", found[1]))
         assert len(hints) == 1
@@ -155,7 +153,7 @@ async def test_an_event_that_cannot_travel_is_a_failed_attempt() -> None:
         huge = AttemptSucceeded("x", 1, "{}", None, "", 1, 2, {"n": 2**70})
         given = HandedShard("a", 0, 1, found[1:], (), "b")
         machines.spreads["a"].tell_handed("b", given, [(found[0], huge)])
-        await machines.wait(lambda: len(machines.spreads["b"].handed()) == 1)
+        await machines.wait(lambda: len(machines.spreads["b"]._handed) == 1)
         heard: list[Event] = []
         machines.spreads["b"].expect(
             found[0], machines.order("x"), lambda _, event: heard.append(event)
@@ -174,7 +172,7 @@ async def test_a_handed_call_is_open_until_its_result_has_arrived() -> None:
         found = handed_of(machines, "x")
         assert found is not None
         machines.spreads["a"].tell_handed("b", HandedShard("a", 0, 1, found[1:], (), "b"), [])
-        await machines.wait(lambda: len(machines.spreads["b"].handed()) == 1)
+        await machines.wait(lambda: len(machines.spreads["b"]._handed) == 1)
         heard: list[Event] = []
         mine = machines.order("x")
         machines.spreads["b"].expect(found[0], mine, lambda _, event: heard.append(event))
@@ -204,7 +202,7 @@ async def test_a_hint_that_comes_twice_is_heard_once() -> None:
         recipient.deliver([RETURNS.encode(hint)] * 2)
         recipient.deliver([RETURNS.encode(hint)])
         assert hints == [hint]
-        assert recipient.handed() == [7]
+        assert list(recipient._handed) == [7]
 
 
 async def test_calls_that_are_handed_to_a_member_that_has_ended_are_closed() -> None:

@@ -96,7 +96,7 @@ class Ledger:
         await asyncio.sleep(0)
         self.renewals += 1
         asked = [(renewal, self.leases.renew(renewal))]
-        return self.leases.answers(asked, self.cluster(), ledger_ms=0, epoch=1, audit_id=0)[0]
+        return self.leases.answers(asked, self.cluster(), epoch=1, audit_id=0)[0]
 
 
 class Member:

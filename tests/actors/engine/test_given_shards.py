@@ -99,7 +99,7 @@ class Recipient:
     @property
     def calls(self) -> list[int]:
         """Return the numbers of the calls that are kept."""
-        return self.owner.remote_dispatch.handed()
+        return list(self.owner.remote_dispatch._handed)
 
     def hear(self, epoch: int, serial: int, sender: str = "giver") -> None:
         """Receive the hint of a shard that was given under an epoch, with one call."""
@@ -307,7 +307,7 @@ async def test_orders_of_lost_shards_are_not_sent_while_they_are_being_ended(
     await recipient.turn()
     assert began == [], "it has no lease"
     recipient.shards.drops = end_orders()
-    made.membership._acknowledged_ms = boot_time_ms()
+    made.membership._fence.acknowledge(boot_time_ms())
     made.held.drop(SHARD)
     made.lost([SHARD])
     made.unfenced()

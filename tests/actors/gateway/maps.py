@@ -40,6 +40,4 @@ def lease(
     """
     in_turn = holders or [one.member for one in members] or [""]
     shards = tuple(HeldShard(in_turn[shard % len(in_turn)], 1) for shard in range(SHARDS))
-    return Lease(
-        is_known=True, ledger_ms=0, map_version=map_version, members=tuple(members), shards=shards
-    )
+    return Lease(is_known=True, map_version=map_version, members=tuple(members), shards=shards)

@@ -88,7 +88,6 @@ async def test_wait_for_a_change_ends_with_it(tmp_path: Path) -> None:
             lease(members_of(OWNER), map_version=2),
             Lease(
                 is_known=True,
-                ledger_ms=0,
                 map_version=2,
                 members=(member(OWNER, state=MemberState.DRAINING),),
             ),
@@ -98,7 +97,7 @@ async def test_wait_for_a_change_ends_with_it(tmp_path: Path) -> None:
             loads = [replace(one, load=9) for one in gateway.owners.map.live.values()]
             version = gateway.owners._map_version
             gateway.owners.use_lease(
-                Lease(is_known=True, ledger_ms=0, map_version=version, members=tuple(loads))
+                Lease(is_known=True, map_version=version, members=tuple(loads))
             )
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -127,16 +126,14 @@ async def test_answer_without_shards_changes_members_alone(tmp_path: Path) -> No
     async with gateway_of(tmp_path, *members_of(OWNER)) as gateway:
         draining = [member(OWNER, state=MemberState.DRAINING, load=5)]
         told = lease(draining)
-        gateway.owners.use_lease(
-            Lease(is_known=True, ledger_ms=0, map_version=1, members=told.members)
-        )
+        gateway.owners.use_lease(Lease(is_known=True, map_version=1, members=told.members))
         assert gateway.owners.holder(ID) == draining[0]
         assert gateway.owners.place(ID) is None
 
 
 async def test_map_of_another_version_without_its_shards_is_asked_for_whole(tmp_path: Path) -> None:
     told = lease(members_of(OWNER))
-    bare = Lease(is_known=True, ledger_ms=0, map_version=9, members=told.members)
+    bare = Lease(is_known=True, map_version=9, members=told.members)
     async with (
         Leases(told).listening(tmp_path) as leases,
         gateway_of(tmp_path) as gateway,
@@ -152,7 +149,6 @@ async def test_map_of_other_than_all_shards_is_refused(tmp_path: Path) -> None:
     told = lease(members_of(OTHER), map_version=2)
     short = Lease(
         is_known=True,
-        ledger_ms=0,
         map_version=2,
         members=told.members,
         shards=(HeldShard(OTHER, 1),),

@@ -72,7 +72,7 @@ class Followed:
         if self.is_away:
             raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "away")
         asked = [(renewal, self.leases.renew(renewal))]
-        return self.leases.answers(asked, self.cluster(), ledger_ms=0, epoch=1, audit_id=0)[0]
+        return self.leases.answers(asked, self.cluster(), epoch=1, audit_id=0)[0]
 
     def permit_report(self) -> PermitReport:
         """Implement `PermitWork`."""

@@ -28,7 +28,6 @@ VIEW = MemberView(
 )
 LEASE = Lease(
     is_known=True,
-    ledger_ms=5,
     map_version=7,
     members=(VIEW,),
     shards=(HeldShard("m-1", 2), HeldShard("", 1)),

@@ -125,7 +125,6 @@ class Cluster:
         is_new = renewal.map_version != self.version
         return Lease(
             is_known=self.is_known,
-            ledger_ms=0,
             map_version=self.version,
             members=self.members,
             shards=tuple(self.shards) if is_new else (),
@@ -176,6 +175,11 @@ class Cluster:
         self.work.did.clear()
 
 
+def held_of(cluster: Cluster) -> set[int]:
+    """Return the shards that the member holds."""
+    return {shard for shard in range(SHARDS) if shard in cluster.held}
+
+
 async def test_a_lone_member_takes_all_shards_and_restores_them_once() -> None:
     cluster = Cluster()
     await cluster.member.renew_once()
@@ -202,7 +206,6 @@ async def test_a_map_from_before_its_own_take_takes_nothing_away() -> None:
     await cluster.join()
     before = Lease(
         is_known=True,
-        ledger_ms=0,
         map_version=1,
         members=cluster.members,
         shards=(HeldShard("", 0),) * SHARDS,
@@ -385,12 +388,12 @@ async def test_an_older_map_brings_back_no_shard_that_was_given() -> None:
     cluster.members = Cluster("you").members
     await cluster.member.renew_once()
     await cluster.settle()
-    given = set(range(SHARDS)) - set(cluster.held.shards())
+    given = set(range(SHARDS)) - held_of(cluster)
     cluster.work.did.clear()
     assert given
     cluster.member._map_version = cluster.member._told_version = 0
     cluster.member._acknowledge(0, Renewal(member="me"), before)
-    assert not given & set(cluster.held.shards())
+    assert not given & held_of(cluster)
     assert not [one for one in cluster.work.did if one[0] in ("given", "taken")]
 
 
@@ -561,7 +564,7 @@ async def test_shards_whose_commands_stay_open_keep_no_others_from_being_given(
     monkeypatch.setattr("actors.shards.membership.FREEZE_S", 0.01)
     cluster = Cluster("you")
     await cluster.join()
-    busy = set(sorted(cluster.held.shards())[: 2 * GIVES_MAX])
+    busy = set(sorted(held_of(cluster))[: 2 * GIVES_MAX])
     never = asyncio.Event()
 
     async def settled(shard: int) -> None:
@@ -572,7 +575,7 @@ async def test_shards_whose_commands_stay_open_keep_no_others_from_being_given(
     own = replace(cluster.members[0], state=MemberState.DRAINING)
     cluster.members = (own, *cluster.members[1:])
     async with asyncio.timeout(10):
-        while set(cluster.held.shards()) != busy:
+        while held_of(cluster) != busy:
             await cluster.member.renew_once()
             await asyncio.sleep(0.001)
 
@@ -632,7 +635,7 @@ async def test_a_shard_that_comes_back_while_its_give_has_no_outcome_can_be_lost
 async def test_a_shard_that_cannot_be_restored_is_offered_to_another_version() -> None:
     cluster = Cluster("you")
     await cluster.join()
-    shard = next(iter(cluster.held.shards()))
+    shard = min(held_of(cluster))
     assert not cluster.member.offer(shard), "it is of the same version"
     me, you = cluster.members
     cluster.members = (me, replace(you, version="2"))
@@ -652,7 +655,7 @@ async def test_an_offered_shard_is_restored_when_the_other_version_has_gone() ->
     me, you = cluster.members
     cluster.members = (me, replace(you, version="2"))
     await cluster.member.renew_once()
-    shard = next(iter(cluster.held.shards()))
+    shard = min(held_of(cluster))
     assert cluster.member.offer(shard)
     cluster.members = (replace(me, refused_shards=(shard,)),)
     cluster.work.did.clear()

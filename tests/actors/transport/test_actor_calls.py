@@ -1,16 +1,63 @@
-"""Calls to actors from a process that is in no cluster."""
+"""Calls to actors by name: from a process that is in no cluster, and while a look-up takes long."""
 
 from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import ray
 
-from actors.transport.actor_calls import actor_call, is_unknown_outcome
+from actors.transport.actor_calls import ActorCall, is_unknown_outcome
 
 
 async def test_call_outside_a_cluster_fails_and_starts_none() -> None:
     """Ray's look-up started a cluster of a dozen processes, for 20 s."""
     with pytest.raises(ConnectionError) as failed:
-        await actor_call("nobody", "ping")()
+        await ActorCall("nobody", "ping")()
     assert is_unknown_outcome(failed.value)
     assert not ray.is_initialized()
+
+
+async def test_a_look_up_that_takes_long_holds_up_nothing_else() -> None:
+    """Without a GCS each held a replica's loop for as long, and HAProxy took it for dead."""
+    answers, asked = threading.Event(), 0
+
+    async def ping(number: int) -> int:
+        return number
+
+    def find(name: str) -> Any:
+        nonlocal asked
+        asked += 1
+        assert answers.wait(60)
+        return SimpleNamespace(ping=SimpleNamespace(remote=ping))
+
+    call = ActorCall("ledger", "ping", find)
+    several = [asyncio.ensure_future(call(number)) for number in range(3)]
+    several.pop().cancel()
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in several), "the loop turns"
+    answers.set()
+    assert await asyncio.gather(*several) == [0, 1]
+    assert await call(7) == 7
+    assert asked == 1
+
+
+async def test_an_actor_that_was_not_found_is_looked_up_again() -> None:
+    found: list[Any] = []
+
+    async def ping() -> str:
+        return "here"
+
+    def find(name: str) -> Any:
+        if not found:
+            raise ValueError(name)
+        return found[0]
+
+    call = ActorCall("ledger", "ping", find)
+    with pytest.raises(ValueError, match="ledger"):
+        await call()
+    found.append(SimpleNamespace(ping=SimpleNamespace(remote=ping)))
+    assert await call() == "here"

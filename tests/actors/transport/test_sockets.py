@@ -314,3 +314,17 @@ async def test_a_connection_that_is_accepted_while_the_server_closes_ends_with_i
             loop = asyncio.get_running_loop()
             with suppress(ConnectionResetError):  # it was never accepted
                 assert await loop.sock_recv(peer, 1) == b""
+
+
+async def test_a_call_of_what_there_is_not_is_refused_and_its_contents_are_not_logged(
+    actor: tuple[Actor, SocketServer, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What stands in the place of a name may be anything, as a command with a key in it."""
+    lost = asyncio.Event()
+    connection = await UnixCarrier(actor[2]).connect(lambda *_: None, lambda _: lost.set())
+    assert connection is not None
+    connection.send("a secret")
+    async with asyncio.timeout(60):
+        await lost.wait()
+    assert "refused is_known=False" in caplog.text
+    assert "secret" not in caplog.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.shards.lease_messages import MemberState, MemberView
+from core.shards.lease_messages import HeldShard, MemberState, MemberView
 from core.shards.scaling import (
     RAISE_MS,
     MachineCount,
@@ -92,7 +92,14 @@ def test_machine_is_drained_when_each_of_its_live_members_is() -> None:
         member("a", is_drained=True), member("a", 1), member("b", is_drained=True),
         member("c", is_live=False), member("d"),
     ]  # fmt: skip
-    assert drained_machines(members, ["a", "b", "c", "empty"]) == {"b", "c", "empty"}
+    assert drained_machines(members, [], ["a", "b", "c", "empty"]) == {"b", "c", "empty"}
+
+
+def test_machine_whose_member_holds_a_shard_is_not_idle_though_its_lease_has_expired() -> None:
+    """It was ended while no other member had its shard yet: spared from a take, it lives again."""
+    silent = member("a", is_live=False)
+    assert not drained_machines([silent], [HeldShard(silent.member, 3)], ["a"])
+    assert drained_machines([silent], [HeldShard("other", 4)], ["a"]) == {"a"}
 
 
 def test_lost_machine_has_its_replicas_counted_for_a_while_and_a_draining_one_not() -> None:

@@ -71,7 +71,7 @@ class Ledger:
             for name, known in self.model.members.items()
         )
         shards = tuple(self.model.holders)
-        lease = Lease(is_known=True, ledger_ms=0, map_version=1, members=views, shards=shards)
+        lease = Lease(is_known=True, map_version=1, members=views, shards=shards)
         return [lease] * len(renewals)
 
     async def submit(self, batch: list[Command]) -> Sequence[Outcome]:

@@ -145,8 +145,9 @@ class ClusterChecks:
         """Check that no member may send for a shard that another holds, whether it does or not."""
         for process in self._world.living.values():
             if process.may_send():
-                for shard in process.held.shards():
-                    self._may_send(process, shard)
+                for shard in range(self._world.shards):
+                    if shard in process.held:
+                        self._may_send(process, shard)
 
     def _may_send(self, process: MemberProcess, shard: int) -> None:
         held = self._holders[shard]

@@ -22,7 +22,7 @@ from ledger.shards.standby import Standby
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis
 from tests.simulation.cluster.simulated_store import SimulatedStore
-from tests.simulation.loop import VirtualLoop
+from tests.simulation.loop import VirtualLoop, raise_unforeseen
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster_world import ClusterWorld
@@ -55,6 +55,7 @@ class LedgerProcess:
             address = LedgerAddress(slot, "", name)
             self.standby = Standby(address, self._read_head, self._is_gone, self.boot_ms)
         self._started = self.loop.create_task(self._start())
+        self._started.add_done_callback(raise_unforeseen)
         self._commits: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from ledger.commands import Command, Outcome
 from ledger.shards.shard_commands import ChangeMember, JoinCluster
 from tests.simulation.cluster.ledger_process import LedgerProcess
 from tests.simulation.cluster.shard_work import ShardRuns
-from tests.simulation.loop import VirtualLoop
+from tests.simulation.loop import VirtualLoop, raise_unforeseen
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.cluster_world import ClusterWorld
@@ -51,6 +51,7 @@ class MemberProcess:
                 on_ended=self._ended,
             )
         self._started = self.loop.create_task(self._start())
+        self._started.add_done_callback(raise_unforeseen)
 
     def __repr__(self) -> str:
         return f"<MemberProcess {self.held!r} alive={self.loop.is_alive}>"
