@@ -66,7 +66,10 @@ class Session:
         """A client for the service, found by option, then environment, then deployment files."""
         from callboard.client import Client
 
-        return Client(self.url, self.api_key, home=self.home)
+        try:
+            return Client(self.url, self.api_key, home=self.home)
+        except (ValueError, OSError) as error:
+            stop(EXIT_USAGE, f"CALLBOARD_DID_KEY: {error}")
 
     def close(self) -> None:
         """Close the client's connections, if it was ever used."""

@@ -39,8 +39,9 @@ DEFAULT_SCOPES: Final = tuple(
     f"{resource}:{verb}" for resource in RESOURCES for verb in ("read", "write")
 )
 RIGHTS: Final = frozenset((*DEFAULT_SCOPES, *SINGLE_RIGHTS))
-# The key id of every caller with an access token.
+# The key id of every caller with an access token, and of every one whose DID signed the request.
 JWT_KEY_ID: Final = "jwt"
+DID_KEY_ID: Final = "did"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,10 @@ class Principal:
     """An authenticated caller.
 
     `did`: the owner whom the caller speaks for; with an agent's token, the agent's holder.
-    `key_id`: the credential (an API key's id, or `jwt`). `rate_class`: `standard` or `unlimited`.
-    `rate_limits`: overrides of single classes, calls per minute. `expires_ms`: the end of the
-    credential, None for never.
+    `key_id`: the credential (an API key's id, `jwt` or `did`). `rate_class`: `standard` or
+    `unlimited`. `rate_limits`: overrides of single classes, calls per minute. `expires_ms`: the end
+    of the credential, None for never. `is_stranger`: its calls count for its address as well,
+    because nothing is stored of a DID that costs nothing to make.
     """
 
     did: str
@@ -59,6 +61,7 @@ class Principal:
     rate_class: str = "standard"
     rate_limits: tuple[tuple[str, int], ...] = ()
     expires_ms: int | None = None
+    is_stranger: bool = False
 
     @property
     def is_admin(self) -> bool:

@@ -22,6 +22,7 @@ from core.records.api.shape import Body, kind_of, members_of
 from core.records.bounds import text_defect
 from core.trust.access import Principal, denial
 from serve_app.callers.limits import RateClass
+from serve_app.callers.signed_requests import SignedRequest
 from serve_app.http.large_json import Pieces
 from serve_app.http.paths import path_problem
 from serve_app.services import Services
@@ -68,7 +69,8 @@ class Call:
     """One request: who asks, from which address, for what, with which body.
 
     `path_values`: the texts in its path, by their JSON names. `right`: that the operation takes.
-    `pieces`: the parts of `json`, kept so that a large one is not freed in one go.
+    `signed`: its signature, where it is the
+    credential. `pieces`: the parts of `json`, kept so that a large one is not freed in one go.
     """
 
     services: Services
@@ -81,6 +83,7 @@ class Call:
     right: str | None = None
     address: str = ""
     principal: Principal | None = None
+    signed: SignedRequest | None = None
     body: bytes = b""
     json: Any = None
     pieces: Pieces | None = None
@@ -316,7 +319,7 @@ def query_values(query_string: bytes, problems: ProblemList) -> dict[str, str]:
 
 def _refusal_text(code: ErrorCode, right: str | None, parties: Collection[str]) -> str:
     if code is ErrorCode.UNAUTHORIZED:
-        return "no valid API key or access token was given"
+        return "no valid API key, access token or signature was given"
     if code is ErrorCode.INSUFFICIENT_SCOPE:
         return f"the credential lacks the scope {right}"
     return f"only {' or '.join(parties)} or an administrator may do this"
