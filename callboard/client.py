@@ -218,6 +218,7 @@ class _Operations:
         *,
         did: str | None,
         private_key: str | Path | None,
+        reason: str | None,
         home: Path | None,
         timeout_s: float,
         attempts_max: int,
@@ -227,6 +228,7 @@ class _Operations:
         self.url = location.url.rstrip("/")
         self._api_key = location.api_key
         self._auth = None if location.did_key is None else _SignsRequests(location.did_key)
+        self._reason = reason
         self._timeout_s = timeout_s
         self._attempts_max = attempts_max
 
@@ -237,8 +239,10 @@ class _Operations:
         return persistently(steps, attempts_max=self._attempts_max)
 
     def _arguments(self, call: Call) -> dict[str, Any]:
-        headers = dict(call.headers)
+        headers: dict[str, str | bytes] = dict(call.headers)
         # A call with a credential of its own goes without the client's.
+        if self._reason is not None and call.method != "GET":
+            headers["x-callboard-reason"] = self._reason.encode()
         auth: dict[str, Any] = {}
         if "Authorization" not in headers:
             if self._api_key:
@@ -338,6 +342,7 @@ class Client(_Operations):
         private_key: its Ed25519 key, in the place of an API key: base64 of the 32 bytes, or the
             path of a file with that or with PEM; default the file that CALLBOARD_DID_KEY names, of
             the DID CALLBOARD_DID, which comes before CALLBOARD_API_KEY.
+        reason: why an operator's right is used, for the audit; at most 512 characters.
         home: the folder of a local deployment, instead of the default one.
         timeout_s: how long one request may take beside what it asks the service to wait.
         attempts_max: how often a request that is safe to repeat is sent at most, 1 to 5.
@@ -356,6 +361,7 @@ class Client(_Operations):
         *,
         did: str | None = None,
         private_key: str | Path | None = None,
+        reason: str | None = None,
         home: Path | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
         attempts_max: int = ATTEMPTS_MAX,
@@ -367,6 +373,7 @@ class Client(_Operations):
             api_key,
             did=did,
             private_key=private_key,
+            reason=reason,
             home=home,
             timeout_s=timeout_s,
             attempts_max=attempts_max,
@@ -436,6 +443,7 @@ class AsyncClient(_Operations):
         *,
         did: str | None = None,
         private_key: str | Path | None = None,
+        reason: str | None = None,
         home: Path | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
         attempts_max: int = ATTEMPTS_MAX,
@@ -447,6 +455,7 @@ class AsyncClient(_Operations):
             api_key,
             did=did,
             private_key=private_key,
+            reason=reason,
             home=home,
             timeout_s=timeout_s,
             attempts_max=attempts_max,

@@ -112,6 +112,9 @@ class Settings:
     jwks_refresh_s: int = _setting(300, "age at which the keys are fetched again", low=10)
     jwks_pause_s: int = _setting(30, "least time from one fetch to the next", low=1)
     jwks_kept_s: int = _setting(3_600, "how long keys count that cannot be fetched again", low=60)
+    free_tier_key: str = _setting(
+        "", "API key that may call suggest alone, counted per address; empty: none", secret=True
+    )
     ray_token: str = _setting(
         "", "authenticates Ray's processes; the same on all machines of a cluster", secret=True
     )

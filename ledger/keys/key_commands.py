@@ -5,10 +5,10 @@ Plain values, as `ledger/commands.py` says. contract.md section 3 (Keys); decisi
 
 from __future__ import annotations
 
-from core.message import Message
+from ledger.authority import AuthorizedCommand
 
 
-class CreateKey(Message, frozen=True, kw_only=True):
+class CreateKey(AuthorizedCommand, frozen=True, kw_only=True):
     """Store an API key by its hash (SHA-256, 32 bytes).
 
     `parent_id`: the key that it is made with and ends with; None for one that stands by itself.
@@ -32,7 +32,7 @@ class CreateKey(Message, frozen=True, kw_only=True):
     depth_max: int | None = None
 
 
-class RevokeKey(Message, frozen=True, kw_only=True):
+class RevokeKey(AuthorizedCommand, frozen=True, kw_only=True):
     """End an API key and all that stand on it. `owner_did` None: an admin may end any.
 
     Rejection: NOT_FOUND. Result: {"id", "ended": keys}.
@@ -44,7 +44,7 @@ class RevokeKey(Message, frozen=True, kw_only=True):
     owner_did: str | None
 
 
-class RotateKey(Message, frozen=True, kw_only=True):
+class RotateKey(AuthorizedCommand, frozen=True, kw_only=True):
     """Give an API key another secret; its id, its rights and what is made with it stay.
 
     `key_hash`: of the new secret. `overlap_ms`: how long the secret of now still opens. `owner_did`

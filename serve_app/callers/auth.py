@@ -11,6 +11,7 @@ Spec: Authentication 1; contract.md section 3; decisions 0102, 0220 and 0221.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,14 @@ from typing import Final
 
 from core.errors import ServiceError
 from core.settings import Settings
-from core.trust.access import HEARTBEAT, Principal, agent_holder
+from core.trust.access import (
+    BY_ADDRESS,
+    FREE_TIER,
+    HEARTBEAT,
+    SUGGEST,
+    Principal,
+    agent_holder,
+)
 from core.trust.heartbeat_token import PREFIX, read_heartbeat_token
 from serve_app.callers.access_tokens import AccessTokens, FetchKeySet, IssuerKeys
 from serve_app.callers.lookups import Lookups, WrongCredentials
@@ -36,6 +44,7 @@ KEY_PREFIX: Final = "cb_"
 HEARTBEAT_KEY_ID: Final = "heartbeat:"
 
 _CREDENTIAL_BYTES_MAX: Final = 8_192
+_FREE_TIER: Final = Principal(FREE_TIER, FREE_TIER, frozenset({SUGGEST}), rate_class=BY_ADDRESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +110,12 @@ class Authenticator:
 
     Args:
         sources: what credentials are proven by.
-        settings: the bounds, and the secrets of access tokens and heartbeat tokens; an empty one
-            accepts none.
+        settings: the bounds, the free-tier key, and the secrets of access tokens and heartbeat
+            tokens; an empty one accepts none.
     """
 
     def __init__(self, sources: Sources, settings: Settings) -> None:
+        self._free_tier = key_hash(settings.free_tier_key) if settings.free_tier_key else b""
         self._deployment_key = bytes.fromhex(settings.deployment_key)
         self._wrong = WrongCredentials(settings)
         most = settings.keys_cached_max
@@ -151,6 +161,8 @@ class Authenticator:
         if credential.startswith(PREFIX.encode()):
             return self._from_heartbeat_token(credential)
         digest = hashlib.sha256(credential).digest()
+        if hmac.compare_digest(digest, self._free_tier):
+            return _FREE_TIER
         known = self._keys.remembered(digest)
         if known is None:
             return Unproven(digest, None)

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.trust.access import Principal
+from core.trust.access import BY_ADDRESS, Principal
 from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.windows import WINDOW_MS, AddressWindows, Window
 
@@ -150,9 +150,10 @@ class RateLimiter:
         """
         if rate is RateClass.EXEMPT:
             return None
-        if principal is None or principal.is_stranger:
+        is_owners = principal is not None and principal.rate_class != BY_ADDRESS
+        if principal is None or principal.is_stranger or not is_owners:
             standing = _standing(rate, self._addresses[rate].take(address, clock_ms), clock_ms)
-            if principal is None or not standing.is_allowed:
+            if principal is None or not is_owners or not standing.is_allowed:
                 return standing
         limit = self._limit(principal, rate)
         if limit is None:

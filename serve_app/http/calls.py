@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+from msgspec import structs
+
 from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.ids import composed_key
@@ -20,7 +22,9 @@ from core.records.api import shape
 from core.records.api.path_values import PathValues
 from core.records.api.shape import Body, kind_of, members_of
 from core.records.bounds import text_defect
-from core.trust.access import Principal, denial
+from core.trust.access import ADMIN, Principal, authority_used, denial
+from ledger.authority import Authority, AuthorizedCommand
+from ledger.commands import Outcome
 from serve_app.callers.limits import RateClass
 from serve_app.callers.signed_requests import SignedRequest
 from serve_app.http.large_json import Pieces
@@ -28,8 +32,11 @@ from serve_app.http.paths import path_problem
 from serve_app.services import Services
 
 B = TypeVar("B", bound=Body)
+C = TypeVar("C", bound=AuthorizedCommand)
 
 QUERY_BYTES_MAX = 8_192
+REASON_HEADER = b"x-callboard-reason"
+REASON_CHARS_MAX = 512
 REPLAYED = (b"idempotency-replayed", b"true")
 
 
@@ -89,6 +96,8 @@ class Call:
     pieces: Pieces | None = None
     repeat_key: RepeatKey | None = None
     repeats: Repeats = Repeats.IGNORED
+    # The right beyond a usual key's that the call was permitted by; None so far.
+    used_right: str | None = None
     _parsed: dict[type[Body], Body] = field(default_factory=dict, repr=False)
 
     @property
@@ -141,14 +150,14 @@ class Call:
         Raises:
             ServiceError: UNAUTHORIZED, INSUFFICIENT_SCOPE or FORBIDDEN.
         """
-        code = denial(self.principal, right, parties or None)
+        code = self._denial(right, parties or None)
         if code is not None:
             raise ServiceError(code, _refusal_text(code, right, parties))
 
     def may(self, parties: Collection[str | None]) -> bool:
         """Say whether the caller may do this to what is these parties' business."""
         known = [did for did in parties if did is not None]
-        return denial(self.principal, self.right, known) is None
+        return self._denial(self.right, known) is None
 
     def require_party(self, parties: Collection[str | None], what: str) -> None:
         """Refuse unless the caller may know of what is these parties' business.
@@ -168,12 +177,57 @@ class Call:
 
     def holds(self, right: str) -> bool:
         """Say whether the caller has a right that the operation does not always take."""
-        return denial(self.principal, right) is None
+        return self._denial(right) is None
 
     @property
     def party_did(self) -> str | None:
         """Whose things a list shows: the caller's, None for everybody's."""
         return None if self.may(()) else self.caller.did
+
+    def _denial(
+        self, right: str | None, parties: Collection[str] | None = None
+    ) -> ErrorCode | None:
+        """Return why the caller is denied; note by which single right it is permitted."""
+        code = denial(self.principal, right, parties)
+        if code is None:
+            self.used_right = authority_used(self.principal, right, parties) or self.used_right
+        return code
+
+    async def commit(self, command: C) -> Outcome:
+        """Give a command to the ledger, with the right that permits it; it goes on to its end.
+
+        Raises:
+            ServiceError: what the ledger refused, or LEDGER_UNAVAILABLE.
+        """
+        return await self.services.to_the_end(
+            self.services.gateway.commit(self.authorized(command))
+        )
+
+    def authorized(self, command: C) -> C:
+        """Return a command that says by which single right it was permitted, if by any."""
+        right = self.used_right
+        if right is None and self.caller.is_admin and getattr(command, "is_admin", False):
+            right = ADMIN  # the ledger decides whether it replaces ownership
+        if right is None:
+            return command
+        return structs.replace(command, authority=Authority(right, self.reason))
+
+    @property
+    def reason(self) -> str:
+        """Why the caller uses a single right, in the caller's words; "" where nothing is said.
+
+        Raises:
+            ServiceError: INVALID_REQUEST.
+        """
+        given = self.headers.get(REASON_HEADER, b"")
+        try:
+            text = given.decode().strip()
+        except UnicodeDecodeError:
+            text = "\0"
+        if len(text) > REASON_CHARS_MAX or not (text.isprintable() or not text):
+            expected = f"at most {REASON_CHARS_MAX} printable characters, UTF-8"
+            raise invalid(REASON_HEADER.decode(), f"{len(given)} bytes", expected)
+        return text
 
     def object_body(self) -> dict[str, Any]:
         """Return a body that the handler parses itself, which must be a JSON object.

@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from core.errors import ErrorCode, ServiceError
+from core.trust.access import BY_ADDRESS
 from serve_app.callers.admission import Place
 from serve_app.callers.auth import Pending, Sent, Unproven
 from serve_app.callers.limits import Headers, RateClass
@@ -152,8 +153,7 @@ class Endpoint:
         if standing is not None:
             sent_headers.extend(standing.headers(services.now_ms()))
             if not standing.is_allowed:
-                # HAProxy knows who signed a request as little as it knows another's address.
-                if rate is operation.class_by_method and call.signed is None:
+                if rate is operation.class_by_method and _is_known_to_haproxy(call):
                     sent_headers.append(standing.spent_header(services.now_ms()))
                 raise standing.refusal()
         if _may_wait(call.headers, operation):
@@ -188,7 +188,8 @@ class Endpoint:
             known_did = found.did if isinstance(found, Unproven) else None
             place.enter(known_did or address, place.admission.lookups)
             found = await authenticator.prove(found, address, now_ms, clock_ms)
-        place.enter(address if found is None else found.did)
+        is_owners = found is not None and found.rate_class != BY_ADDRESS
+        place.enter(found.did if found is not None and is_owners else address)
         call.principal = found
 
     async def _read(
@@ -226,6 +227,12 @@ class Endpoint:
             await call.signed.check_body(call.body)
         if call.body:
             check_media_type(call.headers.get(b"content-type"))
+
+
+def _is_known_to_haproxy(call: Call) -> bool:
+    """Say whether HAProxy tells a caller from others as the limiter does (spent_callers.py)."""
+    is_owners = call.principal is None or call.principal.rate_class != BY_ADDRESS
+    return call.signed is None and is_owners
 
 
 def _sent(scope: Scope) -> Sent:

@@ -436,3 +436,11 @@ def test_what_is_no_private_key_is_refused(text: str, tmp_path: Path) -> None:
 def test_one_kind_of_key_is_given() -> None:
     with pytest.raises(ValueError, match="one of them"):
         Client("http://127.0.0.1:1", "key", private_key=SEED)
+
+
+def test_a_reason_is_sent_with_what_changes_something(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"success": True}), Scripted(200, {"balance": 1})]
+    with Client(service.url, "key", reason="Lost.") as client:
+        client.revoke_key("k")
+        client.balance()
+    assert [asked.headers.get("x-callboard-reason") for asked in service.asked] == ["Lost.", None]

@@ -78,7 +78,7 @@ async def create(call: Call) -> Reply:
         owner_keys_max=call.services.settings.keys_per_owner_max,
         depth_max=call.services.settings.key_depth_max,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     if outcome.status is OutcomeStatus.REPEATED:
         # Made by another credential, or by a call that ended before its reply was kept.
         raise ServiceError(
@@ -120,7 +120,7 @@ async def rotate(call: Call) -> Reply:
         overlap_ms=call.given(KeyRotation).overlap_seconds * 1_000,
         owner_did=call.party_did,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     if outcome.status is OutcomeStatus.REPEATED:
         raise ServiceError(
             ErrorCode.CONFLICT,
@@ -172,7 +172,7 @@ async def revoke(call: Call) -> Reply:
         key_id=key_id,
         owner_did=call.party_did,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     ended = outcome.result["ended"]
     return Reply({"success": True, "id": key_id, "keyId": key_id, "endedKeys": ended})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import jwt
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from core.errors import ErrorCode, ServiceError
 from core.records.bounds import TIME_MS_MAX
 from core.settings import Settings
-from core.trust.access import DEFAULT_SCOPES, JWT_KEY_ID, Principal
+from core.trust.access import BY_ADDRESS, DEFAULT_SCOPES, JWT_KEY_ID, SUGGEST, Principal
 from core.trust.requests.did_standing import DidStanding
 from ledger.keys.nonces import Nonce
 from serve_app.callers.auth import (
@@ -65,7 +66,7 @@ async def take_none(nonces: list[Nonce]) -> list[bool]:
 
 
 def authenticator(
-    keys: Keys, secret: str = "", dids: Dids | None = None, **settings: int
+    keys: Keys, secret: str = "", dids: Dids | None = None, **settings: Any
 ) -> Authenticator:
     made = replace(Settings(**settings), jwt_secret=secret, deployment_key="00" * 32)
     return Authenticator(Sources(keys.find, (dids or Dids()).find, take_none), made)
@@ -360,5 +361,20 @@ def test_wrong_tokens_wait_for_their_turn_once_their_address_has_spent_its_budge
         assert codes == [ErrorCode.RATE_LIMITED] * len(refused)
         right = {b"authorization": b"Bearer " + token()}
         assert await principal_of(asked, right, 0, 0, THERE) is not None
+
+    run(scenario)
+
+
+def test_the_free_tier_key_is_known_without_a_look_up_and_may_only_suggest() -> None:
+    async def scenario() -> None:
+        keys = Keys(None)
+        asked = authenticator(keys, free_tier_key="free")
+        for headers in ({b"x-api-key": b"free"}, {b"authorization": b"Bearer free"}):
+            found = await principal_of(asked, headers, 0, 0)
+            assert found is not None
+            assert (found.scopes, found.rate_class) == ({SUGGEST}, BY_ADDRESS)
+        assert keys.asked == 0
+        with pytest.raises(ServiceError, match="not known"):
+            await principal_of(authenticator(keys), {b"x-api-key": b"free"}, 0, 0)
 
     run(scenario)
