@@ -57,7 +57,7 @@ _IS_UNFINISHED: Final = workflow.c.completed_ms.is_(None)
 # Where a caller names no bound of a page.
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 _HASHES: Final = sql.any_(sql.bindparam("hashes", type_=ARRAY(LargeBinary)))
-_NOW_MS: Final = sql.literal_column("extract(epoch FROM clock_timestamp()) * 1000")
+_NOW_MS: Final = sql.literal_column("extract(epoch FROM clock_timestamp()) * 1000", sql.Double)
 # By the secret of now, and in the overlap of a rotation by the one of before.
 _KEYS: Final = sql.select(
     api_key,

@@ -18,13 +18,14 @@ from msgspec import structs
 from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.ids import composed_key
+from core.message import Message
 from core.records.api import shape
 from core.records.api.path_values import PathValues
 from core.records.api.shape import Body, kind_of, members_of
 from core.records.bounds import text_defect
 from core.trust.access import ADMIN, Principal, authority_used, denial
 from ledger.authority import Authority, AuthorizedCommand
-from ledger.commands import Outcome
+from ledger.commands import Command, Outcome
 from serve_app.callers.limits import RateClass
 from serve_app.callers.signed_requests import SignedRequest
 from serve_app.http.large_json import Pieces
@@ -32,7 +33,7 @@ from serve_app.http.paths import path_problem
 from serve_app.services import Services
 
 B = TypeVar("B", bound=Body)
-C = TypeVar("C", bound=AuthorizedCommand)
+C = TypeVar("C", bound=Message)
 
 QUERY_BYTES_MAX = 8_192
 REASON_HEADER = b"x-callboard-reason"
@@ -193,7 +194,7 @@ class Call:
             self.used_right = authority_used(self.principal, right, parties) or self.used_right
         return code
 
-    async def commit(self, command: C) -> Outcome:
+    async def commit(self, command: Command) -> Outcome:
         """Give a command to the ledger, with the right that permits it; it goes on to its end.
 
         Raises:
@@ -208,7 +209,7 @@ class Call:
         right = self.used_right
         if right is None and self.caller.is_admin and getattr(command, "is_admin", False):
             right = ADMIN  # the ledger decides whether it replaces ownership
-        if right is None:
+        if right is None or not isinstance(command, AuthorizedCommand):
             return command
         return structs.replace(command, authority=Authority(right, self.reason))
 

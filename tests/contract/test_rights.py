@@ -83,7 +83,7 @@ def test_every_use_of_a_single_right_is_audited_with_its_reason(
     assert "authority" not in newest["payload"]
 
 
-@pytest.mark.parametrize("reason", ["x" * 513, "\x07", "\udcff"])
+@pytest.mark.parametrize("reason", ["x" * 513, "\udcff"])
 def test_a_reason_is_a_short_text(admin: Caller, reason: str) -> None:
     headers = {"x-callboard-reason": reason.encode(errors="surrogateescape")}
     path, body = f"/v1/quotas/{unique('did:net:q-')}", {"maxConcurrentWorkflows": 3}
