@@ -93,7 +93,7 @@ class Settings:
     embedded_max_connections: int = _setting(100, "embedded Postgres: connections", low=20)
     reader_pool_size: int = _setting(5, "read connections per process, at most", low=1, high=50)
     machine_connections_max: int = _setting(
-        80, "connections of a machine's owners and replicas together", low=16
+        84, "connections of a machine's owners and replicas together", low=16
     )
 
     # Secrets. The first start creates the deployment key in the home.

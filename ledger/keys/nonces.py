@@ -3,7 +3,7 @@
 Operational rows, but they wait for the disk: a nonce that a crash forgot could be replayed. Whether
 a signature is of now is judged here once more, by the one clock that all replicas share. A row may
 go when its signature is too old by that clock. Old rows are swept by the processes that write new
-ones, beside their calls. contract.md section 3; decision 0220.
+ones, a bounded number at a time. contract.md section 3; decision 0220.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.merged_runs import MergedRuns
 
 SWEEP_PAUSE_S: Final = 60.0
-SWEPT_ROWS_MAX: Final = 5_000
+# A statement takes some milliseconds, for which the next batch of nonces waits.
+SWEPT_ROWS_MAX: Final = 500
 # Beyond its age, so that a clock that is set back a little opens no gap.
 _KEPT_S: Final = AGE_S_MAX + 60
 
@@ -88,9 +89,6 @@ class NonceStore:
         self._pool = OperationalPool(
             url, "callboard-nonces", size=1, timeout_s=timeout_s, is_durable=True
         )
-        self._sweep_pool = OperationalPool(
-            url, "callboard-old-nonces", size=1, timeout_s=timeout_s, is_durable=False
-        )
 
     def __repr__(self) -> str:
         return f"NonceStore({self._pool!r})"
@@ -98,7 +96,6 @@ class NonceStore:
     async def close(self) -> None:
         """Close all connections."""
         await self._sweeps.close()
-        await self._sweep_pool.close()
         await self._pool.close()
 
     async def take(self, nonces: Sequence[Nonce]) -> list[bool]:
@@ -138,5 +135,5 @@ class NonceStore:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        (row,) = await self._sweep_pool.rows(_SWEEP)
+        (row,) = await self._pool.rows(_SWEEP)
         return int(row["rows"])
