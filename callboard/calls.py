@@ -472,12 +472,23 @@ def audit(
 
 
 def create_key(
-    owner_did: str, *, name: str | None = None, scopes: Sequence[str] | None = None
+    owner_did: str,
+    *,
+    name: str | None = None,
+    scopes: Sequence[str] | None = None,
+    expires_at: str | None = None,
+    rate_class: str | None = None,
 ) -> Steps:
-    """Make an API key; its `key` is shown by this reply and never again."""
+    """Make an API key; its `key` is shown by this reply and never again.
+
+    Args:
+        scopes: its rights; default those of the default ones that the caller has.
+        expires_at: its end, ISO 8601; default never, or the end of the caller's credential.
+        rate_class: `standard` or `unlimited`; set by administrators.
+    """
     body: Json = {"ownerDid": owner_did}
-    if name is not None:
-        body["name"] = name
+    given = {"name": name, "expiresAt": expires_at, "rateClass": rate_class}
+    body |= {member: value for member, value in given.items() if value is not None}
     if scopes is not None:
         body["scopes"] = list(scopes)
     return _one(Call("POST", "/v1/keys", body=body, headers=_keyed(None)))
@@ -486,6 +497,17 @@ def create_key(
 def keys() -> Steps:
     """List API keys, never their secrets."""
     return _get("/v1/keys")
+
+
+def rotate_key(key_id: str, *, overlap_s: int = 0) -> Steps:
+    """Give an API key another secret; its `key` is shown by this reply and never again.
+
+    Args:
+        overlap_s: how long the secret of now still opens, at most 86,400 s. With 0, a caller that
+            rotates its own key and loses the reply has no key any more.
+    """
+    path = f"/v1/keys/{_segment(key_id)}/rotate"
+    return _one(Call("POST", path, body={"overlapSeconds": overlap_s}, headers=_keyed(None)))
 
 
 def revoke_key(key_id: str) -> Steps:

@@ -8,8 +8,9 @@ how they drive such a generator. Spec: Endpoints; contract.md sections 1 and 2.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from functools import update_wrapper
 from pathlib import Path
 from types import TracebackType
@@ -19,16 +20,44 @@ import httpx
 
 from callboard import calls, cluster_calls, market_calls, replies, trust_calls
 from callboard.calls import ATTEMPTS_MAX, Call, NoReply, Reply, Steps, persistently
-from callboard.locating import locate
+from callboard.locating import DidKey, locate
 from callboard.replies import Published, Workflow, successful
 from callboard.tls import tls_context_for
 from core.records.api.record import Page, Record
 from core.records.api.shape import Json
+from core.trust.requests.request_signature import signature_headers
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Record)
 
 REQUEST_TIMEOUT_S = 30.0
+
+
+class _SignsRequests(httpx.Auth):
+    """Signs each request, and each repeat of it anew, with the key of a DID."""
+
+    requires_request_body = True
+
+    def __init__(self, key: DidKey) -> None:
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"_SignsRequests({self._key!r})"
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Sign a request as it is sent."""
+        url = request.url
+        signed = signature_headers(
+            request.method,
+            f"{url.scheme}://{url.netloc.decode()}{url.raw_path.decode()}",
+            request.content,
+            did=self._key.did,
+            private_key=self._key.seed,
+            created_s=int(time.time()),
+            nonce=secrets.token_urlsafe(16),
+        )
+        request.headers.update(signed)
+        yield request
 
 
 class _Operation(Generic[P, R]):
@@ -136,6 +165,7 @@ class _Operations:
     audit = _Operation(calls.audit, replies.AuditPage)
     create_key = _Operation(calls.create_key, replies.KeyCreated)
     keys = _Operation(calls.keys, replies.KeyPage)
+    rotate_key = _Operation(calls.rotate_key, replies.KeyRotated)
     revoke_key = _Operation(calls.revoke_key, replies.KeyRevoked)
     health = _Operation(calls.health, replies.Health)
     price = _reading("/v1/capabilities/{}/price", replies.Price)
@@ -186,13 +216,19 @@ class _Operations:
         url: str | None,
         api_key: str | None,
         *,
+        did: str | None,
+        private_key: str | Path | None,
+        reason: str | None,
         home: Path | None,
         timeout_s: float,
         attempts_max: int,
     ) -> None:
-        location = locate(url, api_key, home)
+        given = None if private_key is None else DidKey.read(private_key, did)
+        location = locate(url, api_key, home, given)
         self.url = location.url.rstrip("/")
         self._api_key = location.api_key
+        self._auth = None if location.did_key is None else _SignsRequests(location.did_key)
+        self._reason = reason
         self._timeout_s = timeout_s
         self._attempts_max = attempts_max
 
@@ -203,11 +239,18 @@ class _Operations:
         return persistently(steps, attempts_max=self._attempts_max)
 
     def _arguments(self, call: Call) -> dict[str, Any]:
-        headers = dict(call.headers)
+        headers: dict[str, str | bytes] = dict(call.headers)
         # A call with a credential of its own goes without the client's.
-        if self._api_key and "Authorization" not in headers:
-            headers["x-api-key"] = self._api_key
+        if self._reason is not None and call.method != "GET":
+            headers["x-callboard-reason"] = self._reason.encode()
+        auth: dict[str, Any] = {}
+        if "Authorization" not in headers:
+            if self._api_key:
+                headers["x-api-key"] = self._api_key
+            if self._auth is not None:
+                auth["auth"] = self._auth
         return {
+            **auth,
             "method": call.method,
             "url": self.url + call.path,
             "params": dict(call.query),
@@ -295,6 +338,11 @@ class Client(_Operations):
         url: the coordinator's address; default CALLBOARD_URL, else the local deployment's.
         api_key: the caller's key; default CALLBOARD_API_KEY, which is sent to whatever address is
             used, else the local deployment's, which is sent to that deployment only.
+        did: the DID that signs the requests; default the `did:key` of the private key.
+        private_key: its Ed25519 key, in the place of an API key: base64 of the 32 bytes, or the
+            path of a file with that or with PEM; default the file that CALLBOARD_DID_KEY names, of
+            the DID CALLBOARD_DID, which comes before CALLBOARD_API_KEY.
+        reason: why an operator's right is used, for the audit; at most 512 characters.
         home: the folder of a local deployment, instead of the default one.
         timeout_s: how long one request may take beside what it asks the service to wait.
         attempts_max: how often a request that is safe to repeat is sent at most, 1 to 5.
@@ -303,6 +351,7 @@ class Client(_Operations):
 
     Raises:
         Unavailable: no address is given and no deployment runs here.
+        ValueError: the private key is none, or an API key is given as well.
     """
 
     def __init__(
@@ -310,13 +359,25 @@ class Client(_Operations):
         url: str | None = None,
         api_key: str | None = None,
         *,
+        did: str | None = None,
+        private_key: str | Path | None = None,
+        reason: str | None = None,
         home: Path | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
         attempts_max: int = ATTEMPTS_MAX,
         proxy: str | None = None,
         http: httpx.Client | None = None,
     ) -> None:
-        super().__init__(url, api_key, home=home, timeout_s=timeout_s, attempts_max=attempts_max)
+        super().__init__(
+            url,
+            api_key,
+            did=did,
+            private_key=private_key,
+            reason=reason,
+            home=home,
+            timeout_s=timeout_s,
+            attempts_max=attempts_max,
+        )
         self._is_own = http is None
         self._http = http or httpx.Client(
             proxy=proxy, verify=tls_context_for(self.url), trust_env=False
@@ -380,13 +441,25 @@ class AsyncClient(_Operations):
         url: str | None = None,
         api_key: str | None = None,
         *,
+        did: str | None = None,
+        private_key: str | Path | None = None,
+        reason: str | None = None,
         home: Path | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
         attempts_max: int = ATTEMPTS_MAX,
         proxy: str | None = None,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        super().__init__(url, api_key, home=home, timeout_s=timeout_s, attempts_max=attempts_max)
+        super().__init__(
+            url,
+            api_key,
+            did=did,
+            private_key=private_key,
+            reason=reason,
+            home=home,
+            timeout_s=timeout_s,
+            attempts_max=attempts_max,
+        )
         self._is_own = http is None
         self._http = http or httpx.AsyncClient(
             proxy=proxy, verify=tls_context_for(self.url), trust_env=False

@@ -1,4 +1,4 @@
-"""Where the service is and with which key: by argument, environment, or a deployment's files.
+"""Where the service is and by which credential: by argument, environment, a deployment's files.
 
 The client and the command line ask the same function. A deployment's key is never sent to another
 address than its own. design.md section 6.
@@ -6,19 +6,55 @@ address than its own. design.md section 6.
 
 from __future__ import annotations
 
+import base64
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from callboard.errors import NO_DEPLOYMENT, Unavailable
+from core.trust.did_key import did_of_key
+
+# What stands before the 32 bytes of an Ed25519 key in PKCS #8 (RFC 8410), as openssl writes it.
+_PKCS8: Final = bytes.fromhex("302e020100300506032b657004220420")
+_PEM: Final = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----")
+
+
+@dataclass(frozen=True, slots=True)
+class DidKey:
+    """A DID with its private key, 32 bytes, which signs requests."""
+
+    did: str
+    seed: bytes = field(repr=False)
+
+    @classmethod
+    def read(cls, private_key: str | Path, did: str | None = None) -> DidKey:
+        """Read a private key.
+
+        Args:
+            private_key: base64 of the 32 bytes of an Ed25519 key, `ed25519:` before it or not; or
+                the path of a file that holds that, or the key as PEM (PKCS #8).
+            did: whose it is; None for the `did:key` of the key.
+
+        Raises:
+            ValueError: it is no such key.
+            OSError: the file cannot be read.
+        """
+        # Here, because the command line loads this module and must start fast.
+        from nacl.signing import SigningKey
+
+        text = private_key if isinstance(private_key, str) else private_key.read_text()
+        seed = _seed(text.strip())
+        return cls(did or did_of_key(bytes(SigningKey(seed).verify_key)), seed)
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The service's address, and the caller's key if there is one."""
+    """The service's address, and the caller's API key or DID key, if there is one."""
 
     url: str
     api_key: str | None = field(repr=False)
+    did_key: DidKey | None = None
 
 
 def default_home() -> Path:
@@ -26,31 +62,46 @@ def default_home() -> Path:
     return Path.home() / ".local" / "share" / "callboard" / "default"
 
 
-def locate(url: str | None, api_key: str | None, home: Path | None = None) -> Location:
-    """Find the service.
+def locate(
+    url: str | None,
+    api_key: str | None,
+    home: Path | None = None,
+    did_key: DidKey | None = None,
+) -> Location:
+    """Find the service, and the credential for it.
 
     1. A given address. 2. `CALLBOARD_URL`, unless a folder is given. 3. The files `url` and
     `admin.key` of the folder, which is the default deployment's if none is given.
 
     Args:
         url: the service's address, None to look it up.
-        api_key: the caller's key, None for `CALLBOARD_API_KEY`, else the deployment's key file.
-        home: the folder of a local deployment.
+        api_key: the caller's key. Without it and a `did_key`: the key in the file that
+            `CALLBOARD_DID_KEY` names, of the DID `CALLBOARD_DID`; else `CALLBOARD_API_KEY`; else
+            the deployment's key file.
+        home: the folder of a local deployment, whose own key is used with it.
+        did_key: signs the requests, in the place of an API key.
 
     Raises:
         Unavailable: code NO_DEPLOYMENT, no deployment is running there.
+        ValueError: both kinds of key are given, or the file holds no key.
     """
-    environment_key = os.environ.get("CALLBOARD_API_KEY") or None
+    if api_key is not None and did_key is not None:
+        raise ValueError("got an API key and a DID's key, expected one of them")
     environment_url = os.environ.get("CALLBOARD_URL") or None
+    if api_key is None and did_key is None and (home is None or url is not None):
+        did_key = _environment_did_key()
+        if did_key is None:
+            api_key = os.environ.get("CALLBOARD_API_KEY") or None
     if url is not None:
-        return Location(url, api_key or environment_key)
+        return Location(url, api_key, did_key)
     if home is None and environment_url is not None:
-        return Location(environment_url, api_key or environment_key)
+        return Location(environment_url, api_key, did_key)
     folder = home or default_home()
-    key = api_key or (environment_key if home is None else None)
     try:
         found = (folder / "url").read_text().strip()
-        return Location(found, key or (folder / "admin.key").read_text().strip())
+        if did_key is None and api_key is None:
+            api_key = (folder / "admin.key").read_text().strip()
+        return Location(found, api_key, did_key)
     except OSError as error:
         raise Unavailable(
             NO_DEPLOYMENT,
@@ -58,3 +109,20 @@ def locate(url: str | None, api_key: str | None, home: Path | None = None) -> Lo
             f"no deployment is running in {folder} ({error.strerror}: {error.filename}); "
             "start one with `callboard up`, or set CALLBOARD_URL and CALLBOARD_API_KEY",
         ) from error
+
+
+def _environment_did_key() -> DidKey | None:
+    path = os.environ.get("CALLBOARD_DID_KEY")
+    return DidKey.read(Path(path), os.environ.get("CALLBOARD_DID") or None) if path else None
+
+
+def _seed(text: str) -> bytes:
+    from core.trust.signatures import key_bytes
+
+    begin, end = _PEM
+    if not text.startswith(begin):
+        return key_bytes(text)  # a private key has the form of a public one
+    body = base64.b64decode(text.removeprefix(begin).removesuffix(end))
+    if len(body) != len(_PKCS8) + 32 or not body.startswith(_PKCS8):
+        raise ValueError("the file holds no Ed25519 private key")
+    return body.removeprefix(_PKCS8)

@@ -54,6 +54,7 @@ from core.records.api.operators.keys import (
     KeyCreated,
     KeyPage,
     KeyRevoked,
+    KeyRotated,
     Readiness,
 )
 from core.records.api.problems import (
@@ -147,6 +148,7 @@ __all__ = [
     "KeyCreated",
     "KeyPage",
     "KeyRevoked",
+    "KeyRotated",
     "Limits",
     "Live",
     "MachineChanged",

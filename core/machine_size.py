@@ -19,8 +19,8 @@ OWNER_CONNECTIONS: Final = 3
 # The process of one workflow (`isolation: dedicated`): an owner's, and 1 for its reads.
 CHILD_CONNECTIONS: Final = OWNER_CONNECTIONS + 1
 # A replica: records 1, look-ups 1, searches 1, the index of offers 1, large results 2, calls a
-# minute 2, heartbeats 1, replies 2.
-REPLICA_CONNECTIONS: Final = 11
+# minute 2, heartbeats 1, replies 2, nonces 1.
+REPLICA_CONNECTIONS: Final = 12
 
 
 class MachineSize(NamedTuple):

@@ -20,6 +20,10 @@ from core.market.sharing.fair_queue import parse_weights
 
 DEPLOYMENT_KEY_FORM: Final = "64 hex digits, which are 32 bytes"
 _DEPLOYMENT_KEY: Final = re.compile("[0-9a-fA-F]{64}")
+_OWN_URL: Final = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
+_JWKS_URL: Final = re.compile(
+    r"https://[^@\s]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?/\S*|file:///\S+"
+)
 
 # The value of `transport_host` that stands for each machine's own address.
 OWN_ADDRESS: Final = "machine"
@@ -78,6 +82,9 @@ class Settings:
     region: str = _setting("local", "region of this deployment, for federation")
     service: str = _setting("callboard", "name in dispatch paths and x-<service>- headers")
     public_url: str = _setting("", "address under which others reach the API; empty: host and port")
+    signed_urls: tuple[str, ...] = _setting(
+        (), "other addresses of the API that signed requests may name"
+    )
 
     # Postgres. Empty URLs: the embedded server in the deployment's folder.
     database_url: str = _setting("", "Postgres, as the service's login", secret=True)
@@ -86,7 +93,7 @@ class Settings:
     embedded_max_connections: int = _setting(100, "embedded Postgres: connections", low=20)
     reader_pool_size: int = _setting(5, "read connections per process, at most", low=1, high=50)
     machine_connections_max: int = _setting(
-        80, "connections of a machine's owners and replicas together", low=16
+        84, "connections of a machine's owners and replicas together", low=16
     )
 
     # Secrets. The first start creates the deployment key in the home.
@@ -96,6 +103,18 @@ class Settings:
     )
     signing_secret: str = _setting("", "signs dispatches where an agent gave none", secret=True)
     jwt_secret: str = _setting("", "HS256 secret of accepted access tokens", secret=True)
+    jwks_url: str = _setting(
+        "", "keys of accepted RS256 and EdDSA access tokens: https, or http or file of this machine"
+    )
+    jwt_issuer: str = _setting("", "iss that access tokens must have; without it none is admin")
+    jwt_audience: str = _setting("", "aud that access tokens must have; empty: any")
+    jwt_leeway_s: int = _setting(30, "by how much clocks may differ", low=0, high=300)
+    jwks_refresh_s: int = _setting(300, "age at which the keys are fetched again", low=10)
+    jwks_pause_s: int = _setting(30, "least time from one fetch to the next", low=1)
+    jwks_kept_s: int = _setting(3_600, "how long keys count that cannot be fetched again", low=60)
+    free_tier_key: str = _setting(
+        "", "API key that may call suggest alone, counted per address; empty: none", secret=True
+    )
     ray_token: str = _setting(
         "", "authenticates Ray's processes; the same on all machines of a cluster", secret=True
     )
@@ -184,7 +203,13 @@ class Settings:
     wrong_keys_pause_ms: int = _setting(
         100, "pause before each batch of look-ups for addresses above wrong_keys_rate", low=1
     )
-    keys_cached_max: int = _setting(10_000, "API keys that a replica remembers", low=100)
+    keys_cached_max: int = _setting(10_000, "API keys, and DIDs, that a replica remembers", low=100)
+    signed_rate: int = _setting(
+        8_000, "signed requests a minute and DID, or address of unknown DIDs, per replica", low=1
+    )
+    signed_total_rate: int = _setting(
+        60_000, "signed requests a minute and replica, whose nonces are kept for 11 min", low=1
+    )
 
     # Rates per minute and owner, or per minute and address without a key (specification, Limits).
     read_rate: int = _setting(1_000, "read operations a minute", low=1)
@@ -287,6 +312,7 @@ class Settings:
                 got = f"{len(key)} characters"  # a secret is not repeated in a message
                 raise SettingsError(name, got, DEPLOYMENT_KEY_FORM)
         _check_transport(self)
+        _check_urls(self)
         _check_connections(self)
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
@@ -353,6 +379,12 @@ class Settings:
         return self.public_url or self.local_url
 
     @property
+    def own_urls(self) -> tuple[str, ...]:
+        """Return the addresses under which the API is reached, as far as the settings know them."""
+        urls = dict.fromkeys((self.url, self.local_url, f"http://localhost:{self.port}"))
+        return tuple(urls)
+
+    @property
     def local_url(self) -> str:
         """Return the address under which this machine reaches its own API."""
         host = "127.0.0.1" if self.host in {"0.0.0.0", "::", ""} else self.host
@@ -381,6 +413,18 @@ def _check_transport(settings: Settings) -> None:
     if any(files) and not all(files):
         expected = "all of transport_tls_certificate, transport_tls_key, transport_tls_ca, or none"
         raise SettingsError("transport_tls_certificate", repr(files[0]), expected)
+
+
+def _check_urls(settings: Settings) -> None:
+    for name, urls in (
+        ("public_url", (settings.public_url,)),
+        ("signed_urls", settings.signed_urls),
+        ("jwks_url", (settings.jwks_url,)),
+    ):
+        form = _JWKS_URL if name == "jwks_url" else _OWN_URL
+        for url in filter(None, urls):
+            if form.fullmatch(url) is None:
+                raise SettingsError(name, repr(url), f"addresses of the form {form.pattern}")
 
 
 def _check_connections(settings: Settings) -> None:

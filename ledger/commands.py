@@ -20,7 +20,7 @@ from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation, Reg
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
-from ledger.keys.key_commands import CreateKey, RevokeKey
+from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.prices.price_commands import SetPrice
 from ledger.quotas.quota_commands import SetQuota
 from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
@@ -48,6 +48,7 @@ Command = (
     | RebuildReputation
     | CreateKey
     | RevokeKey
+    | RotateKey
     | RevokeAgent
     | UnrevokeAgent
     | SetPrice

@@ -33,12 +33,13 @@ from ledger.invoices.invoice_plan import (
     plan_settle_invoice,
     weight_of_create_invoice,
 )
-from ledger.keys.key_commands import CreateKey, RevokeKey
+from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.keys.key_plan import (
     add_create_key_reads,
-    add_revoke_key_reads,
+    add_ended_key_reads,
     plan_create_key,
     plan_revoke_key,
+    plan_rotate_key,
 )
 from ledger.prices.price_commands import SetPrice
 from ledger.prices.price_plan import plan_set_price
@@ -119,7 +120,8 @@ KINDS: Final[dict[type, CommandKind]] = {
     DeregisterAgent: CommandKind(plan_deregister_agent, add_agent_reads),
     RebuildReputation: CommandKind(plan_rebuild, weight=weight_of_rebuild),
     CreateKey: CommandKind(plan_create_key, add_create_key_reads),
-    RevokeKey: CommandKind(plan_revoke_key, add_revoke_key_reads),
+    RevokeKey: CommandKind(plan_revoke_key, add_ended_key_reads),
+    RotateKey: CommandKind(plan_rotate_key, add_ended_key_reads),
     RevokeAgent: CommandKind(plan_revoke_agent, add_revoke_reads, is_hashed=True),
     UnrevokeAgent: CommandKind(plan_unrevoke_agent, add_unrevoke_reads),
     SetPrice: CommandKind(plan_set_price),

@@ -31,12 +31,13 @@ from actors.process.metrics import start_loop_watchdog, unheld_shards_gauge
 from core.settings import Settings
 from core.shards.scaling import counted_machines
 from ledger.agents.agent_live import LivenessStore
+from ledger.keys.nonces import NonceStore
 from ledger.operational import OperationalStore
 from ledger.replies import ReplyStore
 from serve_app.api import Api, create_api
 from serve_app.callers.admission import Admission
 from serve_app.callers.auth import Authenticator
-from serve_app.callers.leases import find_keys_in, take_block_from
+from serve_app.callers.leases import sources_of, take_block_from
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.http.compiling import switch_threads_often
@@ -78,7 +79,9 @@ class ApiDeployment:
         gateway = await Gateway.connect(settings, lambda known: unheld.set(known.unheld))
         self._services = Services(
             gateway,
-            Authenticator(find_keys_in(gateway.reader), settings),
+            Authenticator(
+                sources_of(gateway.reader, NonceStore(settings.database_url), settings), settings
+            ),
             RateLimiter(
                 settings,
                 take_block_from(OperationalStore(settings.database_url)),

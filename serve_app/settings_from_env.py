@@ -28,7 +28,13 @@ from serve_app.supervisor.deployment import Deployment, default_home, run_folder
 PREFIX = "CALLBOARD_"
 DEPLOYMENT_MARK = f"{PREFIX}DEPLOYMENT"
 # Not settings: what clients read, and the mark by which a deployment's processes are found.
-_NOT_SETTINGS = {"CALLBOARD_URL", "CALLBOARD_API_KEY", DEPLOYMENT_MARK}
+_NOT_SETTINGS = {
+    "CALLBOARD_URL",
+    "CALLBOARD_API_KEY",
+    "CALLBOARD_DID",
+    "CALLBOARD_DID_KEY",
+    DEPLOYMENT_MARK,
+}
 # Which of an autoscaler's machines this one is, and what else it tells Ray.
 AUTOSCALERS_MACHINE = "RAY_CLOUD_INSTANCE_ID"
 AUTOSCALERS_NAMES = frozenset(

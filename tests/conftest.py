@@ -30,6 +30,7 @@ from hypothesis import HealthCheck, settings
 from psycopg import sql
 
 from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
+from tests.contract.credentials import credential_settings
 from tests.faults.market_load import SETTINGS
 from tests.platform.deployments import (
     RunningDeployment,
@@ -279,7 +280,8 @@ def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
     home = short_folder / "up"
     home.mkdir()
     (home / "callboard.toml").write_text(
-        "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\ntimekeeper_silence_ms = 60_000\n",
+        "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\ntimekeeper_silence_ms = 60_000\n"
+        + credential_settings(home),
         encoding="utf-8",
     )
     running = start_deployment(home, port=free_port())

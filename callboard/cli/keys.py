@@ -19,9 +19,22 @@ def create(
     scope: Annotated[
         list[str] | None, typer.Option(help="A scope, such as workflows:write; repeatable.")
     ] = None,
+    expires_at: Annotated[
+        str | None, typer.Option(help="Its end, ISO 8601.", show_default=False)
+    ] = None,
+    rate_class: Annotated[
+        str | None, typer.Option(help="standard or unlimited.", show_default=False)
+    ] = None,
 ) -> None:
     """Make a key; it is shown this once."""
-    session.show_record(session.client.create_key(owner_did, name=name, scopes=scope or None))
+    made = session.client.create_key(
+        owner_did,
+        name=name,
+        scopes=scope or None,
+        expires_at=expires_at,
+        rate_class=rate_class,
+    )
+    session.show_record(made)
 
 
 @verb(app, "list")
@@ -30,6 +43,18 @@ def list_keys(session: Session) -> None:
     reply = session.client.keys()
     columns = ("id", "ownerDid", "name", "scopes", "createdAt", "expiresAt")
     session.show_table(reply, reply["keys"], columns)
+
+
+@verb(app, "rotate")
+def rotate(
+    session: Session,
+    key_id: Annotated[str, typer.Argument(help="The key's id.", metavar="ID")],
+    overlap: Annotated[
+        int, typer.Option(help="How long the secret of now still opens, seconds.")
+    ] = 0,
+) -> None:
+    """Give a key another secret; it is shown this once."""
+    session.show_record(session.client.rotate_key(key_id, overlap_s=overlap))
 
 
 @verb(app, "revoke")

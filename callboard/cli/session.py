@@ -43,6 +43,10 @@ HomeOption = Annotated[
 OutputOption = Annotated[Output, typer.Option(help="How to print the answer.")]
 _Url = Annotated[str | None, typer.Option(help="The service's address.", show_default=False)]
 _Key = Annotated[str | None, typer.Option(help="The API key.", show_default=False)]
+_Reason = Annotated[
+    str | None,
+    typer.Option(help="Why an operator's right is used, for the audit.", show_default=False),
+]
 
 
 @dataclass(frozen=True)
@@ -54,19 +58,24 @@ class Session:
         api_key: the caller's key, None to look it up.
         home: the deployment folder asked for, None for none in particular.
         output: how to print.
+        reason: why an operator's right is used, None for no reason.
     """
 
     url: str | None
     api_key: str | None
     home: Path | None
     output: Output
+    reason: str | None = None
 
     @cached_property
     def client(self) -> Client:
         """A client for the service, found by option, then environment, then deployment files."""
         from callboard.client import Client
 
-        return Client(self.url, self.api_key, home=self.home)
+        try:
+            return Client(self.url, self.api_key, home=self.home, reason=self.reason)
+        except (ValueError, OSError) as error:
+            stop(EXIT_USAGE, f"CALLBOARD_DID_KEY: {error}")
 
     def close(self) -> None:
         """Close the client's connections, if it was ever used."""
@@ -156,7 +165,7 @@ def stop(code: int, message: str) -> NoReturn:
 
 
 def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a verb to an app: its own parameters, then --url, --api-key, --home and --output."""
+    """Add a verb to an app: its own parameters, then those of all verbs."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -164,9 +173,15 @@ def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callabl
 
         @wraps(function)
         def command(
-            *args: Any, url: _Url, api_key: _Key, home: HomeOption, output: OutputOption, **own: Any
+            *args: Any,
+            url: _Url,
+            api_key: _Key,
+            home: HomeOption,
+            output: OutputOption,
+            audit_reason: _Reason,
+            **own: Any,
         ) -> None:
-            session = Session(url, api_key, home, output)
+            session = Session(url, api_key, home, output, audit_reason)
             try:
                 function(session, *args, **own)
             except CallboardError as error:
@@ -179,6 +194,7 @@ def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callabl
             inspect.Parameter("api_key", keyword, annotation=_Key, default=None),
             inspect.Parameter("home", keyword, annotation=HomeOption, default=None),
             inspect.Parameter("output", keyword, annotation=OutputOption, default=Output.text),
+            inspect.Parameter("audit_reason", keyword, annotation=_Reason, default=None),
         ]
         own = [parameter.replace(kind=keyword) for parameter in own]
         # typer reads the signature; the annotations are in it already.

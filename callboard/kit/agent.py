@@ -97,7 +97,8 @@ class Agent(AnsweringAgent):
         if error is None:
             signed = self._signed(later.node_id, later.workflow_id, result or {})
         try:
-            async with AsyncClient(url, http=self._kept_http()) as client:
+            http = self._kept_http()
+            async with AsyncClient(url, http=http, **self.credential(url)) as client:
                 return await client.node_result(
                     later.workflow_id,
                     later.node_id,

@@ -343,6 +343,21 @@ class AnsweringAgent:
         self._answered += 1
         return answer
 
+    def credential(self, url: str | None = None) -> dict[str, Any]:
+        """Return the arguments with which a client calls as this agent, by its own key.
+
+        Nothing where the client finds a key by itself, or the agent has none.
+
+        Args:
+            url: the coordinator's address; default as `Client` finds it.
+        """
+        from callboard.locating import locate
+
+        found = locate(url, None)
+        if self.signer is None or found.api_key is not None or found.did_key is not None:
+            return {}
+        return {"did": self.did, "private_key": self.signer.private_key}
+
     def _signed(
         self, node_id: str | None, workflow_id: str | None, result: dict[str, Any]
     ) -> dict[str, Any]:

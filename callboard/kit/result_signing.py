@@ -35,6 +35,11 @@ class ResultSigner:
         """Base64 of the public key, for the agent's card."""
         return base64.b64encode(bytes(self._key.verify_key)).decode()
 
+    @property
+    def private_key(self) -> str:
+        """Base64 of the private key."""
+        return base64.b64encode(bytes(self._key)).decode()
+
     def signature(self, node_id: str, workflow_id: str, result: Mapping[str, Any]) -> str:
         """Return the signature over a result of a node.
 

@@ -167,7 +167,7 @@ async def _registered(
     from callboard.client import AsyncClient
     from callboard.kit.liveness import Liveness
 
-    client = await stack.enter_async_context(AsyncClient())
+    client = await stack.enter_async_context(AsyncClient(**agent.credential()))
     card = agent.card(endpoint).to_json()
     registered = await client.register_agent(card, signing_secret=agent.signing_secret)
     return Liveness(agent, client, registered.heartbeat_token)

@@ -34,6 +34,7 @@ class AuditEventType(StrEnum):
     AGENT_UNREVOKED = "agent.unrevoked"
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
+    KEY_ROTATED = "key.rotated"
     REPUTATION_REBUILT = "reputation.rebuilt"
     CAPABILITY_PRICED = "capability.priced"
     INVOICE_ISSUED = "invoice.issued"

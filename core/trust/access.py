@@ -8,7 +8,7 @@ section 3; decision 0123.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from core.errors import ErrorCode
@@ -33,14 +33,21 @@ SINGLE_RIGHTS: Final = (
     DEPOSIT, SET_PRICES, RESOLVE_DISPUTES, SET_QUOTAS, REVOKE, FEDERATE, READ_ALL_AUDIT, HEARTBEAT,
     ADMIN,
 )  # fmt: skip
-COVERED_BY: Final[Mapping[str, str]] = {HEARTBEAT: "agents:write"}
+# What a free-tier key may do, and nothing else. No scope of an API key: those have what covers it.
+SUGGEST: Final = "workflows:suggest"
+COVERED_BY: Final[Mapping[str, str]] = {HEARTBEAT: "agents:write", SUGGEST: "workflows:read"}
 # A new key reads and writes every resource, but has no single right.
 DEFAULT_SCOPES: Final = tuple(
     f"{resource}:{verb}" for resource in RESOURCES for verb in ("read", "write")
 )
 RIGHTS: Final = frozenset((*DEFAULT_SCOPES, *SINGLE_RIGHTS))
-# The key id of every caller with an access token.
+# The key id of every caller with an access token, and of every one whose DID signed the request.
 JWT_KEY_ID: Final = "jwt"
+DID_KEY_ID: Final = "did"
+# The holder and the key id of the free-tier key; it is no DID, and its callers are told apart by
+# their addresses alone.
+FREE_TIER: Final = "free-tier"
+BY_ADDRESS: Final = "address"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +55,11 @@ class Principal:
     """An authenticated caller.
 
     `did`: the owner whom the caller speaks for; with an agent's token, the agent's holder.
-    `key_id`: the credential (an API key's id, or `jwt`). `rate_class`: `standard` or `unlimited`.
-    `rate_limits`: overrides of single classes, calls per minute. `expires_ms`: the end of the
-    credential, None for never.
+    `key_id`: the credential (an API key's id, `jwt` or `did`). `rate_class`: `standard`,
+    `unlimited`, or `address` for calls that count for their address. `rate_limits`: overrides of
+    single classes, calls per minute. `expires_ms`: the end of the credential, None for never.
+    `is_stranger`: its calls count for its address as well, because nothing is stored of a DID that
+    costs nothing to make.
     """
 
     did: str
@@ -59,6 +68,7 @@ class Principal:
     rate_class: str = "standard"
     rate_limits: tuple[tuple[str, int], ...] = ()
     expires_ms: int | None = None
+    is_stranger: bool = False
 
     @property
     def is_admin(self) -> bool:
@@ -87,6 +97,28 @@ def denial(
         return ErrorCode.INSUFFICIENT_SCOPE
     if parties is not None and principal.did not in parties:
         return ErrorCode.FORBIDDEN
+    return None
+
+
+def authority_used(
+    principal: Principal | None, right: str | None, parties: Collection[str] | None = None
+) -> str | None:
+    """Return the single right that permits what a usual key of this caller would not.
+
+    None where the rights of a usual key are enough.
+
+    Args:
+        principal: the caller, who is permitted.
+        right: as of `denial`.
+        parties: as of `denial`.
+    """
+    if principal is None or right in COVERED_BY:
+        return None
+    if right in SINGLE_RIGHTS and right in principal.scopes:
+        return right
+    usual = replace(principal, scopes=frozenset(DEFAULT_SCOPES))
+    if principal.is_admin and denial(usual, right, parties) is not None:
+        return ADMIN
     return None
 
 

@@ -32,3 +32,18 @@ def key_of_did(did: str) -> str | None:
     if len(raw) != len(_ED25519) + _KEY_BYTES or not raw.startswith(_ED25519):
         return None
     return base64.b64encode(raw.removeprefix(_ED25519)).decode()
+
+
+def did_of_key(public_key: bytes) -> str:
+    """Return the `did:key` DID of an Ed25519 public key.
+
+    Args:
+        public_key: 32 bytes.
+    """
+    # The prefix's first byte is not zero, so there are no leading zeros to keep.
+    number = int.from_bytes(_ED25519 + public_key, "big")
+    digits = ""
+    while number:
+        number, place = divmod(number, len(_DIGITS))
+        digits = _DIGITS[place] + digits
+    return PREFIX + digits

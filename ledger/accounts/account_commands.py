@@ -5,10 +5,10 @@ Plain values, as `ledger/commands.py` says. Spec: Settlement rules 1; money.md s
 
 from __future__ import annotations
 
-from core.message import Message
+from ledger.authority import AuthorizedCommand
 
 
-class Deposit(Message, frozen=True, kw_only=True):
+class Deposit(AuthorizedCommand, frozen=True, kw_only=True):
     """Credit a wallet from outside. Result: the entry and {"balanceMicro"}. Rejections: KEY_REUSED,
     INVALID_REQUEST when the balance would exceed its bound."""
 

@@ -5,10 +5,10 @@ Plain values, as `ledger/commands.py` says. Spec: Agent card; contract.md sectio
 
 from __future__ import annotations
 
-from core.message import Message
+from ledger.authority import AuthorizedCommand
 
 
-class RegisterAgent(Message, frozen=True, kw_only=True):
+class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     """Store an agent card; a new DID is claimed by `owner_did`, a known one needs the same owner.
 
     `is_admin` or `is_signed` (the card was signed by the DID's current key) replace ownership.
@@ -36,7 +36,7 @@ class RegisterAgent(Message, frozen=True, kw_only=True):
     owner_agents_max: int | None = None
 
 
-class DeregisterAgent(Message, frozen=True, kw_only=True):
+class DeregisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     """Take an agent out of service; its card stays readable, its DID stays its owner's.
 
     Rejections: NOT_FOUND, FORBIDDEN. Result: {"did", "wasActive": bool}.
@@ -49,7 +49,7 @@ class DeregisterAgent(Message, frozen=True, kw_only=True):
     did: str
 
 
-class RebuildReputation(Message, frozen=True, kw_only=True):
+class RebuildReputation(AuthorizedCommand, frozen=True, kw_only=True):
     """Correct the counts of agents' outcomes by what history has more or less of each.
 
     `changes`: (agent DID, successful, failed, cancelled, latency ms), each found minus stored, read

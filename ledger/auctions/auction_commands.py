@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from core.ids import composed_key
 from core.message import Message
+from ledger.authority import AuthorizedCommand
 
 
-class PlaceBid(Message, frozen=True, kw_only=True):
+class PlaceBid(AuthorizedCommand, frozen=True, kw_only=True):
     """Bid for a node in the open round of its auction; the first bid of an agent is final.
 
     `stake_offered_micro` None: as much as is asked. `is_admin` lets anybody act for the agent.

@@ -6,10 +6,10 @@ Feedback); money.md cases 15 and 40.
 
 from __future__ import annotations
 
-from core.message import Message
+from ledger.authority import AuthorizedCommand
 
 
-class OpenDispute(Message, frozen=True, kw_only=True):
+class OpenDispute(AuthorizedCommand, frozen=True, kw_only=True):
     """Store a complaint; it moves and freezes nothing (money.md case 40).
 
     `respondent_did` None: it is about a whole workflow of several agents, or names no respondent.
@@ -28,7 +28,7 @@ class OpenDispute(Message, frozen=True, kw_only=True):
     evidence_json: str
 
 
-class ResolveDispute(Message, frozen=True, kw_only=True):
+class ResolveDispute(AuthorizedCommand, frozen=True, kw_only=True):
     """Decide a dispute; a refund goes to the workflow's payer by reversing entries.
 
     `slash_bps`: of what is locked for the disputed nodes, taken when fraud is upheld. Rejections:
@@ -46,7 +46,7 @@ class ResolveDispute(Message, frozen=True, kw_only=True):
     slash_bps: int
 
 
-class GiveFeedback(Message, frozen=True, kw_only=True):
+class GiveFeedback(AuthorizedCommand, frozen=True, kw_only=True):
     """Store a payer's opinion of an agent in one workflow, 0 to 1,000 thousandths.
 
     Its key is made of workflow and agent, so that it is given once. Result: {"agentDid"}.

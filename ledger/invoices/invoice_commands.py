@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from core.message import Message
+from ledger.authority import AuthorizedCommand
 
 
-class CreateInvoice(Message, frozen=True, kw_only=True):
+class CreateInvoice(AuthorizedCommand, frozen=True, kw_only=True):
     """Put what a payer paid in a period, or for one workflow, on an invoice.
 
     The content was added up outside the writer (`ledger/invoices/invoice_content.py`), as of the
@@ -36,7 +36,7 @@ class CreateInvoice(Message, frozen=True, kw_only=True):
     read_audit_id: int = 0
 
 
-class SettleInvoice(Message, frozen=True, kw_only=True):
+class SettleInvoice(AuthorizedCommand, frozen=True, kw_only=True):
     """Mark a pending invoice paid, or void it: then its payments can be invoiced again.
 
     Its key is the invoice's, so that it happens once: a repeat is an invoice settled before, with

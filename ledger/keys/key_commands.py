@@ -1,14 +1,14 @@
-"""API keys are made and revoked.
+"""API keys are made, rotated and revoked.
 
-Plain values, as `ledger/commands.py` says. contract.md section 3 (Keys); decision 0107.
+Plain values, as `ledger/commands.py` says. contract.md section 3 (Keys); decisions 0107 and 0222.
 """
 
 from __future__ import annotations
 
-from core.message import Message
+from ledger.authority import AuthorizedCommand
 
 
-class CreateKey(Message, frozen=True, kw_only=True):
+class CreateKey(AuthorizedCommand, frozen=True, kw_only=True):
     """Store an API key by its hash (SHA-256, 32 bytes).
 
     `parent_id`: the key that it is made with and ends with; None for one that stands by itself.
@@ -32,7 +32,7 @@ class CreateKey(Message, frozen=True, kw_only=True):
     depth_max: int | None = None
 
 
-class RevokeKey(Message, frozen=True, kw_only=True):
+class RevokeKey(AuthorizedCommand, frozen=True, kw_only=True):
     """End an API key and all that stand on it. `owner_did` None: an admin may end any.
 
     Rejection: NOT_FOUND. Result: {"id", "ended": keys}.
@@ -41,4 +41,20 @@ class RevokeKey(Message, frozen=True, kw_only=True):
     key: str
     actor_did: str
     key_id: str
+    owner_did: str | None
+
+
+class RotateKey(AuthorizedCommand, frozen=True, kw_only=True):
+    """Give an API key another secret; its id, its rights and what is made with it stay.
+
+    `key_hash`: of the new secret. `overlap_ms`: how long the secret of now still opens. `owner_did`
+    None: an admin may rotate any. Rejections: NOT_FOUND, CONFLICT (it has expired). Result: {"id",
+    "previous_ends_ms"}.
+    """
+
+    key: str
+    actor_did: str
+    key_id: str
+    key_hash: bytes
+    overlap_ms: int
     owner_did: str | None

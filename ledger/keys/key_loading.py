@@ -15,16 +15,16 @@ from ledger.writer.state_cache import KnownKey, StateCache
 
 _LIVE: Final = """
     WITH RECURSIVE ended AS (
-        SELECT id, owner_did, parent_id, depth, expires_ms FROM callboard.api_key
+        SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
         WHERE id = ANY(%s) AND revoked_ms IS NULL
         UNION
-        SELECT k.id, k.owner_did, k.parent_id, k.depth, k.expires_ms
+        SELECT k.id, k.owner_did, k.parent_id, k.depth, k.expires_ms, k.hash
         FROM callboard.api_key k JOIN ended ON k.parent_id = ended.id
         WHERE k.revoked_ms IS NULL
     )
     SELECT * FROM ended
     UNION
-    SELECT id, owner_did, parent_id, depth, expires_ms FROM callboard.api_key
+    SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
     WHERE id = ANY(%s) AND revoked_ms IS NULL
 """
 _COUNTS: Final = """

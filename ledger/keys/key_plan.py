@@ -1,19 +1,21 @@
 """Planning API keys: a key made with another stands on it, and ends with it.
 
 The writer sees every creation and every revocation in one order, so no key is made with one that
-has ended. Spec: Authentication; contract.md section 3 (Keys); decision 0107.
+has ended. Spec: Authentication; contract.md section 3 (Keys); decisions 0107 and 0222.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import orjson
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
-from ledger.keys.key_commands import CreateKey, RevokeKey
+from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.tables.encoding import hex_text
-from ledger.tables.market_tables import KEYS, REVOKED_KEYS
+from ledger.tables.market_tables import KEYS, REVOKED_KEYS, ROTATED_KEYS
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownKey
@@ -26,8 +28,8 @@ def add_create_key_reads(command: CreateKey, read_set: ReadSet) -> None:
         read_set.parent_keys.add(command.parent_id)
 
 
-def add_revoke_key_reads(command: RevokeKey, read_set: ReadSet) -> None:
-    """Add what is looked at before a key is revoked."""
+def add_ended_key_reads(command: RevokeKey | RotateKey, read_set: ReadSet) -> None:
+    """Add what is looked at before a key, or its secret of now, ends."""
     read_set.key_ids.add(command.key_id)
 
 
@@ -58,7 +60,7 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
         },
     )
     batch.cache.live_keys[command.key_id] = KnownKey(
-        command.owner_did, command.parent_id, depth, command.expires_ms
+        command.owner_did, command.parent_id, depth, command.expires_ms, command.key_hash
     )
     batch.cache.key_counts[command.owner_did] = count + 1
     batch.cache.callers.add(command.owner_did)
@@ -92,6 +94,38 @@ def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
         payload={"ownerDid": known.owner_did, "descendants": ended[1:]},
     )
     result = {"id": command.key_id, "ended": len(ended)}
+    return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def plan_rotate_key(command: RotateKey, batch: Batch) -> Outcome:
+    """Put another hash in the place of a live key's, and keep the one of now for the overlap.
+
+    The one of an earlier rotation ends with it: a key is known by two hashes at most.
+    """
+    known = batch.cache.live_keys.get(command.key_id)
+    if known is None or command.owner_did not in (None, known.owner_did):
+        raise Refusal(ErrorCode.NOT_FOUND, f"no key {command.key_id} to rotate")
+    if known.expires_ms is not None and known.expires_ms <= batch.clock_ms:
+        raise Refusal(ErrorCode.CONFLICT, f"the key {command.key_id} has expired")
+    ends_ms = batch.clock_ms + command.overlap_ms if command.overlap_ms else None
+    batch.put(
+        ROTATED_KEYS,
+        command.key_id,
+        {
+            "id": command.key_id,
+            "hash": hex_text(command.key_hash),
+            "previous_hash": None if ends_ms is None else hex_text(known.hash),
+            "previous_ends_ms": ends_ms,
+        },
+    )
+    batch.cache.live_keys[command.key_id] = replace(known, hash=command.key_hash)
+    audit_id = batch.record(
+        AuditEventType.KEY_ROTATED,
+        actor_did=command.actor_did,
+        target=("key", command.key_id),
+        payload={"ownerDid": known.owner_did, "overlapMs": command.overlap_ms},
+    )
+    result = {"id": command.key_id, "previous_ends_ms": ends_ms}
     return batch.decided(command.key, result=result, audit_id=audit_id)
 
 

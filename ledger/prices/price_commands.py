@@ -6,10 +6,10 @@ Plain values, as `ledger/commands.py` says. Spec: Capability price.
 from __future__ import annotations
 
 from core.market.pricing import Price
-from core.message import Message
+from ledger.authority import AuthorizedCommand
 
 
-class SetPrice(Message, frozen=True, kw_only=True):
+class SetPrice(AuthorizedCommand, frozen=True, kw_only=True):
     """Register what a capability costs where an agent's card names no price of its own.
 
     Result: {"updatedMs": int}.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core.message import Message
+from ledger.authority import AuthorizedCommand
 
 
-class SetQuota(Message, frozen=True, kw_only=True):
+class SetQuota(AuthorizedCommand, frozen=True, kw_only=True):
     """Limit what a payer may publish from now on.
 
     `changes`: new values by field of `QuotaLimits`, None lifts a limit; a field that is absent

@@ -41,6 +41,7 @@ from ledger.schema import (
     api_key,
     entry,
     escrow,
+    revocation,
     unreachable,
     workflow,
 )
@@ -50,12 +51,27 @@ from ledger.writer.state_cache import wallet_address
 __all__ = ["Balance", "LedgerReader", "RowDict", "RowPage", "StoredWorkflow"]
 
 READ_TIMEOUT_S: Final = 5.0
+_HASH_COLUMNS: Final = ("hash", "previous_hash")
 # Spelt as the partial indexes are.
 _IS_UNFINISHED: Final = workflow.c.completed_ms.is_(None)
 # Where a caller names no bound of a page.
 PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 _HASHES: Final = sql.any_(sql.bindparam("hashes", type_=ARRAY(LargeBinary)))
-_KEYS: Final = sql.select(api_key).where(api_key.c.hash == _HASHES)
+_NOW_MS: Final = sql.literal_column("extract(epoch FROM clock_timestamp()) * 1000", sql.Double)
+# By the secret of now, and in the overlap of a rotation by the one of before.
+_KEYS: Final = sql.select(
+    api_key,
+    sql.exists()
+    .where(
+        revocation.c.did == api_key.c.owner_did,
+        revocation.c.ended_ms.is_(None),
+        revocation.c.expires_ms.is_(None) | (revocation.c.expires_ms > _NOW_MS),
+    )
+    .label("is_owner_revoked"),
+).where(
+    (api_key.c.hash == _HASHES)
+    | ((api_key.c.previous_hash == _HASHES) & (api_key.c.previous_ends_ms > _NOW_MS))
+)
 # Made once: to make it is a third of what its request takes.
 _BALANCE: Final = sql.select(
     sql.func.coalesce(
@@ -211,9 +227,23 @@ class LedgerReader:
         return rows[0] if rows else None
 
     async def api_keys_by_hashes(self, hashes: Sequence[bytes]) -> dict[bytes, RowDict]:
-        """Return the rows of API keys by their SHA-256, revoked ones too: one statement."""
-        found = await self.rows(_KEYS, {"hashes": list(hashes)})
-        return {bytes(row["hash"]): row for row in found}
+        """Return the rows of API keys by their SHA-256, revoked ones too: one statement.
+
+        Each also says whether its owner `is_owner_revoked` now. A rotated key is known by the hash
+        of before until its `previous_ends_ms`.
+        """
+        asked = set(hashes)
+        found: dict[bytes, RowDict] = {}
+        for row in await self.rows(_KEYS, {"hashes": list(asked)}):
+            for digest in (row["hash"], row["previous_hash"]):
+                if digest is not None and bytes(digest) in asked:
+                    found[bytes(digest)] = row
+        return found
+
+    async def api_key(self, key_id: str) -> RowDict | None:
+        """Return an API key, its hashes left out."""
+        rows = await self.rows(_key_select().where(api_key.c.id == key_id))
+        return rows[0] if rows else None
 
     async def api_keys(
         self,
@@ -224,8 +254,7 @@ class LedgerReader:
         after_id: str | None = None,
     ) -> list[RowDict]:
         """Return API keys in the order of their ids, hashes left out."""
-        columns = [column for column in api_key.c if column.name != "hash"]
-        query = sql.select(*columns).order_by(api_key.c.id)
+        query = _key_select().order_by(api_key.c.id)
         if owner_did is not None:
             query = query.where(api_key.c.owner_did == owner_did)
         if after_id is not None:
@@ -407,6 +436,10 @@ class LedgerReader:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _key_select() -> sql.Select[Any]:
+    return sql.select(*(column for column in api_key.c if column.name not in _HASH_COLUMNS))
 
 
 def is_credited(account_id: sql.ColumnElement[int]) -> sql.ColumnElement[bool]:

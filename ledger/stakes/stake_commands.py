@@ -5,10 +5,10 @@ Plain values, as `ledger/commands.py` says. Spec: Stake; money.md cases 26 to 32
 
 from __future__ import annotations
 
-from core.message import Message
+from ledger.authority import AuthorizedCommand
 
 
-class DepositStake(Message, frozen=True, kw_only=True):
+class DepositStake(AuthorizedCommand, frozen=True, kw_only=True):
     """Move credits into an agent's stake, from the wallet of the agent or of its owner.
 
     `is_admin` lets anybody act in the agent's own name (decision 0071).
@@ -24,7 +24,7 @@ class DepositStake(Message, frozen=True, kw_only=True):
     amount_micro: int
 
 
-class WithdrawStake(Message, frozen=True, kw_only=True):
+class WithdrawStake(AuthorizedCommand, frozen=True, kw_only=True):
     """Move credits out of an agent's stake, back to their depositor: what no work has locked.
 
     Rejections: FORBIDDEN (also above the depositor's share), STAKE_LOCKED, KEY_REUSED.
@@ -39,7 +39,7 @@ class WithdrawStake(Message, frozen=True, kw_only=True):
     amount_micro: int
 
 
-class SlashStake(Message, frozen=True, kw_only=True):
+class SlashStake(AuthorizedCommand, frozen=True, kw_only=True):
     """Take what an agent has locked for a node, by an administrator's word.
 
     `slash_bps`: of that lock, which ends; the rest is free. Rejections: NOT_FOUND (no such node was

@@ -66,6 +66,8 @@ API_KEY: Final = Table.of(
     "revoked_ms bigint",
     "parent_id text",
     "depth integer",
+    "previous_hash bytea",
+    "previous_ends_ms bigint",
 )
 CAPABILITY_PRICE: Final = Table.of(
     "capability_price",
@@ -155,7 +157,20 @@ UNREVOCATIONS: Final = change(
     key=("did",),
     computed={"ended_ms": NOW},
 )
-KEYS: Final = insert("keys", API_KEY, fixed={"created_ms": NOW}, without=("revoked_ms",))
+KEYS: Final = insert(
+    "keys",
+    API_KEY,
+    fixed={"created_ms": NOW},
+    without=("revoked_ms", "previous_hash", "previous_ends_ms"),
+)
+ROTATED_KEYS: Final = change(
+    "rotated_keys",
+    API_KEY,
+    ["id", "hash", "previous_hash", "previous_ends_ms"],
+    key=("id",),
+    where="o.revoked_ms IS NULL",
+    guard=Guard("CB003", "a key that has ended would be rotated"),
+)
 REVOKED_KEYS: Final = change(
     "revoked_keys",
     API_KEY,

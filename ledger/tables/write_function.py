@@ -26,6 +26,7 @@ from ledger.tables.market_tables import (
     RESOLVED_DISPUTES,
     REVOCATIONS,
     REVOKED_KEYS,
+    ROTATED_KEYS,
     UNREVOCATIONS,
 )
 from ledger.tables.money_tables import (
@@ -54,7 +55,7 @@ from ledger.tables.work_tables import (
 from ledger.tables.writes import COUNT, NOW, ROWS, Write, indent, listed
 
 # Version 1 is written by hand (migration 0001), versions 1 and 2 are dropped by 0010.
-VERSION: Final = 3
+VERSION: Final = 4
 FUNCTION: Final = f"callboard.commit_batch_v{VERSION}"
 
 # In this order: the keys first, because whatever else a repeat would run into, it is known by its
@@ -81,6 +82,7 @@ WRITES: Final = (
     REVOCATIONS,
     UNREVOCATIONS,
     KEYS,
+    ROTATED_KEYS,
     REVOKED_KEYS,
     PRICES,
     QUOTAS,

@@ -5,10 +5,10 @@ Plain values, as in ledger/commands.py. Spec: Revocation; contract.md section 6 
 
 from __future__ import annotations
 
-from core.message import Message
+from ledger.authority import AuthorizedCommand
 
 
-class RevokeAgent(Message, frozen=True, kw_only=True):
+class RevokeAgent(AuthorizedCommand, frozen=True, kw_only=True):
     """Let an agent do no more work: from this commit on it gets none and is paid for none.
 
     `expires_ms` None: for good. `is_admin` lets anybody act; else it is the agent or its owner.
@@ -26,7 +26,7 @@ class RevokeAgent(Message, frozen=True, kw_only=True):
     expires_ms: int | None
 
 
-class UnrevokeAgent(Message, frozen=True, kw_only=True):
+class UnrevokeAgent(AuthorizedCommand, frozen=True, kw_only=True):
     """Let a revoked agent work again; who did not revoke it needs to be an administrator.
 
     Rejections: NOT_FOUND (it is not revoked), FORBIDDEN. Result: {"unrevokedMs": int}.

@@ -17,6 +17,7 @@ from core.money import ISSUED_MICRO_MAX
 from core.records.audit import LIFE_EVENTS, AuditEventType
 from core.timestamps import iso_ms
 from core.trust.hashchain import record_body, record_hash
+from ledger.authority import Authority
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.tables.encoding import Encoded, cleaned, encode_json, hex_text
 from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, COMMANDS
@@ -199,8 +200,12 @@ class Batch:
         self._events.append(_Event(event, *target, payload))
         return self.cache.head.audit_seq + 1
 
-    def end_command(self) -> None:
-        """Write the audit entry of the command that was planned last, if it has events."""
+    def end_command(self, authority: Authority | None = None) -> None:
+        """Write the audit entry of the command that was planned last, if it has events.
+
+        Args:
+            authority: the right beyond a usual key's that permitted it.
+        """
         events, self._events = self._events, []
         if not events:
             return
@@ -213,7 +218,10 @@ class Batch:
             }
             for event, target_type, target_id, payload in events
         ]
-        self._write_entry(self._actor_did, events, {"events": listed})
+        payload: dict[str, Any] = {"events": listed}
+        if authority is not None:
+            payload["authority"] = {"right": authority.right, "reason": authority.reason}
+        self._write_entry(self._actor_did, events, payload)
 
     def found(self, target: tuple[str, str], payload: dict[str, Any]) -> None:
         """Write the first entry of a chain: what is fixed for ever, by no command."""

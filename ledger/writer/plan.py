@@ -26,7 +26,7 @@ _QUARANTINED_BY: Final = {ErrorCode.ALREADY_SETTLED: QuarantineCode.ALREADY_SETT
 def plan(command: Command, batch: Batch) -> Outcome:
     """Add a command's rows and its one audit entry to the batch and return its outcome."""
     outcome = _decide(command, batch)
-    batch.end_command()
+    batch.end_command(getattr(command, "authority", None))
     return outcome
 
 

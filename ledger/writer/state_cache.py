@@ -83,13 +83,14 @@ class KnownMember:
 class KnownKey:
     """A live API key: whose it is, which key it was made with, on how many it stands.
 
-    `expires_ms` None: never.
+    `expires_ms` None: never. `hash`: by which it is known now.
     """
 
     owner_did: str
     parent_id: str | None
     depth: int
     expires_ms: int | None
+    hash: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,51 +1,50 @@
-"""Who calls: an API key or an access token becomes a `Principal`, or the call is refused.
+"""Who calls: an API key, an access token or a DID's signature becomes a `Principal`, or the call is
+refused.
 
-It proves identity only; what the principal may do is `core/trust/access.py`'s. Keys are looked up
-by their SHA-256. Theory of operation: a key that was found is remembered and asked for again after
-a second, so a revoked key ends within one; only valid keys are remembered so, whatever else is
-tried. Unknown keys are remembered apart, for a second. Look-ups travel in batches, those of
-remembered keys apart from all others. Each address has a budget of unknown keys; beyond it, its
-keys are looked up in one paused batch after the other, a few of each address in each: so a flood
-costs a few queries a second in all, and a right key from the same address still gets through.
-Durations are of a monotonic clock, ends of keys of the wall clock.
-Spec: Authentication 1; contract.md section 3; decision 0102.
+It proves identity only; what the principal may do is `core/trust/access.py`'s. API keys are looked
+up by their SHA-256 (`lookups.py`); tokens and signatures are proven (`access_tokens.py`,
+`signed_requests.py`) and their DIDs looked up, for a revoked one opens nothing. Durations are of a
+monotonic clock, ends of keys of the wall clock.
+Spec: Authentication 1; contract.md section 3; decisions 0102, 0220 and 0221.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-import jwt
-
-from actors.transport.channel import Channel
-from core.errors import ErrorCode, ServiceError
-from core.records.bounds import TIME_MS_MAX, is_did
+from core.errors import ServiceError
 from core.settings import Settings
 from core.trust.access import (
-    DEFAULT_SCOPES,
+    BY_ADDRESS,
+    FREE_TIER,
     HEARTBEAT,
-    JWT_KEY_ID,
+    SUGGEST,
     Principal,
     agent_holder,
-    is_scope,
 )
 from core.trust.heartbeat_token import PREFIX, read_heartbeat_token
-from serve_app.callers.shares import Shares
-from serve_app.callers.windows import AddressWindows
+from serve_app.callers.access_tokens import AccessTokens, FetchKeySet, IssuerKeys
+from serve_app.callers.lookups import Lookups, WrongCredentials
+from serve_app.callers.signed_requests import (
+    SIGNATURE_HEADER,
+    FindStandings,
+    SignedRequest,
+    SignedRequests,
+    TakeNonces,
+    unauthorized,
+)
 
-KEY_PREFIX = "cb_"
-KEY_CACHE_MS = 1_000
+KEY_PREFIX: Final = "cb_"
 # The key id of a caller with a heartbeat token ends in the token's revision.
-HEARTBEAT_KEY_ID = "heartbeat:"
+HEARTBEAT_KEY_ID: Final = "heartbeat:"
 
-_CREDENTIAL_BYTES_MAX = 8_192
-_LOOKUP_BATCH = 200
-_LOOKUPS_WAITING_MAX = 2_000
-_PAUSED_RETRY_AFTER_S = 1
+_CREDENTIAL_BYTES_MAX: Final = 8_192
+_FREE_TIER: Final = Principal(FREE_TIER, FREE_TIER, frozenset({SUGGEST}), rate_class=BY_ADDRESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,36 @@ class Unproven:
     did: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class GivenToken:
+    """An access token that is not verified yet."""
+
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The first line of a request: its method, and path and query as they were sent."""
+
+    method: str
+    target: bytes
+
+
+# A credential whose caller is not known yet.
+Pending = Unproven | GivenToken | SignedRequest
+
 # SHA-256 hashes of keys -> one answer each, None for an unknown or revoked one.
 FindKeys = Callable[[list[bytes]], Awaitable[Sequence[StoredKey | None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What credentials are proven by. `fetch_jwks`: None without an issuer's keys."""
+
+    find_keys: FindKeys
+    find_standings: FindStandings
+    take_nonces: TakeNonces
+    fetch_jwks: FetchKeySet | None = None
 
 
 def new_api_key() -> str:
@@ -82,34 +109,69 @@ class Authenticator:
     """Turns the headers of a request into its caller.
 
     Args:
-        find_keys: looks API keys up.
-        settings: the bounds, and the secrets of access tokens and heartbeat tokens; an empty one
-            accepts none.
+        sources: what credentials are proven by.
+        settings: the bounds, the free-tier key, and the secrets of access tokens and heartbeat
+            tokens; an empty one accepts none.
     """
 
-    def __init__(self, find_keys: FindKeys, settings: Settings) -> None:
-        self._jwt_secret = settings.jwt_secret
+    def __init__(self, sources: Sources, settings: Settings) -> None:
+        self._free_tier = key_hash(settings.free_tier_key) if settings.free_tier_key else b""
         self._deployment_key = bytes.fromhex(settings.deployment_key)
-        self._keys_max = settings.keys_cached_max
-        # In the order of use, the oldest first.
-        self._known: dict[bytes, tuple[int, StoredKey]] = {}
-        self._unknown: dict[bytes, int] = {}
-        self._asked: dict[bytes, asyncio.Future[StoredKey | None]] = {}
-        self._wrong = AddressWindows(settings.wrong_keys_rate, settings.addresses_max)
-        self._pause_s = settings.wrong_keys_pause_ms / 1_000
-        self._find_keys = find_keys
-        self._known_lookups = _lookups("remembered keys", find_keys)
-        self._new_lookups = _lookups("new keys", find_keys)
-        self._paused_lookups = _lookups("keys of busy addresses", self._find_after_pause)
-        self._paused = Shares(_LOOKUP_BATCH, settings.share_of_free)
+        self._wrong = WrongCredentials(settings)
+        most = settings.keys_cached_max
+        self._keys = Lookups("keys", sources.find_keys, self._wrong, remembered_max=most)
+        self._standings = Lookups("DIDs", sources.find_standings, self._wrong, remembered_max=most)
+        self._tokens = AccessTokens(IssuerKeys(sources.fetch_jwks, settings), settings)
+        self._signed = SignedRequests(self._standings, sources.take_nonces, self._wrong, settings)
 
     def __repr__(self) -> str:
-        return f"<Authenticator known={len(self._known)} unknown={len(self._unknown)}>"
+        return f"<Authenticator keys={self._keys!r} dids={self._standings!r}>"
 
-    async def principal(
-        self, headers: Mapping[bytes, bytes], address: str, now_ms: int, clock_ms: int
-    ) -> Principal | None:
-        """Return the caller, None when the request carries no credential at all.
+    def recognise(
+        self, headers: Mapping[bytes, bytes], sent: Sent, now_ms: int, clock_ms: int
+    ) -> Principal | Pending | None:
+        """Return the caller as far as it is known without asking the database.
+
+        None when the request carries no credential at all. Of several, `x-api-key` counts first,
+        then `Authorization`, then a signature.
+
+        Args:
+            now_ms: Unix time, milliseconds.
+            clock_ms: a monotonic clock, milliseconds.
+
+        Raises:
+            ServiceError: UNAUTHORIZED; a credential was given and is not valid.
+        """
+        credential = headers.get(b"x-api-key")
+        if credential is None:
+            authorization = headers.get(b"authorization")
+            if authorization is None:
+                if SIGNATURE_HEADER in headers:
+                    return self._signed.read(headers, sent.method, sent.target, now_ms)
+                return None
+            kind, _, credential = authorization.partition(b" ")
+            credential = credential.strip(b" \t")  # as HAProxy does (spent_callers.py)
+            if kind.lower() != b"bearer":
+                raise unauthorized("the Authorization header is not of the Bearer scheme")
+        if not 0 < len(credential) <= _CREDENTIAL_BYTES_MAX:
+            raise unauthorized("the API key is empty or too long")
+        # An API key has no full stop in it, a signed token has two.
+        if credential.count(b".") == 2 and b"x-api-key" not in headers:
+            return GivenToken(credential)
+        if credential.startswith(PREFIX.encode()):
+            return self._from_heartbeat_token(credential)
+        digest = hashlib.sha256(credential).digest()
+        if hmac.compare_digest(digest, self._free_tier):
+            return _FREE_TIER
+        known = self._keys.remembered(digest)
+        if known is None:
+            return Unproven(digest, None)
+        if self._keys.is_fresh(digest, clock_ms):
+            return _living(known, now_ms)
+        return Unproven(digest, known.principal.did)
+
+    async def prove(self, pending: Pending, address: str, now_ms: int, clock_ms: int) -> Principal:
+        """Return the caller of a credential that had to be looked up or verified.
 
         Args:
             address: where the request comes from.
@@ -117,148 +179,50 @@ class Authenticator:
             clock_ms: a monotonic clock, milliseconds.
 
         Raises:
-            ServiceError: UNAUTHORIZED; a credential was given and is not valid. RATE_LIMITED: too
-                many unknown keys came from this address.
+            ServiceError: UNAUTHORIZED; RATE_LIMITED or OVERLOADED: too many came from this address,
+                or in all; LEDGER_UNAVAILABLE.
         """
-        found = self.recognise(headers, now_ms, clock_ms)
-        if isinstance(found, Unproven):
-            return await self.look_up(found, address, now_ms, clock_ms)
-        return found
+        match pending:
+            case Unproven(digest, did):
+                stored = await self._keys.look_up(
+                    digest, address, clock_ms, is_trusted=did is not None
+                )
+                if stored is None:
+                    raise unauthorized("the API key is not known")
+                return _living(stored, now_ms)
+            case GivenToken(text):
+                return await self._from_token(text, address, clock_ms)
+            case SignedRequest():
+                return await self._signed.prove(pending, address, clock_ms)
 
-    def recognise(
-        self, headers: Mapping[bytes, bytes], now_ms: int, clock_ms: int
-    ) -> Principal | Unproven | None:
-        """Return the caller as far as it is known without asking the database.
-
-        Args and errors are those of `principal`.
-        """
-        credential = headers.get(b"x-api-key")
-        if credential is None:
-            authorization = headers.get(b"authorization")
-            if authorization is None:
-                return None
-            kind, _, credential = authorization.partition(b" ")
-            credential = credential.strip(b" \t")  # as HAProxy does (spent_callers.py)
-            if kind.lower() != b"bearer":
-                raise _refused("the Authorization header is not of the Bearer scheme")
-            # An API key has no full stop in it, a signed token has two.
-            if credential.count(b".") == 2:
-                return self._from_token(credential)
-        if not 0 < len(credential) <= _CREDENTIAL_BYTES_MAX:
-            raise _refused("the API key is empty or too long")
-        if credential.startswith(PREFIX.encode()):
-            return self._from_heartbeat_token(credential)
-        digest = hashlib.sha256(credential).digest()
-        known = self._known.pop(digest, None)
-        if known is None:
-            return Unproven(digest, None)
-        self._known[digest] = known
-        looked_up_ms, stored = known
-        if clock_ms - looked_up_ms < KEY_CACHE_MS:
-            return _living(stored, now_ms)
-        return Unproven(digest, stored.principal.did)
-
-    async def look_up(self, key: Unproven, address: str, now_ms: int, clock_ms: int) -> Principal:
-        """Ask the database for a key.
-
-        Args and errors are those of `principal`.
-        """
-        digest = key.digest
-        if key.did is not None:
-            stored = await self._found(digest, self._known_lookups)
-        else:
-            unknown_ms = self._unknown.get(digest)
-            if unknown_ms is not None and clock_ms - unknown_ms < KEY_CACHE_MS:
-                raise _refused("the API key is not known")
-            if self._wrong.take(address, clock_ms).is_allowed:
-                stored = await self._found(digest, self._new_lookups)
-            else:
-                stored = await self._found_after_pause(digest, address)
-            if stored is not None:
-                self._wrong.give_back(address, clock_ms)
-        self._remember(digest, stored, clock_ms)
-        if stored is None:
-            raise _refused("the API key is not known")
-        return _living(stored, now_ms)
-
-    async def _found_after_pause(self, digest: bytes, address: str) -> StoredKey | None:
-        if not self._paused.take(address):
-            raise ServiceError(
-                ErrorCode.RATE_LIMITED,
-                f"too many unknown API keys come from {address}",
-                retry_after_s=_PAUSED_RETRY_AFTER_S,
-            )
+    async def _from_token(self, text: bytes, address: str, clock_ms: int) -> Principal:
+        if self._wrong.is_spent(address, clock_ms):
+            async with self._wrong.place(address):
+                await self._wrong.pause()
         try:
-            return await self._found(digest, self._paused_lookups)
-        finally:
-            self._paused.give_back(address)
-
-    async def _find_after_pause(self, digests: list[bytes]) -> Sequence[StoredKey | None]:
-        await asyncio.sleep(self._pause_s)
-        return await self._find_keys(digests)
-
-    async def _found(
-        self, digest: bytes, lookups: Channel[bytes, StoredKey | None]
-    ) -> StoredKey | None:
-        asked = self._asked.get(digest)
-        if asked is None:
-            # One question for all that wait; a task, so that the first asker may leave.
-            asked = asyncio.ensure_future(lookups.request(digest))
-            self._asked[digest] = asked
-            asked.add_done_callback(lambda _: self._asked.pop(digest, None))
-        return await asyncio.shield(asked)
-
-    def _remember(self, digest: bytes, stored: StoredKey | None, clock_ms: int) -> None:
-        if stored is None:
-            self._known.pop(digest, None)
-            self._unknown[digest] = clock_ms
-            if len(self._unknown) > self._keys_max:
-                del self._unknown[next(iter(self._unknown))]
-        else:
-            self._known[digest] = (clock_ms, stored)
-            if len(self._known) > self._keys_max:
-                del self._known[next(iter(self._known))]
+            principal = await self._tokens.principal(text, clock_ms)
+        except ServiceError:
+            self._wrong.take(address, clock_ms)
+            raise
+        standing = self._standings.remembered(principal.did)
+        if standing is None or not self._standings.is_fresh(principal.did, clock_ms):
+            standing = await self._standings.look_up(
+                principal.did, address, clock_ms, is_trusted=True
+            )
+        if standing is not None and standing.is_revoked and not principal.is_admin:
+            raise unauthorized(f"{principal.did} is revoked")
+        return principal
 
     def _from_heartbeat_token(self, token: bytes) -> Principal:
         found = read_heartbeat_token(self._deployment_key, token.decode("ascii", "replace"))
         if found is None:
-            raise _refused("the heartbeat token is not valid")
+            raise unauthorized("the heartbeat token is not valid")
         did, revision = found
         key_id = f"{HEARTBEAT_KEY_ID}{revision}"
         return Principal(agent_holder(did), key_id, frozenset({HEARTBEAT}))
 
-    def _from_token(self, token: bytes) -> Principal:
-        if not self._jwt_secret:
-            raise _refused("this deployment accepts no access tokens")
-        try:
-            claims = jwt.decode(
-                token,
-                self._jwt_secret,
-                algorithms=["HS256"],
-                options={"require": ["exp", "sub"], "verify_aud": False},
-            )
-        except jwt.InvalidTokenError as error:
-            raise _refused(f"the access token is not valid: {error}") from None
-        scopes = claims.get("scope", " ".join(DEFAULT_SCOPES))
-        if not isinstance(scopes, str) or not is_did(claims["sub"]):
-            raise _refused("the access token names no DID as sub, or its scope is no text")
-        return Principal(
-            did=claims["sub"],
-            key_id=JWT_KEY_ID,
-            scopes=frozenset(scope for scope in scopes.split() if is_scope(scope)),
-            expires_ms=min(int(claims["exp"]) * 1_000, TIME_MS_MAX),
-        )
-
-
-def _lookups(name: str, find_keys: FindKeys) -> Channel[bytes, StoredKey | None]:
-    return Channel(name, find_keys, capacity=_LOOKUPS_WAITING_MAX, batch_size=_LOOKUP_BATCH)
-
 
 def _living(stored: StoredKey, now_ms: int) -> Principal:
     if stored.ends_ms is not None and stored.ends_ms <= now_ms:
-        raise _refused("the API key has expired")
+        raise unauthorized("the API key has expired")
     return stored.principal
-
-
-def _refused(detail: str) -> ServiceError:
-    return ServiceError(ErrorCode.UNAUTHORIZED, detail)

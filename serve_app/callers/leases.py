@@ -1,16 +1,49 @@
-"""What the limiter and the authenticator ask the database for, in their own words.
+"""What the limiter and the authenticator ask the database and an issuer for, in their own words.
 
 The seam between `ledger/`'s rows and this package's values.
 """
 
 from __future__ import annotations
 
-from core.trust.access import Principal
+from core.records.bounds import TIME_MS_MAX
+from core.settings import Settings
+from core.trust.access import ADMIN, Principal
+from core.trust.requests.did_standing import DidStanding
+from federation.jwks import fetch_jwks
+from ledger.keys.did_reads import standing_rows
+from ledger.keys.nonces import NonceStore
 from ledger.operational import OperationalStore
 from ledger.reads.reader import LedgerReader, RowDict
-from serve_app.callers.auth import FindKeys, StoredKey
+from serve_app.callers.auth import FindKeys, Sources, StoredKey
 from serve_app.callers.limits import Granted, TakeBlock
 from serve_app.callers.windows import WINDOW_MS
+
+
+def sources_of(reader: LedgerReader, nonces: NonceStore, settings: Settings) -> Sources:
+    """Return what credentials are proven by in a replica."""
+
+    async def find_standings(dids: list[str]) -> list[DidStanding | None]:
+        found = await standing_rows(reader, dids)
+        return [_standing(found.get(did)) for did in dids]
+
+    async def fetch() -> bytes:
+        return await fetch_jwks(settings.jwks_url, settings.egress_allow)
+
+    return Sources(
+        find_keys_in(reader), find_standings, nonces.take, fetch if settings.jwks_url else None
+    )
+
+
+def _standing(row: RowDict | None) -> DidStanding | None:
+    if row is None:
+        return None
+    return DidStanding(
+        registered_key=row["public_key"],
+        owner_did=row["owner_did"],
+        is_active=row["is_active"],
+        has_keys=row["has_keys"],
+        is_revoked=row["is_revoked"],
+    )
 
 
 def find_keys_in(reader: LedgerReader) -> FindKeys:
@@ -18,13 +51,20 @@ def find_keys_in(reader: LedgerReader) -> FindKeys:
 
     async def find(digests: list[bytes]) -> list[StoredKey | None]:
         found = await reader.api_keys_by_hashes(digests)
-        return [_stored(found.get(digest)) for digest in digests]
+        return [_stored(found.get(digest), digest) for digest in digests]
 
     return find
 
 
-def _stored(row: RowDict | None) -> StoredKey | None:
+def _stored(row: RowDict | None, digest: bytes) -> StoredKey | None:
+    """Return a key that opens; with its owner's DID all of an owner's keys are closed.
+
+    But for those with the admin right: else the right to revoke could close the deployment for
+    good.
+    """
     if row is None or row["revoked_ms"] is not None:
+        return None
+    if row["is_owner_revoked"] and ADMIN not in row["scopes"]:
         return None
     principal = Principal(
         did=row["owner_did"],
@@ -34,7 +74,10 @@ def _stored(row: RowDict | None) -> StoredKey | None:
         rate_limits=tuple((row["rate_limits"] or {}).items()),
         expires_ms=row["expires_ms"],
     )
-    return StoredKey(principal, row["expires_ms"])
+    ends_ms = row["expires_ms"]
+    if bytes(row["hash"]) != digest:  # the secret of before a rotation
+        ends_ms = min(row["previous_ends_ms"], ends_ms or TIME_MS_MAX)
+    return StoredKey(principal, ends_ms)
 
 
 def take_block_from(store: OperationalStore) -> TakeBlock:

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.trust.access import Principal
+from core.trust.access import BY_ADDRESS, Principal
 from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.windows import WINDOW_MS, AddressWindows, Window
 
@@ -150,22 +150,25 @@ class RateLimiter:
         """
         if rate is RateClass.EXEMPT:
             return None
-        if principal is None:
-            return _standing(rate, self._addresses[rate].take(address, clock_ms), clock_ms)
+        is_owners = principal is not None and principal.rate_class != BY_ADDRESS
+        if principal is None or principal.is_stranger or not is_owners:
+            standing = _standing(rate, self._addresses[rate].take(address, clock_ms), clock_ms)
+            if principal is None or not is_owners or not standing.is_allowed:
+                return standing
         limit = self._limit(principal, rate)
         if limit is None:
             return None
         key = (principal.did, rate)
-        standing = self._spend(key, limit, clock_ms)
-        if standing is not None:
-            return standing
+        spent = self._spend(key, limit, clock_ms)
+        if spent is not None:
+            return spent
         async with self._renewals.of(key):
-            standing = self._spend(key, limit, clock_ms)
-            if standing is None:
+            spent = self._spend(key, limit, clock_ms)
+            if spent is None:
                 await self._renew(key, limit, clock_ms)
-                standing = self._spend(key, limit, clock_ms)
-        assert standing is not None, "a fresh lease decides"
-        return standing
+                spent = self._spend(key, limit, clock_ms)
+        assert spent is not None, "a fresh lease decides"
+        return spent
 
     def give_back(self, address: str, rate: RateClass, clock_ms: int) -> None:
         """Uncount a call of an address that was found to be an owner's.

@@ -13,22 +13,31 @@ from enum import StrEnum
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+from msgspec import structs
+
 from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.ids import composed_key
+from core.message import Message
 from core.records.api import shape
 from core.records.api.path_values import PathValues
 from core.records.api.shape import Body, kind_of, members_of
 from core.records.bounds import text_defect
-from core.trust.access import Principal, denial
+from core.trust.access import ADMIN, Principal, authority_used, denial
+from ledger.authority import Authority, AuthorizedCommand
+from ledger.commands import Command, Outcome
 from serve_app.callers.limits import RateClass
+from serve_app.callers.signed_requests import SignedRequest
 from serve_app.http.large_json import Pieces
 from serve_app.http.paths import path_problem
 from serve_app.services import Services
 
 B = TypeVar("B", bound=Body)
+C = TypeVar("C", bound=Message)
 
 QUERY_BYTES_MAX = 8_192
+REASON_HEADER = b"x-callboard-reason"
+REASON_CHARS_MAX = 512
 REPLAYED = (b"idempotency-replayed", b"true")
 
 
@@ -68,7 +77,8 @@ class Call:
     """One request: who asks, from which address, for what, with which body.
 
     `path_values`: the texts in its path, by their JSON names. `right`: that the operation takes.
-    `pieces`: the parts of `json`, kept so that a large one is not freed in one go.
+    `signed`: its signature, where it is the
+    credential. `pieces`: the parts of `json`, kept so that a large one is not freed in one go.
     """
 
     services: Services
@@ -81,11 +91,14 @@ class Call:
     right: str | None = None
     address: str = ""
     principal: Principal | None = None
+    signed: SignedRequest | None = None
     body: bytes = b""
     json: Any = None
     pieces: Pieces | None = None
     repeat_key: RepeatKey | None = None
     repeats: Repeats = Repeats.IGNORED
+    # The right beyond a usual key's that the call was permitted by; None so far.
+    used_right: str | None = None
     _parsed: dict[type[Body], Body] = field(default_factory=dict, repr=False)
 
     @property
@@ -138,14 +151,14 @@ class Call:
         Raises:
             ServiceError: UNAUTHORIZED, INSUFFICIENT_SCOPE or FORBIDDEN.
         """
-        code = denial(self.principal, right, parties or None)
+        code = self._denial(right, parties or None)
         if code is not None:
             raise ServiceError(code, _refusal_text(code, right, parties))
 
     def may(self, parties: Collection[str | None]) -> bool:
         """Say whether the caller may do this to what is these parties' business."""
         known = [did for did in parties if did is not None]
-        return denial(self.principal, self.right, known) is None
+        return self._denial(self.right, known) is None
 
     def require_party(self, parties: Collection[str | None], what: str) -> None:
         """Refuse unless the caller may know of what is these parties' business.
@@ -165,12 +178,57 @@ class Call:
 
     def holds(self, right: str) -> bool:
         """Say whether the caller has a right that the operation does not always take."""
-        return denial(self.principal, right) is None
+        return self._denial(right) is None
 
     @property
     def party_did(self) -> str | None:
         """Whose things a list shows: the caller's, None for everybody's."""
         return None if self.may(()) else self.caller.did
+
+    def _denial(
+        self, right: str | None, parties: Collection[str] | None = None
+    ) -> ErrorCode | None:
+        """Return why the caller is denied; note by which single right it is permitted."""
+        code = denial(self.principal, right, parties)
+        if code is None:
+            self.used_right = authority_used(self.principal, right, parties) or self.used_right
+        return code
+
+    async def commit(self, command: Command) -> Outcome:
+        """Give a command to the ledger, with the right that permits it; it goes on to its end.
+
+        Raises:
+            ServiceError: what the ledger refused, or LEDGER_UNAVAILABLE.
+        """
+        return await self.services.to_the_end(
+            self.services.gateway.commit(self.authorized(command))
+        )
+
+    def authorized(self, command: C) -> C:
+        """Return a command that says by which single right it was permitted, if by any."""
+        right = self.used_right
+        if right is None and self.caller.is_admin and getattr(command, "is_admin", False):
+            right = ADMIN  # the ledger decides whether it replaces ownership
+        if right is None or not isinstance(command, AuthorizedCommand):
+            return command
+        return structs.replace(command, authority=Authority(right, self.reason))
+
+    @property
+    def reason(self) -> str:
+        """Why the caller uses a single right, in the caller's words; "" where nothing is said.
+
+        Raises:
+            ServiceError: INVALID_REQUEST.
+        """
+        given = self.headers.get(REASON_HEADER, b"")
+        try:
+            text = given.decode().strip()
+        except UnicodeDecodeError:
+            text = "\0"
+        if len(text) > REASON_CHARS_MAX or not (text.isprintable() or not text):
+            expected = f"at most {REASON_CHARS_MAX} printable characters, UTF-8"
+            raise invalid(REASON_HEADER.decode(), f"{len(given)} bytes", expected)
+        return text
 
     def object_body(self) -> dict[str, Any]:
         """Return a body that the handler parses itself, which must be a JSON object.
@@ -316,7 +374,7 @@ def query_values(query_string: bytes, problems: ProblemList) -> dict[str, str]:
 
 def _refusal_text(code: ErrorCode, right: str | None, parties: Collection[str]) -> str:
     if code is ErrorCode.UNAUTHORIZED:
-        return "no valid API key or access token was given"
+        return "no valid API key, access token or signature was given"
     if code is ErrorCode.INSUFFICIENT_SCOPE:
         return f"the credential lacks the scope {right}"
     return f"only {' or '.join(parties)} or an administrator may do this"

@@ -21,9 +21,11 @@ from typing import Any
 import orjson
 
 from core.errors import ErrorCode, ServiceError
+from core.trust.access import BY_ADDRESS
 from serve_app.callers.admission import Place
-from serve_app.callers.auth import Unproven
+from serve_app.callers.auth import Pending, Sent, Unproven
 from serve_app.callers.limits import Headers, RateClass
+from serve_app.callers.signed_requests import SignedRequest
 from serve_app.http.bodies import ClientGone, check_media_type, held_bytes, read_body
 from serve_app.http.calls import Call, Operation, Repeats, Reply
 from serve_app.http.compiling import in_thread
@@ -134,7 +136,7 @@ class Endpoint:
         operation = self._operations[scope["method"]]
         address = call.address = services.peers.address_of(scope, call.headers)
         if operation.scope is not None or operation.rate is not RateClass.EXEMPT:
-            await self._recognise(call, address, place)
+            await self._recognise(scope, call, address, place)
             await services.turns.take(place.holder)
         elif operation.method in _WITH_BODY:
             place.enter(address)
@@ -151,7 +153,7 @@ class Endpoint:
         if standing is not None:
             sent_headers.extend(standing.headers(services.now_ms()))
             if not standing.is_allowed:
-                if rate is operation.class_by_method:
+                if rate is operation.class_by_method and _is_known_to_haproxy(call):
                     sent_headers.append(standing.spent_header(services.now_ms()))
                 raise standing.refusal()
         if _may_wait(call.headers, operation):
@@ -172,19 +174,22 @@ class Endpoint:
                 return await once(call, caller.did, operation.handler, maker=caller)
         return await operation.handler(call)
 
-    async def _recognise(self, call: Call, address: str, place: Place) -> None:
+    async def _recognise(self, scope: Scope, call: Call, address: str, place: Place) -> None:
         """Find out who calls, and take a place in the caller's name.
 
-        A key that is not remembered is looked up on its address's account, so that a flood of them
-        takes nothing from owners whose keys are.
+        What is not remembered is proven on its address's account, so that a flood of it takes
+        nothing from owners whose keys are.
         """
         authenticator = self._services.authenticator
         now_ms, clock_ms = self._services.now_ms(), self._services.clock_ms()
-        found = authenticator.recognise(call.headers, now_ms, clock_ms)
-        if isinstance(found, Unproven):
-            place.enter(address if found.did is None else found.did, place.admission.lookups)
-            found = await authenticator.look_up(found, address, now_ms, clock_ms)
-        place.enter(address if found is None else found.did)
+        found = authenticator.recognise(call.headers, _sent(scope), now_ms, clock_ms)
+        if isinstance(found, Pending):
+            call.signed = found if isinstance(found, SignedRequest) else None
+            known_did = found.did if isinstance(found, Unproven) else None
+            place.enter(known_did or address, place.admission.lookups)
+            found = await authenticator.prove(found, address, now_ms, clock_ms)
+        is_owners = found is not None and found.rate_class != BY_ADDRESS
+        place.enter(found.did if found is not None and is_owners else address)
         call.principal = found
 
     async def _read(
@@ -218,8 +223,22 @@ class Endpoint:
         if is_slow:
             sent_headers.remove(_CLOSE)
             place.give_back(admission.incomplete_bodies)
+        if call.signed is not None:
+            await call.signed.check_body(call.body)
         if call.body:
             check_media_type(call.headers.get(b"content-type"))
+
+
+def _is_known_to_haproxy(call: Call) -> bool:
+    """Say whether HAProxy tells a caller from others as the limiter does (spent_callers.py)."""
+    is_owners = call.principal is None or call.principal.rate_class != BY_ADDRESS
+    return call.signed is None and is_owners
+
+
+def _sent(scope: Scope) -> Sent:
+    query = scope.get("query_string", b"")
+    path = (scope.get("raw_path") or b"").partition(b"?")[0]
+    return Sent(scope["method"], path + b"?" + query if query else path)
 
 
 def request_id_of(headers: Mapping[bytes, bytes]) -> str:

@@ -81,6 +81,12 @@ class _Description:
                 "securitySchemes": {
                     "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
                     "bearer": {"type": "http", "scheme": "bearer"},
+                    "signature": {
+                        "type": "apiKey",
+                        "in": "header",
+                        "name": "Signature",
+                        "description": "RFC 9421, by the key of a DID (docs/signed-requests.md)",
+                    },
                 },
             },
         }
@@ -93,7 +99,9 @@ class _Description:
             "description": _description(operation),
             "parameters": parameters_of(operation, self._schemas),
             "responses": self._responses(operation),
-            "security": [{"apiKey": []}, {"bearer": []}] if operation.scope is not None else [],
+            "security": [{"apiKey": []}, {"bearer": []}, {"signature": []}]
+            if operation.scope is not None
+            else [],
         }
         if operation.body is not None:
             media: Schema = {"schema": self._schemas.of(operation.body)}

@@ -27,6 +27,12 @@ HEADERS: Final[Mapping[str, Schema]] = {
         "schema": {"type": "string"},
         "description": "`wait=S`: answer when it has ended, at most S seconds",
     },
+    "Reason": {
+        "name": "x-callboard-reason",
+        "in": "header",
+        "schema": {"type": "string", "maxLength": 512},
+        "description": "why a single right is used; it is written into the audit entry",
+    },
     "RequestId": {
         "name": "x-request-id",
         "in": "header",
@@ -47,6 +53,8 @@ def parameters_of(operation: Operation, schemas: Schemas) -> list[Schema]:
     named = ["Prefer"] if operation.may_wait else []
     if operation.repeats is not Repeats.IGNORED:
         named.append("IdempotencyKey")
+    if operation.method not in ("GET", "HEAD") and operation.scope is not None:
+        named.append("Reason")
     described += ({"$ref": f"#/components/parameters/{name}"} for name in (*named, "RequestId"))
     return described
 

@@ -21,7 +21,7 @@ from core.records.agent import without_secrets
 from core.records.api.agents import Live
 from core.records.api.kinds import Credits, Timestamp, Uuid
 from core.records.api.money import Entry
-from core.records.api.operators.keys import Key
+from core.records.api.operators.keys import Key, KeyRotated
 from core.records.api.record import Record
 from core.records.api.shape import members_of
 from core.records.statuses import Availability
@@ -244,6 +244,12 @@ def _live_record(live: Row) -> dict[str, Any]:
 def key_record(row: Row) -> dict[str, Any]:
     """Return an API key without its secret, which is not stored."""
     return shown(Key, row, key_id=row["id"], rate_limits=_json(row["rate_limits"]))
+
+
+def rotated_key_record(row: Row, api_key: str) -> dict[str, Any]:
+    """Return a key as it is after its rotation, with its new secret."""
+    limits = _json(row["rate_limits"])
+    return shown(KeyRotated, row, success=True, key=api_key, key_id=row["id"], rate_limits=limits)
 
 
 def deposited_entry(result: Row) -> dict[str, Any]:

@@ -94,6 +94,10 @@ def refusing_lines() -> list[str]:
         f" {{ path -m reg ^({by_body})/?$ }} {{ req.body_size gt {_SEEN_BYTES} }}",
         f"    http-request set-var(txn.spent_left) int(0) if {is_write}"
         f" {{ path -m reg ^({by_body})/?$ }} {{ req.body -m sub dryRun }}",
+        # Who signed a request is not known here: it counts for no address.
+        "    http-request set-var(txn.spent_left) int(0) if"
+        " { req.fhdr(signature-input) -m found } !{ req.fhdr(authorization) -m found }"
+        " !{ req.fhdr(x-api-key) -m found }",
         # Both times are whole seconds, cut off, so the wait is one more, but for a whole minute.
         f"    http-request set-var(txn.spent_wait) var(txn.spent_left),add(1) if {left}",
         f"    http-request set-var(txn.spent_wait) int({_WINDOW_S}) if {left}"

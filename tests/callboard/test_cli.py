@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -127,6 +128,21 @@ def test_the_environment_gives_address_and_key(service: ScriptedService) -> None
     service.script = [Scripted(200, {})]
     run("ledger", "balance", CALLBOARD_URL=service.url, CALLBOARD_API_KEY="env-key")
     assert service.asked[0].headers["x-api-key"] == "env-key"
+
+
+def test_the_environment_gives_a_dids_key(service: ScriptedService, tmp_path: Path) -> None:
+    service.script = [Scripted(200, {})]
+    file = tmp_path / "key"
+    file.write_text(base64.b64encode(b"s" * 32).decode())
+    named = {"CALLBOARD_DID_KEY": str(file), "CALLBOARD_DID": "did:net:me"}
+    run("ledger", "balance", CALLBOARD_URL=service.url, CALLBOARD_API_KEY="env-key", **named)
+    assert 'keyid="did:net:me"' in service.asked[0].headers["signature-input"]
+    assert "x-api-key" not in service.asked[0].headers
+    service.script = [Scripted(200, {})]
+    run("ledger", "balance", "--api-key", "own", CALLBOARD_URL=service.url, **named)
+    assert service.asked[1].headers["x-api-key"] == "own"
+    named["CALLBOARD_DID_KEY"] = str(tmp_path / "none")
+    assert run("ledger", "balance", CALLBOARD_URL=service.url, **named).exit_code == 2
 
 
 def test_a_deployments_key_is_never_sent_to_another_address(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from nacl.signing import SigningKey
 
 from callboard import (
     AsyncClient,
@@ -24,7 +26,17 @@ from callboard import (
     Unavailable,
     WorkflowFailed,
 )
-from tests.callboard.scripted_service import Scripted, ScriptedService
+from core.trust.did_key import did_of_key
+from core.trust.requests.request_signature import (
+    DIGEST,
+    METHOD,
+    TARGET,
+    content_digest,
+    is_signed_by_key,
+    signed_text,
+)
+from core.trust.requests.signature_fields import read_signature
+from tests.callboard.scripted_service import Asked, Scripted, ScriptedService
 
 
 def test_publish_sends_the_manifest_and_the_key(service: ScriptedService) -> None:
@@ -350,3 +362,85 @@ def test_no_answer_within_the_timeout_leaves_a_write_open(service: ScriptedServi
         with pytest.raises(Unavailable) as refused:
             client.balance()
     assert type(refused.value) is Unavailable, "a read has no outcome"
+
+
+SEED = "ed25519:" + base64.b64encode(b"s" * 32).decode()
+PEM = "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n".format(
+    base64.b64encode(bytes.fromhex("302e020100300506032b657004220420") + b"s" * 32).decode()
+)
+
+
+def is_signed(asked: Asked, url: str, body: bytes) -> bool:
+    """Say whether a request has the signature of the seed over what was asked."""
+    fields = read_signature(
+        asked.headers["signature-input"].encode(), asked.headers["signature"].encode()
+    )
+    values = {METHOD: asked.method, TARGET: url + asked.target}
+    if body:
+        assert asked.headers["content-digest"] == content_digest(body)
+        values[DIGEST] = asked.headers["content-digest"]
+    assert set(fields.covered) == set(values)
+    message = signed_text(fields.covered, fields.parameters, values)
+    return is_signed_by_key(bytes(SigningKey(b"s" * 32).verify_key), message, fields.signature)
+
+
+def test_a_did_key_signs_every_request_anew(service: ScriptedService) -> None:
+    busy = Scripted(503, {"code": "OVERLOADED"}, {"Retry-After": "0"})
+    service.script = [busy, Scripted(200, {"workflowId": "w"}), Scripted(200, {"workflows": []})]
+    with Client(service.url, private_key=SEED, did="did:net:me") as client:
+        client.publish({"intent": "ä"})
+        client.workflows(status="failed", limit=2)
+    assert not any("x-api-key" in asked.headers for asked in service.asked)
+    body = '{"intent":"ä"}'.encode()
+    sent = [is_signed(asked, service.url, body) for asked in service.asked[:2]]
+    assert [*sent, is_signed(service.asked[2], service.url, b"")] == [True] * 3
+    inputs = {asked.headers["signature-input"] for asked in service.asked}
+    assert len(inputs) == 3, "a nonce each"
+    assert all('keyid="did:net:me"' in given for given in inputs)
+
+
+def test_the_asynchronous_client_signs_as_the_did_key_of_its_key(
+    service: ScriptedService, tmp_path: Path
+) -> None:
+    service.script = [Scripted(200, {"balance": 1})]
+    file = tmp_path / "agent.pem"
+    file.write_text(PEM)
+
+    async def ask() -> None:
+        async with AsyncClient(service.url, private_key=file) as client:
+            await client.balance()
+
+    asyncio.run(ask())
+    (asked,) = service.asked
+    assert is_signed(asked, service.url, b"")
+    did = did_of_key(bytes(SigningKey(b"s" * 32).verify_key))
+    assert f'keyid="{did}"' in asked.headers["signature-input"]
+
+
+def test_a_heartbeats_token_is_sent_instead_of_a_signature(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"ok": True})]
+    with Client(service.url, private_key=SEED) as client:
+        client.heartbeat("did:net:a", status="busy", token="t")
+    assert "signature" not in service.asked[0].headers
+
+
+@pytest.mark.parametrize("text", ["", "c2hvcnQ=", PEM.replace("MC4C", "MC4D"), "?"])
+def test_what_is_no_private_key_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r".") as refused:
+        Client("http://127.0.0.1:1", private_key=file)
+    assert text == "" or text not in str(refused.value)
+
+
+def test_one_kind_of_key_is_given() -> None:
+    with pytest.raises(ValueError, match="one of them"):
+        Client("http://127.0.0.1:1", "key", private_key=SEED)
+
+
+def test_a_reason_is_sent_with_what_changes_something(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"success": True}), Scripted(200, {"balance": 1})]
+    with Client(service.url, "key", reason="Lost.") as client:
+        client.revoke_key("k")
+        client.balance()
+    assert [asked.headers.get("x-callboard-reason") for asked in service.asked] == ["Lost.", None]

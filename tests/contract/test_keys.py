@@ -42,6 +42,7 @@ PROTECTED = [
     ("POST", "/v1/keys"),
     ("GET", "/v1/keys"),
     ("DELETE", "/v1/keys/x"),
+    ("POST", "/v1/keys/x/rotate"),
 ]
 
 
@@ -155,6 +156,70 @@ def opens_for_s(caller: Caller, admin: Caller) -> float:
         time.sleep(LOOK_S)
     refusal(admin.http.delete(f"/v1/keys/{caller.key_id}"), 404, "NOT_FOUND")
     return opened - revoked
+
+
+def test_a_rotated_key_keeps_its_rights_and_what_was_made_with_it(
+    make_caller: MakeCaller, anonymous: httpx.Client
+) -> None:
+    caller = make_caller(scopes=["ledger:read", "keys:write", "keys:read"])
+    child = answer(caller.http.post("/v1/keys", json={}))
+    path, balance = f"/v1/keys/{caller.key_id}/rotate", "/v1/ledger/balance"
+    first = answer(caller.http.post(path, json={"overlapSeconds": 600}))
+    assert (first["id"], first["ownerDid"]) == (caller.key_id, caller.did)
+    assert first["scopes"] == ["ledger:read", "keys:write", "keys:read"]
+    assert first["key"] != caller.key
+    opens = {key: {"headers": {"x-api-key": key}} for key in (first["key"], child["key"])}
+    for opening in ({}, *opens.values()):
+        answer((anonymous if opening else caller.http).get(balance, **opening))
+    (row,) = answer(caller.http.get("/v1/keys"))["keys"][:1]
+    assert row["previousEndsAt"] == first["previousEndsAt"] is not None
+    second = answer(anonymous.post(path, headers={"x-api-key": first["key"]}))
+    assert second["previousEndsAt"] is None
+    wait(lambda: caller.http.get(balance).status_code == 401, "the first secret's end")
+    wait(lambda: anonymous.get(balance, **opens[first["key"]]).status_code == 401, "its end")
+    answer(anonymous.get(balance, **opens[child["key"]]))
+    own = {"x-api-key": second["key"]}
+    ended = answer(anonymous.delete(f"/v1/keys/{caller.key_id}", headers=own))["endedKeys"]
+    assert ended == 2
+
+
+def test_a_secret_of_before_ends_with_its_overlap(
+    make_caller: MakeCaller, anonymous: httpx.Client
+) -> None:
+    caller = make_caller()
+    made = answer(caller.http.post(f"/v1/keys/{caller.key_id}/rotate", json={"overlapSeconds": 1}))
+    answer(caller.http.get("/v1/ledger/balance"))
+    wait(lambda: caller.http.get("/v1/ledger/balance").status_code == 401, "the overlap's end")
+    own = {"x-api-key": made["key"]}
+    assert answer(anonymous.get("/v1/ledger/balance", headers=own))["ownerDid"] == caller.did
+
+
+def test_a_key_is_rotated_by_none_who_would_get_more_by_it(
+    make_caller: MakeCaller, admin: Caller, anonymous: httpx.Client
+) -> None:
+    caller, other = make_caller(), make_caller()
+    path = f"/v1/keys/{caller.key_id}/rotate"
+    child = {"x-api-key": answer(caller.http.post("/v1/keys", json={}))["key"]}
+    refusal(anonymous.post(path, headers=child), 403, "FORBIDDEN")
+    refusal(other.http.post(path), 404, "NOT_FOUND")
+    refusal(admin.http.post("/v1/keys/unknown/rotate"), 404, "NOT_FOUND")
+    for overlap in (-1, 86_401, "soon"):
+        response = caller.http.post(path, json={"overlapSeconds": overlap})
+        refusal(response, 400, "INVALID_REQUEST")
+    answer(caller.http.get("/v1/ledger/balance"))
+    made = answer(admin.http.post(path))
+    wait(lambda: caller.http.get("/v1/ledger/balance").status_code == 401, "its end")
+    answer(anonymous.get("/v1/ledger/balance", headers={"x-api-key": made["key"]}))
+    answer(admin.http.delete(f"/v1/keys/{caller.key_id}"))
+    refusal(admin.http.post(path), 404, "NOT_FOUND")
+
+
+def test_a_repeated_rotation_shows_the_same_secret(make_caller: MakeCaller) -> None:
+    caller = make_caller()
+    path, headers = f"/v1/keys/{caller.key_id}/rotate", {"Idempotency-Key": unique("r-")}
+    body = {"overlapSeconds": 600}
+    first, again = (answer(caller.http.post(path, json=body, headers=headers)) for _ in range(2))
+    assert first == again
 
 
 def test_a_key_ends_with_the_key_it_was_made_with(

@@ -50,6 +50,46 @@ def test_a_single_right_opens_its_own_door_alone(
     assert others[right](operator, make_agent().did).status_code == 403
 
 
+def test_every_use_of_a_single_right_is_audited_with_its_reason(
+    make_caller: MakeCaller, make_agent: MakeAgent, admin: Caller
+) -> None:
+    """Of the rights, and of `admin` on behalf of another; never where a usual key would do."""
+    did = make_agent(owner=(owner := make_caller())).did
+    operator = make_caller(scopes=[*DEFAULT_SCOPES, "trust:revoke", "quotas:write"])
+    reason = {"x-callboard-reason": "Reported by ä customer."}
+    sent = {name: text.encode() for name, text in reason.items()}
+    body = {"did": did, "reason": "It lies.", "evidence": {}}
+    answer(operator.http.post("/v1/trust/revoke", json=body, headers=sent))
+    quota = unique("did:net:q-")
+    answer(operator.http.post(f"/v1/quotas/{quota}", json={"maxConcurrentWorkflows": 3}))
+    answer(admin.http.delete(f"/v1/keys/{owner.key_id}", headers=sent))
+    own = unique("did:net:own-")
+    answer(operator.http.post("/v1/keys", json={"name": own}))
+    found = {
+        (target, event): answer(
+            admin.http.get("/v1/audit", params={"targetId": target, "eventType": event})
+        )["entries"][0]["payload"].get("authority")
+        for target, event in (
+            (did, "agent.revoked"), (quota, "quota.set"), (owner.key_id, "key.revoked"),
+        )
+    }  # fmt: skip
+    assert list(found.values()) == [
+        {"right": "trust:revoke", "reason": "Reported by ä customer."},
+        {"right": "quotas:write", "reason": ""},
+        {"right": "admin", "reason": "Reported by ä customer."},
+    ]
+    newest = answer(admin.http.get("/v1/audit", params={"eventType": "key.created"}))["entries"][0]
+    assert newest["actorDid"] == operator.did
+    assert "authority" not in newest["payload"]
+
+
+@pytest.mark.parametrize("reason", ["x" * 513, "\udcff"])
+def test_a_reason_is_a_short_text(admin: Caller, reason: str) -> None:
+    headers = {"x-callboard-reason": reason.encode(errors="surrogateescape")}
+    path, body = f"/v1/quotas/{unique('did:net:q-')}", {"maxConcurrentWorkflows": 3}
+    refusal(admin.http.post(path, json=body, headers=headers), 400, "INVALID_REQUEST")
+
+
 def test_the_right_to_revoke_needs_no_other(make_caller: MakeCaller, make_agent: MakeAgent) -> None:
     did = make_agent().did
     operator = make_caller(scopes=["trust:revoke"])

@@ -1,6 +1,6 @@
-"""API keys that stand on others: they expire no later, end with them, and are bounded in number.
+"""API keys: those that stand on others end with them and are bounded in number; rotated ones stay.
 
-Spec: contract.md section 3 (Keys); decision 0107.
+Spec: contract.md section 3 (Keys); decisions 0107 and 0222.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from ledger.keys.key_commands import CreateKey, RevokeKey
+from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from tests.ledger.checking import Auditor
 from tests.ledger.conftest import Database
 from tests.ledger.making import AT, PAYER, api_key, new_id, open_store
@@ -105,4 +105,80 @@ async def test_live_keys_of_an_owner_and_their_depth_are_bounded(database: Datab
     await store.commit([revoke(2)], AT)
     outcomes = await store.commit([key(7, **bounds), key(8, **bounds), key(9, **bounds)], AT)
     assert [outcome.error for outcome in outcomes] == [None, None, ErrorCode.CONFLICT]
+    await store.close()
+
+
+def rotate(number: int, secret: bytes, overlap_ms: int = 0, owner: str | None = PAYER) -> RotateKey:
+    """Give the key `k<number>` another hash."""
+    return RotateKey(
+        key=new_id(),
+        actor_did=PAYER,
+        key_id=f"k{number}",
+        key_hash=secret * 32,
+        overlap_ms=overlap_ms,
+        owner_did=owner,
+    )
+
+
+def hashes(auditor: Auditor, number: int) -> tuple[bytes, bytes | None, int | None]:
+    """Return the hash of a key, the one before, and its end."""
+    query = "SELECT hash, previous_hash, previous_ends_ms FROM api_key WHERE id = %s"
+    row = auditor.connection.execute(query, (f"k{number}",)).fetchone()
+    assert row is not None
+    return row
+
+
+async def test_a_rotated_key_keeps_all_but_its_secret(database: Database, auditor: Auditor) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([key(1), key(2, 1)], AT)
+    before = hashes(auditor, 1)[0]
+    (first,) = await store.commit([rotate(1, b"a", 500)], AT + 1)
+    assert first.result == {"id": "k1", "previous_ends_ms": AT + 501}
+    assert hashes(auditor, 1) == (b"a" * 32, before, AT + 501)
+    (second,) = await store.commit([rotate(1, b"b")], AT + 2)
+    assert second.result == {"id": "k1", "previous_ends_ms": None}
+    assert hashes(auditor, 1) == (b"b" * 32, None, None), (
+        "without an overlap both others have ended"
+    )
+    assert live(auditor) == ["k1", "k2"]
+    (ended,) = await store.commit([revoke(1)], AT + 3)
+    assert ended.result["ended"] == 2
+    body = auditor.one("SELECT payload FROM event WHERE event_type = 'key.rotated' LIMIT 1")
+    assert body == {"ownerDid": PAYER, "overlapMs": 500}
+    await store.close()
+
+
+async def test_rotations_of_a_batch_follow_its_order(database: Database, auditor: Auditor) -> None:
+    store = await open_store(database.service_url)
+    outcomes = await store.commit(
+        [key(1), rotate(1, b"a", 9), rotate(1, b"b", 9), revoke(1), rotate(1, b"c")], AT
+    )
+    assert [outcome.error for outcome in outcomes] == [None, None, None, None, ErrorCode.NOT_FOUND]
+    assert hashes(auditor, 1) == (b"b" * 32, b"a" * 32, AT + 9)
+    await store.close()
+
+
+async def test_a_key_of_another_one_that_has_ended_and_an_expired_one_are_not_rotated(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([key(1), key(2), revoke(2), key(3, expires_ms=AT + 10)], AT)
+    outcomes = await store.commit(
+        [
+            rotate(1, b"a", owner="did:test:other"),
+            rotate(2, b"b"),
+            rotate(3, b"c"),
+            rotate(9, b"d"),
+        ],
+        AT + 10,
+    )
+    assert [outcome.error for outcome in outcomes] == [
+        ErrorCode.NOT_FOUND,
+        ErrorCode.NOT_FOUND,
+        ErrorCode.CONFLICT,
+        ErrorCode.NOT_FOUND,
+    ]
+    assert hashes(auditor, 1)[1] is None
+    (done,) = await store.commit([rotate(1, b"a", owner=None)], AT + 11)
+    assert done.error is None
     await store.close()

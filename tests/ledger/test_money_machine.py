@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from core.workflow.events import Record
 from ledger.commands import Command
 from ledger.disputes.dispute_commands import GiveFeedback
-from ledger.keys.key_commands import CreateKey, RevokeKey
+from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.prices.price_commands import SetPrice
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -38,6 +38,7 @@ APPLIED_MIN: Final = 5
 WITHOUT_MONEY: Final[dict[type, str]] = {
     CreateKey: "says who may ask; moves nothing and is read by no command",
     RevokeKey: "as CreateKey",
+    RotateKey: "as CreateKey",
     SetPrice: "binds members when they choose; what is paid comes as NodePaid, within the escrow",
     GiveFeedback: "an opinion, which moves and counts nothing",
 }

@@ -15,8 +15,8 @@ from core.shards.lease_messages import MemberState
 from ledger.schema import WRITER_ROLE
 from ledger.shards.shard_commands import ChangeMember
 from ledger.tables.cluster_tables import MEMBERS, SHARDS
-from ledger.tables.encoding import Encoded, EncodedDumper
-from ledger.tables.market_tables import CORRECTIONS, RESOLVED_DISPUTES
+from ledger.tables.encoding import Encoded, EncodedDumper, hex_text
+from ledger.tables.market_tables import CORRECTIONS, RESOLVED_DISPUTES, ROTATED_KEYS
 from ledger.tables.money_tables import RELEASES, SETTLED_INVOICES
 from ledger.tables.table import Row
 from ledger.tables.work_tables import CLOSED_AUCTIONS, HALTS, NODES, WORKFLOW_CHANGES
@@ -45,6 +45,7 @@ REFUSED: dict[Write, list[Row]] = {
         {"id": 0, "member": GONE, "epoch": 0},
         {"id": 256, "member": MEMBER, "epoch": 9},
     ],
+    ROTATED_KEYS: [{"id": UNKNOWN, "hash": hex_text(b"h" * 32)}],
     CORRECTIONS: [{"agent_did": "did:test:unknown", "total": -1, "failed": -1}],
 }
 

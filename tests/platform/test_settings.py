@@ -180,7 +180,7 @@ def test_every_setting_has_a_sentence_and_a_readable_default() -> None:
         assert parse_setting(name, text) == value
     assert {name for name in setting_names() if is_secret(name)} == {
         "database_url", "owner_url", "deployment_key", "deployment_key_previous",
-        "signing_secret", "jwt_secret", "ray_token",
+        "signing_secret", "jwt_secret", "free_tier_key", "ray_token",
     }  # fmt: skip
 
 

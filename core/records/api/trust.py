@@ -63,10 +63,18 @@ class AuditEvent(Record):
     payload: Json
 
 
+class AuditAuthority(Record):
+    """The single right that permitted a command, and the reason that its holder gave."""
+
+    right: str
+    reason: str
+
+
 class AuditPayload(Record, is_open=True):
     """What a command has done; the first entry of a chain is no command's: it holds fixed terms."""
 
     events: Annotated[Maybe[list[AuditEvent]], "all of the command, the entry's own first"]
+    authority: Annotated[Maybe[AuditAuthority], "absent where a usual key's rights were enough"]
 
 
 class AuditEntry(Record):

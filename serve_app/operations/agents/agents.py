@@ -66,7 +66,7 @@ async def _register_one(call: Call, body: Registration) -> Reply:
 
 
 async def _committed(call: Call, command: RegisterAgent) -> Reply:
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     call.services.gateway.offers.follow()
     await call.services.gateway.owners.refresh()
     return Reply(_registered(call, command, outcome))
@@ -91,7 +91,8 @@ async def register_bulk(call: Call) -> Reply:
     found = await judged(call, "agents", judge)
     endpoints = [command.endpoint for command in found.accepted]
     found.refuse(call, await endpoint_refusals(services, call.caller, endpoints))
-    outcomes = await services.to_the_end(services.gateway.commit_many(found.accepted))
+    commands = [call.authorized(command) for command in found.accepted]
+    outcomes = await services.to_the_end(services.gateway.commit_many(commands))
     services.gateway.offers.follow()
     await services.gateway.owners.refresh()
     return Reply(await found.answer(outcomes, result))
@@ -151,7 +152,7 @@ async def deregister(call: Call) -> Reply:
         is_admin=caller.is_admin,
         did=row["did"],
     )
-    await services.to_the_end(services.gateway.commit(command))
+    await call.commit(command)
     await services.gateway.owners.refresh()
     return Reply({**_named(row["did"]), "status": "inactive"})
 

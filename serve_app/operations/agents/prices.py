@@ -33,7 +33,7 @@ async def set_price(call: Call) -> Reply:
         capability_id=capability_id,
         price=price,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     await call.services.gateway.owners.refresh()
     return Reply(
         {

@@ -60,7 +60,7 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
         agent_did=agent_did,
         amount_micro=body.amount,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     await call.services.gateway.owners.refresh()
     moved = outcome.result
     is_repeat = outcome.status is OutcomeStatus.REPEATED
@@ -89,7 +89,7 @@ async def slash_stake(call: Call) -> Reply:
         reason=body.reason,
         slash_bps=call.services.settings.slash_fraud_bps,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     await call.services.gateway.owners.refresh()
     slashed = outcome.result
     did, free_micro, locked_micro = command.agent_did, slashed["freeMicro"], slashed["lockedMicro"]
@@ -152,7 +152,7 @@ async def rebuild_reputation(call: Call) -> Reply:
         changes=corrections(counts),
         read_audit_id=read_audit_id,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     return Reply({**reply, "rebuilt": outcome.result["changed"]})
 
 

@@ -54,7 +54,7 @@ async def revoke(call: Call) -> Reply:
         evidence_json=orjson.dumps(evidence).decode(),
         expires_ms=body.expires_at,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     await call.services.gateway.owners.refresh()
     row = {
         "did": did,
@@ -80,7 +80,7 @@ async def unrevoke(call: Call) -> Reply:
         is_admin=call.holds(REVOKE),
         did=did,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     await call.services.gateway.owners.refresh()
     unrevoked_at = iso_time(outcome.result["unrevokedMs"])
     return Reply({"success": True, "id": did, **_trusted(did), "unrevokedAt": unrevoked_at})

@@ -71,7 +71,7 @@ async def open_dispute(call: Call) -> Reply:
         description=body.description,
         evidence_json=orjson.dumps(evidence).decode(),
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     return await _shown(call, outcome.result["disputeId"])
 
 
@@ -89,7 +89,7 @@ async def resolve(call: Call) -> Reply:
         refund_micro=body.credits_refunded,
         slash_bps=call.services.settings.slash_fraud_bps,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     slashed = {"creditsSlashed": credits_number(outcome.result["slashedMicro"])}
     return await _shown(call, row["id"], **slashed)
 

@@ -109,7 +109,8 @@ async def _issue(
     )
     for tries_left in reversed(range(STALE_TRIES)):
         try:
-            outcome = await services.gateway.commit(await with_content(services.reader, empty))
+            filled = await with_content(services.reader, call.authorized(empty))
+            outcome = await services.gateway.commit(filled)
         except ServiceError as error:
             if error.code is not ErrorCode.OVERLOADED or not tries_left:
                 raise
@@ -172,7 +173,7 @@ async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
         status=status,
     )
     try:
-        await call.services.to_the_end(call.services.gateway.commit(command))
+        await call.commit(command)
     except ServiceError as error:
         if error.code is not ErrorCode.KEY_REUSED:
             raise

@@ -44,7 +44,7 @@ async def deposit(call: Call) -> Reply:
         amount_micro=body.amount,
         description=body.description,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     is_repeat = outcome.status is OutcomeStatus.REPEATED
     entry = deposited_entry(outcome.result)
     return Reply(

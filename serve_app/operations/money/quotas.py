@@ -40,7 +40,7 @@ async def set_quota(call: Call) -> Reply:
         did=did,
         changes={name: limit for name, limit in changes.items() if limit is not ABSENT},
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     limits = QuotaLimits(**outcome.result["limits"])
     return Reply(
         {

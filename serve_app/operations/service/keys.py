@@ -1,21 +1,33 @@
-"""API keys: make, list, revoke.
+"""API keys: make, list, rotate, revoke.
 
 A key is shown once, at its making, and to a repeat of that very request (docs/decisions/0014);
 stored is its hash. A key made with another can do no more, lives no longer, and ends with it.
-contract.md section 3 (Keys); decision 0107.
+A rotated key keeps its id, its
+rights and what was made with it. contract.md section 3 (Keys); decisions 0107 and 0222.
 """
 
 from __future__ import annotations
 
+from math import inf
+
 import orjson
 
 from core.errors import ErrorCode, ServiceError
-from core.records.api.operators.keys import KeyCreated, KeyPage, KeyRequest, KeyRevoked, KeysQuery
+from core.records.api.operators.keys import (
+    KeyCreated,
+    KeyPage,
+    KeyRequest,
+    KeyRevoked,
+    KeyRotated,
+    KeyRotation,
+    KeysQuery,
+)
 from core.records.api.path_values import KeyPath
 from core.timestamps import iso_ms
 from core.trust.access import (
     ADMIN,
     DEFAULT_SCOPES,
+    DID_KEY_ID,
     JWT_KEY_ID,
     RIGHTS,
     Principal,
@@ -24,14 +36,17 @@ from core.trust.access import (
     is_scope,
 )
 from ledger.commands import OutcomeStatus
-from ledger.keys.key_commands import CreateKey, RevokeKey
+from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
+from ledger.reads.reader import RowDict
 from serve_app.callers.auth import key_hash, new_api_key
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid
+from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
 from serve_app.http.lists import listed, page_of
-from serve_app.operations.views import iso_time, key_record
+from serve_app.operations.views import iso_time, key_record, rotated_key_record
 
 SCOPES_MAX = 100
+# Credentials that are no API keys: a key made with one stands by itself.
+_NOT_KEYS = (JWT_KEY_ID, DID_KEY_ID)
 
 
 async def create(call: Call) -> Reply:
@@ -45,7 +60,7 @@ async def create(call: Call) -> Reply:
     scopes = _scopes(call, body)
     # What the new key stands on, None when it stands by itself.
     maker = call.caller if is_derived(call.caller, owner_did, scopes) else None
-    parent_id = None if maker is None or maker.key_id == JWT_KEY_ID else maker.key_id
+    parent_id = None if maker is None or maker.key_id in _NOT_KEYS else maker.key_id
     rate_class, rate_limits = _rates(call, body, maker)
     expires_ms = _expires_ms(call, body, maker)
     command = CreateKey(
@@ -63,7 +78,7 @@ async def create(call: Call) -> Reply:
         owner_keys_max=call.services.settings.keys_per_owner_max,
         depth_max=call.services.settings.key_depth_max,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     if outcome.status is OutcomeStatus.REPEATED:
         # Made by another credential, or by a call that ended before its reply was kept.
         raise ServiceError(
@@ -89,6 +104,53 @@ async def create(call: Call) -> Reply:
     )
 
 
+async def rotate(call: Call) -> Reply:
+    """Give a key another secret; the one of now opens for the overlap, by default no more."""
+    key_id = call.given(KeyPath).key_id
+    row = await call.services.reader.api_key(key_id)
+    if row is None or row["revoked_ms"] is not None or not call.may((row["owner_did"],)):
+        raise not_found(f"the key {key_id}")
+    _check_rotates(call, row)
+    api_key = new_api_key()
+    command = RotateKey(
+        key=call.command_key(f"key-turn:{call.services.new_id()}"),
+        actor_did=call.caller.did,
+        key_id=key_id,
+        key_hash=key_hash(api_key),
+        overlap_ms=call.given(KeyRotation).overlap_seconds * 1_000,
+        owner_did=call.party_did,
+    )
+    outcome = await call.commit(command)
+    if outcome.status is OutcomeStatus.REPEATED:
+        raise ServiceError(
+            ErrorCode.CONFLICT,
+            f"the key {key_id} was rotated under this Idempotency-Key and its secret cannot be"
+            " shown again; rotate it with another Idempotency-Key",
+        )
+    rotated = {**row, "previous_ends_ms": outcome.result["previous_ends_ms"]}
+    return Reply(rotated_key_record(rotated, api_key), headers=((b"cache-control", b"no-store"),))
+
+
+def _check_rotates(call: Call, row: RowDict) -> None:
+    """Refuse a caller who would get more by another key's secret than by the own credential.
+
+    A key is rotated by itself, by an administrator, or by a credential of its owner that is no key
+    and has all of its rights as long. Another key may end it, but not become it: it would outlive
+    its own end.
+    """
+    caller = call.caller
+    if caller.is_admin or caller.key_id == row["id"]:
+        return
+    beyond = find_ungrantable_scopes(caller, row["scopes"])
+    is_longer = caller.expires_ms is not None and (row["expires_ms"] or inf) > caller.expires_ms
+    if caller.key_id not in _NOT_KEYS or beyond or is_longer:
+        raise ServiceError(
+            ErrorCode.FORBIDDEN,
+            f"the key {row['id']} is rotated by itself, by its owner's DID signature or access"
+            " token with all of its rights, or by an administrator",
+        )
+
+
 async def list_keys(call: Call) -> Reply:
     """List the caller's keys, never their secrets; an administrator sees all of them."""
     query = call.given(KeysQuery)
@@ -110,7 +172,7 @@ async def revoke(call: Call) -> Reply:
         key_id=key_id,
         owner_did=call.party_did,
     )
-    outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+    outcome = await call.commit(command)
     ended = outcome.result["ended"]
     return Reply({"success": True, "id": key_id, "keyId": key_id, "endedKeys": ended})
 
@@ -192,6 +254,21 @@ OPERATIONS = (
         reply=KeyPage,
         query=KeysQuery,
         errors=(ErrorCode.INVALID_REQUEST,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/keys/{key_id}/rotate",
+        path_values=KeyPath,
+        handler=rotate,
+        summary="Give an API key another secret; it is shown this once",
+        scope="keys:write",
+        rate=RateClass.WRITE,
+        tag="keys",
+        body=KeyRotation,
+        is_body_optional=True,
+        reply=KeyRotated,
+        errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_REPLY,
     ),
     Operation(
         method="DELETE",

@@ -69,7 +69,7 @@ async def bid_in(
         stake_offered_micro=offer.stake_micro,
     )
     try:
-        outcome = await call.services.to_the_end(call.services.gateway.commit(command))
+        outcome = await call.commit(command)
     except ServiceError as error:
         if error.code is not ErrorCode.KEY_REUSED:
             raise

@@ -69,7 +69,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
         comment=body.comment,
     )
     try:
-        await call.services.to_the_end(call.services.gateway.commit(command))
+        await call.commit(command)
     except ServiceError as error:
         if error.code is not ErrorCode.KEY_REUSED:
             raise

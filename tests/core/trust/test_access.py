@@ -13,7 +13,9 @@ from core.trust.access import (
     RIGHTS,
     SET_QUOTAS,
     SINGLE_RIGHTS,
+    SUGGEST,
     Principal,
+    authority_used,
     denial,
     find_ungrantable_scopes,
     is_derived,
@@ -121,3 +123,31 @@ def test_nobody_grants_more_than_they_have() -> None:
     )
     assert find_ungrantable_scopes(caller("agents:write"), [HEARTBEAT]) == ()
     assert find_ungrantable_scopes(caller(ADMIN), [DEPOSIT, ADMIN, "agents:write"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("principal", "right", "parties", "used"),
+    [
+        (None, None, None, None),
+        (caller("ledger:read"), "ledger:read", (OWN,), None),
+        (caller(DEPOSIT), DEPOSIT, None, DEPOSIT),
+        (caller(ADMIN), DEPOSIT, None, ADMIN),
+        (caller(ADMIN, DEPOSIT), DEPOSIT, None, DEPOSIT),
+        (caller(ADMIN), "ledger:read", (OWN,), None),
+        (caller(ADMIN), "ledger:read", None, None),
+        (caller(ADMIN), "ledger:read", (BOB,), ADMIN),
+        (caller(ADMIN), None, (BOB,), ADMIN),
+        (caller(HEARTBEAT), HEARTBEAT, (OWN,), None),
+    ],
+)
+def test_the_right_that_a_usual_key_would_not_have(
+    principal: Principal | None, right: str | None, parties: tuple[str, ...] | None, used: str
+) -> None:
+    assert denial(principal, right, parties) is None
+    assert authority_used(principal, right, parties) == used
+
+
+def test_who_reads_workflows_may_ask_for_suggestions() -> None:
+    assert denial(caller("workflows:read"), SUGGEST) is None
+    assert denial(caller(SUGGEST), "workflows:read") is LACKS
+    assert not is_scope(SUGGEST), "no API key has it by itself"

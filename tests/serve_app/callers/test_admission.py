@@ -13,9 +13,11 @@ from actors.gateway.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
 from core.trust.access import Principal
+from core.trust.requests.did_standing import DidStanding
+from ledger.keys.nonces import Nonce
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission, Place
-from serve_app.callers.auth import Authenticator, StoredKey, key_hash
+from serve_app.callers.auth import Authenticator, Sources, StoredKey, key_hash
 from serve_app.callers.limits import Granted, RateClass, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_token
 from serve_app.http.calls import Call, Operation, Reply
@@ -47,6 +49,14 @@ async def find_keys(digests: list[bytes]) -> list[StoredKey | None]:
     return [principals.get(digest) for digest in digests]
 
 
+async def find_none(dids: list[str]) -> list[DidStanding | None]:
+    return [None for _ in dids]
+
+
+async def take_none(nonces: list[Nonce]) -> list[bool]:
+    return [False for _ in nonces]
+
+
 async def take_block(did: str, rate: str, wanted: int, limit: int) -> Granted:
     return Granted(wanted, wanted, 60_000)
 
@@ -60,7 +70,7 @@ class Api:
         self.reply_bytes = 2
         services = Services(
             cast(Gateway, SettingsOnly()),
-            Authenticator(find_keys, SETTINGS),
+            Authenticator(Sources(find_keys, find_none, take_none), SETTINGS),
             RateLimiter(SETTINGS, take_block),
             cast(Heartbeats, None),
             cast(ReplyStore, None),

@@ -1,9 +1,10 @@
-"""Who calls: keys by both headers, access tokens, and how long a revoked key lives."""
+"""Who calls: keys by both headers, access tokens by a secret, how long a revoked key lives."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import jwt
 import pytest
@@ -11,8 +12,18 @@ import pytest
 from core.errors import ErrorCode, ServiceError
 from core.records.bounds import TIME_MS_MAX
 from core.settings import Settings
-from core.trust.access import DEFAULT_SCOPES, JWT_KEY_ID, Principal
-from serve_app.callers.auth import Authenticator, StoredKey, key_hash, new_api_key
+from core.trust.access import BY_ADDRESS, DEFAULT_SCOPES, JWT_KEY_ID, SUGGEST, Principal
+from core.trust.requests.did_standing import DidStanding
+from ledger.keys.nonces import Nonce
+from serve_app.callers.auth import (
+    Authenticator,
+    Pending,
+    Sent,
+    Sources,
+    StoredKey,
+    key_hash,
+    new_api_key,
+)
 from tests.serve_app.bounded import run
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -40,9 +51,38 @@ class Keys:
         return [self.stored.get(digest) for digest in digests]
 
 
-def authenticator(keys: Keys, secret: str = "", **settings: int) -> Authenticator:
+class Dids:
+    """What is stored of DIDs: of none of them anything, but that some are revoked."""
+
+    def __init__(self, *revoked: str) -> None:
+        self.revoked = revoked
+
+    async def find(self, dids: list[str]) -> list[DidStanding | None]:
+        return [DidStanding(is_revoked=True) if did in self.revoked else None for did in dids]
+
+
+async def take_none(nonces: list[Nonce]) -> list[bool]:
+    raise AssertionError(f"no request is signed here: {nonces}")
+
+
+def authenticator(
+    keys: Keys, secret: str = "", dids: Dids | None = None, **settings: Any
+) -> Authenticator:
     made = replace(Settings(**settings), jwt_secret=secret, deployment_key="00" * 32)
-    return Authenticator(keys.find, made)
+    return Authenticator(Sources(keys.find, (dids or Dids()).find, take_none), made)
+
+
+async def principal_of(
+    asked: Authenticator,
+    headers: dict[bytes, bytes],
+    now_ms: int,
+    clock_ms: int,
+    address: str = HERE,
+) -> Principal | None:
+    found = asked.recognise(headers, Sent("GET", b"/"), now_ms, clock_ms)
+    if isinstance(found, Pending):
+        return await asked.prove(found, address, now_ms, clock_ms)
+    return found
 
 
 def with_key(api_key: str) -> dict[bytes, bytes]:
@@ -54,7 +94,7 @@ async def outcome(
 ) -> str:
     """Return the DID of a key, or the code with which it is refused."""
     try:
-        principal = await asked.principal(with_key(api_key), address, 0, clock_ms)
+        principal = await principal_of(asked, with_key(api_key), 0, clock_ms, address)
     except ServiceError as error:
         return error.code
     assert principal is not None
@@ -63,7 +103,7 @@ async def outcome(
 
 def ask(headers: dict[bytes, bytes], secret: str = SECRET, ends_ms: int | None = None) -> Principal:
     keys = Keys(StoredKey(ALICE, ends_ms))
-    principal = asyncio.run(authenticator(keys, secret).principal(headers, HERE, 1_000, 0))
+    principal = asyncio.run(principal_of(authenticator(keys, secret), headers, 1_000, 0))
     assert principal is not None
     return principal
 
@@ -100,7 +140,7 @@ def test_a_key_is_taken_from_either_header(headers: dict[bytes, bytes]) -> None:
 
 
 def test_no_credential_is_nobody() -> None:
-    assert asyncio.run(authenticator(Keys(None)).principal({}, HERE, 0, 0)) is None
+    assert asyncio.run(principal_of(authenticator(Keys(None)), {}, 0, 0)) is None
 
 
 @pytest.mark.parametrize(
@@ -175,10 +215,10 @@ def test_a_wall_clock_that_is_set_back_keeps_no_revoked_key_alive() -> None:
     async def scenario() -> None:
         keys = Keys(StoredKey(ALICE, None))
         asked = authenticator(keys)
-        await asked.principal(with_key(API_KEY), HERE, 10**12, 0)
+        await principal_of(asked, with_key(API_KEY), 10**12, 0)
         keys.stored = {}
         with pytest.raises(ServiceError):
-            await asked.principal(with_key(API_KEY), HERE, 0, 1_000)
+            await principal_of(asked, with_key(API_KEY), 0, 1_000)
 
     run(scenario)
 
@@ -277,6 +317,64 @@ def test_the_key_used_last_is_forgotten_last() -> None:
         before = keys.asked
         assert await outcome(asked, API_KEY) == ALICE.did
         assert keys.asked == before
-        assert repr(asked) == "<Authenticator known=100 unknown=0>"
+        assert repr(asked) == (
+            "<Authenticator keys=<Lookups known=100 unknown=0> dids=<Lookups known=0 unknown=0>>"
+        )
+
+    run(scenario)
+
+
+def test_a_token_of_a_revoked_did_is_refused_but_for_an_administrators() -> None:
+    """Else a single right could close the deployment for good."""
+
+    async def scenario() -> None:
+        dids = Dids("did:net:bob")
+        asked = authenticator(Keys(None), SECRET, dids)
+        headers = {b"authorization": b"Bearer " + token()}
+        with pytest.raises(ServiceError, match="revoked"):
+            await principal_of(asked, headers, 0, 0)
+        dids.revoked = ()
+        assert await principal_of(asked, headers, 0, 1_000) is not None
+        dids.revoked = ("did:net:bob",)
+        with pytest.raises(ServiceError, match="revoked"):
+            await principal_of(asked, headers, 0, 2_000)
+
+    run(scenario)
+
+
+def test_wrong_tokens_wait_for_their_turn_once_their_address_has_spent_its_budget() -> None:
+    async def scenario() -> None:
+        asked = authenticator(Keys(None), SECRET, wrong_keys_rate=3, wrong_keys_pause_ms=3_600_000)
+        wrong = {b"authorization": b"Bearer a.b.c"}
+        for _ in range(3):
+            with pytest.raises(ServiceError, match="not valid"):
+                await principal_of(asked, wrong, 0, 0)
+        waiting = [asyncio.ensure_future(principal_of(asked, wrong, 0, 0)) for _ in range(40)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        refused = [task for task in waiting if task.done()]
+        assert 0 < len(refused) < len(waiting), "a share of the places, the others at once"
+        for task in waiting:
+            task.cancel()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        codes = [one.code for one in outcomes if isinstance(one, ServiceError)]
+        assert codes == [ErrorCode.RATE_LIMITED] * len(refused)
+        right = {b"authorization": b"Bearer " + token()}
+        assert await principal_of(asked, right, 0, 0, THERE) is not None
+
+    run(scenario)
+
+
+def test_the_free_tier_key_is_known_without_a_look_up_and_may_only_suggest() -> None:
+    async def scenario() -> None:
+        keys = Keys(None)
+        asked = authenticator(keys, free_tier_key="free")
+        for headers in ({b"x-api-key": b"free"}, {b"authorization": b"Bearer free"}):
+            found = await principal_of(asked, headers, 0, 0)
+            assert found is not None
+            assert (found.scopes, found.rate_class) == ({SUGGEST}, BY_ADDRESS)
+        assert keys.asked == 0
+        with pytest.raises(ServiceError, match="not known"):
+            await principal_of(authenticator(keys), {b"x-api-key": b"free"}, 0, 0)
 
     run(scenario)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from core.settings import Settings
-from core.trust.access import Principal
+from core.trust.access import BY_ADDRESS, Principal
 from serve_app.callers.limits import Granted, RateClass, RateLimiter, Standing
 
 ALICE = Principal(did="did:net:alice", key_id="1", scopes=frozenset())
@@ -218,3 +218,34 @@ def test_headers_say_where_one_stands() -> None:
         b"x-ratelimit-remaining": b"41",
         b"x-ratelimit-reset": b"90",
     }
+
+
+def test_made_up_dids_lift_no_limit() -> None:
+    """A DID of which nothing is stored counts for itself and for its address."""
+
+    async def scenario() -> None:
+        window = Window()
+        limiter = RateLimiter(Settings(write_rate=3), window.take)
+        strangers = [
+            Principal(f"did:net:{n}", "did", frozenset(), is_stranger=True) for n in range(5)
+        ]
+        found = [(await spend(limiter, RateClass.WRITE, 1, who=who))[0] for who in strangers]
+        assert [standing.is_allowed for standing in found] == [True] * 3 + [False] * 2
+        assert ("did:net:4", "write") not in window.used, "what is refused costs no round trip"
+        one = await spend(limiter, RateClass.WRITE, 4, who=strangers[0], address=THERE)
+        assert [standing.is_allowed for standing in one] == [True, True, False, False]
+
+    asyncio.run(scenario())
+
+
+def test_a_key_that_all_share_is_counted_by_address_alone() -> None:
+    async def scenario() -> None:
+        window = Window()
+        limiter = RateLimiter(Settings(read_rate=2), window.take)
+        free = Principal("free-tier", "free-tier", frozenset(), rate_class=BY_ADDRESS)
+        here = await spend(limiter, RateClass.READ, 3, who=free)
+        assert [standing.is_allowed for standing in here] == [True, True, False]
+        assert (await spend(limiter, RateClass.READ, 1, who=free, address=THERE))[0].is_allowed
+        assert window.calls == 0
+
+    asyncio.run(scenario())

@@ -9,6 +9,7 @@ from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Maybe, MaybeNull
 
 RATE_MAX: Final = 1_000_000
+OVERLAP_S_MAX: Final = 86_400
 RATE_CLASSES: Final = ("standard", "unlimited")
 
 RateClassWord = Annotated[str, words(RATE_CLASSES)]
@@ -51,6 +52,9 @@ class Key(_KeyBase):
 
     created_at: Timestamp
     revoked_at: Timestamp | None
+    previous_ends_at: Annotated[
+        Timestamp | None, "until when the secret of before a rotation opens"
+    ]
 
 
 class KeyCreated(_KeyBase):
@@ -58,6 +62,24 @@ class KeyCreated(_KeyBase):
 
     success: Yes
     key: str
+
+
+class KeyRotation(Body, is_closed=True):
+    """How a key is rotated."""
+
+    overlap_seconds: Annotated[
+        int,
+        whole(0, OVERLAP_S_MAX, unit="seconds"),
+        "how long the secret of now still opens",
+    ] = 0
+
+
+class KeyRotated(_KeyBase):
+    """A key with another secret: `key` is it, in this reply and never again."""
+
+    success: Yes
+    key: str
+    previous_ends_at: Annotated[Timestamp | None, "until when the secret of before opens"]
 
 
 class KeyPage(Page[Key]):

@@ -1,0 +1,139 @@
+"""Nonces of signed requests: each is taken once, whichever replica asks, also after a restart.
+
+Operational rows, but they wait for the disk: a nonce that a crash forgot could be replayed. Whether
+a signature is of now is judged here once more, by the one clock that all replicas share. A row may
+go when its signature is too old by that clock. Old rows are swept by the processes that write new
+ones, a bounded number at a time. contract.md section 3; decision 0220.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import sqlalchemy as sql
+from sqlalchemy import BigInteger, LargeBinary
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from core.trust.requests.request_signature import AGE_S_MAX
+from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.merged_runs import MergedRuns
+
+SWEEP_PAUSE_S: Final = 60.0
+# A statement takes some milliseconds, for which the next batch of nonces waits.
+SWEPT_ROWS_MAX: Final = 500
+# Beyond its age, so that a clock that is set back a little opens no gap.
+_KEPT_S: Final = AGE_S_MAX + 60
+
+_NOW_S: Final = "floor(extract(epoch FROM clock_timestamp()))::bigint"
+# In the order of the hashes, so that two batches with the same ones do not wait for each other.
+# A signature of before the database's start is refused: a database that was restored from a copy
+# has lost nonces.
+_TAKE: Final = sql.text(
+    f"""
+    INSERT INTO callboard.request_nonce (hash, expires_s)
+    SELECT given.hash, given.created_s + :kept_s
+    FROM unnest(:hashes, :created) AS given (hash, created_s)
+    WHERE given.created_s BETWEEN {_NOW_S} - :age_s AND {_NOW_S} + :age_s
+        AND given.created_s >= floor(extract(epoch FROM pg_postmaster_start_time()))
+    ORDER BY given.hash
+    ON CONFLICT (hash) DO NOTHING
+    RETURNING hash
+    """
+).bindparams(
+    sql.bindparam("hashes", type_=ARRAY(LargeBinary)),
+    sql.bindparam("created", type_=ARRAY(BigInteger)),
+    sql.bindparam("kept_s", _KEPT_S, type_=BigInteger),
+    sql.bindparam("age_s", AGE_S_MAX, type_=BigInteger),
+)
+_SWEEP: Final = sql.text(
+    f"""
+    WITH removed AS (
+        DELETE FROM callboard.request_nonce WHERE hash IN (
+            SELECT hash FROM callboard.request_nonce WHERE expires_s < {_NOW_S}
+            ORDER BY expires_s LIMIT :rows_max FOR UPDATE SKIP LOCKED
+        )
+        RETURNING 1
+    )
+    SELECT count(*) AS rows FROM removed
+    """
+).bindparams(sql.bindparam("rows_max", SWEPT_ROWS_MAX, type_=sql.Integer))
+
+
+class Nonce(NamedTuple):
+    """A nonce of a signer, and when its signature was created, Unix seconds."""
+
+    did: str
+    text: str
+    created_s: int
+
+    @property
+    def hash(self) -> bytes:
+        """What is stored of it, 32 bytes."""
+        return hashlib.sha256(f"{self.did}\n{self.text}".encode()).digest()
+
+
+class NonceStore:
+    """The nonces that were used, written as the role `ops_writer`.
+
+    Args:
+        url: `postgresql://…` of a login that is a member of `ops_writer`.
+        timeout_s: how long a call waits for a connection, and then for the server.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = OPERATIONAL_TIMEOUT_S) -> None:
+        self._swept_at = time.monotonic()
+        self._sweeps = MergedRuns("sweeping nonces", self.sweep)
+        self._pool = OperationalPool(
+            url, "callboard-nonces", size=1, timeout_s=timeout_s, is_durable=True
+        )
+
+    def __repr__(self) -> str:
+        return f"NonceStore({self._pool!r})"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._sweeps.close()
+        await self._pool.close()
+
+    async def take(self, nonces: Sequence[Nonce]) -> list[bool]:
+        """Take nonces; return for each whether it is new and its signature of now.
+
+        Args:
+            nonces: of one batch; of equal ones the first is new.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE; whether they are taken is not known.
+        """
+        if time.monotonic() - self._swept_at > SWEEP_PAUSE_S:
+            self._swept_at = time.monotonic()
+            self._sweeps.soon()
+        hashes = [nonce.hash for nonce in nonces]
+        # Of equal ones in a statement PostgreSQL stores one.
+        values = {"hashes": hashes, "created": [nonce.created_s for nonce in nonces]}
+        taken = {bytes(row["hash"]) for row in await self._pool.rows(_TAKE, values)}
+        answers = []
+        for digest in hashes:
+            answers.append(digest in taken)
+            taken.discard(digest)
+        return answers
+
+    async def sweep(self) -> None:
+        """Remove the nonces of signatures that are too old, a few with each statement.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        while await self.sweep_some():
+            pass
+
+    async def sweep_some(self) -> int:
+        """Remove the oldest of them; return how many it were.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        (row,) = await self._pool.rows(_SWEEP)
+        return int(row["rows"])

@@ -1,0 +1,260 @@
+"""Requests that the key of a DID has signed: read, proven, taken once.
+
+The order, cheapest first: 1. the headers are read, and the time is judged by this replica's clock;
+2. the signature is verified with the key of the DID; 3. the DID must not be revoked; 4. signed
+requests are counted; 5. the nonce is taken in the database, once for all replicas; 6. after the
+body is read, it must have the digest that was signed. Failures count as wrong credentials of their
+address and cost no query: what is asked before the signature is verified is asked like an unknown
+API key. Spec: Authentication 1; contract.md section 3; decision 0220.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from actors.transport.channel import Channel
+from core.errors import ErrorCode, ServiceError
+from core.records.bounds import is_did
+from core.settings import Settings
+from core.trust.access import DID_KEY_ID, Principal
+from core.trust.did_key import key_of_did
+from core.trust.requests.did_standing import (
+    STRANGER,
+    DidStanding,
+    scopes_of_signer,
+    signing_key,
+)
+from core.trust.requests.request_signature import (
+    AGE_S_MAX,
+    DIGEST,
+    METHOD,
+    TARGET,
+    is_digest_of,
+    is_signed_by_key,
+    signed_text,
+)
+from core.trust.requests.signature_fields import (
+    SignatureDefect,
+    SignatureFields,
+    read_digests,
+    read_signature,
+)
+from ledger.keys.nonces import Nonce
+from serve_app.callers.lookups import BATCH, WAITING_MAX, Lookups, WrongCredentials
+from serve_app.callers.windows import AddressWindows
+
+SIGNATURE_HEADER: Final = b"signature-input"
+# Hashing a larger body takes long enough to be another thread's.
+_HASHED_IN_LOOP_BYTES_MAX: Final = 512 * 1024
+_ALL: Final = ""
+
+# DIDs -> what is stored of each, None where nothing is.
+FindStandings = Callable[[list[str]], Awaitable[Sequence[DidStanding | None]]]
+# Nonces -> whether each is new and its signature of now.
+TakeNonces = Callable[[list[Nonce]], Awaitable[Sequence[bool]]]
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A request with a signature that is not verified yet.
+
+    `message`: the bytes that were signed. `digests`: of the body, None where none is covered.
+    """
+
+    fields: SignatureFields
+    message: bytes
+    digests: Mapping[str, bytes] | None
+
+    async def check_body(self, body: bytes) -> None:
+        """Refuse a body that is not the one that was signed.
+
+        Raises:
+            ServiceError: UNAUTHORIZED.
+        """
+        if not body and self.digests is None:
+            return
+        if self.digests is None:
+            raise unauthorized(f"the request has a body and its signature covers no {DIGEST}")
+        if len(body) > _HASHED_IN_LOOP_BYTES_MAX:
+            is_signed = await asyncio.to_thread(is_digest_of, self.digests, body)
+        else:
+            is_signed = is_digest_of(self.digests, body)
+        if not is_signed:
+            raise unauthorized(f"the body does not have the {DIGEST} that was signed")
+
+
+class SignedRequests:
+    """Turns signed requests into their callers.
+
+    Args:
+        standings: looks DIDs up.
+        take_nonces: takes nonces, a batch at a time.
+        wrong: the budgets of wrong credentials.
+        settings: the addresses of this service, and how many signed requests are taken.
+    """
+
+    def __init__(
+        self,
+        standings: Lookups[str, DidStanding],
+        take_nonces: TakeNonces,
+        wrong: WrongCredentials,
+        settings: Settings,
+    ) -> None:
+        self._standings = standings
+        self._wrong = wrong
+        self._bases = bases_by_host((*settings.own_urls, *settings.signed_urls))
+        self._counts = AddressWindows(settings.signed_rate, settings.addresses_max)
+        self._all = AddressWindows(settings.signed_total_rate, 1)
+        self._nonces: Channel[Nonce, bool] = Channel(
+            "nonces", take_nonces, capacity=WAITING_MAX, batch_size=BATCH
+        )
+
+    def __repr__(self) -> str:
+        return f"<SignedRequests {self._standings!r}>"
+
+    def read(
+        self, headers: Mapping[bytes, bytes], method: str, target: bytes, now_ms: int
+    ) -> SignedRequest:
+        """Read the signature of a request.
+
+        Args:
+            method: as it was sent.
+            target: path and query as they were sent.
+            now_ms: Unix time, milliseconds.
+
+        Raises:
+            ServiceError: UNAUTHORIZED; the headers hold no signature that is accepted here now.
+        """
+        try:
+            fields = read_signature(headers[SIGNATURE_HEADER], headers.get(b"signature"))
+            if not is_did(fields.did):
+                raise SignatureDefect("the signature's keyid is not a DID")
+            values = {METHOD: method, TARGET: self._target(headers.get(b"host", b""), target)}
+            digests = None
+            if DIGEST in fields.covered:
+                given = headers.get(DIGEST.encode(), b"").strip()
+                digests = read_digests(given)
+                values[DIGEST] = given.decode("ascii")
+        except SignatureDefect as defect:
+            raise unauthorized(str(defect)) from None
+        now_s = now_ms // 1_000
+        if abs(now_s - fields.created_s) > AGE_S_MAX:
+            raise unauthorized(
+                f"the signature was created at {fields.created_s}, expected within {AGE_S_MAX} s"
+                f" of {now_s}"
+            )
+        if fields.expires_s is not None and fields.expires_s <= now_s:
+            raise unauthorized(f"the signature has expired at {fields.expires_s}")
+        message = signed_text(fields.covered, fields.parameters, values)
+        return SignedRequest(fields, message, digests)
+
+    async def prove(self, request: SignedRequest, address: str, clock_ms: int) -> Principal:
+        """Return the caller of a signed request, which is taken this once.
+
+        Args:
+            address: where the request comes from.
+            clock_ms: a monotonic clock, milliseconds.
+
+        Raises:
+            ServiceError: UNAUTHORIZED; RATE_LIMITED or OVERLOADED: too many come;
+                LEDGER_UNAVAILABLE.
+        """
+        did = request.fields.did
+        known = self._standings.remembered(did)
+        is_own_key = key_of_did(did) is not None
+        if (is_own_key or known is not None) and self._wrong.is_spent(address, clock_ms):
+            async with self._wrong.place(address):
+                await self._wrong.pause()
+        if is_own_key:
+            self._verify(request, STRANGER, address, clock_ms)
+        if known is None or not self._standings.is_fresh(did, clock_ms):
+            is_trusted = is_own_key or known is not None
+            known = await self._standings.look_up(did, address, clock_ms, is_trusted=is_trusted)
+        standing = known or STRANGER
+        if not is_own_key:
+            self._verify(request, standing, address, clock_ms)
+        if standing.is_revoked:
+            raise unauthorized(f"{did} is revoked")
+        await self._take_nonce(request, address if known is None else did, address, clock_ms)
+        return Principal(
+            did=did,
+            key_id=DID_KEY_ID,
+            scopes=scopes_of_signer(did, standing),
+            is_stranger=known is None,
+        )
+
+    def _target(self, host: bytes, target: bytes) -> str:
+        base = self._bases.get(host.decode("latin-1").lower())
+        if base is None:
+            raise SignatureDefect(
+                "the Host header names no address under which this service takes signed requests"
+                " (settings public_url and signed_urls)"
+            )
+        try:
+            return base + target.decode("ascii")
+        except UnicodeDecodeError:
+            raise SignatureDefect("the path or the query is not ASCII") from None
+
+    def _verify(
+        self, request: SignedRequest, standing: DidStanding, address: str, clock_ms: int
+    ) -> None:
+        fields = request.fields
+        key = signing_key(fields.did, standing)
+        if key is None or not is_signed_by_key(key, request.message, fields.signature):
+            self._wrong.take(address, clock_ms)
+            why = "no key is known for" if key is None else "the signature is not that of"
+            raise unauthorized(f"{why} {fields.did}")
+
+    async def _take_nonce(
+        self, request: SignedRequest, counted: str, address: str, clock_ms: int
+    ) -> None:
+        if not self._counts.take(counted, clock_ms).is_allowed:
+            raise ServiceError(
+                ErrorCode.RATE_LIMITED,
+                f"too many signed requests of {counted} in a minute",
+                retry_after_s=_seconds_left(self._counts, counted, clock_ms),
+            )
+        if not self._all.take(_ALL, clock_ms).is_allowed:
+            raise ServiceError(
+                ErrorCode.OVERLOADED,
+                "too many signed requests in a minute",
+                retry_after_s=_seconds_left(self._all, _ALL, clock_ms),
+            )
+        fields = request.fields
+        nonce = Nonce(fields.did, fields.nonce, fields.created_s)
+        if not await self._nonces.request(nonce):
+            # A replay takes nothing from the one whose request it repeats.
+            self._counts.give_back(counted, clock_ms)
+            self._wrong.take(address, clock_ms)
+            raise unauthorized(
+                "the signature's nonce was used before, or it was not created within"
+                f" {AGE_S_MAX} s of the database's time and after its start"
+            )
+
+
+def bases_by_host(urls: Sequence[str]) -> dict[str, str]:
+    """Return what stands before the path in the URLs of this service, by their Host headers.
+
+    Args:
+        urls: the addresses of this service, each `http(s)://host[:port][/path]`.
+    """
+    found: dict[str, str] = {}
+    for url in urls:
+        parts = urlsplit(url)
+        host = parts.netloc.lower()
+        found.setdefault(host, f"{parts.scheme}://{host}{parts.path.rstrip('/')}")
+    return found
+
+
+def unauthorized(detail: str) -> ServiceError:
+    """Return the refusal of a credential."""
+    return ServiceError(ErrorCode.UNAUTHORIZED, detail)
+
+
+def _seconds_left(counts: AddressWindows, counted: str, clock_ms: int) -> int:
+    window = counts.find(counted, clock_ms)
+    return 1 if window is None else max(1, -(-(window.ends_ms - clock_ms) // 1_000))

@@ -1,0 +1,222 @@
+"""Every operation with every kind of credential: the code is the one that its declaration says.
+
+What is permitted is answered with anything but 401 and 403: bodies here are empty and ids unknown,
+so nothing is done. What belongs to another owner is looked at with that owner's real ids.
+Spec: Authentication 1; contract.md section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from core.trust.access import (
+    COVERED_BY,
+    DEFAULT_SCOPES,
+    FREE_TIER,
+    RIGHTS,
+    SINGLE_RIGHTS,
+    SUGGEST,
+)
+from serve_app.api import all_operations
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Operation
+from tests.contract.conftest import (
+    Caller,
+    MakeCaller,
+    answer,
+    chain_of,
+    client,
+    unique,
+    wait,
+)
+from tests.contract.credentials import FREE_TIER_KEY, token
+from tests.contract.signers import Signer
+from tests.contract.stub_agent import stub_agent, succeed
+from tests.platform.deployments import RunningDeployment
+
+OPERATIONS: Final = all_operations()
+READ_ONLY: Final = tuple(scope for scope in DEFAULT_SCOPES if scope.endswith(":read"))
+# What anybody may ask without a key; a new operation is added here, or takes a right.
+PUBLIC: Final = {
+    "POST /v1/workflows/nodeResult",  # the token in its body is the credential
+    "GET /v1/agents",
+    "GET /v1/agents/{did}",
+    "GET /v1/agent/{did}",
+    "GET /health",
+    "GET /ready",
+    "GET /openapi.json",
+    "GET /docs",
+}
+# With the ids of another owner, where it is not 404: what is public, what is the caller's own list
+# or names nothing of the other's, and what exists publicly but may not be changed.
+OF_ANOTHER: Final = {
+    "GET /v1/agents/{did}": 200,
+    "GET /v1/agent/{did}": 200,
+    "PATCH /v1/agents/{did}": 403,
+    "DELETE /v1/agents/{did}": 403,
+    "POST /v1/agents/{did}/heartbeat": 403,
+    "GET /v1/reputation/{did}": 200,
+    "GET /v1/revoked/{did}": 200,
+}
+# Bodies without which a request is refused before its owner is looked at.
+BODIES: Final[dict[str, dict[str, Any]]] = {
+    "POST /v1/workflows/{workflow_id}/feedback": {"rating": 0.5},
+    "POST /v1/auctions/{workflow_id}/{node}/bids": {"bidAmount": 1},
+}
+UNKNOWN: Final = {
+    "workflow_id": "0199c0de-0000-7000-8000-000000000001",
+    "task_id": "0199c0de-0000-7000-8000-000000000001",
+    "invoice_id": "0199c0de-0000-7000-8000-000000000001",
+    "dispute_id": "0199c0de-0000-7000-8000-000000000001",
+    "node": "a",
+    "did": "did:net:nobody-here",
+    "key_id": "no-such-key",
+    "audit_id": "999999999",
+    "capability_id": "cap.test.none.v1",
+    "machine": "0" * 12,
+}
+
+
+@dataclass(frozen=True)
+class Credential:
+    """A kind of credential. `scopes`: its rights; None: it is none that is accepted."""
+
+    http: httpx.Client
+    scopes: frozenset[str] | None
+    is_given: bool = True
+
+
+def name_of(operation: Operation) -> str:
+    return f"{operation.method} {operation.path}"
+
+
+def expected(operation: Operation, credential: Credential) -> int:
+    """Return the code that a declaration says: 401, 403, or 0 for what is permitted."""
+    is_looked_at = operation.scope is not None or operation.rate is not RateClass.EXEMPT
+    if credential.scopes is None and credential.is_given and is_looked_at:
+        return 401
+    if operation.scope is None:
+        return 0
+    if credential.scopes is None:
+        return 401
+    held = credential.scopes
+    wanted = {operation.scope, operation.single_right, COVERED_BY.get(operation.scope), "admin"}
+    return 0 if held & wanted else 403
+
+
+def ask(
+    http: httpx.Client, operation: Operation, ids: dict[str, str], body: dict[str, Any]
+) -> httpx.Response:
+    path = "/".join(
+        ids[part[1:-1]] if part.startswith("{") else part for part in operation.path.split("/")
+    )
+    has_body = operation.method in ("POST", "PUT", "PATCH")
+    return http.request(operation.method, path, **({"json": body} if has_body else {}))
+
+
+@pytest.fixture(scope="module")
+def credentials(
+    deployment: RunningDeployment, make_caller: MakeCaller, admin: Caller
+) -> Iterator[dict[str, Credential]]:
+    """One credential of each kind."""
+    with ExitStack() as stack:
+
+        def open_client(key: str | None = None, **headers: str) -> httpx.Client:
+            http = stack.enter_context(client(deployment.url, key))
+            http.headers.update(headers)
+            return http
+
+        soon = datetime.now(UTC) + timedelta(seconds=1)
+        expired = make_caller(expiresAt=soon.isoformat())
+        signing = open_client()
+        signing.auth = signer = Signer()
+        # So that it counts for itself alone, and not for the address of all tests.
+        answer(admin.http.post("/v1/keys", json={"ownerDid": signer.did}))
+        bearer = f"Bearer {token(unique('did:net:token-'))}"
+        found = {
+            "no key": Credential(open_client(), None, is_given=False),
+            "wrong key": Credential(open_client("cb_wrong"), None),
+            "expired key": Credential(expired.http, None),
+            "read-only key": _of(make_caller(scopes=list(READ_ONLY)), READ_ONLY),
+            "default key": _of(make_caller(), DEFAULT_SCOPES),
+            "free-tier key": Credential(open_client(FREE_TIER_KEY), frozenset({SUGGEST})),
+            "access token": Credential(
+                open_client(authorization=bearer), frozenset(DEFAULT_SCOPES)
+            ),
+            "DID signature": Credential(signing, frozenset(DEFAULT_SCOPES)),
+            "first key": _of(admin, RIGHTS),
+        }
+        for right in SINGLE_RIGHTS:
+            found[right] = _of(make_caller(scopes=[right]), (right,))
+        wait(lambda: expired.http.get("/v1/keys").status_code == 401, "the key's end")
+        yield found
+
+
+def _of(caller: Caller, scopes: Any) -> Credential:
+    return Credential(caller.http, frozenset(scopes))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+def test_each_credential_gets_the_code_that_is_declared(
+    credentials: dict[str, Credential], operation: Operation
+) -> None:
+    for name, credential in credentials.items():
+        response = ask(credential.http, operation, UNKNOWN, {})
+        code = expected(operation, credential)
+        got = response.status_code if response.status_code in (401, 403) else 0
+        assert got == code, f"{name}: {response.status_code} {response.text[:300]}"
+
+
+def test_every_operation_takes_a_right_or_is_known_to_be_public() -> None:
+    public = {name_of(operation) for operation in OPERATIONS if operation.scope is None}
+    assert public == PUBLIC
+    for operation in OPERATIONS:
+        for right in (operation.scope, operation.single_right):
+            assert right is None or right in RIGHTS or right == SUGGEST, name_of(operation)
+
+
+@pytest.fixture(scope="module")
+def ids(make_caller: MakeCaller) -> dict[str, str]:
+    """What an owner has."""
+    owner, did, capability = make_caller(10), unique("did:net:agent-"), unique("cap.test.") + ".v1"
+    with stub_agent(succeed, is_held=False) as stub:
+        offers = [{"id": capability, "description": "A test's", "price_cents": 10}]
+        card = {"did": did, "endpoint": stub.url, "version": 1, "capabilities": offers}
+        answer(owner.http.post("/v1/agents/register", json={"acard": card}))
+        workflow_id = owner.run(chain_of(capability, "a"))["id"]
+    entries = answer(owner.http.get("/v1/audit", params={"targetId": workflow_id}))["entries"]
+    return {
+        **UNKNOWN,
+        "workflow_id": workflow_id,
+        "did": did,
+        "key_id": owner.key_id,
+        "audit_id": str(entries[0]["id"]),
+    }
+
+
+IS_ANOTHERS: Final = [
+    operation
+    for operation in OPERATIONS
+    if any(f"{{{name}}}" in operation.path for name in ("workflow_id", "did", "key_id"))
+    and (operation.scope not in SINGLE_RIGHTS or operation.scope in COVERED_BY)
+]
+
+
+@pytest.mark.parametrize("operation", IS_ANOTHERS, ids=name_of)
+def test_what_another_owner_has_is_not_disclosed(
+    credentials: dict[str, Credential], ids: dict[str, str], operation: Operation
+) -> None:
+    body = BODIES.get(name_of(operation), {})
+    response = ask(credentials["default key"].http, operation, ids, body)
+    assert response.status_code == OF_ANOTHER.get(name_of(operation), 404), response.text[:300]
+
+
+def test_the_free_tier_is_no_owner(credentials: dict[str, Credential]) -> None:
+    assert FREE_TIER not in str(answer(credentials["first key"].http.get("/v1/keys"))["keys"])
