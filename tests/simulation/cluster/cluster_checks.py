@@ -198,7 +198,9 @@ class ClusterChecks:
             forms = [rows.forms[one] for one in world.workflows_of(shard)]
             if wanted is not None and max(forms) > world.living[wanted].version:
                 # Another that can restore it should hold it; without one it stays where it is.
-                wanted = able[able_targets[shard]] if able else None
+                # So does one of a workflow that was set aside before any such came: until a resume.
+                is_aside = not self.set_aside.isdisjoint(world.workflows_of(shard))
+                wanted = able[able_targets[shard]] if able and not is_aside else None
             if process is None or process.held.epoch(shard) != held.epoch:
                 found.append(f"{shard}: {held} is not held by {process}")
             elif wanted is not None and held.member != wanted:
