@@ -98,14 +98,14 @@ async def find_writer(handles: Mapping[str, Any]) -> str:
     return names[0]
 
 
-async def is_writer(handle: Any) -> bool:
-    """Say whether a ledger's actor says that it is the writer; False when it says nothing."""
+async def is_writer(handle: Any) -> bool | None:
+    """Say whether a ledger's actor says that it is the writer; None when it says nothing."""
     try:
         async with asyncio.timeout(STEP_TIMEOUT_S):
             return bool((await handle.ping.remote())["isWriter"])
     except (RayError, TimeoutError) as error:
         log.info("no answer of a ledger error=%r", error)
-        return False
+        return None
 
 
 async def take_head(new: Any) -> None:

@@ -90,7 +90,7 @@ class LedgerWatch:
         if move.machine:
             log.info("a standby of the ledger is started name=%s %s", move.name, move.machine)
             await asyncio.to_thread(make_ledger, move.name, self._settings, machine=move.machine)
-        elif not await is_writer(handles[move.name]):  # it may have taken the head since
+        elif await is_writer(handles[move.name]) is False:  # it may have taken the head since
             log.info("a standby of the ledger is ended name=%s", move.name)
             await asyncio.to_thread(end_ledger, move.name)
 

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorUnavailableError
 
-from actors.cluster.ledgers.ledger_handover import HandoverFailed, find_writer, take_head
+from actors.cluster.ledgers.ledger_handover import (
+    HandoverFailed,
+    find_writer,
+    is_writer,
+    take_head,
+)
 
 
 def ledger(*, is_writer: bool | None, take_over: Callable[[], None] = lambda: None) -> Any:
@@ -52,5 +57,13 @@ async def test_nothing_is_ended_while_it_is_not_certain_who_is_the_writer(
 async def test_head_that_was_taken_too_late_for_the_answer_is_taken_all_the_same() -> None:
     """The start goes on when the caller waits no more. The new writer was ended then."""
     await take_head(ledger(is_writer=True, take_over=late))
-    with pytest.raises(HandoverFailed, match="not taken in time"):
-        await take_head(ledger(is_writer=False, take_over=late))
+    for answer in (False, None):
+        with pytest.raises(HandoverFailed, match="not taken in time"):
+            await take_head(ledger(is_writer=answer, take_over=late))
+
+
+async def test_silence_is_no_answer_to_who_is_the_writer() -> None:
+    """A standby is ended only when it says that it is none."""
+    assert [await is_writer(ledger(is_writer=says)) for says in (True, False, None)] == [
+        True, False, None
+    ]  # fmt: skip
