@@ -18,7 +18,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
-from callboard import calls, cluster_calls, market_calls, replies, trust_calls
+from callboard import calls, cluster_calls, identity_calls, market_calls, replies, trust_calls
 from callboard.calls import ATTEMPTS_MAX, Call, NoReply, Reply, Steps, persistently
 from callboard.locating import DidKey, locate
 from callboard.replies import Published, Workflow, successful
@@ -199,6 +199,8 @@ class _Operations:
     unrevoke_agent = _Operation(trust_calls.unrevoke_agent, replies.Unrevoked)
     revocation = _reading("/v1/revoked/{}", replies.Revocation)
     revocations = _Operation(trust_calls.revocations, replies.RevocationPage)
+    rotate_agent_key = _Operation(identity_calls.rotate_agent_key, replies.AgentKeyRotated)
+    key_history = _Operation(identity_calls.key_history, replies.KeyHistory)
     cluster = _Operation(cluster_calls.cluster, replies.Cluster)
     drain_machine = _Operation(cluster_calls.drain_machine, replies.MachineChanged)
     resume_machine = _Operation(cluster_calls.resume_machine, replies.MachineChanged)

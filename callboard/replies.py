@@ -16,6 +16,7 @@ from core.records.api.agents import (
     Live,
     Registered,
 )
+from core.records.api.identity import AgentKey, AgentKeyRotated, KeyHistory
 from core.records.api.kinds import Credits
 from core.records.api.market import (
     Auction,
@@ -106,6 +107,8 @@ __all__ = [
     "FINISHED",
     "Account",
     "Agent",
+    "AgentKey",
+    "AgentKeyRotated",
     "AgentPage",
     "Auction",
     "AuctionRound",
@@ -146,6 +149,7 @@ __all__ = [
     "InvoiceWithLines",
     "Key",
     "KeyCreated",
+    "KeyHistory",
     "KeyPage",
     "KeyRevoked",
     "KeyRotated",

@@ -19,6 +19,7 @@ from ledger.accounts.account_commands import Deposit
 from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation, RegisterAgent
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
+from ledger.identity.identity_commands import RotateAgentKey
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.prices.price_commands import SetPrice
@@ -51,6 +52,7 @@ Command = (
     | RotateKey
     | RevokeAgent
     | UnrevokeAgent
+    | RotateAgentKey
     | SetPrice
     | SetQuota
     | DepositStake

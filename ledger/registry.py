@@ -27,6 +27,8 @@ from ledger.disputes.dispute_plan import (
     plan_open_dispute,
     plan_resolve_dispute,
 )
+from ledger.identity.agent_key_plan import add_rotate_agent_key_reads, plan_rotate_agent_key
+from ledger.identity.identity_commands import RotateAgentKey
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
 from ledger.invoices.invoice_plan import (
     plan_create_invoice,
@@ -124,6 +126,7 @@ KINDS: Final[dict[type, CommandKind]] = {
     RotateKey: CommandKind(plan_rotate_key, add_ended_key_reads),
     RevokeAgent: CommandKind(plan_revoke_agent, add_revoke_reads, is_hashed=True),
     UnrevokeAgent: CommandKind(plan_unrevoke_agent, add_unrevoke_reads),
+    RotateAgentKey: CommandKind(plan_rotate_agent_key, add_rotate_agent_key_reads),
     SetPrice: CommandKind(plan_set_price),
     SetQuota: CommandKind(plan_set_quota, add_quota_reads),
     DepositStake: CommandKind(plan_deposit_stake, add_stake_reads, is_hashed=True),

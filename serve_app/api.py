@@ -24,6 +24,7 @@ from serve_app.http.endpoint import (
 )
 from serve_app.http.paths import kept_apart, path_text
 from serve_app.operations.agents import agents, heartbeats, prices, stakes, trust
+from serve_app.operations.identity import key_rotation
 from serve_app.operations.money import accounts, disputes, invoices, ledger, quotas
 from serve_app.operations.service import audit, cluster, health, keys
 from serve_app.operations.work import (
@@ -87,6 +88,7 @@ def all_operations() -> tuple[Operation, ...]:
         *quotas.OPERATIONS,
         *auctions.OPERATIONS,
         *trust.OPERATIONS,
+        *key_rotation.OPERATIONS,
         *cluster.OPERATIONS,
     )
     return (*described, *health.operations(service_version(), described))

@@ -32,6 +32,7 @@ class AuditEventType(StrEnum):
     AGENT_DEREGISTERED = "agent.deregistered"
     AGENT_REVOKED = "agent.revoked"
     AGENT_UNREVOKED = "agent.unrevoked"
+    AGENT_KEY_ROTATED = "agent.key_rotated"
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
     KEY_ROTATED = "key.rotated"

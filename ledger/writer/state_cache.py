@@ -59,12 +59,17 @@ class KnownAgent:
     """Who claimed an agent's DID, how often its row was stored, and whether it takes work.
 
     `token_revision`: heartbeat tokens name it; it moves when a deregistered agent comes back.
+    `public_key`: the current one, None for none; `key_number`: how many keys it has had,
+    `key_from_ms`: since when it has this one.
     """
 
     owner_did: str
     revision: int
     token_revision: int = 1
     is_active: bool = True
+    public_key: str | None = None
+    key_number: int = 1
+    key_from_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +196,11 @@ class StateCache:
     staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     # By workflow and node: the round that takes bids, None when no round does.
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
-    # Of the batch at hand only: keys that can be revoked or make others, how many keys and active
-    # agents an owner has, which claimed DIDs have keys or agents of their own, (workflow, node)
-    # pairs that are already paid or have succeeded, members that are GONE, and the stored rows that
-    # its one command stands on.
+    # Of the batch at hand only: agents with keys that are not theirs any more, keys that can be
+    # revoked or make others, how many keys and active agents an owner has, which claimed DIDs have
+    # keys or agents of their own, (workflow, node) pairs that are already paid or have succeeded,
+    # members that are GONE, and the stored rows that its one command stands on.
+    former_keys: set[tuple[str, str]] = field(default_factory=set)
     live_keys: dict[str, KnownKey] = field(default_factory=dict)
     key_counts: dict[str, int] = field(default_factory=dict)
     agent_counts: dict[str, int] = field(default_factory=dict)
@@ -218,6 +224,7 @@ class StateCache:
 
     def end_batch(self) -> None:
         """Forget what was read for one batch and keep the caches within their bound."""
+        self.former_keys.clear()
         self.live_keys.clear()
         self.key_counts.clear()
         self.agent_counts.clear()
