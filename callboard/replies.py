@@ -16,7 +16,16 @@ from core.records.api.agents import (
     Live,
     Registered,
 )
-from core.records.api.identity import AgentKey, AgentKeyRotated, KeyHistory
+from core.records.api.identity import (
+    AgentKey,
+    AgentKeyRotated,
+    KeyHistory,
+    Name,
+    NameChanged,
+    NamePage,
+    NameReleased,
+    NameTransferred,
+)
 from core.records.api.kinds import Credits
 from core.records.api.market import (
     Auction,
@@ -156,6 +165,11 @@ __all__ = [
     "Limits",
     "Live",
     "MachineChanged",
+    "Name",
+    "NameChanged",
+    "NamePage",
+    "NameReleased",
+    "NameTransferred",
     "Node",
     "NodeResultTaken",
     "Price",

@@ -20,6 +20,7 @@ from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation, Reg
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.identity.identity_commands import RotateAgentKey
+from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.prices.price_commands import SetPrice
@@ -53,6 +54,10 @@ Command = (
     | RevokeAgent
     | UnrevokeAgent
     | RotateAgentKey
+    | RegisterName
+    | RenewName
+    | TransferName
+    | ReleaseName
     | SetPrice
     | SetQuota
     | DepositStake

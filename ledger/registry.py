@@ -29,6 +29,14 @@ from ledger.disputes.dispute_plan import (
 )
 from ledger.identity.agent_key_plan import add_rotate_agent_key_reads, plan_rotate_agent_key
 from ledger.identity.identity_commands import RotateAgentKey
+from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
+from ledger.identity.name_plan import (
+    add_name_reads,
+    plan_register_name,
+    plan_release_name,
+    plan_renew_name,
+    plan_transfer_name,
+)
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
 from ledger.invoices.invoice_plan import (
     plan_create_invoice,
@@ -127,6 +135,10 @@ KINDS: Final[dict[type, CommandKind]] = {
     RevokeAgent: CommandKind(plan_revoke_agent, add_revoke_reads, is_hashed=True),
     UnrevokeAgent: CommandKind(plan_unrevoke_agent, add_unrevoke_reads),
     RotateAgentKey: CommandKind(plan_rotate_agent_key, add_rotate_agent_key_reads),
+    RegisterName: CommandKind(plan_register_name, add_name_reads),
+    RenewName: CommandKind(plan_renew_name, add_name_reads),
+    TransferName: CommandKind(plan_transfer_name, add_name_reads),
+    ReleaseName: CommandKind(plan_release_name, add_name_reads, is_asked_again=True),
     SetPrice: CommandKind(plan_set_price),
     SetQuota: CommandKind(plan_set_quota, add_quota_reads),
     DepositStake: CommandKind(plan_deposit_stake, add_stake_reads, is_hashed=True),

@@ -39,7 +39,7 @@ from ledger.tables.history_tables import (
     AUDIT_EVENT,
     HEAD,
 )
-from ledger.tables.identity_tables import FORMER_KEY
+from ledger.tables.identity_tables import AGENT_NAME, FORMER_KEY
 from ledger.tables.market_tables import (
     AGENT,
     AGENT_LIVE,
@@ -143,6 +143,7 @@ revocation = _read(REVOCATION)
 agent_live = _read(AGENT_LIVE)
 api_key = _read(API_KEY)
 former_key = _read(FORMER_KEY)
+agent_name = _read(AGENT_NAME)
 capability_price = _read(CAPABILITY_PRICE)
 quota = _read(QUOTA)
 stake = _read(STAKE)

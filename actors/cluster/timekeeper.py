@@ -17,6 +17,7 @@ from ray.exceptions import RayError
 
 from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.escrow_watch import EscrowWatch
+from actors.cluster.identity_watch import IdentityWatch
 from actors.cluster.ledgers.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors, cores_of_machines
 from actors.cluster.process_watch import OwnerWatch
@@ -50,7 +51,13 @@ class Timekeeper:
         self._prober = Prober(settings, self._reader, NameResolver())
         ledgers = LedgerWatch(settings)
         self._machines = MachineWatch(settings, lambda: ledgers.writers_machine)
-        watches = (ledgers, ServeWatch(), EscrowWatch(self._reader), self._machines)
+        watches = (
+            ledgers,
+            ServeWatch(),
+            EscrowWatch(self._reader),
+            IdentityWatch(settings, self._reader),
+            self._machines,
+        )
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 

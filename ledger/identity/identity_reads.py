@@ -1,6 +1,6 @@
-"""Committed rows of identity: the keys of an agent.
+"""Committed rows of identity: the keys and the names of agents.
 
-Reads like those of `reader.py`, over the same pool. Spec: Key rotation; contract.md section 6.
+Reads like those of `reader.py`, over the same pool. Spec: Key rotation, Name; contract.md 6.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sql
 
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent, former_key
+from ledger.schema import agent, agent_name, former_key
 
 
 async def key_rows(
@@ -37,3 +37,41 @@ async def key_rows(
     if before is not None:
         query = query.where(keys.c.number < before)
     return await reader.rows(query.order_by(keys.c.number.desc()).limit(limit).offset(offset))
+
+
+def _is_taken(at_ms: int) -> sql.ColumnElement[bool]:
+    return agent_name.c.released_ms.is_(None) & (agent_name.c.expires_ms > at_ms)
+
+
+async def name_row(reader: LedgerReader, name: str, *, at_ms: int) -> RowDict | None:
+    """Return the row of a name that is taken at a time, milliseconds."""
+    query = sql.select(agent_name).where(agent_name.c.name == name, _is_taken(at_ms))
+    rows = await reader.rows(query)
+    return rows[0] if rows else None
+
+
+async def name_rows(
+    reader: LedgerReader,
+    agent_did: str,
+    *,
+    at_ms: int,
+    limit: int,
+    offset: int,
+    after_name: str | None,
+) -> list[RowDict]:
+    """Return the names that an agent has at a time, in their order."""
+    query = sql.select(agent_name).where(agent_name.c.agent_did == agent_did, _is_taken(at_ms))
+    if after_name is not None:
+        query = query.where(agent_name.c.name > after_name)
+    return await reader.rows(query.order_by(agent_name.c.name).limit(limit).offset(offset))
+
+
+async def expired_names(reader: LedgerReader, *, at_ms: int, limit: int) -> list[tuple[str, int]]:
+    """Return names that have expired and are not released, with when, the earliest first."""
+    query = (
+        sql.select(agent_name.c.name, agent_name.c.expires_ms)
+        .where(agent_name.c.released_ms.is_(None), agent_name.c.expires_ms <= at_ms)
+        .order_by(agent_name.c.expires_ms, agent_name.c.name)
+        .limit(limit)
+    )
+    return [(row["name"], row["expires_ms"]) for row in await reader.rows(query)]

@@ -1,6 +1,6 @@
-"""The tables of identity: the keys that agents had before their current ones.
+"""The tables of identity: the keys that agents had before their current ones, and names.
 
-Spec: Key rotation. Decision 0230.
+Spec: Key rotation, Name. Decisions 0230 and 0231.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 from ledger.tables.market_tables import AGENT
 from ledger.tables.table import Table
-from ledger.tables.writes import NOW, change, insert
+from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
 FORMER_KEY: Final = Table.of(
     "former_key",
@@ -18,6 +18,17 @@ FORMER_KEY: Final = Table.of(
     "public_key text",
     "valid_from_ms bigint",
     "valid_until_ms bigint",
+)
+
+AGENT_NAME: Final = Table.of(
+    "agent_name",
+    "name text",
+    "agent_did text",
+    "owner_did text",
+    "offered_did text",
+    "registered_ms bigint",
+    "expires_ms bigint",
+    "released_ms bigint",
 )
 
 # What changes of an agent without its card: a column that a row does not bring stays. Rows of one
@@ -45,3 +56,13 @@ ENDED_OVERLAPS: Final = change(
     computed={"valid_until_ms": NOW},
 )
 FORMER_KEYS: Final = insert("former_keys", FORMER_KEY)
+AGENT_NAMES: Final = upsert("agent_names", AGENT_NAME, ("name",), without=("released_ms",))
+RELEASED_NAMES: Final = change(
+    "released_names",
+    AGENT_NAME,
+    ["name"],
+    key=("name",),
+    where="o.released_ms IS NULL",
+    computed={"released_ms": NOW},
+    guard=Guard("CB003", "a name would be released twice"),
+)

@@ -13,7 +13,13 @@ from typing import Final
 
 from ledger.tables.cluster_tables import MEMBERS, SHARDS
 from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, COMMANDS
-from ledger.tables.identity_tables import AGENT_IDENTITIES, ENDED_OVERLAPS, FORMER_KEYS
+from ledger.tables.identity_tables import (
+    AGENT_IDENTITIES,
+    AGENT_NAMES,
+    ENDED_OVERLAPS,
+    FORMER_KEYS,
+    RELEASED_NAMES,
+)
 from ledger.tables.market_tables import (
     AGENTS,
     CORRECTIONS,
@@ -82,6 +88,8 @@ WRITES: Final = (
     AGENT_IDENTITIES,
     ENDED_OVERLAPS,
     FORMER_KEYS,
+    AGENT_NAMES,
+    RELEASED_NAMES,
     DEREGISTERED,
     REVOCATIONS,
     UNREVOCATIONS,

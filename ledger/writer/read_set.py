@@ -19,6 +19,7 @@ class ReadSet:
     `registered`: agents and who registers them, whose active agents are counted.
     `claimed_dids`: DIDs of registered cards, which another caller may have as its own.
     `new_keys`: agents with keys that they shall get, none of which may have been theirs.
+    `names` change; `named_dids`: agents that get one, whose names are counted.
     `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one.
     `member_ids`: of members that may be GONE.
 
@@ -41,6 +42,8 @@ class ReadSet:
     registered: set[tuple[str, str]] = field(default_factory=set)
     claimed_dids: set[str] = field(default_factory=set)
     new_keys: set[tuple[str, str]] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    named_dids: set[str] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
     parent_keys: set[str] = field(default_factory=set)
     key_owners: set[str] = field(default_factory=set)

@@ -99,6 +99,22 @@ class KnownKey:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownName:
+    """A name that was registered: for whom, by whom, until when, to whom it is offered."""
+
+    agent_did: str
+    owner_did: str
+    registered_ms: int
+    expires_ms: int
+    offered_did: str | None = None
+    is_released: bool = False
+
+    def is_live(self, at_ms: int) -> bool:
+        """Say whether the name is taken at a time, milliseconds."""
+        return not self.is_released and at_ms < self.expires_ms
+
+
+@dataclass(frozen=True, slots=True)
 class Revocation:
     """Who has revoked an agent, and until when; None: for good."""
 
@@ -196,11 +212,14 @@ class StateCache:
     staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     # By workflow and node: the round that takes bids, None when no round does.
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
-    # Of the batch at hand only: agents with keys that are not theirs any more, keys that can be
-    # revoked or make others, how many keys and active agents an owner has, which claimed DIDs have
-    # keys or agents of their own, (workflow, node) pairs that are already paid or have succeeded,
-    # members that are GONE, and the stored rows that its one command stands on.
+    # Of the batch at hand only: agents with keys that are not theirs any more, names, how many of
+    # them an owner, and behind an "@" an agent, has, keys that can be revoked or make others, how
+    # many keys and active agents an owner has, which claimed DIDs have keys or agents of their own,
+    # (workflow, node) pairs that are already paid or have succeeded, members that are GONE, and the
+    # stored rows that its one command stands on.
     former_keys: set[tuple[str, str]] = field(default_factory=set)
+    names: dict[str, KnownName] = field(default_factory=dict)
+    name_counts: dict[str, int] = field(default_factory=dict)
     live_keys: dict[str, KnownKey] = field(default_factory=dict)
     key_counts: dict[str, int] = field(default_factory=dict)
     agent_counts: dict[str, int] = field(default_factory=dict)
@@ -225,6 +244,8 @@ class StateCache:
     def end_batch(self) -> None:
         """Forget what was read for one batch and keep the caches within their bound."""
         self.former_keys.clear()
+        self.names.clear()
+        self.name_counts.clear()
         self.live_keys.clear()
         self.key_counts.clear()
         self.agent_counts.clear()

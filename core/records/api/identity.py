@@ -1,19 +1,24 @@
-"""Identity: the keys of agents. Spec: Key rotation; contract.md section 6."""
+"""Identity: the keys and names of agents. Spec: Key rotation, Name; contract.md section 6."""
 
 from __future__ import annotations
 
 from typing import Annotated, Final
 
-from core.records.api.kinds import Did, Timestamp, Yes, text
+from core.records.api.kinds import AgentName, Did, Timestamp, Yes, text, whole
 from core.records.api.record import Page, Record
 from core.records.api.shape import Body
 
 # Base64 of 32 bytes with its prefix, and of a signature with its.
 _KEY_CHARS_MAX: Final = 64
 _SIGNATURE_CHARS_MAX: Final = 128
+# Of a registration or renewal.
+MONTHS_MAX: Final = 120
+MONTHS_DEFAULT: Final = 12
 
 KeyText = Annotated[str, text(1, _KEY_CHARS_MAX)]
 SignatureText = Annotated[str, text(0, _SIGNATURE_CHARS_MAX)]
+
+Months = Annotated[int, whole(1, MONTHS_MAX, unit="whole months"), "calendar months"]
 
 
 class KeyRotation(Body, is_closed=True):
@@ -53,3 +58,62 @@ class KeyHistory(Page[AgentKey]):
 
     plural = "keyHistory"
     row = AgentKey
+
+
+class NameRegistration(Body, is_closed=True):
+    """A name that an agent shall have."""
+
+    name: AgentName
+    agent_did: Did
+    duration_months: Months = MONTHS_DEFAULT
+
+
+class NameRenewal(Body, is_closed=True):
+    """How much later a name shall expire."""
+
+    duration_months: Months = MONTHS_DEFAULT
+
+
+class NameTransfer(Body, is_closed=True):
+    """Which agent shall have a name."""
+
+    agent_did: Annotated[Did, "of another owner: offered, until that one asks for the same"]
+
+
+class Name(Record):
+    """A name of an agent."""
+
+    name: str
+    agent_did: Did
+    owner_did: Did
+    registered_at: Timestamp
+    expires_at: Timestamp
+
+
+class NameChanged(Name):
+    """A name that was registered or renewed."""
+
+    success: Yes
+    id: str
+
+
+class NameTransferred(NameChanged):
+    """A name that another agent has now, or may have."""
+
+    is_transferred: Annotated[bool, "false: offered, and still with its agent"]
+
+
+class NameReleased(Record):
+    """A name that is free again."""
+
+    success: Yes
+    id: str
+    name: str
+    released_at: Timestamp
+
+
+class NamePage(Page[Name]):
+    """A page of an agent's names, in their order."""
+
+    plural = "names"
+    row = Name

@@ -214,12 +214,13 @@ BEGIN
     IF p_rare IS NOT NULL THEN
         SELECT * INTO rare FROM json_to_record(p_rare) AS r(
             audit_events json, members json, shards json, halts json, agents json,
-            agent_identities json, ended_overlaps json, former_keys json, deregistered json,
-            revocations json, unrevocations json, keys json, rotated_keys json,
-            revoked_keys json, prices json, quotas json, stakes json, stake_shares json,
-            auctions json, closed_auctions json, bids json, ended_locks json, invoices json,
-            invoice_lines json, settled_invoices json, voided_lines json, disputes json,
-            resolved_disputes json, feedback json, corrections json);
+            agent_identities json, ended_overlaps json, former_keys json, agent_names json,
+            released_names json, deregistered json, revocations json, unrevocations json,
+            keys json, rotated_keys json, revoked_keys json, prices json, quotas json,
+            stakes json, stake_shares json, auctions json, closed_auctions json, bids json,
+            ended_locks json, invoices json, invoice_lines json, settled_invoices json,
+            voided_lines json, disputes json, resolved_disputes json, feedback json,
+            corrections json);
         IF rare.audit_events IS NOT NULL THEN
             INSERT INTO callboard.audit_event AS o (
                 audit_id, number, event_type, target_type, target_id)
@@ -317,6 +318,31 @@ BEGIN
             FROM json_to_recordset(rare.former_keys) AS r(
                 agent_did text, number integer, public_key text, valid_from_ms bigint,
                 valid_until_ms bigint);
+        END IF;
+        IF rare.agent_names IS NOT NULL THEN
+            INSERT INTO callboard.agent_name AS o (
+                name, agent_did, owner_did, offered_did, registered_ms, expires_ms)
+            SELECT
+                r.name, r.agent_did, r.owner_did, r.offered_did, r.registered_ms, r.expires_ms
+            FROM json_to_recordset(rare.agent_names) AS r(
+                name text, agent_did text, owner_did text, offered_did text,
+                registered_ms bigint, expires_ms bigint)
+            ON CONFLICT (name) DO UPDATE SET
+                agent_did = excluded.agent_did, owner_did = excluded.owner_did,
+                offered_did = excluded.offered_did, registered_ms = excluded.registered_ms,
+                expires_ms = excluded.expires_ms, released_ms = NULL;
+        END IF;
+        IF rare.released_names IS NOT NULL THEN
+            UPDATE callboard.agent_name AS o SET
+                released_ms = p_now_ms
+            FROM json_to_recordset(rare.released_names) AS r(
+                name text)
+            WHERE o.name = r.name
+                AND o.released_ms IS NULL;
+            GET DIAGNOSTICS written = ROW_COUNT;
+            IF written <> json_array_length(rare.released_names) THEN
+                RAISE EXCEPTION 'a name would be released twice' USING ERRCODE = 'CB003';
+            END IF;
         END IF;
         IF rare.deregistered IS NOT NULL THEN
             UPDATE callboard.agent AS o SET

@@ -16,11 +16,27 @@ CREATE TABLE callboard.former_key (
     UNIQUE (agent_did, public_key)
 );
 
+-- Names that were ever registered, each with its last registration. It is taken until expires_ms;
+-- released_ms: that it is over is on the chain. offered_did: the agent of another owner that may
+-- take it.
+CREATE TABLE callboard.agent_name (
+    name text PRIMARY KEY CHECK (name ~ '^[a-z0-9][a-z0-9-]{1,30}[a-z0-9]$'),
+    agent_did text NOT NULL,
+    owner_did text NOT NULL,
+    offered_did text,
+    registered_ms bigint NOT NULL,
+    expires_ms bigint NOT NULL CHECK (expires_ms > registered_ms),
+    released_ms bigint
+);
+CREATE INDEX agent_name_agent ON callboard.agent_name (agent_did, name) WHERE released_ms IS NULL;
+CREATE INDEX agent_name_owner ON callboard.agent_name (owner_did) WHERE released_ms IS NULL;
+CREATE INDEX agent_name_expiry ON callboard.agent_name (expires_ms, name) WHERE released_ms IS NULL;
+
 DO $$
 DECLARE
     name text;
 BEGIN
-    FOREACH name IN ARRAY ARRAY['former_key'] LOOP
+    FOREACH name IN ARRAY ARRAY['former_key', 'agent_name'] LOOP
         EXECUTE format(
             'CREATE TRIGGER no_removal BEFORE DELETE OR TRUNCATE ON callboard.%I
              FOR EACH STATEMENT EXECUTE FUNCTION callboard.refuse_change()', name);
@@ -28,6 +44,7 @@ BEGIN
     END LOOP;
 END $$;
 
-GRANT SELECT ON callboard.former_key TO ledger_reader, ledger_writer;
-GRANT INSERT ON callboard.former_key TO ledger_writer;
+GRANT SELECT ON callboard.former_key, callboard.agent_name TO ledger_reader, ledger_writer;
+GRANT INSERT ON callboard.former_key, callboard.agent_name TO ledger_writer;
 GRANT UPDATE (valid_until_ms) ON callboard.former_key TO ledger_writer;
+GRANT UPDATE ON callboard.agent_name TO ledger_writer;
