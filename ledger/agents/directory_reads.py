@@ -43,6 +43,8 @@ _OF_AGENTS: Final = (
     AuditEventType.AGENT_REGISTERED,
     AuditEventType.AGENT_DEREGISTERED,
     AuditEventType.AGENT_KEY_ROTATED,
+    AuditEventType.AGENT_INHERITED,
+    AuditEventType.AGENT_RECOVERED,
 )
 _OF_PRICES: Final = (AuditEventType.CAPABILITY_PRICED,)
 _OF_REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)

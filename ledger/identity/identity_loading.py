@@ -1,6 +1,6 @@
-"""What the writer reads of identity: names, and which keys that agents shall get they had before.
+"""What the writer reads of identity: names, heirs, guardians, keys of before.
 
-Spec: Key rotation, Name. Decisions 0230 and 0231.
+Spec: Key rotation, Name, Inheritance, Recovery request. Decisions 0230 to 0233.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from typing import Any
 
 import psycopg
 
+from core.trust.recovery import Guardians, RecoveryType
+from ledger.identity.switches import SWITCHES
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import KnownName, StateCache
+from ledger.writer.state_cache import KnownInheritance, KnownName, KnownRecovery, StateCache
 
 Connection = psycopg.AsyncConnection[Any]
 
@@ -29,6 +31,17 @@ async def load_identity(connection: Connection, cache: StateCache, read_set: Rea
             ([did for did, _ in pairs], [key for _, key in pairs]),
         )
         cache.former_keys.update(await cursor.fetchall())
+    if read_set.inheritances:
+        cursor = await connection.execute(
+            "SELECT s.agent_did, s.owner_did, s.heir_did, s.revision, s.status,"
+            " s.status = 'armed' AND s.silent_ms >= s.limit_ms"
+            f" FROM ({SWITCHES}) AS s WHERE s.agent_did = ANY(%s)",
+            (list(read_set.inheritances),),
+        )
+        for did, *known in await cursor.fetchall():
+            cache.inheritances[did] = KnownInheritance(*known)
+    if read_set.recoveries:
+        await _load_recoveries(connection, cache, read_set)
     if read_set.names:
         await _load_names(connection, cache, read_set)
 
@@ -54,3 +67,42 @@ async def _load_names(connection: Connection, cache: StateCache, read_set: ReadS
     )
     cache.name_counts.update(dict.fromkeys((*owners, *(f"@{did}" for did in agents)), 0))
     cache.name_counts.update(await cursor.fetchall())
+
+
+async def _load_recoveries(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
+    dids = list({did for _, did in read_set.recoveries})
+    cursor = await connection.execute(
+        "SELECT agent_did, owner_did, guardians, threshold, custodian_did, delay_hours"
+        " FROM callboard.guardian_set WHERE agent_did = ANY(%s)",
+        (dids,),
+    )
+    for did, owner_did, guardians, *terms in await cursor.fetchall():
+        cache.guardians[did] = (owner_did, Guardians(tuple(guardians), *terms))
+    cursor = await connection.execute(
+        "SELECT id::text, agent_did, recovery_type, new_key, requested_by_did, created_ms,"
+        " recovery_address, signers, status, waiting_ms, delay_ms, ended_ms,"
+        " status = 'waiting' AND callboard.ready_ms_since(waiting_ms) >= delay_ms"
+        " FROM callboard.recovery WHERE id = ANY(%s::uuid[])",
+        ([request_id for request_id, _ in read_set.recoveries],),
+    )
+    for (
+        request_id,
+        did,
+        kind,
+        new_key,
+        by_did,
+        at_ms,
+        address,
+        signers,
+        *rest,
+    ) in await cursor.fetchall():
+        cache.recoveries[request_id] = KnownRecovery(
+            did, RecoveryType(kind), new_key, by_did, at_ms, address, tuple(signers), *rest
+        )
+    cursor = await connection.execute(
+        "SELECT agent_did, count(*) FROM callboard.recovery"
+        " WHERE agent_did = ANY(%s) AND status IN ('pending', 'waiting') GROUP BY agent_did",
+        (dids,),
+    )
+    cache.open_recoveries.update(dict.fromkeys(dids, 0))
+    cache.open_recoveries.update(await cursor.fetchall())

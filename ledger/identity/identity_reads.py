@@ -1,14 +1,17 @@
-"""Committed rows of identity: the keys and the names of agents.
+"""Committed rows of identity: keys, names and guardians of agents, and recoveries.
 
 Reads like those of `reader.py`, over the same pool. Spec: Key rotation, Name; contract.md 6.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Final
+
 import sqlalchemy as sql
 
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent, agent_name, former_key
+from ledger.schema import agent, agent_name, former_key, guardian_set, recovery
 
 
 async def key_rows(
@@ -75,3 +78,41 @@ async def expired_names(reader: LedgerReader, *, at_ms: int, limit: int) -> list
         .limit(limit)
     )
     return [(row["name"], row["expires_ms"]) for row in await reader.rows(query)]
+
+
+async def guardian_row(reader: LedgerReader, did: str) -> RowDict | None:
+    """Return who may replace an agent's key; None also when an owner of before has named them."""
+    rows = await reader.rows(
+        sql.select(guardian_set)
+        .join(agent, agent.c.did == guardian_set.c.agent_did)
+        .where(guardian_set.c.agent_did == did, guardian_set.c.owner_did == agent.c.owner_did)
+    )
+    return rows[0] if rows else None
+
+
+async def current_keys(reader: LedgerReader, dids: Collection[str]) -> dict[str, str]:
+    """Return the current keys of those of these DIDs that are agents with a key."""
+    query = sql.select(agent.c.did, agent.c.public_key).where(
+        agent.c.did.in_(list(dids)), agent.c.public_key.is_not(None)
+    )
+    return {row["did"]: row["public_key"] for row in await reader.rows(query)}
+
+
+_READY_MS: Final = sql.func.callboard.ready_ms_since(recovery.c.waiting_ms)
+
+
+async def recovery_row(reader: LedgerReader, recovery_id: str) -> RowDict | None:
+    """Return a request to replace a key, with `ready_ms`, how long of its delay has run."""
+    query = sql.select(recovery, _READY_MS.label("ready_ms")).where(recovery.c.id == recovery_id)
+    rows = await reader.rows(query)
+    return rows[0] if rows else None
+
+
+async def due_recoveries(reader: LedgerReader, *, limit: int) -> list[RowDict]:
+    """Return `id, agent_did, new_key` of requests whose delay is over, the earliest first."""
+    return await reader.rows(
+        sql.select(recovery.c.id, recovery.c.agent_did, recovery.c.new_key)
+        .where(recovery.c.status == "waiting", recovery.c.delay_ms <= _READY_MS)
+        .order_by(recovery.c.waiting_ms)
+        .limit(limit)
+    )

@@ -20,6 +20,8 @@ class ReadSet:
     `claimed_dids`: DIDs of registered cards, which another caller may have as its own.
     `new_keys`: agents with keys that they shall get, none of which may have been theirs.
     `names` change; `named_dids`: agents that get one, whose names are counted.
+    `inheritances`: of these agents.
+    `recoveries`: requests by id, with their agents, whose guardians decide.
     `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one.
     `member_ids`: of members that may be GONE.
 
@@ -44,6 +46,8 @@ class ReadSet:
     new_keys: set[tuple[str, str]] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     named_dids: set[str] = field(default_factory=set)
+    inheritances: set[str] = field(default_factory=set)
+    recoveries: set[tuple[str, str]] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
     parent_keys: set[str] = field(default_factory=set)
     key_owners: set[str] = field(default_factory=set)

@@ -85,6 +85,13 @@ class NamePath(PathValues):
     name: Annotated[AgentName, "the name, in any case"]
 
 
+class RecoveryPath(PathValues):
+    """A request to replace an agent's key."""
+
+    looked_up = "the recovery"
+    recovery_id: Annotated[Uuid, "the request's id"]
+
+
 class EntryPath(PathValues):
     """An audit entry."""
 

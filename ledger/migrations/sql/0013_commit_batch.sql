@@ -215,9 +215,11 @@ BEGIN
         SELECT * INTO rare FROM json_to_record(p_rare) AS r(
             audit_events json, members json, shards json, halts json, agents json,
             agent_identities json, ended_overlaps json, former_keys json, agent_names json,
-            released_names json, deregistered json, revocations json, unrevocations json,
-            keys json, rotated_keys json, revoked_keys json, prices json, quotas json,
-            stakes json, stake_shares json, auctions json, closed_auctions json, bids json,
+            released_names json, inherited_names json, inheritances json,
+            ended_inheritances json, guardians json, recoveries json, deregistered json,
+            revocations json, unrevocations json, keys json, rotated_keys json,
+            revoked_keys json, ended_api_keys json, prices json, quotas json, stakes json,
+            stake_shares json, auctions json, closed_auctions json, bids json,
             ended_locks json, invoices json, invoice_lines json, settled_invoices json,
             voided_lines json, disputes json, resolved_disputes json, feedback json,
             corrections json);
@@ -293,13 +295,15 @@ BEGIN
         END IF;
         IF rare.agent_identities IS NOT NULL THEN
             UPDATE callboard.agent AS o SET
+                owner_did = coalesce(r.owner_did, o.owner_did),
                 public_key = coalesce(r.public_key, o.public_key),
                 key_number = coalesce(r.key_number, o.key_number),
                 key_from_ms = coalesce(r.key_from_ms, o.key_from_ms),
+                token_revision = coalesce(r.token_revision, o.token_revision),
                 revision = greatest(o.revision, r.revision)
             FROM json_to_recordset(rare.agent_identities) AS r(
-                did text, public_key text, key_number integer, key_from_ms bigint,
-                revision integer)
+                did text, owner_did text, public_key text, key_number integer,
+                key_from_ms bigint, revision integer, token_revision integer)
             WHERE o.did = r.did;
         END IF;
         IF rare.ended_overlaps IS NOT NULL THEN
@@ -342,6 +346,81 @@ BEGIN
             GET DIAGNOSTICS written = ROW_COUNT;
             IF written <> json_array_length(rare.released_names) THEN
                 RAISE EXCEPTION 'a name would be released twice' USING ERRCODE = 'CB003';
+            END IF;
+        END IF;
+        IF rare.inherited_names IS NOT NULL THEN
+            UPDATE callboard.agent_name AS o SET
+                owner_did = r.heir_did, offered_did = NULL
+            FROM json_to_recordset(rare.inherited_names) AS r(
+                agent_did text, owner_did text, heir_did text)
+            WHERE o.agent_did = r.agent_did
+                AND o.owner_did = r.owner_did;
+        END IF;
+        IF rare.inheritances IS NOT NULL THEN
+            INSERT INTO callboard.inheritance AS o (
+                agent_did, owner_did, heir_did, days, requires_inactivity, revision, status,
+                set_ms)
+            SELECT
+                r.agent_did, r.owner_did, r.heir_did, r.days, r.requires_inactivity, r.revision,
+                'armed', p_now_ms
+            FROM json_to_recordset(rare.inheritances) AS r(
+                agent_did text, owner_did text, heir_did text, days integer,
+                requires_inactivity boolean, revision integer)
+            ON CONFLICT (agent_did) DO UPDATE SET
+                owner_did = excluded.owner_did, heir_did = excluded.heir_did,
+                days = excluded.days, requires_inactivity = excluded.requires_inactivity,
+                revision = excluded.revision, status = excluded.status,
+                set_ms = excluded.set_ms, ended_ms = NULL;
+        END IF;
+        IF rare.ended_inheritances IS NOT NULL THEN
+            UPDATE callboard.inheritance AS o SET
+                status = r.status, ended_ms = p_now_ms
+            FROM json_to_recordset(rare.ended_inheritances) AS r(
+                agent_did text, status text)
+            WHERE o.agent_did = r.agent_did
+                AND o.status = 'armed';
+            GET DIAGNOSTICS written = ROW_COUNT;
+            IF written <> json_array_length(rare.ended_inheritances) THEN
+                RAISE EXCEPTION 'a switch would end twice' USING ERRCODE = 'CB003';
+            END IF;
+        END IF;
+        IF rare.guardians IS NOT NULL THEN
+            INSERT INTO callboard.guardian_set AS o (
+                agent_did, owner_did, guardians, threshold, custodian_did, delay_hours, set_ms)
+            SELECT
+                r.agent_did, r.owner_did, r.guardians, r.threshold, r.custodian_did,
+                r.delay_hours, p_now_ms
+            FROM json_to_recordset(rare.guardians) AS r(
+                agent_did text, owner_did text, guardians text[], threshold integer,
+                custodian_did text, delay_hours integer)
+            ON CONFLICT (agent_did) DO UPDATE SET
+                owner_did = excluded.owner_did, guardians = excluded.guardians,
+                threshold = excluded.threshold, custodian_did = excluded.custodian_did,
+                delay_hours = excluded.delay_hours, set_ms = excluded.set_ms;
+        END IF;
+        IF rare.recoveries IS NOT NULL THEN
+            INSERT INTO callboard.recovery AS o (
+                id, agent_did, recovery_type, new_key, recovery_address, requested_by_did,
+                signers, status, created_ms, waiting_ms, delay_ms, ended_ms)
+            SELECT
+                r.id, r.agent_did, r.recovery_type, r.new_key, r.recovery_address,
+                r.requested_by_did, r.signers, r.status, r.created_ms, r.waiting_ms, r.delay_ms,
+                r.ended_ms
+            FROM json_to_recordset(rare.recoveries) AS r(
+                id uuid, agent_did text, recovery_type text, new_key text,
+                recovery_address text, requested_by_did text, signers text[], status text,
+                created_ms bigint, waiting_ms bigint, delay_ms bigint, ended_ms bigint)
+            ON CONFLICT (id) DO UPDATE SET
+                agent_did = excluded.agent_did, recovery_type = excluded.recovery_type,
+                new_key = excluded.new_key, recovery_address = excluded.recovery_address,
+                requested_by_did = excluded.requested_by_did, signers = excluded.signers,
+                status = excluded.status, created_ms = excluded.created_ms,
+                waiting_ms = excluded.waiting_ms, delay_ms = excluded.delay_ms,
+                ended_ms = excluded.ended_ms
+            WHERE o.status IN ('pending', 'waiting');
+            GET DIAGNOSTICS written = ROW_COUNT;
+            IF written <> json_array_length(rare.recoveries) THEN
+                RAISE EXCEPTION 'a recovery would end twice' USING ERRCODE = 'CB003';
             END IF;
         END IF;
         IF rare.deregistered IS NOT NULL THEN
@@ -402,6 +481,14 @@ BEGIN
             FROM json_to_recordset(rare.revoked_keys) AS r(
                 id text)
             WHERE o.id = r.id
+                AND o.revoked_ms IS NULL;
+        END IF;
+        IF rare.ended_api_keys IS NOT NULL THEN
+            UPDATE callboard.api_key AS o SET
+                revoked_ms = p_now_ms
+            FROM json_to_recordset(rare.ended_api_keys) AS r(
+                owner_did text)
+            WHERE o.owner_did = r.owner_did
                 AND o.revoked_ms IS NULL;
         END IF;
         IF rare.prices IS NOT NULL THEN
