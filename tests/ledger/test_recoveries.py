@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.trust.recovery import HOUR_MS, recovery_id
-from ledger.commands import OutcomeStatus
+from ledger.commands import Command, OutcomeStatus
 from ledger.identity.identity_reads import due_recoveries
 from ledger.identity.recovery_commands import (
     CancelRecovery,
@@ -75,11 +75,16 @@ def complete(new: str = "K2") -> CompleteRecovery:
     )  # fmt: skip
 
 
-async def opened(url: str) -> LedgerStore:
-    """Open a ledger with an agent whose key is K1, its guardians and its custodian."""
-    store = await open_store(url)
+def named_agents() -> list[Command]:
+    """Return what makes an agent whose key is K1, its guardians and its custodian."""
     named = [card(did, owner_did=did, public_key=f"key of {did}") for did in (ONE, TWO, CUSTODIAN)]
-    await store.commit([card(public_key="K1"), *named, guardians()], AT)
+    return [card(public_key="K1"), *named, guardians()]
+
+
+async def opened(url: str) -> LedgerStore:
+    """Open a ledger with them."""
+    store = await open_store(url)
+    await store.commit(named_agents(), AT)
     return store
 
 

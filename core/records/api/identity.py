@@ -43,7 +43,7 @@ SignatureText = Annotated[str, text(0, _SIGNATURE_CHARS_MAX)]
 Months = Annotated[int, whole(1, MONTHS_MAX, unit="whole months"), "calendar months"]
 
 
-class KeyRotation(Body, is_closed=True):
+class AgentKeyRotation(Body, is_closed=True):
     """Which key shall take the place of an agent's current one, and what that one says to it."""
 
     agent_did: Did

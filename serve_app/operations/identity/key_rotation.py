@@ -8,7 +8,7 @@ a DID is ever accepted again. Spec: Key rotation, /v1/trust/rotate-key; contract
 from __future__ import annotations
 
 from core.errors import ErrorCode, ServiceError
-from core.records.api.identity import AgentKeyRotated, KeyHistory, KeyRotation
+from core.records.api.identity import AgentKeyRotated, AgentKeyRotation, KeyHistory
 from core.records.api.path_values import AnyDidPath
 from core.records.api.record import PageQuery
 from core.trust.agent_keys import canonical_key, key_name, rotation_message
@@ -25,7 +25,7 @@ from serve_app.operations.views import iso_time
 
 async def rotate(call: Call) -> Reply:
     """Replace an agent's key; answered when every owner knows it."""
-    body = call.given(KeyRotation)
+    body = call.given(AgentKeyRotation)
     did, services = body.agent_did, call.services
     new_key = new_key_of(did, body.new_public_key)
     row = await services.reader.agent(did)
@@ -106,7 +106,7 @@ OPERATIONS = (
         scope="trust:write",
         rate=RateClass.WRITE,
         tag="trust",
-        body=KeyRotation,
+        body=AgentKeyRotation,
         reply=AgentKeyRotated,
         errors=(
             ErrorCode.NOT_FOUND,
