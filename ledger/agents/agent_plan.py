@@ -48,7 +48,7 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
         check_new_key(command.did, known, command.public_key, batch)
     agent = _after_registration(command, known, batch)
     if known is None or not known.is_active:
-        _count_agent(command, agent.owner_did, batch)
+        _count_agent(command, agent.counted_did, batch)
     batch.cache.agents[command.did] = agent
     batch.cache.callers.add(agent.owner_did)
     secret = command.secret_encrypted
@@ -188,8 +188,8 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
         return batch.decided(command.key, result=result)
     revision = known.revision + 1
     batch.cache.agents[command.did] = replace(known, revision=revision, is_active=False)
-    if known.owner_did in batch.cache.agent_counts:
-        batch.cache.agent_counts[known.owner_did] -= 1
+    if known.counted_did in batch.cache.agent_counts:
+        batch.cache.agent_counts[known.counted_did] -= 1
     batch.put(DEREGISTERED, command.did, {"did": command.did, "revision": revision})
     batch.is_directory_changed = True
     audit_id = batch.record(

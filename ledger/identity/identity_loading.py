@@ -48,7 +48,7 @@ async def load_identity(connection: Connection, cache: StateCache, read_set: Rea
 
 async def _load_names(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
     cursor = await connection.execute(
-        "SELECT name, agent_did, owner_did, registered_ms, expires_ms, offered_did,"
+        "SELECT name, agent_did, owner_did, counted_did, registered_ms, expires_ms, offered_did,"
         " released_ms IS NOT NULL FROM callboard.agent_name WHERE name = ANY(%s)",
         (list(read_set.names),),
     )
@@ -59,8 +59,8 @@ async def _load_names(connection: Connection, cache: StateCache, read_set: ReadS
     if not owners:
         return
     cursor = await connection.execute(
-        "SELECT owner_did, count(*) FROM callboard.agent_name"
-        " WHERE owner_did = ANY(%s) AND released_ms IS NULL GROUP BY owner_did"
+        "SELECT counted_did, count(*) FROM callboard.agent_name"
+        " WHERE counted_did = ANY(%s) AND released_ms IS NULL GROUP BY counted_did"
         " UNION ALL SELECT '@' || agent_did, count(*) FROM callboard.agent_name"
         " WHERE agent_did = ANY(%s) AND released_ms IS NULL GROUP BY agent_did",
         (list(owners), list(agents)),

@@ -98,6 +98,7 @@ async def current_keys(reader: LedgerReader, dids: Collection[str]) -> dict[str,
     return {row["did"]: row["public_key"] for row in await reader.rows(query)}
 
 
+_CLOCK_MS: Final = sql.literal_column("extract(epoch FROM clock_timestamp()) * 1000")
 _READY_MS: Final = sql.func.callboard.ready_ms_since(recovery.c.waiting_ms)
 
 
@@ -112,7 +113,12 @@ async def due_recoveries(reader: LedgerReader, *, limit: int) -> list[RowDict]:
     """Return `id, agent_did, new_key` of requests whose delay is over, the earliest first."""
     return await reader.rows(
         sql.select(recovery.c.id, recovery.c.agent_did, recovery.c.new_key)
-        .where(recovery.c.status == "waiting", recovery.c.delay_ms <= _READY_MS)
+        .where(
+            recovery.c.status == "waiting",
+            # Of the many, those are measured whose delay is over by the clock.
+            recovery.c.waiting_ms + recovery.c.delay_ms <= _CLOCK_MS,
+            recovery.c.delay_ms <= _READY_MS,
+        )
         .order_by(recovery.c.waiting_ms)
         .limit(limit)
     )

@@ -158,14 +158,17 @@ def _end(did: str, known: KnownInheritance, status: str, batch: Batch) -> None:
 
 
 def _change_owner(did: str, agent: KnownAgent, heir: str, batch: Batch) -> None:
-    """Give an agent another owner; heartbeat tokens of before are worthless."""
-    revision = agent.revision + 1
-    changed = replace(agent, owner_did=heir, revision=revision, token_revision=revision)
-    change_identity(did, changed, batch, owner_did=heir, token_revision=revision)
-    counts = batch.cache.agent_counts
-    for owner_did, change in ((agent.owner_did, -1), (heir, 1)):
-        if agent.is_active and owner_did in counts:
-            counts[owner_did] += change
+    """Give an agent another owner; heartbeat tokens of before are worthless.
+
+    It goes on to count for the owner of before: an heir's bound is not filled by what comes to it.
+    """
+    moved: dict[str, Any] = {
+        "owner_did": heir,
+        "token_revision": agent.revision + 1,
+        "inherited_from_did": agent.counted_did,
+    }
+    changed = replace(agent, revision=agent.revision + 1, **moved)
+    change_identity(did, changed, batch, **moved)
 
 
 def _move_names(did: str, owner_did: str, heir: str, batch: Batch) -> None:

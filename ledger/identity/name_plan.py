@@ -46,6 +46,7 @@ def plan_register_name(command: RegisterName, batch: Batch) -> Outcome:
     name = KnownName(
         command.agent_did,
         agent.owner_did,
+        agent.owner_did,
         batch.now_ms,
         add_months(batch.now_ms, command.months),
     )
@@ -80,7 +81,9 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Outcome:
         event = AuditEventType.NAME_OFFERED
         return _stored(command, offered, event, batch, isTransferred=False)
     _count_name(command, agent.owner_did, known, batch)
-    name = KnownName(command.agent_did, agent.owner_did, known.registered_ms, known.expires_ms)
+    name = KnownName(
+        command.agent_did, agent.owner_did, agent.owner_did, known.registered_ms, known.expires_ms
+    )
     event = AuditEventType.NAME_TRANSFERRED
     return _stored(command, name, event, batch, isTransferred=True)
 
@@ -161,7 +164,7 @@ def _count_name(
 
 def _holders(name: KnownName) -> tuple[str, str]:
     """Return under which texts a name is counted: its owner, its agent."""
-    return name.owner_did, f"@{name.agent_did}"
+    return name.counted_did, f"@{name.agent_did}"
 
 
 def _uncount_name(name: KnownName, batch: Batch) -> None:
@@ -185,6 +188,7 @@ def _stored(
         "name": command.name,
         "agent_did": name.agent_did,
         "owner_did": name.owner_did,
+        "counted_did": name.counted_did,
         "offered_did": name.offered_did,
         "registered_ms": name.registered_ms,
         "expires_ms": name.expires_ms,

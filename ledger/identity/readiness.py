@@ -1,4 +1,4 @@
-"""When the service was ready: a clock that stands while nobody could have used it.
+"""When the service was ready: a clock that stands while no caller could have used it.
 
 One row says until when the service was last seen ready, and each gap before it is a row: what lies
 between two notes further apart than `PAUSE_MS_MAX` does not count. The function `ready_ms_since` of

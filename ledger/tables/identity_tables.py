@@ -26,6 +26,7 @@ AGENT_NAME: Final = Table.of(
     "name text",
     "agent_did text",
     "owner_did text",
+    "counted_did text",
     "offered_did text",
     "registered_ms bigint",
     "expires_ms bigint",
@@ -82,12 +83,20 @@ AGENT_IDENTITIES: Final = change(
         "key_from_ms",
         "revision",
         "token_revision",
+        "inherited_from_did",
     ],
     key=("did",),
     computed={
         **{
             name: f"coalesce(r.{name}, o.{name})"
-            for name in ("owner_did", "public_key", "key_number", "key_from_ms", "token_revision")
+            for name in (
+                "owner_did",
+                "public_key",
+                "key_number",
+                "key_from_ms",
+                "token_revision",
+                "inherited_from_did",
+            )
         },
         "revision": "greatest(o.revision, r.revision)",
     },

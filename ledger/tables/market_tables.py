@@ -25,6 +25,7 @@ AGENT: Final = Table.of(
     "token_revision integer",
     "key_number integer = 1",
     "key_from_ms bigint",
+    "inherited_from_did text",
     "registered_ms bigint",
     "updated_ms bigint",
 )
@@ -134,7 +135,7 @@ AGENTS: Final = upsert(
     AGENT,
     ("did",),
     fixed={"status": "'active'", "registered_ms": NOW, "updated_ms": NOW},
-    kept=("owner_did", "registered_ms"),
+    kept=("owner_did", "registered_ms", "inherited_from_did"),
     kept_unless_given=("public_key", "key_from_ms", "signing_secret"),
 )
 DEREGISTERED: Final = change(

@@ -171,7 +171,7 @@ async def _load_agents(connection: Connection, cache: StateCache, dids: list[str
     cache.agents.update(dict.fromkeys(dids))
     cursor = await connection.execute(
         "SELECT did, owner_did, revision, token_revision, status = 'active', public_key,"
-        " key_number, coalesce(key_from_ms, registered_ms)"
+        " key_number, coalesce(key_from_ms, registered_ms), inherited_from_did"
         " FROM callboard.agent WHERE did = ANY(%s)",
         (dids,),
     )
@@ -185,14 +185,15 @@ async def _load_agent_counts(connection: Connection, cache: StateCache, read_set
     for did, owner_did in read_set.registered:
         known = cache.agents[did]
         if known is None or not known.is_active:
-            owners.add(owner_did if known is None else known.owner_did)
+            owners.add(owner_did if known is None else known.counted_did)
     if not owners:
         return
     cache.agent_counts.update(dict.fromkeys(owners, 0))
     cursor = await connection.execute(
-        "SELECT owner_did, count(*) FROM callboard.agent"
-        " WHERE owner_did = ANY(%s) AND status = 'active' GROUP BY owner_did",
-        (list(owners),),
+        "SELECT coalesce(inherited_from_did, owner_did), count(*) FROM callboard.agent"
+        " WHERE status = 'active' AND (inherited_from_did = ANY(%(owners)s)"
+        " OR inherited_from_did IS NULL AND owner_did = ANY(%(owners)s)) GROUP BY 1",
+        {"owners": list(owners)},
     )
     cache.agent_counts.update(await cursor.fetchall())
 

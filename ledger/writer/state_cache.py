@@ -60,6 +60,7 @@ class KnownAgent:
     """Who claimed an agent's DID, how often its row was stored, and whether it takes work.
 
     `token_revision`: heartbeat tokens name it; it moves when a deregistered agent comes back.
+    `inherited_from_did`: the owner who has named the first heir, for whose bound it still counts.
     `public_key`: the current one, None for none; `key_number`: how many keys it has had,
     `key_from_ms`: since when it has this one.
     """
@@ -71,6 +72,12 @@ class KnownAgent:
     public_key: str | None = None
     key_number: int = 1
     key_from_ms: int = 0
+    inherited_from_did: str | None = None
+
+    @property
+    def counted_did(self) -> str:
+        """The owner for whose bound of agents it counts: an heir's is not filled."""
+        return self.inherited_from_did or self.owner_did
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +108,14 @@ class KnownKey:
 
 @dataclass(frozen=True, slots=True)
 class KnownName:
-    """A name that was registered: for whom, by whom, until when, to whom it is offered."""
+    """A name that was registered: for whom, by whom, until when, to whom it is offered.
+
+    `counted_did`: the owner for whose bound it counts, who has registered or taken it.
+    """
 
     agent_did: str
     owner_did: str
+    counted_did: str
     registered_ms: int
     expires_ms: int
     offered_did: str | None = None

@@ -6,6 +6,7 @@ Rows are dated in the past, and the database's clock judges them. Spec: Inherita
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.trust.inheritance import DAY_MS
@@ -137,6 +138,34 @@ async def test_all_that_is_the_agents_goes_to_the_heir_once(
     ]  # fmt: skip
     (next_heir,) = await store.commit([set_heir(actor=HEIR, heir=PAYER)], AT + 3)
     assert next_heir.result == {"revision": 2}
+    await store.close()
+
+
+async def test_what_comes_to_an_heir_fills_none_of_its_bounds(
+    database: Database, auditor: Auditor
+) -> None:
+    """It need not agree: the agent and its names count for the owner of before, over a restart."""
+    name = RegisterName(
+        key=new_key(), actor_did=PAYER, is_admin=False, name="mine", agent_did=AGENT, months=120,
+        owner_names_max=1, agent_names_max=9,
+    )  # fmt: skip
+    store = await opened(database, auditor, name)
+    await store.commit([run()], AT + 1)
+    await store.close()
+    store = await open_store(database.service_url)
+    second, third = "did:test:second", "did:test:third"
+    outcomes = await store.commit(
+        [
+            card(second, owner_did=HEIR, owner_agents_max=1),
+            replace(name, key=new_key(), name="his", agent_did=second, actor_did=HEIR),
+            card(third, owner_did=PAYER, owner_agents_max=1),
+            card(third, owner_did=PAYER, owner_agents_max=2),
+            replace(name, key=new_key(), name="more", agent_did=third),
+        ],
+        AT + 2,
+    )
+    conflict = ErrorCode.CONFLICT
+    assert [one.error for one in outcomes] == [None, None, conflict, None, conflict]
     await store.close()
 
 

@@ -273,16 +273,17 @@ BEGIN
         IF rare.agents IS NOT NULL THEN
             INSERT INTO callboard.agent AS o (
                 did, owner_did, card, endpoint, capability_ids, public_key, signing_secret,
-                status, revision, token_revision, key_number, key_from_ms, registered_ms,
-                updated_ms)
+                status, revision, token_revision, key_number, key_from_ms, inherited_from_did,
+                registered_ms, updated_ms)
             SELECT
                 r.did, r.owner_did, r.card, r.endpoint, r.capability_ids, r.public_key,
                 r.signing_secret, 'active', r.revision, r.token_revision,
-                coalesce(r.key_number, 1), r.key_from_ms, p_now_ms, p_now_ms
+                coalesce(r.key_number, 1), r.key_from_ms, r.inherited_from_did, p_now_ms,
+                p_now_ms
             FROM json_to_recordset(rare.agents) AS r(
                 did text, owner_did text, card text, endpoint text, capability_ids text[],
                 public_key text, signing_secret bytea, revision integer, token_revision integer,
-                key_number integer, key_from_ms bigint)
+                key_number integer, key_from_ms bigint, inherited_from_did text)
             ON CONFLICT (did) DO UPDATE SET
                 card = excluded.card, endpoint = excluded.endpoint,
                 capability_ids = excluded.capability_ids,
@@ -300,10 +301,12 @@ BEGIN
                 key_number = coalesce(r.key_number, o.key_number),
                 key_from_ms = coalesce(r.key_from_ms, o.key_from_ms),
                 token_revision = coalesce(r.token_revision, o.token_revision),
+                inherited_from_did = coalesce(r.inherited_from_did, o.inherited_from_did),
                 revision = greatest(o.revision, r.revision)
             FROM json_to_recordset(rare.agent_identities) AS r(
                 did text, owner_did text, public_key text, key_number integer,
-                key_from_ms bigint, revision integer, token_revision integer)
+                key_from_ms bigint, revision integer, token_revision integer,
+                inherited_from_did text)
             WHERE o.did = r.did;
         END IF;
         IF rare.ended_overlaps IS NOT NULL THEN
@@ -325,16 +328,18 @@ BEGIN
         END IF;
         IF rare.agent_names IS NOT NULL THEN
             INSERT INTO callboard.agent_name AS o (
-                name, agent_did, owner_did, offered_did, registered_ms, expires_ms)
+                name, agent_did, owner_did, counted_did, offered_did, registered_ms, expires_ms)
             SELECT
-                r.name, r.agent_did, r.owner_did, r.offered_did, r.registered_ms, r.expires_ms
+                r.name, r.agent_did, r.owner_did, r.counted_did, r.offered_did, r.registered_ms,
+                r.expires_ms
             FROM json_to_recordset(rare.agent_names) AS r(
-                name text, agent_did text, owner_did text, offered_did text,
+                name text, agent_did text, owner_did text, counted_did text, offered_did text,
                 registered_ms bigint, expires_ms bigint)
             ON CONFLICT (name) DO UPDATE SET
                 agent_did = excluded.agent_did, owner_did = excluded.owner_did,
-                offered_did = excluded.offered_did, registered_ms = excluded.registered_ms,
-                expires_ms = excluded.expires_ms, released_ms = NULL;
+                counted_did = excluded.counted_did, offered_did = excluded.offered_did,
+                registered_ms = excluded.registered_ms, expires_ms = excluded.expires_ms,
+                released_ms = NULL;
         END IF;
         IF rare.released_names IS NOT NULL THEN
             UPDATE callboard.agent_name AS o SET

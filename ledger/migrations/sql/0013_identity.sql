@@ -1,8 +1,12 @@
 -- key_number: how many keys the agent has had, the current one included; key_from_ms: since when it
--- has that one, NULL: since its registration.
+-- has that one, NULL: since its registration. inherited_from_did: the owner before its first heir, for
+-- whose bound of agents it still counts: an heir need not agree.
 ALTER TABLE callboard.agent
     ADD COLUMN key_number integer NOT NULL DEFAULT 1 CHECK (key_number > 0),
-    ADD COLUMN key_from_ms bigint;
+    ADD COLUMN key_from_ms bigint,
+    ADD COLUMN inherited_from_did text;
+CREATE INDEX agent_inherited ON callboard.agent (inherited_from_did)
+    WHERE inherited_from_did IS NOT NULL;
 
 -- The keys of an agent before its current one, which the agent's own row has. None comes back: a
 -- proof by one of them would be worth something again. valid_until_ms only ever becomes earlier.
@@ -18,18 +22,19 @@ CREATE TABLE callboard.former_key (
 
 -- Names that were ever registered, each with its last registration. It is taken until expires_ms;
 -- released_ms: that it is over is on the chain. offered_did: the agent of another owner that may
--- take it.
+-- take it. counted_did: for whose bound it counts, who has registered or taken it: no heir.
 CREATE TABLE callboard.agent_name (
     name text PRIMARY KEY CHECK (name ~ '^[a-z0-9][a-z0-9-]{1,30}[a-z0-9]$'),
     agent_did text NOT NULL,
     owner_did text NOT NULL,
+    counted_did text NOT NULL,
     offered_did text,
     registered_ms bigint NOT NULL,
     expires_ms bigint NOT NULL CHECK (expires_ms > registered_ms),
     released_ms bigint
 );
 CREATE INDEX agent_name_agent ON callboard.agent_name (agent_did, name) WHERE released_ms IS NULL;
-CREATE INDEX agent_name_owner ON callboard.agent_name (owner_did) WHERE released_ms IS NULL;
+CREATE INDEX agent_name_counted ON callboard.agent_name (counted_did) WHERE released_ms IS NULL;
 CREATE INDEX agent_name_expiry ON callboard.agent_name (expires_ms, name) WHERE released_ms IS NULL;
 
 -- Who has an agent when it is silent for so many days, the last setting of each agent. owner_did: who
