@@ -98,7 +98,9 @@ async def current_keys(reader: LedgerReader, dids: Collection[str]) -> dict[str,
     return {row["did"]: row["public_key"] for row in await reader.rows(query)}
 
 
-_CLOCK_MS: Final = sql.literal_column("extract(epoch FROM clock_timestamp()) * 1000")
+_CLOCK_MS: Final[sql.ColumnElement[int]] = sql.literal_column(
+    "extract(epoch FROM clock_timestamp()) * 1000"
+)
 _READY_MS: Final = sql.func.callboard.ready_ms_since(recovery.c.waiting_ms)
 
 

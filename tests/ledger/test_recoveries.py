@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.trust.recovery import HOUR_MS, recovery_id
-from ledger.commands import Command, OutcomeStatus
+from ledger.agents.agent_commands import RegisterAgent
+from ledger.commands import OutcomeStatus
 from ledger.identity.identity_reads import due_recoveries
 from ledger.identity.recovery_commands import (
     CancelRecovery,
@@ -75,7 +76,7 @@ def complete(new: str = "K2") -> CompleteRecovery:
     )  # fmt: skip
 
 
-def named_agents() -> list[Command]:
+def named_agents() -> list[RegisterAgent | SetGuardians]:
     """Return what makes an agent whose key is K1, its guardians and its custodian."""
     named = [card(did, owner_did=did, public_key=f"key of {did}") for did in (ONE, TWO, CUSTODIAN)]
     return [card(public_key="K1"), *named, guardians()]

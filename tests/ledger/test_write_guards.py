@@ -9,6 +9,7 @@ import asyncio
 import re
 
 import pytest
+from msgspec.structs import replace
 from psycopg import DatabaseError
 
 from core.shards.lease_messages import MemberState
@@ -78,7 +79,9 @@ def cache(shared_database: Database) -> StateCache:
         await store.commit([ended.publish(), ended.end()], AT)
         gone = ChangeMember(key="gone", actor_did="", member=GONE, state=MemberState.GONE)
         await store.commit([join(GONE), gone], AT)
-        await store.commit([*named_agents(), request(BY_CUSTODIAN, CUSTODIAN)], AT)
+        # The agent has been paid: by an administrator alone it is registered now.
+        made = [replace(one, is_admin=True) for one in named_agents()]
+        await store.commit([*made, request(BY_CUSTODIAN, CUSTODIAN)], AT)
         await store.close()
         last = await open_store(shared_database.service_url)
         await last.close()
