@@ -56,6 +56,7 @@ async def _load_names(connection: Connection, cache: StateCache, read_set: ReadS
         cache.names[name] = KnownName(*fields)
     agents = {did: cache.agents[did] for did in read_set.named_dids}
     owners = {known.owner_did for known in agents.values() if known is not None}
+    owners |= read_set.naming_dids
     if not owners:
         return
     cursor = await connection.execute(

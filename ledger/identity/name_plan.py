@@ -30,6 +30,8 @@ def add_name_reads(command: NameCommand, read_set: ReadSet) -> None:
     if isinstance(command, RegisterName | TransferName):
         read_set.agent_dids.add(command.agent_did)
         read_set.named_dids.add(command.agent_did)
+        # The agent may be registered by an earlier command of the batch: its owner asks for it.
+        read_set.naming_dids.add(command.actor_did)
 
 
 def plan_register_name(command: RegisterName, batch: Batch) -> Outcome:

@@ -19,7 +19,8 @@ class ReadSet:
     `registered`: agents and who registers them, whose active agents are counted.
     `claimed_dids`: DIDs of registered cards, which another caller may have as its own.
     `new_keys`: agents with keys that they shall get, none of which may have been theirs.
-    `names` change; `named_dids`: agents that get one, whose names are counted.
+    `names` change; `named_dids`: agents that get one, `naming_dids`: who asks for it;
+    their names are counted.
     `inheritances`: of these agents.
     `recoveries`: requests by id, with their agents, whose guardians decide.
     `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one.
@@ -46,6 +47,7 @@ class ReadSet:
     new_keys: set[tuple[str, str]] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     named_dids: set[str] = field(default_factory=set)
+    naming_dids: set[str] = field(default_factory=set)
     inheritances: set[str] = field(default_factory=set)
     recoveries: set[tuple[str, str]] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
