@@ -167,6 +167,15 @@ class AgentEntry(Message, frozen=True):
     order: int
     standing: dict[str, Offer] = field(default_factory=dict)
     public_key: str | None = None
+    former_key: str | None = None
+    former_until_ms: int = 0
+
+    def valid_keys(self, at_ms: int) -> tuple[str, ...]:
+        """Return the keys whose signatures count at a time, the current one first."""
+        keys = () if self.public_key is None else (self.public_key,)
+        if self.former_key is not None and at_ms < self.former_until_ms:
+            return (*keys, self.former_key)
+        return keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +210,8 @@ class DirectoryPort(Protocol):
     ) -> VerifierSelected | AgentNotSelected: ...
 
     def entry(self, did: str) -> AgentEntry | None: ...
+
+    def valid_keys(self, did: str, at_ms: int) -> tuple[str, ...]: ...
 
     def is_revoked(self, did: str, at_ms: int) -> bool: ...
 

@@ -18,7 +18,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
-from callboard import calls, cluster_calls, market_calls, replies, trust_calls
+from callboard import calls, cluster_calls, identity_calls, market_calls, replies, trust_calls
 from callboard.calls import ATTEMPTS_MAX, Call, NoReply, Reply, Steps, persistently
 from callboard.locating import DidKey, locate
 from callboard.replies import Published, Workflow, successful
@@ -199,6 +199,22 @@ class _Operations:
     unrevoke_agent = _Operation(trust_calls.unrevoke_agent, replies.Unrevoked)
     revocation = _reading("/v1/revoked/{}", replies.Revocation)
     revocations = _Operation(trust_calls.revocations, replies.RevocationPage)
+    rotate_agent_key = _Operation(identity_calls.rotate_agent_key, replies.AgentKeyRotated)
+    key_history = _Operation(identity_calls.key_history, replies.KeyHistory)
+    register_name = _Operation(identity_calls.register_name, replies.NameChanged)
+    name = _reading("/v1/identity/names/{}", replies.Name)
+    names_of = _Operation(identity_calls.names_of, replies.NamePage)
+    renew_name = _Operation(identity_calls.renew_name, replies.NameChanged)
+    transfer_name = _Operation(identity_calls.transfer_name, replies.NameTransferred)
+    release_name = _Operation(identity_calls.release_name, replies.NameReleased)
+    set_inheritance = _Operation(identity_calls.set_inheritance, replies.InheritanceSet)
+    inheritance = _reading("/v1/identity/inheritance/{}", replies.Inheritance)
+    cancel_inheritance = _Operation(identity_calls.cancel_inheritance, replies.InheritanceCancelled)
+    set_guardians = _Operation(identity_calls.set_guardians, replies.GuardiansSet)
+    guardians = _reading("/v1/identity/guardians/{}", replies.GuardianSet)
+    request_recovery = _Operation(identity_calls.request_recovery, replies.RecoveryMade)
+    recovery = _reading("/v1/identity/recover/{}", replies.Recovery)
+    cancel_recovery = _Operation(identity_calls.cancel_recovery, replies.RecoveryMade)
     cluster = _Operation(cluster_calls.cluster, replies.Cluster)
     drain_machine = _Operation(cluster_calls.drain_machine, replies.MachineChanged)
     resume_machine = _Operation(cluster_calls.resume_machine, replies.MachineChanged)

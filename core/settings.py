@@ -274,6 +274,13 @@ class Settings:
         high=DAY_MS,
     )
 
+    # Identity.
+    key_overlap_s: int = _setting(
+        0, "how long a rotated key stays valid for results", low=0, high=86_400
+    )
+    names_per_owner_max: int = _setting(100, "names of one owner's agents", low=1)
+    names_per_agent_max: int = _setting(10, "names of one agent", low=1)
+
     # Market.
     stake_bps: int = _setting(
         0, "stake asked of an agent, basis points of the node's price", low=0, high=10_000

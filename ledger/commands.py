@@ -19,6 +19,19 @@ from ledger.accounts.account_commands import Deposit
 from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation, RegisterAgent
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
+from ledger.identity.identity_commands import RotateAgentKey
+from ledger.identity.inheritance_commands import (
+    CancelInheritance,
+    RunInheritance,
+    SetInheritance,
+)
+from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
+from ledger.identity.recovery_commands import (
+    CancelRecovery,
+    CompleteRecovery,
+    RequestRecovery,
+    SetGuardians,
+)
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.prices.price_commands import SetPrice
@@ -51,6 +64,18 @@ Command = (
     | RotateKey
     | RevokeAgent
     | UnrevokeAgent
+    | RotateAgentKey
+    | RegisterName
+    | RenewName
+    | TransferName
+    | ReleaseName
+    | SetInheritance
+    | CancelInheritance
+    | RunInheritance
+    | SetGuardians
+    | RequestRecovery
+    | CancelRecovery
+    | CompleteRecovery
     | SetPrice
     | SetQuota
     | DepositStake

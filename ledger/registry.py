@@ -27,6 +27,41 @@ from ledger.disputes.dispute_plan import (
     plan_open_dispute,
     plan_resolve_dispute,
 )
+from ledger.identity.agent_key_plan import add_rotate_agent_key_reads, plan_rotate_agent_key
+from ledger.identity.identity_commands import RotateAgentKey
+from ledger.identity.inheritance_commands import (
+    CancelInheritance,
+    RunInheritance,
+    SetInheritance,
+)
+from ledger.identity.inheritance_plan import (
+    add_inheritance_reads,
+    plan_cancel_inheritance,
+    plan_run_inheritance,
+    plan_set_inheritance,
+)
+from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
+from ledger.identity.name_plan import (
+    add_name_reads,
+    plan_register_name,
+    plan_release_name,
+    plan_renew_name,
+    plan_transfer_name,
+)
+from ledger.identity.recovery_commands import (
+    CancelRecovery,
+    CompleteRecovery,
+    RequestRecovery,
+    SetGuardians,
+)
+from ledger.identity.recovery_plan import (
+    add_guardian_reads,
+    add_recovery_reads,
+    plan_cancel_recovery,
+    plan_complete_recovery,
+    plan_request_recovery,
+    plan_set_guardians,
+)
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice
 from ledger.invoices.invoice_plan import (
     plan_create_invoice,
@@ -124,6 +159,18 @@ KINDS: Final[dict[type, CommandKind]] = {
     RotateKey: CommandKind(plan_rotate_key, add_ended_key_reads),
     RevokeAgent: CommandKind(plan_revoke_agent, add_revoke_reads, is_hashed=True),
     UnrevokeAgent: CommandKind(plan_unrevoke_agent, add_unrevoke_reads),
+    RotateAgentKey: CommandKind(plan_rotate_agent_key, add_rotate_agent_key_reads),
+    RegisterName: CommandKind(plan_register_name, add_name_reads),
+    RenewName: CommandKind(plan_renew_name, add_name_reads),
+    TransferName: CommandKind(plan_transfer_name, add_name_reads),
+    ReleaseName: CommandKind(plan_release_name, add_name_reads, is_asked_again=True),
+    SetInheritance: CommandKind(plan_set_inheritance, add_inheritance_reads),
+    CancelInheritance: CommandKind(plan_cancel_inheritance, add_inheritance_reads),
+    RunInheritance: CommandKind(plan_run_inheritance, add_inheritance_reads, is_asked_again=True),
+    SetGuardians: CommandKind(plan_set_guardians, add_guardian_reads),
+    RequestRecovery: CommandKind(plan_request_recovery, add_recovery_reads),
+    CancelRecovery: CommandKind(plan_cancel_recovery, add_recovery_reads),
+    CompleteRecovery: CommandKind(plan_complete_recovery, add_recovery_reads, is_asked_again=True),
     SetPrice: CommandKind(plan_set_price),
     SetQuota: CommandKind(plan_set_quota, add_quota_reads),
     DepositStake: CommandKind(plan_deposit_stake, add_stake_reads, is_hashed=True),

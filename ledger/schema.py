@@ -39,6 +39,12 @@ from ledger.tables.history_tables import (
     AUDIT_EVENT,
     HEAD,
 )
+from ledger.tables.identity_tables import (
+    AGENT_NAME,
+    FORMER_KEY,
+    GUARDIAN_SET,
+    RECOVERY,
+)
 from ledger.tables.market_tables import (
     AGENT,
     AGENT_LIVE,
@@ -141,6 +147,10 @@ agent = _read(AGENT)
 revocation = _read(REVOCATION)
 agent_live = _read(AGENT_LIVE)
 api_key = _read(API_KEY)
+former_key = _read(FORMER_KEY)
+agent_name = _read(AGENT_NAME)
+guardian_set = _read(GUARDIAN_SET)
+recovery = _read(RECOVERY)
 capability_price = _read(CAPABILITY_PRICE)
 quota = _read(QUOTA)
 stake = _read(STAKE)

@@ -24,6 +24,7 @@ from serve_app.http.endpoint import (
 )
 from serve_app.http.paths import kept_apart, path_text
 from serve_app.operations.agents import agents, heartbeats, prices, stakes, trust
+from serve_app.operations.identity import inheritance, key_rotation, names, recovery
 from serve_app.operations.money import accounts, disputes, invoices, ledger, quotas
 from serve_app.operations.service import audit, cluster, health, keys
 from serve_app.operations.work import (
@@ -87,6 +88,10 @@ def all_operations() -> tuple[Operation, ...]:
         *quotas.OPERATIONS,
         *auctions.OPERATIONS,
         *trust.OPERATIONS,
+        *key_rotation.OPERATIONS,
+        *names.OPERATIONS,
+        *inheritance.OPERATIONS,
+        *recovery.OPERATIONS,
         *cluster.OPERATIONS,
     )
     return (*described, *health.operations(service_version(), described))

@@ -17,6 +17,7 @@ from ray.exceptions import RayError
 
 from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.escrow_watch import EscrowWatch
+from actors.cluster.identity_watch import IdentityWatch
 from actors.cluster.ledgers.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors, cores_of_machines
 from actors.cluster.process_watch import OwnerWatch
@@ -33,6 +34,8 @@ log = logging.getLogger("callboard.timekeeper")
 
 ROUND_S = 1.0
 READ_TIMEOUT_S = 2.0
+# A replica that answers has asked since.
+ASKED_MS = 5_000
 
 
 @ray.remote
@@ -47,16 +50,29 @@ class Timekeeper:
         self._watch = OwnerWatch(silence_ms_max=settings.owner_silence_ms)
         self._owners = OwnerActors(settings)
         self._rounds = 0
+        self._asked_ms = monotonic_ms() - ASKED_MS
         self._prober = Prober(settings, self._reader, NameResolver())
         ledgers = LedgerWatch(settings)
         self._machines = MachineWatch(settings, lambda: ledgers.writers_machine)
-        watches = (ledgers, ServeWatch(), EscrowWatch(self._reader), self._machines)
+        watches = (
+            ledgers,
+            ServeWatch(),
+            EscrowWatch(self._reader),
+            IdentityWatch(
+                settings, self._reader, lambda: self._is_asked() and bool(ledgers.writers_machine)
+            ),
+            self._machines,
+        )
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
     async def ping(self) -> int:
-        """Return how many rounds were run."""
+        """Return how many rounds were run; every replica asks once a second."""
+        self._asked_ms = monotonic_ms()
         return self._rounds
+
+    def _is_asked(self) -> bool:
+        return monotonic_ms() - self._asked_ms < ASKED_MS
 
     async def generation(self) -> str:
         """Return which upgrade has made this actor, and the owners that it starts."""

@@ -180,6 +180,11 @@ class Directory:
         """Return a known active agent."""
         return self._entries.get(did)
 
+    def valid_keys(self, did: str, at_ms: int) -> tuple[str, ...]:
+        """Return an agent's keys whose signatures count at a time; none of an unknown agent."""
+        entry = self._entries.get(did)
+        return () if entry is None else entry.valid_keys(at_ms)
+
     def is_revoked(self, did: str, at_ms: int) -> bool:
         """Whether an agent is revoked at a time, by this cache."""
         return self.revocations.is_revoked(did, at_ms)

@@ -34,7 +34,8 @@ class CardReader:
     max_concurrency: int
 
     def build_entry(self, row: Mapping[str, Any], order: int) -> AgentEntry:
-        """Return the entry of a row (`did, owner_did, card, endpoint, public_key, signing_secret`).
+        """Return the entry of a row (`did, owner_did, card, endpoint, public_key, signing_secret`,
+        `former_key, former_until_ms` where it has had another key before).
 
         Args:
             order: the agent's position in the order of reading, for a stable choice.
@@ -65,6 +66,8 @@ class CardReader:
             order=order,
             standing=standing_offers(card["capabilities"]),
             public_key=row["public_key"],
+            former_key=row.get("former_key"),
+            former_until_ms=row.get("former_until_ms") or 0,
         )
 
 

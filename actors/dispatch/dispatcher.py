@@ -109,6 +109,7 @@ class Dispatcher:
         note: receives the order and what its end tells of reaching the agent, when it is closed.
         at_work: notes whose order is at work.
         permits: how many orders an agent takes from here at once; None: the setting.
+        valid_keys: an agent's keys that are valid now; none of an agent that is not known here.
         may_send: whether anything may be sent now; while it may not, open orders wait for `resume`.
     """
 
@@ -123,6 +124,7 @@ class Dispatcher:
         at_work: AtWork,
         permits: HeldPermits | None = None,
         blobs: Blobs | None = None,
+        valid_keys: Callable[[str], tuple[str, ...]] = lambda _: (),
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self._settings = settings
@@ -132,6 +134,7 @@ class Dispatcher:
         self._begin = begin
         self._note = note
         self._blobs = blobs
+        self._valid_keys = valid_keys
         self._may_send = may_send
         self._at_work = at_work
         self._permits = permits or HeldPermits(
@@ -598,6 +601,7 @@ class Dispatcher:
             input_hash,
             ticket.started_ms,
             _ended_ms(ticket),
+            self._valid_keys(order.agent_did),
         )
         if len(outcome.body) > JUDGED_IN_LOOP_BYTES_MAX:
             # Before the order is closed: the limit of open orders bounds the bytes that wait.

@@ -64,7 +64,7 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
         def committed(is_applied: bool) -> None:
             done(NodeResultReply(status=state.status) if is_applied else None)
 
-        runner.receive(request.workflow_id, _build_event(run, request, now_ms), committed)
+        runner.receive(request.workflow_id, _build_event(runner, run, request, now_ms), committed)
         return
     is_same = state.attempt == request.attempt and not request.verify_attempt
     if is_same and (state.status is NodeStatus.SUCCESS or state.has_result):  # 3
@@ -139,7 +139,9 @@ def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:
     return not state.has_result
 
 
-def _build_event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) -> Event:
+def _build_event(
+    runner: Runner, run: RunningWorkflow, request: NodeResultRequest, now_ms: int
+) -> Event:
     node, attempt, failure = request.node, request.attempt, request.failure
     state = run.machine.node(node)
     # The start may carry another machine's time, or this clock may have been set back since.
@@ -153,7 +155,7 @@ def _build_event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) 
         )
     began_ms = min(now_ms, state.started_ms or state.dispatched_ms or now_ms)
     if failure is None:
-        failure = _check_signature(run, request)
+        failure = _check_signature(runner, run, request)
     if failure is not None:
         return AttemptFailed(node, attempt, failure, began_ms, now_ms)
     return AttemptSucceeded(
@@ -170,11 +172,19 @@ def _build_event(run: RunningWorkflow, request: NodeResultRequest, now_ms: int) 
     )
 
 
-def _check_signature(run: RunningWorkflow, request: NodeResultRequest) -> Failure | None:
+def _check_signature(
+    runner: Runner, run: RunningWorkflow, request: NodeResultRequest
+) -> Failure | None:
     order = run.orders.get((request.node, False))
     if request.signature is None or order is None:
         return None
-    return check_signature(order, request.signature, request.public_key, request.output_hash)
+    return check_signature(
+        order,
+        request.signature,
+        request.public_key,
+        request.output_hash,
+        runner.valid_keys(order.agent_did),
+    )
 
 
 def _hash_inputs(run: RunningWorkflow, node: str) -> str | None:

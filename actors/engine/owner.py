@@ -167,6 +167,7 @@ class Owner:
             permits=self._permits,
             at_work=self._at_work,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
+            valid_keys=lambda did: self._directory.valid_keys(did, self._clock.now_ms()),
             may_send=self.may_send,
         )
         self.remote_dispatch = RemoteDispatch(

@@ -295,6 +295,10 @@ class Runner:
         else:
             done(None)
 
+    def valid_keys(self, agent_did: str) -> tuple[str, ...]:
+        """Return an agent's keys that are valid now; none of an agent that is not known here."""
+        return self._directory.valid_keys(agent_did, self._clock.now_ms())
+
     def is_quarantined(self, workflow_id: str) -> bool:
         """Say whether a workflow is quarantined here."""
         return workflow_id in self._quarantine

@@ -34,6 +34,7 @@ class ReceivedReply(Message, frozen=True):
         input_hash: the hash of the sent inputs.
         started_ms: when the request was sent.
         at_ms: when the reply was complete.
+        valid_keys: the agent's keys at that time; none where this process does not know them.
     """
 
     event_id: str
@@ -45,6 +46,7 @@ class ReceivedReply(Message, frozen=True):
     input_hash: str
     started_ms: int
     at_ms: int
+    valid_keys: tuple[str, ...] = ()
 
 
 def judge_received(order: DispatchOrder, received: ReceivedReply) -> Event:
@@ -98,36 +100,47 @@ def build_failed_event(
 
 
 def check_signature(
-    order: DispatchOrder, signature: object, named_key: object, output_hash: str
+    order: DispatchOrder,
+    signature: object,
+    named_key: object,
+    output_hash: str,
+    valid_keys: tuple[str, ...] = (),
 ) -> Failure | None:
     """Return the failure of a result's signature, None when it is valid or cannot be checked.
 
     1. The agent has registered no key: the signature cannot be checked. 2. The reply names another
-    key than the registered one, which the agent may have changed meanwhile: retryable. 3. The
-    signature is not by the registered key: fraud.
+    key than the agent has: retryable, the agent may have changed it meanwhile. 3. It is by a key
+    that is valid as the result arrives. 4. It is by the key of the dispatch, which was replaced
+    since: no fraud, but worth nothing any more, so retryable. 5. It is by no key of the agent's:
+    fraud.
 
     Args:
         signature: the agent's, not None.
         named_key: the key that the reply names, None for the registered one.
         output_hash: the hash of the result.
+        valid_keys: the agent's as the result arrives; none: that of the dispatch.
 
-    Spec: Signed results; contract.md section 6; decision 0087.
+    Spec: Signed results, Key rotation; contract.md section 6; decisions 0087 and 0230.
     """
-    if order.public_key is None:  # 1
-        return None
-    if named_key is not None and not _is_key(named_key, order.public_key):  # 2
+    sent_key = order.public_key
+    if not valid_keys:
+        if sent_key is None:  # 1
+            return None
+        valid_keys = (sent_key,)
+    named = named_key.removeprefix("ed25519:") if isinstance(named_key, str) else named_key
+    if named is not None and named not in (*valid_keys, sent_key):  # 2
         message = f"the result is signed with another key than the one {order.agent_did} registered"
         return Failure(NodeErrorCode.INVALID_REPLY, message)
     message_bytes = result_message(order.node, order.workflow_id, output_hash)
-    if is_signed_by(order.public_key, message_bytes, signature):
+    if any(is_signed_by(key, message_bytes, signature) for key in valid_keys):  # 3
         return None
-    message = f"the signature of the result is not {order.agent_did}'s"  # 3
+    is_former = sent_key is not None and sent_key not in valid_keys
+    if is_former and is_signed_by(sent_key or "", message_bytes, signature):  # 4
+        message = f"the result is signed with a key of {order.agent_did} that was replaced"
+        return Failure(NodeErrorCode.INVALID_REPLY, message)
+    message = f"the signature of the result is not {order.agent_did}'s"  # 5
     verdict = Verdict.FINAL_FOR_AGENT
     return Failure(NodeErrorCode.INVALID_REPLY, message, verdict, is_forged=True)
-
-
-def _is_key(named: object, registered: str) -> bool:
-    return isinstance(named, str) and named.removeprefix("ed25519:") == registered
 
 
 def offline_failure(order: DispatchOrder, message: str) -> Failure:
@@ -158,7 +171,9 @@ def _build_success_event(order: DispatchOrder, reply: Success, received: Receive
         return build_failed_event(order, failure, started_ms, at_ms)
     output_hash = hash_bytes(result)
     if reply.signature is not None:
-        wrong = check_signature(order, reply.signature, reply.public_key, output_hash)
+        wrong = check_signature(
+            order, reply.signature, reply.public_key, output_hash, received.valid_keys
+        )
         if wrong is not None:
             return build_failed_event(order, wrong, started_ms, at_ms)
     metrics: dict[str, Any] = {**reply.metrics, "latency_ms": at_ms - started_ms}

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import typer
 
-from callboard.cli import agents, audit, cluster, keys, ledger, market, reviews, workflows
+from callboard.cli import agents, audit, cluster, identity, keys, ledger, market, reviews, workflows
 from callboard.cli.session import EXIT_USAGE, stop
 
 # The verbs of `deployment.py`, which is part of `callboard-server`.
@@ -27,6 +27,9 @@ app.add_typer(agents.app, name="agent")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(audit.app, name="audit")
 app.add_typer(keys.app, name="key")
+app.add_typer(identity.app, name="name")
+app.add_typer(identity.heir_app, name="heir")
+app.add_typer(identity.recovery_app, name="recovery")
 app.add_typer(market.price, name="price")
 app.add_typer(market.stake, name="stake")
 app.add_typer(market.reputation, name="reputation")

@@ -1,4 +1,4 @@
-"""`agent`: the registry, and who is revoked. Spec: Registry, Agent card, Revocation."""
+"""`agent`: the registry, keys, and who is revoked. Spec: Registry, Key rotation, Revocation."""
 
 from __future__ import annotations
 
@@ -78,6 +78,32 @@ def show(session: Session, did: _Did) -> None:
     # The card's members are in the record itself; for people once is enough.
     without_card = {name: value for name, value in agent.items() if name != "acard"}
     session.show_record(agent if session.is_json else without_card)
+
+
+@verb(app, "rotate-key")
+def rotate_key(
+    session: Session,
+    did: _Did,
+    new_key: Annotated[str, typer.Argument(help="The new public key, base64.", metavar="KEY")],
+    private_key: Annotated[
+        Path, typer.Option(help="A file with the current private key, base64 of 32 bytes.")
+    ],
+) -> None:
+    """Replace an agent's key by another one, for which the current one signs."""
+    try:
+        current = private_key.read_text().strip()
+        reply = session.client.rotate_agent_key(did, new_key, private_key=current)
+    except (OSError, ValueError) as error:
+        stop(EXIT_USAGE, f"cannot sign with the key in {private_key}: {error}")
+    session.show_record(reply)
+
+
+@verb(app, "keys")
+def keys(session: Session, did: _Did) -> None:
+    """List the keys that an agent has and had."""
+    reply = session.client.key_history(did, limit=100)
+    columns = ("keyId", "publicKey", "validFrom", "validUntil")
+    session.show_table(reply, reply["keyHistory"], columns)
 
 
 @verb(app, "revoke")

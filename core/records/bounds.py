@@ -21,9 +21,13 @@ TIME_MS_MAX: Final = 253_402_300_799_999
 
 # The syntax of DIDs (W3C, section 3.1); upper case is accepted in the method as well.
 DID_PATTERN: Final = r"^did:[A-Za-z0-9]+:[A-Za-z0-9._:%-]+$"
+AGENT_NAME_CHARS_MAX: Final = 32
+# As sent; names are kept in lower case.
+AGENT_NAME_PATTERN: Final = r"^[A-Za-z0-9](?:[A-Za-z0-9-]{1,30}[A-Za-z0-9])$"
 CAPABILITY_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
 _DID: Final = re.compile(DID_PATTERN[1:-1])
+_AGENT_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,30}[a-z0-9])")
 _CAPABILITY_ID: Final = re.compile(CAPABILITY_ID_PATTERN[1:-1])
 _NODE_NAME: Final = re.compile(
     rf"(?!\s)[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff'\"\\`]{{1,{NODE_NAME_CHARS_MAX}}}(?<!\s)"
@@ -39,6 +43,11 @@ def is_did(value: object) -> bool:
 def is_capability_id(value: object) -> bool:
     """Say whether a value is a capability id."""
     return type(value) is str and _CAPABILITY_ID.fullmatch(value) is not None
+
+
+def is_agent_name(value: object) -> bool:
+    """Say whether a value is the name of an agent, in lower case."""
+    return type(value) is str and _AGENT_NAME.fullmatch(value) is not None
 
 
 def is_node_name(value: object) -> bool:

@@ -6,11 +6,13 @@ Spec: Agent card, Authentication; contract.md section 3.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.commands import Outcome
+from ledger.identity.agent_key_plan import check_new_key, key_payload, replace_key
 from ledger.tables.encoding import hex_text
 from ledger.tables.market_tables import AGENTS, DEREGISTERED
 from ledger.tables.table import Row
@@ -41,9 +43,12 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     if command.is_unchanged:
         assert known is not None, command
         return batch.decided(command.key, result=_registered(command, known, is_new=False))
-    agent = _after_registration(command.owner_did, known)
+    if _brings_new_key(command, known):
+        assert known is not None and command.public_key is not None, command
+        check_new_key(command.did, known, command.public_key, batch)
+    agent = _after_registration(command, known, batch)
     if known is None or not known.is_active:
-        _count_agent(command, agent.owner_did, batch)
+        _count_agent(command, agent.counted_did, batch)
     batch.cache.agents[command.did] = agent
     batch.cache.callers.add(agent.owner_did)
     secret = command.secret_encrypted
@@ -57,17 +62,29 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
         "signing_secret": hex_text(secret) if secret is not None else None,
         "revision": agent.revision,
         "token_revision": agent.token_revision,
+        "key_number": agent.key_number,
     }
+    if command.public_key is not None:
+        row["key_from_ms"] = agent.key_from_ms
     # A deregistration earlier in the batch would be written after this row.
     batch.drop(DEREGISTERED, command.did)
     # A second card in the same batch replaces the first one's row: a key or secret that only the
     # first brought must survive that.
     earlier = batch.row(AGENTS, command.did)
     if earlier is not None:
-        for kept in ("public_key", "signing_secret"):
-            row[kept] = row[kept] if row[kept] is not None else earlier[kept]
+        for kept in ("public_key", "key_from_ms", "signing_secret"):
+            row[kept] = row[kept] if row.get(kept) is not None else earlier.get(kept)
     batch.put(AGENTS, command.did, row)
     batch.is_directory_changed = True
+    audit_id = _record_registration(command, known, agent, batch)
+    result = _registered(command, agent, is_new=known is None)
+    return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def _record_registration(
+    command: RegisterAgent, known: KnownAgent | None, agent: KnownAgent, batch: Batch
+) -> int:
+    """Add the events of a card that is stored; return the id of its audit entry."""
     audit_id = batch.record(
         AuditEventType.AGENT_REGISTERED,
         actor_did=command.actor_did,
@@ -79,8 +96,14 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
             "cardSha256": hashlib.sha256(command.card_json.encode()).hexdigest(),
         },
     )
-    result = _registered(command, agent, is_new=known is None)
-    return batch.decided(command.key, result=result, audit_id=audit_id)
+    if known is not None and agent.key_number > known.key_number:
+        batch.record(
+            AuditEventType.AGENT_KEY_ROTATED,
+            actor_did=command.actor_did,
+            target=("agent", command.did),
+            payload=key_payload(command.did, known, agent, batch.now_ms),
+        )
+    return audit_id
 
 
 def _count_agent(command: RegisterAgent, owner_did: str, batch: Batch) -> None:
@@ -123,14 +146,34 @@ def _check_claim(command: RegisterAgent, batch: Batch) -> None:
         )
 
 
-def _after_registration(owner_did: str, known: KnownAgent | None) -> KnownAgent:
-    """Return an agent as its registration leaves it; coming back makes old tokens worthless."""
+def _brings_new_key(command: RegisterAgent, known: KnownAgent | None) -> bool:
+    """Say whether a card takes another key's place."""
+    old_key = None if known is None else known.public_key
+    return old_key is not None and command.public_key not in (None, old_key)
+
+
+def _after_registration(
+    command: RegisterAgent, known: KnownAgent | None, batch: Batch
+) -> KnownAgent:
+    """Return an agent as its registration leaves it; coming back makes old tokens worthless.
+
+    A card with another key replaces the agent's at once, which is recorded as such.
+    """
+    new_key = command.public_key
     if known is None:
-        return KnownAgent(owner_did, 1)
+        return KnownAgent(command.owner_did, 1, public_key=new_key, key_from_ms=batch.now_ms)
     revision = known.revision + 1
-    return KnownAgent(
-        known.owner_did, revision, known.token_revision if known.is_active else revision
+    agent = replace(
+        known,
+        revision=revision,
+        token_revision=known.token_revision if known.is_active else revision,
+        is_active=True,
     )
+    if new_key is None or new_key == known.public_key:
+        return agent
+    if known.public_key is None:
+        return replace(agent, public_key=new_key, key_from_ms=batch.now_ms)
+    return replace_key(command.did, replace(agent, revision=known.revision), new_key, batch)
 
 
 def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
@@ -144,11 +187,9 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
     if not known.is_active:
         return batch.decided(command.key, result=result)
     revision = known.revision + 1
-    batch.cache.agents[command.did] = KnownAgent(
-        known.owner_did, revision, known.token_revision, is_active=False
-    )
-    if known.owner_did in batch.cache.agent_counts:
-        batch.cache.agent_counts[known.owner_did] -= 1
+    batch.cache.agents[command.did] = replace(known, revision=revision, is_active=False)
+    if known.counted_did in batch.cache.agent_counts:
+        batch.cache.agent_counts[known.counted_did] -= 1
     batch.put(DEREGISTERED, command.did, {"did": command.did, "revision": revision})
     batch.is_directory_changed = True
     audit_id = batch.record(
@@ -165,5 +206,7 @@ def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet)
     read_set.agent_dids.add(command.did)
     if isinstance(command, RegisterAgent):
         read_set.registered.add((command.did, command.owner_did))
+        if command.public_key is not None:
+            read_set.new_keys.add((command.did, command.public_key))
         read_set.claimed_dids.add(command.did)
         read_set.addresses |= {wallet_address(command.did), stake_address(command.did)}

@@ -15,7 +15,7 @@ import sqlalchemy as sql
 from core.records.audit import AuditEventType
 from ledger.reads.pages import pages
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent, audit_event, capability_price, revocation
+from ledger.schema import agent, audit_event, capability_price, former_key, revocation
 
 # Of changes of cards, prices and revocations.
 CHANGES_MAX: Final = 500
@@ -31,8 +31,21 @@ _COLUMNS: Final = (
     agent.c.signing_secret,
     agent.c.status,
     agent.c.updated_ms,
+    former_key.c.public_key.label("former_key"),
+    former_key.c.valid_until_ms.label("former_until_ms"),
 )
-_OF_AGENTS: Final = (AuditEventType.AGENT_REGISTERED, AuditEventType.AGENT_DEREGISTERED)
+# Of the keys before the current one only the last can still be valid.
+_WITH_FORMER_KEY: Final = agent.outerjoin(
+    former_key,
+    (former_key.c.agent_did == agent.c.did) & (former_key.c.number == agent.c.key_number - 1),
+)
+_OF_AGENTS: Final = (
+    AuditEventType.AGENT_REGISTERED,
+    AuditEventType.AGENT_DEREGISTERED,
+    AuditEventType.AGENT_KEY_ROTATED,
+    AuditEventType.AGENT_INHERITED,
+    AuditEventType.AGENT_RECOVERED,
+)
 _OF_PRICES: Final = (AuditEventType.CAPABILITY_PRICED,)
 _OF_REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
 # A commit of one of these sets `Batch.is_directory_changed`.
@@ -46,7 +59,7 @@ def directory_pages(
 
     In the order of registration, whatever their status: who was deregistered is known as such.
     """
-    query = sql.select(*_COLUMNS, agent.c.registered_ms)
+    query = sql.select(*_COLUMNS, agent.c.registered_ms).select_from(_WITH_FORMER_KEY)
     return pages(reader, query, agent.c.registered_ms, agent.c.did, page_rows=page_rows)
 
 
@@ -76,6 +89,7 @@ async def directory_changes(reader: LedgerReader, *, after: int) -> list[RowDict
     changed = _changed(_OF_AGENTS, after)
     return await reader.rows(
         sql.select(*_COLUMNS, changed.c.changed_id)
+        .select_from(_WITH_FORMER_KEY)
         .join(changed, changed.c.target_id == agent.c.did)
         .order_by(changed.c.changed_id)
         .limit(CHANGES_MAX)

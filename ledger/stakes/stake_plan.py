@@ -72,7 +72,7 @@ def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Outcome:
     depositor's own, (4) of which it leaves as much as is locked: otherwise others would bear alone
     what running work may cost.
     """
-    shares = _shares(command.agent_did, batch)
+    shares = settled_shares(command.agent_did, batch)
     wallet_did = _wallet_did(command, batch)
     if wallet_did is None and command.actor_did in shares:
         wallet_did = command.actor_did
@@ -130,17 +130,17 @@ def stake_parts(agent_did: str, batch: Batch) -> tuple[int, int]:
     )
 
 
-def _shares(agent_did: str, batch: Batch) -> dict[str, int]:
+def settled_shares(agent_did: str, batch: Batch) -> dict[str, int]:
     """Return what of an agent's stake is whose now, by depositor, micro-credits."""
     return settle_shares(batch.cache.shares[agent_did], sum(stake_parts(agent_did, batch)))
 
 
-def _store_shares(command: StakeCommand, shares: dict[str, int], batch: Batch) -> None:
-    """Write every share of the stake: those of others may have been settled by this command."""
-    batch.cache.shares[command.agent_did] = {did: micro for did, micro in shares.items() if micro}
+def store_shares(agent_did: str, shares: dict[str, int], batch: Batch) -> None:
+    """Write every share of a stake: those of others may have been settled by the same command."""
+    batch.cache.shares[agent_did] = {did: micro for did, micro in shares.items() if micro}
     for did, micro in shares.items():
-        row = {"agent_did": command.agent_did, "depositor_did": did, "micro": micro}
-        batch.put(STAKE_SHARES, (command.agent_did, did), row)
+        row = {"agent_did": agent_did, "depositor_did": did, "micro": micro}
+        batch.put(STAKE_SHARES, (agent_did, did), row)
 
 
 def _wallet_did(command: StakeCommand, batch: Batch) -> str | None:
@@ -175,10 +175,10 @@ def _moved(
 ) -> Outcome:
     """Move the amount and the depositor's share with it; record and answer it."""
     is_deposit = isinstance(command, DepositStake)
-    shares = _shares(command.agent_did, batch)
+    shares = settled_shares(command.agent_did, batch)
     change_micro = command.amount_micro if is_deposit else -command.amount_micro
     shares[wallet_did] = shares.get(wallet_did, 0) + change_micro
-    _store_shares(command, shares, batch)
+    store_shares(command.agent_did, shares, batch)
     entry_id = batch.transfer(
         *from_to,
         command.amount_micro,

@@ -23,6 +23,9 @@ AGENT: Final = Table.of(
     "status text",
     "revision integer",
     "token_revision integer",
+    "key_number integer = 1",
+    "key_from_ms bigint",
+    "inherited_from_did text",
     "registered_ms bigint",
     "updated_ms bigint",
 )
@@ -132,8 +135,8 @@ AGENTS: Final = upsert(
     AGENT,
     ("did",),
     fixed={"status": "'active'", "registered_ms": NOW, "updated_ms": NOW},
-    kept=("owner_did", "registered_ms"),
-    kept_unless_given=("public_key", "signing_secret"),
+    kept=("owner_did", "registered_ms", "inherited_from_did"),
+    kept_unless_given=("public_key", "key_from_ms", "signing_secret"),
 )
 DEREGISTERED: Final = change(
     "deregistered",
@@ -141,7 +144,11 @@ DEREGISTERED: Final = change(
     ["did", "revision"],
     key=("did",),
     where="o.status = 'active'",
-    computed={"status": "'inactive'", "updated_ms": NOW},
+    computed={
+        "status": "'inactive'",
+        "updated_ms": NOW,
+        "revision": "greatest(o.revision, r.revision)",
+    },
 )
 REVOCATIONS: Final = upsert(
     "revocations",

@@ -13,6 +13,19 @@ from typing import Final
 
 from ledger.tables.cluster_tables import MEMBERS, SHARDS
 from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, COMMANDS
+from ledger.tables.identity_tables import (
+    AGENT_IDENTITIES,
+    AGENT_NAMES,
+    ENDED_API_KEYS,
+    ENDED_INHERITANCES,
+    ENDED_OVERLAPS,
+    FORMER_KEYS,
+    GUARDIANS,
+    INHERITANCES,
+    INHERITED_NAMES,
+    RECOVERIES,
+    RELEASED_NAMES,
+)
 from ledger.tables.market_tables import (
     AGENTS,
     CORRECTIONS,
@@ -55,7 +68,7 @@ from ledger.tables.work_tables import (
 from ledger.tables.writes import COUNT, NOW, ROWS, Write, indent, listed
 
 # Version 1 is written by hand (migration 0001), versions 1 and 2 are dropped by 0010.
-VERSION: Final = 4
+VERSION: Final = 5
 FUNCTION: Final = f"callboard.commit_batch_v{VERSION}"
 
 # In this order: the keys first, because whatever else a repeat would run into, it is known by its
@@ -78,12 +91,23 @@ WRITES: Final = (
     SHARDS,
     HALTS,
     AGENTS,
+    AGENT_IDENTITIES,
+    ENDED_OVERLAPS,
+    FORMER_KEYS,
+    AGENT_NAMES,
+    RELEASED_NAMES,
+    INHERITED_NAMES,
+    INHERITANCES,
+    ENDED_INHERITANCES,
+    GUARDIANS,
+    RECOVERIES,
     DEREGISTERED,
     REVOCATIONS,
     UNREVOCATIONS,
     KEYS,
     ROTATED_KEYS,
     REVOKED_KEYS,
+    ENDED_API_KEYS,
     PRICES,
     QUOTAS,
     STAKES,

@@ -17,6 +17,7 @@ from core.money import MICRO_MAX
 from ledger.auctions.round_loading import load_rounds
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced
+from ledger.identity.identity_loading import load_identity
 from ledger.keys.key_loading import load_keys
 from ledger.quotas.quota_loading import load_quotas
 from ledger.shards.cluster_loading import load_cluster, load_gone_members
@@ -112,6 +113,7 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     missing_nodes = [pair for pair in read_set.rounds if pair not in cache.rounds]
     if missing_nodes:
         await load_rounds(connection, cache, missing_nodes)
+    await load_identity(connection, cache, read_set)
     await load_keys(connection, cache, read_set)
     if read_set.member_ids:
         await load_gone_members(connection, cache, read_set.member_ids)
@@ -168,7 +170,8 @@ async def _load_accounts(connection: Connection, cache: StateCache, addresses: l
 async def _load_agents(connection: Connection, cache: StateCache, dids: list[str]) -> None:
     cache.agents.update(dict.fromkeys(dids))
     cursor = await connection.execute(
-        "SELECT did, owner_did, revision, token_revision, status = 'active'"
+        "SELECT did, owner_did, revision, token_revision, status = 'active', public_key,"
+        " key_number, coalesce(key_from_ms, registered_ms), inherited_from_did"
         " FROM callboard.agent WHERE did = ANY(%s)",
         (dids,),
     )
@@ -182,14 +185,15 @@ async def _load_agent_counts(connection: Connection, cache: StateCache, read_set
     for did, owner_did in read_set.registered:
         known = cache.agents[did]
         if known is None or not known.is_active:
-            owners.add(owner_did if known is None else known.owner_did)
+            owners.add(owner_did if known is None else known.counted_did)
     if not owners:
         return
     cache.agent_counts.update(dict.fromkeys(owners, 0))
     cursor = await connection.execute(
-        "SELECT owner_did, count(*) FROM callboard.agent"
-        " WHERE owner_did = ANY(%s) AND status = 'active' GROUP BY owner_did",
-        (list(owners),),
+        "SELECT coalesce(inherited_from_did, owner_did), count(*) FROM callboard.agent"
+        " WHERE status = 'active' AND (inherited_from_did = ANY(%(owners)s)"
+        " OR inherited_from_did IS NULL AND owner_did = ANY(%(owners)s)) GROUP BY 1",
+        {"owners": list(owners)},
     )
     cache.agent_counts.update(await cursor.fetchall())
 

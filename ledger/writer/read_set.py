@@ -18,6 +18,11 @@ class ReadSet:
     what the deposits of the batch, `deposited_micro` in all, may make of it.
     `registered`: agents and who registers them, whose active agents are counted.
     `claimed_dids`: DIDs of registered cards, which another caller may have as its own.
+    `new_keys`: agents with keys that they shall get, none of which may have been theirs.
+    `names` change; `named_dids`: agents that get one, `naming_dids`: who asks for it;
+    their names are counted.
+    `inheritances`: of these agents.
+    `recoveries`: requests by id, with their agents, whose guardians decide.
     `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one.
     `member_ids`: of members that may be GONE.
 
@@ -39,6 +44,12 @@ class ReadSet:
     agent_dids: set[str] = field(default_factory=set)
     registered: set[tuple[str, str]] = field(default_factory=set)
     claimed_dids: set[str] = field(default_factory=set)
+    new_keys: set[tuple[str, str]] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    named_dids: set[str] = field(default_factory=set)
+    naming_dids: set[str] = field(default_factory=set)
+    inheritances: set[str] = field(default_factory=set)
+    recoveries: set[tuple[str, str]] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
     parent_keys: set[str] = field(default_factory=set)
     key_owners: set[str] = field(default_factory=set)

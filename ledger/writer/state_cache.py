@@ -15,6 +15,7 @@ from core.market.auction import Bid, highest_held
 from core.market.sharing.quota import QuotaLimits
 from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import SHARDS
+from core.trust.recovery import Guardians, RecoveryType
 from ledger.writer.barrier_reads import BarrierReads
 
 WORLD_ADDRESS: Final = "world"
@@ -59,12 +60,24 @@ class KnownAgent:
     """Who claimed an agent's DID, how often its row was stored, and whether it takes work.
 
     `token_revision`: heartbeat tokens name it; it moves when a deregistered agent comes back.
+    `inherited_from_did`: the owner who has named the first heir, for whose bound it still counts.
+    `public_key`: the current one, None for none; `key_number`: how many keys it has had,
+    `key_from_ms`: since when it has this one.
     """
 
     owner_did: str
     revision: int
     token_revision: int = 1
     is_active: bool = True
+    public_key: str | None = None
+    key_number: int = 1
+    key_from_ms: int = 0
+    inherited_from_did: str | None = None
+
+    @property
+    def counted_did(self) -> str:
+        """The owner for whose bound of agents it counts: an heir's is not filled."""
+        return self.inherited_from_did or self.owner_did
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +104,59 @@ class KnownKey:
     depth: int
     expires_ms: int | None
     hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KnownName:
+    """A name that was registered: for whom, by whom, until when, to whom it is offered.
+
+    `counted_did`: the owner for whose bound it counts, who has registered or taken it.
+    """
+
+    agent_did: str
+    owner_did: str
+    counted_did: str
+    registered_ms: int
+    expires_ms: int
+    offered_did: str | None = None
+    is_released: bool = False
+
+    def is_live(self, at_ms: int) -> bool:
+        """Say whether the name is taken at a time, milliseconds."""
+        return not self.is_released and at_ms < self.expires_ms
+
+
+@dataclass(frozen=True, slots=True)
+class KnownInheritance:
+    """The switch of an agent: who has set it, for whom, how often one was set; armed, cancelled or
+    triggered. `is_due`: it is armed and its time has run."""
+
+    owner_did: str
+    heir_did: str
+    revision: int
+    status: str = "armed"
+    is_due: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRecovery:
+    """A request to replace an agent's key: pending, waiting, completed or cancelled.
+
+    `waiting_ms`: when its delay of `delay_ms` began; `is_due`: the delay is over.
+    """
+
+    did: str
+    recovery_type: RecoveryType
+    new_key: str
+    requested_by_did: str
+    created_ms: int
+    recovery_address: str | None = None
+    signers: tuple[str, ...] = ()
+    status: str = "pending"
+    waiting_ms: int | None = None
+    delay_ms: int | None = None
+    ended_ms: int | None = None
+    is_due: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +257,19 @@ class StateCache:
     staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     # By workflow and node: the round that takes bids, None when no round does.
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
-    # Of the batch at hand only: keys that can be revoked or make others, how many keys and active
-    # agents an owner has, which claimed DIDs have keys or agents of their own, (workflow, node)
-    # pairs that are already paid or have succeeded, members that are GONE, and the stored rows that
-    # its one command stands on.
+    # Of the batch at hand only: agents with keys that are not theirs any more; names, and how many
+    # of them an owner, and behind an "@" an agent, has; by agent its switch, its guardians with the
+    # owner who has named them, and how many recoveries are open; recoveries by id; keys that can be
+    # revoked or make others, how many keys and active agents an owner has, which claimed DIDs have
+    # keys or agents of their own, (workflow, node) pairs that are already paid or have succeeded,
+    # members that are GONE, and the stored rows that its one command stands on.
+    former_keys: set[tuple[str, str]] = field(default_factory=set)
+    names: dict[str, KnownName] = field(default_factory=dict)
+    name_counts: dict[str, int] = field(default_factory=dict)
+    inheritances: dict[str, KnownInheritance] = field(default_factory=dict)
+    guardians: dict[str, tuple[str, Guardians]] = field(default_factory=dict)
+    recoveries: dict[str, KnownRecovery] = field(default_factory=dict)
+    open_recoveries: dict[str, int] = field(default_factory=dict)
     live_keys: dict[str, KnownKey] = field(default_factory=dict)
     key_counts: dict[str, int] = field(default_factory=dict)
     agent_counts: dict[str, int] = field(default_factory=dict)
@@ -218,6 +293,13 @@ class StateCache:
 
     def end_batch(self) -> None:
         """Forget what was read for one batch and keep the caches within their bound."""
+        self.former_keys.clear()
+        self.names.clear()
+        self.name_counts.clear()
+        self.inheritances.clear()
+        self.guardians.clear()
+        self.recoveries.clear()
+        self.open_recoveries.clear()
         self.live_keys.clear()
         self.key_counts.clear()
         self.agent_counts.clear()

@@ -196,7 +196,15 @@ def entry_record(row: Row) -> dict[str, Any]:
 
 def stored_card(row: Row) -> dict[str, Any]:
     """Return an agent's card as it is shown; a large one is judged beside the loop."""
-    card: dict[str, Any] = without_secrets(orjson.loads(row["card"]))
+    card: dict[str, Any] = without_secrets(current_card(row))
+    return card
+
+
+def current_card(row: Row) -> dict[str, Any]:
+    """Return an agent's card as it was registered, with the key that has replaced its own since."""
+    card: dict[str, Any] = orjson.loads(row["card"])
+    if row["key_number"] > 1:
+        card["publicKey"] = row["public_key"]
     return card
 
 

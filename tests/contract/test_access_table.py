@@ -64,18 +64,25 @@ OF_ANOTHER: Final = {
     "POST /v1/agents/{did}/heartbeat": 403,
     "GET /v1/reputation/{did}": 200,
     "GET /v1/revoked/{did}": 200,
+    "GET /v1/trust/key-history/{did}": 200,
+    "GET /v1/agents/{did}/names": 200,
+    "DELETE /v1/identity/inheritance/{did}": 403,
+    "PUT /v1/identity/guardians/{did}": 403,
 }
 # Bodies without which a request is refused before its owner is looked at.
 BODIES: Final[dict[str, dict[str, Any]]] = {
     "POST /v1/workflows/{workflow_id}/feedback": {"rating": 0.5},
     "POST /v1/auctions/{workflow_id}/{node}/bids": {"bidAmount": 1},
+    "PUT /v1/identity/guardians/{did}": {"guardians": [], "threshold": 0},
 }
 UNKNOWN: Final = {
     "workflow_id": "0199c0de-0000-7000-8000-000000000001",
     "task_id": "0199c0de-0000-7000-8000-000000000001",
     "invoice_id": "0199c0de-0000-7000-8000-000000000001",
     "dispute_id": "0199c0de-0000-7000-8000-000000000001",
+    "recovery_id": "0199c0de-0000-7000-8000-000000000001",
     "node": "a",
+    "name": "no-such-name",
     "did": "did:net:nobody-here",
     "key_id": "no-such-key",
     "audit_id": "999999999",

@@ -298,15 +298,20 @@ def test_a_key_inside_the_card_of_an_unknown_did_proves_nothing(
     assert answer(admin.http.post("/v1/stakes/unstake", json=body))["walletDid"] == second["did"]
 
 
-def test_a_did_key_signs_for_itself(make_caller: MakeCaller) -> None:
-    """The DID is the key: its signature claims it, and the key inside the card does not matter."""
-    key = SigningKey.generate()
+def did_of_key(key: SigningKey) -> str:
+    """Return the DID that is this key."""
     number = int.from_bytes(b"\xed\x01" + bytes(key.verify_key), "big")
     digits = ""
     while number:
         number, digit = divmod(number, 58)
         digits = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"[digit] + digits
-    thief_key, did = SigningKey.generate(), f"did:key:z{digits}"
+    return f"did:key:z{digits}"
+
+
+def test_a_did_key_signs_for_itself(make_caller: MakeCaller) -> None:
+    """The DID is the key: its signature claims it, and the key inside the card does not matter."""
+    key = SigningKey.generate()
+    thief_key, did = SigningKey.generate(), did_of_key(key)
     acard = card(publicKey=base64.b64encode(bytes(thief_key.verify_key)).decode(), did=did)
     forged = self_signed(thief_key, acard)
     refusal(make_caller().http.post(REGISTER, json=forged), 401, "INVALID_SIGNATURE")

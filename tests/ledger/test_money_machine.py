@@ -16,6 +16,15 @@ from hypothesis.stateful import run_state_machine_as_test
 from core.workflow.events import Record
 from ledger.commands import Command
 from ledger.disputes.dispute_commands import GiveFeedback
+from ledger.identity.identity_commands import RotateAgentKey
+from ledger.identity.inheritance_commands import CancelInheritance
+from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
+from ledger.identity.recovery_commands import (
+    CancelRecovery,
+    CompleteRecovery,
+    RequestRecovery,
+    SetGuardians,
+)
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.prices.price_commands import SetPrice
 from tests.conftest import Database
@@ -39,6 +48,14 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
     CreateKey: "says who may ask; moves nothing and is read by no command",
     RevokeKey: "as CreateKey",
     RotateKey: "as CreateKey",
+    **dict.fromkeys(
+        (RotateAgentKey, SetGuardians, RequestRecovery, CancelRecovery, CompleteRecovery),
+        "says by which key an agent signs",
+    ),
+    **dict.fromkeys(
+        (RegisterName, RenewName, TransferName, ReleaseName), "says what an agent is called"
+    ),
+    CancelInheritance: "ends what has not moved anything",
     SetPrice: "binds members when they choose; what is paid comes as NodePaid, within the escrow",
     GiveFeedback: "an opinion, which moves and counts nothing",
 }

@@ -44,6 +44,7 @@ def test_every_described_write_is_in_the_function_once() -> None:
         for module in (
             "cluster_tables",
             "history_tables",
+            "identity_tables",
             "market_tables",
             "money_tables",
             "work_tables",

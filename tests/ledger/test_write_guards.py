@@ -9,13 +9,16 @@ import asyncio
 import re
 
 import pytest
+from msgspec.structs import replace
 from psycopg import DatabaseError
 
 from core.shards.lease_messages import MemberState
+from core.trust.recovery import recovery_id
 from ledger.schema import WRITER_ROLE
 from ledger.shards.shard_commands import ChangeMember
 from ledger.tables.cluster_tables import MEMBERS, SHARDS
 from ledger.tables.encoding import Encoded, EncodedDumper, hex_text
+from ledger.tables.identity_tables import ENDED_INHERITANCES, RECOVERIES, RELEASED_NAMES
 from ledger.tables.market_tables import CORRECTIONS, RESOLVED_DISPUTES, ROTATED_KEYS
 from ledger.tables.money_tables import RELEASES, SETTLED_INVOICES
 from ledger.tables.table import Row
@@ -26,7 +29,8 @@ from ledger.writer.batch import Batch
 from ledger.writer.state_cache import StateCache
 from tests.conftest import Database
 from tests.ledger.checking import connect
-from tests.ledger.making import AT, CREDIT, MEMBER, Flow, join, open_store, open_with_member
+from tests.ledger.making import AGENT, AT, CREDIT, MEMBER, Flow, join, open_store, open_with_member
+from tests.ledger.test_recoveries import BY_CUSTODIAN, CUSTODIAN, named_agents, request
 
 PAID, ENDED, UNKNOWN = (f"0199c0de-0000-7000-8000-0000000000a{number}" for number in (1, 2, 3))
 GONE = "member-0"
@@ -45,6 +49,20 @@ REFUSED: dict[Write, list[Row]] = {
         {"id": 0, "member": GONE, "epoch": 0},
         {"id": 256, "member": MEMBER, "epoch": 9},
     ],
+    RELEASED_NAMES: [{"name": "unknown"}],
+    ENDED_INHERITANCES: [{"agent_did": "did:test:unknown", "status": "cancelled"}],
+    RECOVERIES: [
+        {
+            "id": recovery_id(AGENT, "K2"),
+            "agent_did": AGENT,
+            "recovery_type": BY_CUSTODIAN,
+            "new_key": "K2",
+            "requested_by_did": CUSTODIAN,
+            "signers": [],
+            "status": "pending",
+            "created_ms": 1,
+        }
+    ],
     ROTATED_KEYS: [{"id": UNKNOWN, "hash": hex_text(b"h" * 32)}],
     CORRECTIONS: [{"agent_did": "did:test:unknown", "total": -1, "failed": -1}],
 }
@@ -61,6 +79,9 @@ def cache(shared_database: Database) -> StateCache:
         await store.commit([ended.publish(), ended.end()], AT)
         gone = ChangeMember(key="gone", actor_did="", member=GONE, state=MemberState.GONE)
         await store.commit([join(GONE), gone], AT)
+        # The agent has been paid: by an administrator alone it is registered now.
+        made = [replace(one, is_admin=True) for one in named_agents()]
+        await store.commit([*made, request(BY_CUSTODIAN, CUSTODIAN)], AT)
         await store.close()
         last = await open_store(shared_database.service_url)
         await last.close()

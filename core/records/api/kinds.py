@@ -16,12 +16,15 @@ from typing import Annotated, Any, Final
 from core.money import MICRO_MAX, MICRO_PER_CENT, micro_from_credits
 from core.records.api.shape import Kind, Mismatch, Schema, got_of, kind_of
 from core.records.bounds import (
+    AGENT_NAME_CHARS_MAX,
+    AGENT_NAME_PATTERN,
     CAPABILITY_ID_PATTERN,
     DID_CHARS_MAX,
     DID_PATTERN,
     NAME_CHARS_MAX,
     NODE_NAME_CHARS_MAX,
     TEXT_CHARS_MAX,
+    is_agent_name,
     is_capability_id,
     is_did,
     is_node_name,
@@ -164,6 +167,15 @@ def _cursor(value: Any) -> str:
     return key
 
 
+def _agent_name(value: Any) -> str:
+    lower = value.lower() if isinstance(value, str) and value.isascii() else value
+    if not is_agent_name(lower):
+        got = value[:100] if isinstance(value, str) else kind_of(value)
+        expected = "3 to 32 letters, digits and dashes, no dash at either end"
+        raise Mismatch(got, expected)
+    return str(lower)
+
+
 _CREDITS_SENT: Final[Schema] = {
     "type": ["number", "string"],
     "description": "credits, at most 6 decimals; text keeps decimals exact",
@@ -204,6 +216,14 @@ NodeName = Annotated[
     Kind(
         NODE_NAME_SCHEMA,
         _text_that(is_node_name, f"the name of a node, 1 to {NODE_NAME_CHARS_MAX} characters"),
+    ),
+]
+# Lower-cased: a name is the same however it is written.
+AgentName = Annotated[
+    str,
+    Kind(
+        {"type": "string", "pattern": AGENT_NAME_PATTERN, "maxLength": AGENT_NAME_CHARS_MAX},
+        _agent_name,
     ),
 ]
 ShortText = Annotated[str, text(0, NAME_CHARS_MAX)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from core.records.api.kinds import CapabilityId, Did, EntryNumber, NodeName, Uuid, text
+from core.records.api.kinds import AgentName, CapabilityId, Did, EntryNumber, NodeName, Uuid, text
 from core.records.api.shape import Body
 
 KEY_ID_CHARS_MAX = 128
@@ -76,6 +76,20 @@ class MachinePath(PathValues):
     machine: Annotated[
         str, text(MACHINE_CHARS_MIN, MACHINE_CHARS_MAX), "its id in Ray, or how that alone begins"
     ]
+
+
+class NamePath(PathValues):
+    """An agent's name."""
+
+    looked_up = "the name"
+    name: Annotated[AgentName, "the name, in any case"]
+
+
+class RecoveryPath(PathValues):
+    """A request to replace an agent's key."""
+
+    looked_up = "the recovery"
+    recovery_id: Annotated[Uuid, "the request's id"]
 
 
 class EntryPath(PathValues):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import orjson
 from msgspec.structs import replace
 
 from actors.process.slices import Slices
@@ -42,7 +41,7 @@ from serve_app.operations.agents.registration import (
     registration,
     registration_before_endpoint,
 )
-from serve_app.operations.views import agent_record, stored_card
+from serve_app.operations.views import agent_record, current_card, stored_card
 
 
 def _check_size(call: Call) -> None:
@@ -130,7 +129,7 @@ async def change(call: Call) -> Reply:
     services, patch = call.services, call.object_body()
 
     def judged_whole() -> Registration:
-        body = changed(row["did"], orjson.loads(row["card"]), patch)
+        body = changed(row["did"], current_card(row), patch)
         return parsed(Registration, {**body, "ownerDid": row["owner_did"]})
 
     whole = await in_thread(len(call.body) + len(row["card"]), judged_whole)

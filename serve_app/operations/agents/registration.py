@@ -16,7 +16,7 @@ from core.canonical import canonical
 from core.errors import ErrorCode, ProblemList, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
-from core.records.agent import without_secrets
+from core.records.agent import AgentCard, without_secrets
 from core.records.agent_forms import BESIDE_BYTES_MAX, Registration
 from core.records.api.shape import kind_of
 from core.settings import Settings
@@ -29,6 +29,7 @@ from ledger.agents.agent_commands import RegisterAgent
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import invalid
 from serve_app.operations.agents.endpoints import endpoint_refusals
+from serve_app.operations.views import current_card
 from serve_app.services import Services
 
 
@@ -71,7 +72,7 @@ async def registration_before_endpoint(
     code = denial(principal, None, (owner_did,))
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not register agents for {owner_did}")
-    public_key = None if card.public_key is None else _key_text(card.public_key)
+    public_key = _public_key(card)
     card_json = orjson.dumps(card.to_json()).decode()
     size = len(card_json.encode())
     if size > services.settings.card_bytes_max:
@@ -166,12 +167,19 @@ def _too_large(size: int, settings: Settings) -> ServiceError:
     return invalid("acard", f"{size} bytes", expected)
 
 
-def _key_text(text: str) -> str:
-    """Return an Ed25519 public key as base64 of its 32 bytes."""
+def _public_key(card: AgentCard) -> str | None:
+    """Return the Ed25519 public key that an agent gets with its card, base64 of its 32 bytes.
+
+    A `did:key` is its own key: the one inside its card does not matter.
+    """
+    own, text = key_of_did(card.did), card.public_key
+    if text is None:
+        return own
     try:
-        return base64.b64encode(key_bytes(text)).decode()
+        public_key = base64.b64encode(key_bytes(text)).decode()
     except ValueError:
         raise invalid("acard.publicKey", text, "base64 of 32 bytes") from None
+    return own or public_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +212,7 @@ def _by_signature_alone(stored: RowDict | None, body: Registration) -> _Signed:
     if body.signing_secret is not None:  # 2
         detail = f"acardSignature does not cover signingSecret: only {card.did}'s owner sets it"
         raise ServiceError(ErrorCode.FORBIDDEN, detail)
-    known = orjson.loads(stored["card"])
+    known = current_card(stored)
     is_unchanged = stored["status"] == "active" and card.to_json() == known
     if card.version <= known["version"] and not is_unchanged:  # 3
         raise ServiceError(

@@ -249,6 +249,17 @@ class MoneyModel:
             shares[did] = int(exact[did]) + (place < rest)
         return shares
 
+    def inherit(self, agent: str, owner: str, heir: str) -> int:
+        """Give an agent's wallet, and its and its owner's shares, to an heir; return the former."""
+        shares = self.settled(agent)
+        moved = sum(shares.pop(did, 0) for did in (agent, owner))
+        if moved:
+            shares[heir] = shares.get(heir, 0) + moved
+            self.shares[agent] = shares
+        micro, self.wallets[agent] = self.wallets[agent], 0
+        self.wallets[heir] += micro
+        return micro
+
     def lock(self, place: Place, agent: str, micro: int) -> bool:
         """Put a part of the free stake at risk; False: there is too little of it (case 26)."""
         if micro > self.stakes.get(agent, 0) or agent not in self.stakes:

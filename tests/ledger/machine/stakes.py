@@ -10,6 +10,7 @@ from hypothesis.stateful import precondition, rule
 from core.errors import ErrorCode
 from core.market.sharing.quota import QuotaLimits
 from core.money import cents_ceil
+from ledger.identity.inheritance_commands import RunInheritance, SetInheritance
 from ledger.quotas.quota_commands import SetQuota
 from tests.ledger.machine.base import MoneyMachine, amounts, asking, few, four, share_of, shares
 from tests.ledger.machine.model import Limits
@@ -17,6 +18,7 @@ from tests.ledger.making import deposit, new_key
 from tests.ledger.test_stakes import stake, unstake
 
 STEPS_BETWEEN_QUOTAS = 15
+STEPS_BETWEEN_HEIRS = 30
 START_MICRO = 10**9
 # Mostly none: a payer who may not publish has no history.
 limits = st.one_of(st.none(), st.none(), st.none(), st.integers(1, 6))
@@ -77,6 +79,25 @@ class StakeRules(MoneyMachine):
         else:
             self.model.deposit_stake(did, actor, -micro)
             self.says_stake(self.applies(command), did, actor)
+
+    @precondition(lambda self: self.is_due("inheritance", STEPS_BETWEEN_HEIRS))
+    @rule()
+    def inherit(self) -> None:
+        """The first agent goes to the second payer, and from there back to its owner."""
+        self.done_now("inheritance")
+        did, owner, heir = self.agents[0], self.payers[0], self.payers[1]
+        for giver, taker in ((owner, heir), (heir, owner)):
+            named = SetInheritance(
+                key=new_key(), actor_did=giver, is_admin=False, did=did, heir_did=taker, days=1,
+                requires_inactivity=False,
+            )  # fmt: skip
+            revision = self.applies(named)["revision"]
+            moved = self.model.inherit(did, giver, taker)
+            run = RunInheritance(
+                key=f"inherit:{did}:{revision}", actor_did="timekeeper", did=did,
+                revision=revision, owner_did=giver, heir_did=taker,
+            )  # fmt: skip
+            assert self.applies(run) == {"movedMicro": moved}
 
     def says_stake(self, result: dict[str, int], did: str, actor: str) -> None:
         assert result["balanceMicro"] == self.model.wallets[actor]

@@ -46,6 +46,7 @@ class Registry:
             "owner_did": OWNER,
             "status": "active",
             "card": self._card,
+            "key_number": 1,
             "endpoint": "",
             "registered_ms": 0,
             "updated_ms": 0,

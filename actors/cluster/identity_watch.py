@@ -1,0 +1,128 @@
+"""Does what is due about identity: names, heirs, recoveries with a delay.
+
+Found in rows and done by commands whose keys say what is due: a command that is sent again, by
+whichever process, changes nothing, so it does not matter where a timekeeper ends. The ledger
+decides whether it is due; this module only asks. Spec: Name, Inheritance, Recovery request.
+Decisions 0231 to 0233.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from actors.transport.actor_calls import is_unknown_outcome
+from actors.transport.ledger_client import LedgerClient
+from actors.transport.ledger_route import LedgerRoute
+from actors.transport.names import TIMEKEEPER
+from core.settings import Settings
+from ledger.commands import Command
+from ledger.identity.identity_reads import due_recoveries, expired_names
+from ledger.identity.inheritance_commands import RunInheritance
+from ledger.identity.name_commands import ReleaseName
+from ledger.identity.readiness import ReadinessStore
+from ledger.identity.recovery_commands import CompleteRecovery
+from ledger.identity.switches import due_switches
+from ledger.reads.reader import LedgerReader
+
+log = logging.getLogger("callboard.identity")
+
+ROUND_S: Final = 2.0
+# Of each kind, in one round: what is left is due in the next.
+DUE_MAX: Final = 100
+COMMIT_TIMEOUT_S: Final = 10.0
+
+
+class IdentityWatch:
+    """Notes every few seconds that the service is ready, and does what is due.
+
+    Args:
+        settings: the deployment's.
+        reader: of the committed rows.
+        is_ready: whether the service can be used: a replica answers, and there is a ledger.
+    """
+
+    def __init__(
+        self, settings: Settings, reader: LedgerReader, is_ready: Callable[[], bool]
+    ) -> None:
+        self._reader = reader
+        self._is_ready = is_ready
+        self._readiness = ReadinessStore(settings.database_url)
+        self._ledger = LedgerClient(
+            LedgerRoute(settings).call("submit"),
+            is_unknown_outcome,
+            capacity=settings.ledger_queue_max,
+            batch_size=settings.batch_commands_max,
+        )
+        self._done = 0
+
+    def __repr__(self) -> str:
+        return f"<IdentityWatch done={self._done}>"
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            try:
+                await self.round(now_ms())
+            except Exception:  # the edge of the loop: a failed round must not end the watch
+                log.exception("identity not looked at")
+            await asyncio.sleep(ROUND_S)
+
+    async def round(self, at_ms: int) -> None:
+        """Note that the service is ready, and do what is due at a time, Unix ms.
+
+        What depends on silence waits for a note: a gap before it is known to be one then.
+        """
+        await self._commit(
+            ReleaseName(
+                key=f"release:{name}:{expired_ms}",
+                actor_did=TIMEKEEPER,
+                is_admin=False,
+                name=name,
+                expired_ms=expired_ms,
+            )
+            for name, expired_ms in await expired_names(self._reader, at_ms=at_ms, limit=DUE_MAX)
+        )
+        if not self._is_ready():
+            return
+        await self._readiness.note_ready()
+        await self._commit(
+            RunInheritance(
+                key=f"inherit:{due['agent_did']}:{due['revision']}",
+                actor_did=TIMEKEEPER,
+                did=due["agent_did"],
+                revision=due["revision"],
+                owner_did=due["owner_did"],
+                heir_did=due["heir_did"],
+            )
+            for due in await due_switches(self._reader, limit=DUE_MAX)
+        )
+        await self._commit(
+            CompleteRecovery(
+                key=f"recover:{due['id']}",
+                actor_did=TIMEKEEPER,
+                recovery_id=str(due["id"]),
+                did=due["agent_did"],
+                new_key=due["new_key"],
+            )
+            for due in await due_recoveries(self._reader, limit=DUE_MAX)
+        )
+
+    async def _commit(self, commands: Iterable[Command]) -> None:
+        """Commit these together; what is refused was done before, or is not due any more."""
+        due = list(commands)
+        committed = (self._ledger.commit(one, timeout_s=COMMIT_TIMEOUT_S) for one in due)
+        for command, outcome in zip(due, await asyncio.gather(*committed), strict=True):
+            if outcome.error is None:
+                self._done += 1
+                log.info("done what was due key=%s", command.key)
+            else:
+                log.warning("not done what was due key=%s error=%s", command.key, outcome.error)
+
+
+def now_ms() -> int:
+    """Return the wall time, Unix ms."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,27 @@
+"""For how long names are registered: calendar months, at most ten years ahead.
+
+Pure. Spec: Name; contract.md section 6 (Names). Decision 0231.
+"""
+
+from __future__ import annotations
+
+import calendar
+from datetime import UTC, datetime
+from typing import Final
+
+from core.timestamps import unix_ms
+
+# As many as one registration or renewal may ask for.
+MONTHS_MAX: Final = 120
+
+
+def add_months(at_ms: int, months: int) -> int:
+    """Return the same day and time so many calendar months later, UTC, Unix ms.
+
+    A day that the later month does not have is its last one.
+    """
+    at = datetime.fromtimestamp(at_ms // 1_000, UTC).replace(microsecond=at_ms % 1_000 * 1_000)
+    years, month = divmod(at.month - 1 + months, 12)
+    year, month = at.year + years, month + 1
+    day = min(at.day, calendar.monthrange(year, month)[1])
+    return unix_ms(at.replace(year=year, month=month, day=day))

@@ -1,0 +1,1 @@
+"""Identity: the keys of agents."""

@@ -1,0 +1,153 @@
+"""Planning agents' keys: a new one takes the place of the current one, which becomes history.
+
+However a key is replaced (by rotation, by a card, by recovery), it is done here, so that no key of
+a DID is ever forgotten and none comes back. Spec: Key rotation. Decision 0230.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from core.errors import ErrorCode
+from core.records.audit import AuditEventType
+from core.timestamps import iso_ms
+from core.trust.agent_keys import KEYS_MAX, key_name
+from ledger.commands import Outcome
+from ledger.identity.identity_commands import RotateAgentKey
+from ledger.tables.identity_tables import (
+    AGENT_IDENTITIES,
+    ENDED_API_KEYS,
+    ENDED_OVERLAPS,
+    FORMER_KEYS,
+)
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import KnownAgent
+
+
+def add_rotate_agent_key_reads(command: RotateAgentKey, read_set: ReadSet) -> None:
+    """Add what is looked at before a key is replaced."""
+    read_set.agent_dids.add(command.did)
+    read_set.trusted.add(command.did)
+    read_set.new_keys.add((command.did, command.new_key))
+
+
+def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Outcome:
+    """Replace an agent's key by the word of its current one."""
+    did = command.did
+    known = batch.cache.agents.get(did)
+    if known is None:
+        raise Refusal(ErrorCode.NOT_FOUND, f"the agent {did} is not known")
+    if batch.cache.is_revoked(did, batch.clock_ms):
+        raise Refusal(ErrorCode.FORBIDDEN, f"{did} is revoked: its key proves nothing")
+    if known.public_key != command.proven_key:
+        raise Refusal(ErrorCode.CONFLICT, f"the key of {did} was replaced meanwhile")
+    check_new_key(did, known, command.new_key, batch)
+    until_ms = batch.now_ms + command.overlap_ms
+    agent = replace_key(did, known, command.new_key, batch, overlap_ms=command.overlap_ms)
+    audit_id = batch.record(
+        AuditEventType.AGENT_KEY_ROTATED,
+        actor_did=command.actor_did,
+        target=("agent", did),
+        payload=key_payload(did, known, agent, until_ms),
+    )
+    return batch.decided(
+        command.key,
+        result={
+            "keyNumber": agent.key_number,
+            "validFromMs": batch.now_ms,
+            "formerValidUntilMs": until_ms,
+        },
+        audit_id=audit_id,
+    )
+
+
+def check_new_key(did: str, known: KnownAgent, new_key: str, batch: Batch) -> None:
+    """Refuse a key that is or was one of this DID, and one more than a history holds.
+
+    Raises:
+        Refusal: CONFLICT.
+    """
+    if new_key == known.public_key or (did, new_key) in batch.cache.former_keys:
+        raise Refusal(
+            ErrorCode.CONFLICT, f"the new key is in the history of {did}: none is accepted again"
+        )
+    if known.key_number >= KEYS_MAX:
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"{did} has had {known.key_number} keys, expected at most {KEYS_MAX}",
+        )
+
+
+def replace_key(
+    did: str, known: KnownAgent, new_key: str, batch: Batch, *, overlap_ms: int = 0
+) -> KnownAgent:
+    """Replace an agent's current key by one that was checked; return the agent as it is then.
+
+    Args:
+        known: the agent; its first key takes no other's place.
+        overlap_ms: how long the key before stays valid beside the new one.
+    """
+    number = known.key_number
+    if known.public_key is not None:
+        batch.put(ENDED_OVERLAPS, did, {"agent_did": did})
+        # Two changes within one batch: what the first has left valid ends, as if it were stored.
+        before = batch.row(FORMER_KEYS, (did, number - 1))
+        if before is not None:
+            before["valid_until_ms"] = min(before["valid_until_ms"], batch.now_ms)
+        batch.put(
+            FORMER_KEYS,
+            (did, number),
+            {
+                "agent_did": did,
+                "number": number,
+                "public_key": known.public_key,
+                "valid_from_ms": known.key_from_ms,
+                "valid_until_ms": batch.now_ms + overlap_ms,
+            },
+        )
+        batch.cache.former_keys.add((did, known.public_key))
+        number += 1
+    agent = replace(
+        known,
+        public_key=new_key,
+        key_number=number,
+        key_from_ms=batch.now_ms,
+        revision=known.revision + 1,
+    )
+    change_identity(did, agent, batch, public_key=new_key, key_from_ms=batch.now_ms)
+    return agent
+
+
+def change_identity(did: str, agent: KnownAgent, batch: Batch, **changed: Any) -> None:
+    """Store what has changed of an agent without its card, by column; owners are told.
+
+    Args:
+        agent: as it is then.
+    """
+    batch.cache.agents[did] = agent
+    row = {"did": did, "key_number": agent.key_number, "revision": agent.revision, **changed}
+    batch.put(AGENT_IDENTITIES, did, {**(batch.row(AGENT_IDENTITIES, did) or {}), **row})
+    batch.is_directory_changed = True
+
+
+def end_api_keys(owner_did: str, batch: Batch) -> None:
+    """End every API key of a DID: its credentials were another's.
+
+    A key that one of them has made for another owner stays: it is that owner's.
+    """
+    live = batch.cache.live_keys
+    for key_id in [key_id for key_id, key in live.items() if key.owner_did == owner_did]:
+        del live[key_id]
+    batch.put(ENDED_API_KEYS, owner_did, {"owner_did": owner_did})
+
+
+def key_payload(did: str, before: KnownAgent, after: KnownAgent, until_ms: int) -> dict[str, Any]:
+    """Return what the chain says of a key's replacement."""
+    return {
+        "keyId": key_name(did, after.key_number),
+        "publicKey": after.public_key,
+        "formerKey": before.public_key,
+        "formerValidUntil": iso_ms(until_ms),
+    }

@@ -1,0 +1,126 @@
+"""Committed rows of identity: keys, names and guardians of agents, and recoveries.
+
+Reads like those of `reader.py`, over the same pool. Spec: Key rotation, Name; contract.md 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import sqlalchemy as sql
+
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import agent, agent_name, former_key, guardian_set, recovery
+
+
+async def key_rows(
+    reader: LedgerReader, did: str, *, limit: int, offset: int, before: int | None
+) -> list[RowDict]:
+    """Return the keys of a DID, the current one first: `number, public_key, valid_from_ms,
+    valid_until_ms`, the last null of the current one.
+
+    Args:
+        before: only keys of lower numbers.
+    """
+    current = sql.select(
+        agent.c.key_number.label("number"),
+        agent.c.public_key,
+        sql.func.coalesce(agent.c.key_from_ms, agent.c.registered_ms).label("valid_from_ms"),
+        sql.null().cast(sql.BigInteger).label("valid_until_ms"),
+    ).where(agent.c.did == did, agent.c.public_key.is_not(None))
+    former = sql.select(
+        former_key.c.number,
+        former_key.c.public_key,
+        former_key.c.valid_from_ms,
+        former_key.c.valid_until_ms,
+    ).where(former_key.c.agent_did == did)
+    keys = sql.union_all(current, former).subquery()
+    query = sql.select(keys)
+    if before is not None:
+        query = query.where(keys.c.number < before)
+    return await reader.rows(query.order_by(keys.c.number.desc()).limit(limit).offset(offset))
+
+
+def _is_taken(at_ms: int) -> sql.ColumnElement[bool]:
+    return agent_name.c.released_ms.is_(None) & (agent_name.c.expires_ms > at_ms)
+
+
+async def name_row(reader: LedgerReader, name: str, *, at_ms: int) -> RowDict | None:
+    """Return the row of a name that is taken at a time, milliseconds."""
+    query = sql.select(agent_name).where(agent_name.c.name == name, _is_taken(at_ms))
+    rows = await reader.rows(query)
+    return rows[0] if rows else None
+
+
+async def name_rows(
+    reader: LedgerReader,
+    agent_did: str,
+    *,
+    at_ms: int,
+    limit: int,
+    offset: int,
+    after_name: str | None,
+) -> list[RowDict]:
+    """Return the names that an agent has at a time, in their order."""
+    query = sql.select(agent_name).where(agent_name.c.agent_did == agent_did, _is_taken(at_ms))
+    if after_name is not None:
+        query = query.where(agent_name.c.name > after_name)
+    return await reader.rows(query.order_by(agent_name.c.name).limit(limit).offset(offset))
+
+
+async def expired_names(reader: LedgerReader, *, at_ms: int, limit: int) -> list[tuple[str, int]]:
+    """Return names that have expired and are not released, with when, the earliest first."""
+    query = (
+        sql.select(agent_name.c.name, agent_name.c.expires_ms)
+        .where(agent_name.c.released_ms.is_(None), agent_name.c.expires_ms <= at_ms)
+        .order_by(agent_name.c.expires_ms, agent_name.c.name)
+        .limit(limit)
+    )
+    return [(row["name"], row["expires_ms"]) for row in await reader.rows(query)]
+
+
+async def guardian_row(reader: LedgerReader, did: str) -> RowDict | None:
+    """Return who may replace an agent's key; None also when an owner of before has named them."""
+    rows = await reader.rows(
+        sql.select(guardian_set)
+        .join(agent, agent.c.did == guardian_set.c.agent_did)
+        .where(guardian_set.c.agent_did == did, guardian_set.c.owner_did == agent.c.owner_did)
+    )
+    return rows[0] if rows else None
+
+
+async def current_keys(reader: LedgerReader, dids: Collection[str]) -> dict[str, str]:
+    """Return the current keys of those of these DIDs that are agents with a key."""
+    query = sql.select(agent.c.did, agent.c.public_key).where(
+        agent.c.did.in_(list(dids)), agent.c.public_key.is_not(None)
+    )
+    return {row["did"]: row["public_key"] for row in await reader.rows(query)}
+
+
+_CLOCK_MS: Final[sql.ColumnElement[int]] = sql.literal_column(
+    "extract(epoch FROM clock_timestamp()) * 1000"
+)
+_READY_MS: Final = sql.func.callboard.ready_ms_since(recovery.c.waiting_ms)
+
+
+async def recovery_row(reader: LedgerReader, recovery_id: str) -> RowDict | None:
+    """Return a request to replace a key, with `ready_ms`, how long of its delay has run."""
+    query = sql.select(recovery, _READY_MS.label("ready_ms")).where(recovery.c.id == recovery_id)
+    rows = await reader.rows(query)
+    return rows[0] if rows else None
+
+
+async def due_recoveries(reader: LedgerReader, *, limit: int) -> list[RowDict]:
+    """Return `id, agent_did, new_key` of requests whose delay is over, the earliest first."""
+    return await reader.rows(
+        sql.select(recovery.c.id, recovery.c.agent_did, recovery.c.new_key)
+        .where(
+            recovery.c.status == "waiting",
+            # Of the many, those are measured whose delay is over by the clock.
+            recovery.c.waiting_ms + recovery.c.delay_ms <= _CLOCK_MS,
+            recovery.c.delay_ms <= _READY_MS,
+        )
+        .order_by(recovery.c.waiting_ms)
+        .limit(limit)
+    )

@@ -1,0 +1,53 @@
+"""Commands about who inherits an agent.
+
+Plain values, as `ledger/commands.py` says. Spec: Inheritance; contract.md section 6 (Inheritance).
+"""
+
+from __future__ import annotations
+
+from core.message import Message
+from ledger.authority import AuthorizedCommand
+
+
+class SetInheritance(AuthorizedCommand, frozen=True, kw_only=True):
+    """Say who shall have an agent when it is silent for so many days; its owner's act.
+
+    Another one's place is taken, and its time starts again. Rejections: NOT_FOUND, FORBIDDEN,
+    INVALID_REQUEST (the heir is the agent or its owner). Result: {"revision"}.
+    """
+
+    key: str
+    actor_did: str
+    is_admin: bool
+    did: str
+    heir_did: str
+    days: int
+    requires_inactivity: bool
+
+
+class CancelInheritance(AuthorizedCommand, frozen=True, kw_only=True):
+    """End a switch that has not run; its owner's act.
+
+    Rejections: NOT_FOUND, FORBIDDEN, NOT_CANCELLABLE (it has run). Result: {"cancelledMs"}.
+    """
+
+    key: str
+    actor_did: str
+    is_admin: bool
+    did: str
+
+
+class RunInheritance(Message, frozen=True, kw_only=True):
+    """Give an agent to its heir, if its switch, of this revision, has run.
+
+    The agent, its names, what it and its owner have in its stake, and its wallet. The key is
+    `inherit:{did}:{revision}`. Rejection: CONFLICT, not stored: it has not run, or is another by
+    now. Result: {"movedMicro"}.
+    """
+
+    key: str
+    actor_did: str
+    did: str
+    revision: int
+    owner_did: str
+    heir_did: str

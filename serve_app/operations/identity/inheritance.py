@@ -1,0 +1,127 @@
+"""Who inherits an agent: set, read and cancelled by its owner; run by the timekeeper.
+
+Only those it is between know of it: the owner, the agent, the heir. Spec: Inheritance,
+/v1/identity/inheritance; contract.md section 6 (Inheritance). Decision 0232.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.errors import ErrorCode
+from core.records.api.identity import (
+    Inheritance,
+    InheritanceCancelled,
+    InheritanceSet,
+    InheritanceSetting,
+)
+from core.records.api.path_values import AnyDidPath
+from core.trust.inheritance import switch_status
+from ledger.identity.inheritance_commands import CancelInheritance, SetInheritance
+from ledger.identity.switches import switch_row
+from ledger.reads.reader import RowDict
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
+from serve_app.operations.views import iso_time
+
+
+async def set_heir(call: Call) -> Reply:
+    """Say who has an agent when it falls silent."""
+    body, services = call.given(InheritanceSetting), call.services
+    command = SetInheritance(
+        key=call.command_key(f"inheritance:{services.new_id()}"),
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        did=body.agent_did,
+        heir_did=body.inherits_to_did,
+        days=body.dead_man_switch_days,
+        requires_inactivity=body.conditions is not None and body.conditions.requires_inactivity,
+    )
+    await call.commit(command)
+    row = await switch_row(services.reader, body.agent_did)
+    assert row is not None, body.agent_did
+    return Reply({"success": True, "id": body.agent_did, **_record(row, services.now_ms())})
+
+
+async def get(call: Call) -> Reply:
+    """Read who inherits an agent and how far that is."""
+    did = call.given(AnyDidPath).did
+    row = await switch_row(call.services.reader, did)
+    if row is None or row["status"] == "cancelled":
+        raise not_found(f"the heir of {did[:255]}")
+    parties = (did, row["owner_did"], row["heir_did"])
+    call.require_party(parties, f"the heir of {did[:255]}")
+    return Reply(_record(row, call.services.now_ms()))
+
+
+async def cancel(call: Call) -> Reply:
+    """Strike an agent's heir out before it has the agent."""
+    did = call.given(AnyDidPath).did
+    command = CancelInheritance(
+        key=f"inheritance:{call.services.new_id()}",
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        did=did,
+    )
+    outcome = await call.commit(command)
+    cancelled_at = iso_time(outcome.result["cancelledMs"])
+    return Reply({"success": True, "id": did, "agentDid": did, "cancelledAt": cancelled_at})
+
+
+def _record(row: RowDict, now_ms: int) -> dict[str, Any]:
+    is_triggered = row["status"] == "triggered"
+    left_ms = max(0, row["limit_ms"] - row["silent_ms"])
+    return {
+        "agentDid": row["agent_did"],
+        "ownerDid": row["owner_did"],
+        "inheritsToDid": row["heir_did"],
+        "deadManSwitchDays": row["days"],
+        "conditions": {"requiresInactivity": row["requires_inactivity"]},
+        "revision": row["revision"],
+        "status": switch_status(row["silent_ms"], row["days"], is_triggered=is_triggered),
+        "setAt": iso_time(row["set_ms"]),
+        "lastHeartbeatAt": iso_time(row["heartbeat_ms"]),
+        "triggersAt": None if is_triggered else iso_time(now_ms + left_ms),
+        "triggeredAt": iso_time(row["ended_ms"]),
+    }
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/identity/inheritance",
+        handler=set_heir,
+        summary="Say who has an agent that sends no heartbeat for so many days",
+        scope="identity:write",
+        rate=RateClass.WRITE,
+        tag="identity",
+        body=InheritanceSetting,
+        reply=InheritanceSet,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/identity/inheritance/{did}",
+        path_values=AnyDidPath,
+        handler=get,
+        summary="Read who inherits an agent, and how far that is",
+        scope="identity:read",
+        rate=RateClass.READ,
+        tag="identity",
+        reply=Inheritance,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/identity/inheritance/{did}",
+        path_values=AnyDidPath,
+        handler=cancel,
+        summary="Strike an agent's heir out",
+        scope="identity:write",
+        rate=RateClass.WRITE,
+        tag="identity",
+        reply=InheritanceCancelled,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.NOT_CANCELLABLE),
+    ),
+)

@@ -1,0 +1,331 @@
+"""Recovery of agents' keys: guardians are named, requests made, signed, read and cancelled.
+
+Signatures are verified here and never taken on trust; the ledger decides what they are enough for.
+Only those it is between know of a request. Spec: Recovery request, /v1/identity/recover;
+contract.md section 6 (Recovery). Decision 0233.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from core.errors import ErrorCode, ServiceError
+from core.records.api.identity import (
+    GUARDIANS_MAX,
+    GuardianSet,
+    GuardianSignature,
+    GuardiansSet,
+    GuardiansSetting,
+    Recovery,
+    RecoveryCancelling,
+    RecoveryMade,
+    RecoveryRequest,
+)
+from core.records.api.path_values import AnyDidPath, RecoveryPath
+from core.trust.did_key import key_of_did
+from core.trust.recovery import cancel_message, recovery_id, recovery_messages
+from core.trust.signatures import is_signed_by
+from ledger.identity.identity_reads import current_keys, guardian_row, recovery_row
+from ledger.identity.recovery_commands import CancelRecovery, RequestRecovery, SetGuardians
+from ledger.reads.reader import RowDict
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.operations.identity.key_rotation import new_key_of
+from serve_app.operations.views import iso_time, shown
+
+
+async def set_guardians(call: Call) -> Reply:
+    """Say who may replace an agent's key."""
+    did, body, services = call.given(AnyDidPath).did, call.given(GuardiansSetting), call.services
+    await _check_guardians(call, did, body)
+    command = SetGuardians(
+        key=f"guardians:{services.new_id()}",
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        did=did,
+        guardians=tuple(body.guardians),
+        threshold=body.threshold,
+        custodian_did=body.custodian_did,
+        delay_hours=body.delay_hours,
+    )
+    outcome = await call.commit(command)
+    row = {
+        "agent_did": did,
+        "guardians": body.guardians,
+        "threshold": body.threshold,
+        "custodian_did": body.custodian_did,
+        "delay_hours": body.delay_hours,
+        "set_ms": outcome.result["setMs"],
+    }
+    return Reply({"success": True, "id": did, **shown(GuardianSet, row)})
+
+
+async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None:
+    """Refuse guardians who could never recover the key.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    count = len(body.guardians)
+    if count > GUARDIANS_MAX or len(set(body.guardians)) < count:
+        raise invalid("guardians", f"{count} DIDs", f"at most {GUARDIANS_MAX}, each once")
+    if body.threshold > count or (count > 0) != (body.threshold > 0):
+        raise invalid("threshold", str(body.threshold), f"1 to {count}, 0 without guardians")
+    named = [*body.guardians, *([] if body.custodian_did is None else [body.custodian_did])]
+    keys = await _keys_of(call, named)
+    for one in named:
+        if one == did or one not in keys:
+            where = "guardians" if one in body.guardians else "custodianDid"
+            raise invalid(where, one, "another DID than the agent, with a key here or a did:key")
+
+
+async def get_guardians(call: Call) -> Reply:
+    """Read who may replace an agent's key: the agent, its owner, they themselves."""
+    did = call.given(AnyDidPath).did
+    agent, row = await call.services.reader.agent(did), await _guardians(call, did)
+    owners = () if agent is None else (agent["owner_did"],)
+    signers = () if row is None else _signers(row)
+    call.require_party((did, *owners, *signers), f"the guardians of {did[:255]}")
+    if row is None:
+        raise not_found(f"the guardians of {did[:255]}")
+    return Reply(shown(GuardianSet, row))
+
+
+async def request(call: Call) -> Reply:
+    """Ask for an agent's key to be replaced, or add signatures to such a request."""
+    body, services = call.given(RecoveryRequest), call.services
+    did, new_key = body.agent_did, new_key_of(body.agent_did, body.new_public_key)
+    if await services.reader.agent(did) is None:
+        raise not_found(f"the agent {did}")
+    request_id = recovery_id(did, new_key)
+    signatures = [] if body.proof is None else body.proof.signatures
+    command = RequestRecovery(
+        key=call.command_key(f"recovery:{services.new_id()}"),
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        recovery_id=request_id,
+        did=did,
+        recovery_type=body.recovery_type,
+        new_key=new_key,
+        recovery_address=body.recovery_address,
+        signers=await _verified(call, did, body.new_public_key, request_id, signatures),
+    )
+    outcome = await call.commit(command)
+    if outcome.result["status"] == "completed":
+        await services.gateway.owners.refresh()
+    return await _made(call, request_id)
+
+
+async def _verified(
+    call: Call, did: str, sent_key: str, request_id: str, signatures: list[GuardianSignature]
+) -> tuple[tuple[str, str], ...]:
+    """Return those who have signed, each with the key by which.
+
+    Raises:
+        ServiceError: INVALID_REQUEST, too many or one twice; INVALID_SIGNATURE, where any is not by
+            the current key of a guardian or the custodian.
+    """
+    dids = [one.did for one in signatures]
+    if len(dids) > GUARDIANS_MAX + 1 or len(set(dids)) < len(dids):
+        got = f"{len(dids)} signatures"
+        raise invalid("proof.signatures", got, f"at most {GUARDIANS_MAX + 1}, one of each DID")
+    if not dids:
+        return ()
+    row = await _guardians(call, did)
+    signers = () if row is None else _signers(row)
+    keys = await _keys_of(call, dids)
+    messages = recovery_messages(request_id, did, sent_key)
+    for one in signatures:
+        key = keys.get(one.did) if one.did in signers else None
+        if key is None or not any(
+            is_signed_by(key, message, one.signature) for message in messages
+        ):
+            raise ServiceError(
+                ErrorCode.INVALID_SIGNATURE,
+                f"the signature of {one.did} is not a guardian's or the custodian's over"
+                f" {messages[0].decode()}",
+            )
+    return tuple((one.did, keys[one.did]) for one in signatures)
+
+
+async def get(call: Call) -> Reply:
+    """Read a request: the agent, its owner, its guardians, who has made it."""
+    return Reply(_record(await _visible(call)))
+
+
+async def cancel(call: Call) -> Reply:
+    """Cancel a request: a party of it does, or the bearer of the current key's word."""
+    row, services = await _visible(call, is_signed=True), call.services
+    request_id, signature = str(row["id"]), call.given(RecoveryCancelling).signature
+    proven_key = None
+    if signature is not None:
+        agent = await services.reader.agent(row["agent_did"])
+        proven_key = None if agent is None else agent["public_key"]
+        if proven_key is None or not is_signed_by(
+            proven_key, cancel_message(request_id), signature
+        ):
+            raise ServiceError(
+                ErrorCode.INVALID_SIGNATURE,
+                f"the signature is not by the agent's current key over cancel:{request_id}",
+            )
+    command = CancelRecovery(
+        key=call.command_key(f"recovery:{services.new_id()}"),
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        recovery_id=request_id,
+        did=row["agent_did"],
+        proven_key=proven_key,
+    )
+    await call.commit(command)
+    return await _made(call, request_id)
+
+
+async def _visible(call: Call, *, is_signed: bool = False) -> RowDict:
+    """Return the request in the path, where the caller may know of it.
+
+    Args:
+        is_signed: one with a signature in the body may, too: it is judged next.
+
+    Raises:
+        ServiceError: NOT_FOUND.
+    """
+    request_id = call.given(RecoveryPath).recovery_id
+    row = await recovery_row(call.services.reader, request_id)
+    if row is None:
+        raise not_found(f"the recovery {request_id}")
+    if is_signed and call.given(RecoveryCancelling).signature is not None:
+        return row
+    did = row["agent_did"]
+    agent, named = await call.services.reader.agent(did), await _guardians(call, did)
+    owners = () if agent is None else (agent["owner_did"],)
+    signers = () if named is None else _signers(named)
+    parties = (did, row["requested_by_did"], *owners, *signers)
+    call.require_party(parties, f"the recovery {request_id}")
+    return row
+
+
+async def _made(call: Call, request_id: str) -> Reply:
+    row = await recovery_row(call.services.reader, request_id)
+    assert row is not None, request_id
+    return Reply({"success": True, **_record(row)})
+
+
+async def _guardians(call: Call, did: str) -> RowDict | None:
+    return await guardian_row(call.services.reader, did)
+
+
+def _signers(row: RowDict) -> tuple[str, ...]:
+    custodian = row["custodian_did"]
+    return (*row["guardians"], *(() if custodian is None else (custodian,)))
+
+
+async def _keys_of(call: Call, dids: Collection[str]) -> dict[str, str]:
+    """Return the keys that these DIDs are, or that the registry has of them."""
+    keys = await current_keys(call.services.reader, dids) if dids else {}
+    return {**keys, **{did: key for did in dids if (key := key_of_did(did)) is not None}}
+
+
+def _record(row: RowDict) -> dict[str, Any]:
+    request_id, did, new_key = str(row["id"]), row["agent_did"], row["new_key"]
+    completes_at = None
+    if row["status"] == "waiting":
+        # As measured now: what the service is not ready for comes on top.
+        completes_at = iso_time(row["waiting_ms"] + row["delay_ms"])
+    return {
+        "id": request_id,
+        "recoveryId": request_id,
+        "agentDid": did,
+        "recoveryType": row["recovery_type"],
+        "newPublicKey": new_key,
+        "recoveryAddress": row["recovery_address"],
+        "requestedByDid": row["requested_by_did"],
+        "signers": row["signers"],
+        "status": row["status"],
+        "message": recovery_messages(request_id, did, new_key)[0].decode(),
+        "createdAt": iso_time(row["created_ms"]),
+        "completesAt": completes_at,
+        "endedAt": iso_time(row["ended_ms"]),
+    }
+
+
+_RECOVERY = "/v1/identity/recover/{recovery_id}"
+
+OPERATIONS = (
+    Operation(
+        method="PUT",
+        path="/v1/identity/guardians/{did}",
+        path_values=AnyDidPath,
+        handler=set_guardians,
+        summary="Say who may replace an agent's key when it is lost",
+        scope="identity:write",
+        rate=RateClass.WRITE,
+        tag="identity",
+        body=GuardiansSetting,
+        reply=GuardiansSet,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/identity/guardians/{did}",
+        path_values=AnyDidPath,
+        handler=get_guardians,
+        summary="Read who may replace an agent's key",
+        scope="identity:read",
+        rate=RateClass.READ,
+        tag="identity",
+        reply=GuardianSet,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/identity/recover",
+        handler=request,
+        summary="Ask for an agent's key to be replaced, or add signatures to that",
+        scope="identity:write",
+        rate=RateClass.WRITE,
+        tag="identity",
+        body=RecoveryRequest,
+        reply=RecoveryMade,
+        errors=(
+            ErrorCode.NOT_FOUND,
+            ErrorCode.INVALID_SIGNATURE,
+            ErrorCode.FORBIDDEN,
+            ErrorCode.CONFLICT,
+        ),
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="GET",
+        path=_RECOVERY,
+        path_values=RecoveryPath,
+        handler=get,
+        summary="Read a request to replace an agent's key",
+        scope="identity:read",
+        rate=RateClass.READ,
+        tag="identity",
+        reply=Recovery,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_RECOVERY}/cancel",
+        path_values=RecoveryPath,
+        handler=cancel,
+        summary="Cancel a request to replace an agent's key",
+        scope="identity:write",
+        rate=RateClass.WRITE,
+        tag="identity",
+        body=RecoveryCancelling,
+        is_body_optional=True,
+        reply=RecoveryMade,
+        errors=(
+            ErrorCode.NOT_FOUND,
+            ErrorCode.INVALID_SIGNATURE,
+            ErrorCode.FORBIDDEN,
+            ErrorCode.CONFLICT,
+            ErrorCode.NOT_CANCELLABLE,
+        ),
+        repeats=Repeats.BY_REPLY,
+    ),
+)

@@ -1,0 +1,145 @@
+"""The keys of an agent at the one writer: a history without gaps from which no key comes back.
+
+Spec: Key rotation; decision 0230.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from core.errors import ErrorCode
+from ledger.agents.agent_commands import DeregisterAgent
+from ledger.identity.identity_commands import RotateAgentKey
+from ledger.writer.store import LedgerStore
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store, revoke
+
+pytestmark = pytest.mark.anyio
+
+
+def rotate(new: str, by: str, *, overlap_ms: int = 0) -> RotateAgentKey:
+    """Replace the agent's key, as the key `by` has signed."""
+    return RotateAgentKey(
+        key=new_key(),
+        actor_did=PAYER,
+        did=AGENT,
+        new_key=new,
+        proven_key=by,
+        overlap_ms=overlap_ms,
+    )
+
+
+def history(auditor: Auditor) -> list[tuple[Any, ...]]:
+    """Return the former keys, with when they became valid and ended, after `AT`."""
+    return auditor.connection.execute(
+        "SELECT number, public_key, valid_from_ms - %s, valid_until_ms - %s FROM former_key"
+        " ORDER BY number",
+        (AT, AT),
+    ).fetchall()
+
+
+def current(auditor: Auditor) -> tuple[Any, ...]:
+    """Return the agent's key, its number, since when, and the row's revision."""
+    row = auditor.connection.execute(
+        "SELECT public_key, key_number, key_from_ms - %s, revision FROM agent", (AT,)
+    ).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
+async def registered(url: str) -> LedgerStore:
+    """Open a ledger with an agent whose key is K1."""
+    store = await open_store(url)
+    await store.commit([card(public_key="K1")], AT)
+    return store
+
+
+async def test_each_key_takes_the_place_of_the_one_before(
+    database: Database, auditor: Auditor
+) -> None:
+    """In one batch, and in others after a restart; by rotation and by a card."""
+    store = await registered(database.service_url)
+    outcomes = await store.commit([rotate("K2", "K1"), rotate("K3", "K2", overlap_ms=50)], AT + 10)
+    assert [one.error for one in outcomes] == [None, None]
+    assert outcomes[1].result == {
+        "keyNumber": 3, "validFromMs": AT + 10, "formerValidUntilMs": AT + 60,
+    }  # fmt: skip
+    assert history(auditor) == [(1, "K1", 0, 10), (2, "K2", 10, 60)]
+    assert current(auditor) == ("K3", 3, 10, 3)
+    await store.close()
+    store = await open_store(database.service_url)
+    await store.commit([card(public_key="K4"), rotate("K5", "K4")], AT + 20)
+    assert history(auditor) == [
+        (1, "K1", 0, 10), (2, "K2", 10, 20), (3, "K3", 10, 20), (4, "K4", 20, 20),
+    ]  # fmt: skip
+    assert current(auditor) == ("K5", 5, 20, 5)
+    await store.commit([rotate("K6", "K5"), card()], AT + 30)
+    assert current(auditor) == ("K6", 6, 30, 7), "a card without a key changes none"
+    await store.close()
+
+
+async def test_no_key_of_the_history_comes_back(database: Database, auditor: Auditor) -> None:
+    """By no way: then no proof can be replayed. Also within one batch, and after a restart."""
+    store = await registered(database.service_url)
+    outcomes = await store.commit(
+        [
+            rotate("K1", "K1"),
+            rotate("K2", "K1"),
+            rotate("K1", "K2"),
+            rotate("K2", "K1"),
+            card(public_key="K1"),
+            rotate("K3", "K1"),
+        ],
+        AT + 1,
+    )
+    conflict = ErrorCode.CONFLICT
+    assert [one.error for one in outcomes] == [conflict, None, *[conflict] * 4]
+    await store.close()
+    store = await open_store(database.service_url)
+    outcomes = await store.commit([rotate("K1", "K2"), card(public_key="K1")], AT + 2)
+    assert [one.error for one in outcomes] == [conflict, conflict]
+    assert current(auditor)[:2] == ("K2", 2)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        auditor.connection.execute("INSERT INTO former_key VALUES (%s, 9, 'K1', 0, 0)", (AGENT,))
+    await store.close()
+
+
+async def test_a_revoked_agents_key_proves_nothing(database: Database, auditor: Auditor) -> None:
+    store = await registered(database.service_url)
+    _, refused = await store.commit([revoke(), rotate("K2", "K1")], AT + 1)
+    assert refused.error is ErrorCode.FORBIDDEN
+    unknown = await store.commit([rotate("K2", "K1")], AT + 1)
+    assert [one.error for one in unknown] == [ErrorCode.FORBIDDEN]
+    await store.close()
+
+
+async def test_the_newest_revision_stays_whatever_else_is_in_the_batch(
+    database: Database, auditor: Auditor
+) -> None:
+    """Rows of a batch are not written in the order of its commands."""
+    store = await registered(database.service_url)
+    gone = DeregisterAgent(
+        key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=AGENT
+    )
+    await store.commit([gone, rotate("K2", "K1")], AT + 1)
+    assert current(auditor) == ("K2", 2, 1, 3)
+    assert store.cache.agents[AGENT].revision == 3
+    await store.commit([rotate("K3", "K2"), card()], AT + 2)
+    assert current(auditor) == ("K3", 3, 2, 5)
+    assert auditor.one("SELECT status FROM agent") == "active"
+    await store.close()
+
+
+async def test_the_chain_names_both_keys(database: Database, auditor: Auditor) -> None:
+    store = await registered(database.service_url)
+    await store.commit([rotate("K2", "K1"), card(public_key="K3")], AT + 1)
+    found = auditor.connection.execute(
+        "SELECT payload ->> 'formerKey', payload ->> 'publicKey' FROM event"
+        " WHERE event_type = 'agent.key_rotated' ORDER BY id"
+    ).fetchall()
+    assert found == [("K1", "K2"), ("K2", "K3")]
+    await store.close()

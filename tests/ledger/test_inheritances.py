@@ -1,0 +1,266 @@
+"""Inheritance at the one writer: what is due goes to the heir whole and once, by ready time alone.
+
+Rows are dated in the past, and the database's clock judges them. Spec: Inheritance; decision 0232.
+"""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from core.errors import ErrorCode
+from core.trust.inheritance import DAY_MS
+from ledger.agents.agent_live import Heartbeat, LivenessStore
+from ledger.commands import Command, OutcomeStatus
+from ledger.identity.inheritance_commands import (
+    CancelInheritance,
+    RunInheritance,
+    SetInheritance,
+)
+from ledger.identity.name_commands import RegisterName
+from ledger.identity.readiness import ReadinessStore
+from ledger.identity.switches import due_switches, switch_row
+from ledger.reads.reader import LedgerReader
+from ledger.stakes.stake_commands import DepositStake
+from ledger.writer.store import LedgerStore
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    CREDIT,
+    PAYER,
+    api_key,
+    card,
+    deposit,
+    new_key,
+    open_store,
+)
+
+pytestmark = pytest.mark.anyio
+
+HEIR, OTHER = "did:test:heir", "did:test:other"
+
+
+def set_heir(
+    did: str = AGENT, *, actor: str = PAYER, heir: str = HEIR, requires_inactivity: bool = False
+) -> SetInheritance:
+    """Name an heir, for one day of silence."""
+    return SetInheritance(
+        key=new_key(), actor_did=actor, is_admin=False, did=did, heir_did=heir, days=1,
+        requires_inactivity=requires_inactivity,
+    )  # fmt: skip
+
+
+def cancel(*, actor: str = PAYER) -> CancelInheritance:
+    """Strike the heir out."""
+    return CancelInheritance(key=new_key(), actor_did=actor, is_admin=False, did=AGENT)
+
+
+def run(revision: int = 1, *, heir: str = HEIR, owner: str = PAYER) -> RunInheritance:
+    """Run a switch, as the timekeeper does."""
+    return RunInheritance(
+        key=f"inherit:{AGENT}:{revision}", actor_did="timekeeper", did=AGENT, revision=revision,
+        owner_did=owner, heir_did=heir,
+    )  # fmt: skip
+
+
+def stake(actor: str, amount: int) -> DepositStake:
+    """Put credits into the agent's stake."""
+    return DepositStake(
+        key=new_key(), request_hash=b"s", actor_did=actor, is_admin=False, agent_did=AGENT,
+        amount_micro=amount,
+    )  # fmt: skip
+
+
+async def ready_since(database: Database, auditor: Auditor, ms: int = AT) -> None:
+    """Let the service have been ready since a time until now."""
+    auditor.connection.execute("DELETE FROM outage")
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (ms,))
+    store = ReadinessStore(database.service_url)
+    await store.note_ready()
+    await store.close()
+    auditor.connection.execute("DELETE FROM outage")
+
+
+async def opened(database: Database, auditor: Auditor, *more: Command) -> LedgerStore:
+    """Open a ledger with an agent that has an heir."""
+    store = await open_store(database.service_url)
+    outcomes = await store.commit([card(), *more, set_heir()], AT)
+    assert [one.error for one in outcomes if one.error] == []
+    await ready_since(database, auditor)
+    return store
+
+
+async def test_all_that_is_the_agents_goes_to_the_heir_once(
+    database: Database, auditor: Auditor
+) -> None:
+    """Ownership, names, both shares of the stake, the wallet; not what others have, nor the
+    owner's own wallet; the agent's API keys end."""
+    name = RegisterName(
+        key=new_key(), actor_did=PAYER, is_admin=False, name="mine", agent_did=AGENT, months=120,
+        owner_names_max=9, agent_names_max=9,
+    )  # fmt: skip
+    store = await opened(
+        database,
+        auditor,
+        deposit(10 * CREDIT),
+        deposit(7 * CREDIT, owner_did=AGENT),
+        name,
+        stake(PAYER, 3 * CREDIT),
+        stake(AGENT, 2 * CREDIT),
+        api_key("theirs", b"k" * 32, owner_did=AGENT),
+        api_key("owners", b"o" * 32),
+    )
+    first, again = await store.commit([run(), run()], AT + 1)
+    assert (first.error, first.result) == (None, {"movedMicro": 5 * CREDIT})
+    assert again.status is OutcomeStatus.REPEATED
+    assert auditor.one("SELECT owner_did FROM agent") == HEIR
+    assert auditor.one("SELECT revision = token_revision FROM agent"), "old tokens are worthless"
+    assert auditor.one("SELECT owner_did FROM agent_name") == HEIR
+    shares = auditor.connection.execute(
+        "SELECT depositor_did, micro FROM stake_share WHERE micro > 0"
+    ).fetchall()
+    assert shares == [(HEIR, 5 * CREDIT)]
+    assert [auditor.balance(did) for did in (AGENT, PAYER, HEIR)] == [0, 7 * CREDIT, 5 * CREDIT]
+    assert (
+        auditor.one("SELECT string_agg(id, '') FROM api_key WHERE revoked_ms IS NULL") == "owners"
+    )
+    assert auditor.one("SELECT status FROM inheritance") == "triggered"
+    await store.close()
+    store = await open_store(database.service_url)
+    (repeat,) = await store.commit([run()], AT + 2)
+    assert repeat.status is OutcomeStatus.REPEATED
+    refused = await store.commit([cancel(), cancel(actor=HEIR), set_heir()], AT + 2)
+    forbidden = ErrorCode.FORBIDDEN
+    assert [one.error for one in refused] == [
+        forbidden, ErrorCode.NOT_CANCELLABLE, forbidden,
+    ]  # fmt: skip
+    (next_heir,) = await store.commit([set_heir(actor=HEIR, heir=PAYER)], AT + 3)
+    assert next_heir.result == {"revision": 2}
+    await store.close()
+
+
+async def test_what_comes_to_an_heir_fills_none_of_its_bounds(
+    database: Database, auditor: Auditor
+) -> None:
+    """It need not agree: the agent and its names count for the owner of before, over a restart."""
+    name = RegisterName(
+        key=new_key(), actor_did=PAYER, is_admin=False, name="mine", agent_did=AGENT, months=120,
+        owner_names_max=1, agent_names_max=9,
+    )  # fmt: skip
+    store = await opened(database, auditor, name)
+    await store.commit([run()], AT + 1)
+    await store.close()
+    store = await open_store(database.service_url)
+    second, third = "did:test:second", "did:test:third"
+    outcomes = await store.commit(
+        [
+            card(second, owner_did=HEIR, owner_agents_max=1),
+            replace(name, key=new_key(), name="his", agent_did=second, actor_did=HEIR),
+            card(third, owner_did=PAYER, owner_agents_max=1),
+            card(third, owner_did=PAYER, owner_agents_max=2),
+            replace(name, key=new_key(), name="more", agent_did=third),
+        ],
+        AT + 2,
+    )
+    conflict = ErrorCode.CONFLICT
+    assert [one.error for one in outcomes] == [None, None, conflict, None, conflict]
+    await store.close()
+
+
+async def test_only_the_owner_names_and_strikes_out_an_heir(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await opened(database, auditor)
+    outcomes = await store.commit(
+        [
+            set_heir(actor=OTHER),
+            set_heir(actor=AGENT),
+            set_heir("did:test:ghost"),
+            set_heir(heir=AGENT),
+            set_heir(heir=PAYER),
+            cancel(actor=HEIR),
+            cancel(),
+            cancel(),
+            set_heir(),
+        ],
+        AT + 1,
+    )
+    forbidden, invalid = ErrorCode.FORBIDDEN, ErrorCode.INVALID_REQUEST
+    assert [one.error for one in outcomes] == [
+        forbidden, forbidden, ErrorCode.NOT_FOUND, invalid, invalid, forbidden, None,
+        ErrorCode.NOT_FOUND, None,
+    ]  # fmt: skip
+    late = await store.commit([run(1)], AT + 2)
+    assert [one.error for one in late] == [ErrorCode.CONFLICT], "it is another one by now"
+    (due,) = await store.commit([run(2)], AT + 2)
+    assert due.error is None
+    await store.close()
+
+
+async def test_a_heartbeat_starts_the_time_again(database: Database, auditor: Auditor) -> None:
+    """Also one that came after it was found due; the refusal is not kept."""
+    store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
+    assert [row["agent_did"] for row in await due_switches(reader, limit=9)] == [AGENT]
+    live = LivenessStore(database.service_url)
+    await live.store_heartbeats([Heartbeat(AGENT, "healthy")])
+    assert await due_switches(reader, limit=9) == []
+    (refused,) = await store.commit([run()], AT + 1)
+    assert refused.error is ErrorCode.CONFLICT
+    auditor.connection.execute("UPDATE agent_live SET heartbeat_ms = heartbeat_ms - %s", (DAY_MS,))
+    auditor.connection.execute("UPDATE readiness SET seen_ms = seen_ms + 60000")
+    (due,) = await store.commit([run()], AT + 2)
+    assert due.error is None
+    await live.close()
+    await reader.close()
+    await store.close()
+
+
+async def test_time_without_the_service_does_not_count(
+    database: Database, auditor: Auditor
+) -> None:
+    """A gap between two notes is none of the agent's; nor is the time since the last note."""
+    store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + DAY_MS - 1,))
+    assert await due_switches(reader, limit=9) == []
+    notes = ReadinessStore(database.service_url)
+    await notes.note_ready()
+    await notes.note_ready()
+    assert auditor.one("SELECT count(*) FROM outage") == 1
+    row = await switch_row(reader, AGENT)
+    assert row is not None
+    assert DAY_MS - 1 <= row["silent_ms"] < DAY_MS + 60_000, "the years since are a gap"
+    auditor.connection.execute("UPDATE readiness SET seen_ms = seen_ms + 60000")
+    assert len(await due_switches(reader, limit=9)) == 1
+    await notes.close()
+    await reader.close()
+    await store.close()
+
+
+async def test_the_owners_acts_count_only_where_its_inactivity_is_required(
+    database: Database, auditor: Auditor
+) -> None:
+    store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
+    await store.commit([set_heir(requires_inactivity=True)], AT)
+    assert len(await due_switches(reader, limit=9)) == 1
+    now_ms = int(auditor.one("SELECT extract(epoch FROM now()) * 1000"))
+    await store.commit([deposit(1)], now_ms)
+    assert await due_switches(reader, limit=9) == []
+    auditor.connection.execute("UPDATE inheritance SET requires_inactivity = false")
+    assert len(await due_switches(reader, limit=9)) == 1
+    await reader.close()
+    await store.close()
+
+
+async def test_a_switch_of_an_owner_of_before_is_void(database: Database, auditor: Auditor) -> None:
+    store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
+    auditor.connection.execute("UPDATE agent SET owner_did = %s", (OTHER,))
+    assert await due_switches(reader, limit=9) == []
+    await store.close()
+    store = await open_store(database.service_url)
+    for command in (run(), run(owner=OTHER)):
+        (refused,) = await store.commit([command], AT + 1)
+        assert refused.error is ErrorCode.CONFLICT
+    await reader.close()
+    await store.close()

@@ -1,0 +1,269 @@
+"""Recovery at the one writer: who may ask, what is enough, what it ends, and that it runs once.
+
+Spec: Recovery request; contract.md section 6 (Recovery); decision 0233.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from msgspec.structs import replace
+
+from core.errors import ErrorCode
+from core.trust.recovery import HOUR_MS, recovery_id
+from ledger.agents.agent_commands import RegisterAgent
+from ledger.commands import OutcomeStatus
+from ledger.identity.identity_reads import due_recoveries
+from ledger.identity.recovery_commands import (
+    CancelRecovery,
+    CompleteRecovery,
+    RequestRecovery,
+    SetGuardians,
+)
+from ledger.reads.reader import LedgerReader
+from ledger.writer.store import LedgerStore
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.making import AGENT, AT, PAYER, api_key, card, new_key, open_store, revoke
+from tests.ledger.test_former_keys import rotate
+from tests.ledger.test_inheritances import ready_since
+
+pytestmark = pytest.mark.anyio
+
+ONE, TWO, CUSTODIAN, STRANGER = (
+    f"did:test:{name}" for name in ("one", "two", "custodian", "stranger")
+)
+FORBIDDEN, CONFLICT = ErrorCode.FORBIDDEN, ErrorCode.CONFLICT
+SOCIAL, BY_CUSTODIAN, TIME_LOCK = (
+    f"{kind}_recovery" for kind in ("social", "custodian", "time_lock")
+)
+
+
+def guardians(**changes: Any) -> SetGuardians:
+    """Name two guardians, of whom both must sign, and a custodian."""
+    command = SetGuardians(
+        key=new_key(), actor_did=PAYER, is_admin=False, did=AGENT, guardians=(ONE, TWO),
+        threshold=2, custodian_did=CUSTODIAN, delay_hours=2,
+    )  # fmt: skip
+    return replace(command, **changes)
+
+
+def request(kind: str, *signers: str, new: str = "K2", actor: str = STRANGER) -> RequestRecovery:
+    """Ask for the agent's key to be replaced, with verified signatures."""
+    return RequestRecovery(
+        key=new_key(), actor_did=actor, is_admin=False, recovery_id=recovery_id(AGENT, new),
+        did=AGENT, recovery_type=kind, new_key=new, recovery_address=None,
+        signers=tuple((did, f"key of {did}") for did in signers),
+    )  # fmt: skip
+
+
+def cancel(new: str = "K2", *, actor: str = PAYER, proven: str | None = None) -> CancelRecovery:
+    """Cancel the request for a key."""
+    return CancelRecovery(
+        key=new_key(), actor_did=actor, is_admin=False, recovery_id=recovery_id(AGENT, new),
+        did=AGENT, proven_key=proven,
+    )  # fmt: skip
+
+
+def complete(new: str = "K2") -> CompleteRecovery:
+    """Run a request whose delay is over, as the timekeeper does."""
+    request_id = recovery_id(AGENT, new)
+    return CompleteRecovery(
+        key=f"recover:{request_id}", actor_did="timekeeper", recovery_id=request_id, did=AGENT,
+        new_key=new,
+    )  # fmt: skip
+
+
+def named_agents() -> list[RegisterAgent | SetGuardians]:
+    """Return what makes an agent whose key is K1, its guardians and its custodian."""
+    named = [card(did, owner_did=did, public_key=f"key of {did}") for did in (ONE, TWO, CUSTODIAN)]
+    return [card(public_key="K1"), *named, guardians()]
+
+
+async def opened(url: str) -> LedgerStore:
+    """Open a ledger with them."""
+    store = await open_store(url)
+    await store.commit(named_agents(), AT)
+    return store
+
+
+def current(auditor: Auditor) -> str:
+    """Return the agent's key."""
+    return str(auditor.one("SELECT public_key FROM agent WHERE did = %s", AGENT))
+
+
+def state(auditor: Auditor, new: str = "K2") -> str:
+    """Return the status of the request for a key."""
+    return str(auditor.one("SELECT status FROM recovery WHERE new_key = %s", new))
+
+
+async def test_so_many_guardians_replace_a_key_and_end_what_it_gave(
+    database: Database, auditor: Auditor
+) -> None:
+    """One after the other, over a restart; heartbeat tokens and API keys of the agent end."""
+    store = await opened(database.service_url)
+    await store.commit([api_key("k", b"k" * 32, owner_did=AGENT)], AT)
+    first, same = await store.commit([request(SOCIAL, ONE), request(SOCIAL, ONE)], AT + 1)
+    assert [one.result for one in (first, same)] == [{"status": "pending"}] * 2
+    assert current(auditor) == "K1"
+    await store.close()
+    store = await open_store(database.service_url)
+    (done,) = await store.commit([request(SOCIAL, TWO)], AT + 2)
+    assert done.result == {"status": "completed"}
+    assert (current(auditor), state(auditor)) == ("K2", "completed")
+    assert auditor.one("SELECT revision = token_revision FROM agent WHERE did = %s", AGENT)
+    assert auditor.one("SELECT revoked_ms FROM api_key") == AT + 2
+    assert auditor.one("SELECT valid_until_ms FROM former_key") == AT + 2
+    again = await store.commit([request(SOCIAL, ONE, TWO), cancel(), rotate("K3", "K1")], AT + 3)
+    assert [one.error for one in again] == [CONFLICT, ErrorCode.NOT_CANCELLABLE, CONFLICT]
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "signers", "status"),
+    [
+        (SOCIAL, (ONE, TWO), "completed"),
+        (SOCIAL, (CUSTODIAN,), "pending"),
+        (BY_CUSTODIAN, (CUSTODIAN,), "completed"),
+        (BY_CUSTODIAN, (ONE, TWO), "pending"),
+        (TIME_LOCK, (ONE,), "waiting"),
+    ],
+)
+async def test_each_kind_has_its_own_quorum(
+    database: Database, auditor: Auditor, kind: str, signers: tuple[str, ...], status: str
+) -> None:
+    store = await opened(database.service_url)
+    (asked,) = await store.commit([request(kind, *signers)], AT + 1)
+    assert asked.result == {"status": status}
+    assert current(auditor) == ("K2" if status == "completed" else "K1")
+    await store.close()
+
+
+async def test_strangers_ask_for_nothing_and_signatures_must_still_be_theirs(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await opened(database.service_url)
+    stale = request(SOCIAL, ONE, TWO)
+    stale = replace(stale, signers=((ONE, "an older key"), stale.signers[1]))
+    outcomes = await store.commit(
+        [
+            request(SOCIAL),
+            stale,
+            revoke(TWO),
+            request(SOCIAL, ONE, TWO),
+            request(BY_CUSTODIAN, new="K1", actor=PAYER),
+            guardians(actor_did=STRANGER),
+            guardians(did="did:test:ghost"),
+            request(BY_CUSTODIAN, actor=ONE),
+            request(SOCIAL, CUSTODIAN),
+        ],
+        AT + 1,
+    )
+    assert [one.error for one in outcomes] == [
+        FORBIDDEN, CONFLICT, None, FORBIDDEN, CONFLICT, FORBIDDEN, ErrorCode.NOT_FOUND, None,
+        CONFLICT,
+    ]  # fmt: skip
+    assert current(auditor) == "K1"
+    auditor.connection.execute("UPDATE guardian_set SET owner_did = %s", (STRANGER,))
+    (void,) = await store.commit([request(BY_CUSTODIAN, CUSTODIAN)], AT + 2)
+    assert void.error is CONFLICT, "an owner of before has named them"
+    await store.close()
+
+
+async def test_open_requests_are_bounded_and_one_key_is_asked_for_once(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await opened(database.service_url)
+    asked = [request(SOCIAL, actor=ONE, new=f"N{number}") for number in range(6)]
+    outcomes = await store.commit(asked, AT + 1)
+    assert [one.error for one in outcomes] == [None] * 5 + [CONFLICT]
+    freed = await store.commit([cancel("N0"), request(SOCIAL, actor=ONE, new="N5")], AT + 2)
+    assert [one.error for one in freed] == [None, None]
+    (again,) = await store.commit([request(SOCIAL, ONE, TWO, new="N0")], AT + 3)
+    assert again.error is CONFLICT, "its signatures would be worth something again"
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        auditor.connection.execute(
+            "INSERT INTO recovery SELECT gen_random_uuid(), agent_did, recovery_type, new_key,"
+            " NULL, requested_by_did, signers, 'pending', 0 FROM recovery WHERE new_key = 'N1'"
+        )
+    await store.close()
+
+
+async def test_a_time_lock_runs_once_after_its_delay_of_ready_time(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await opened(database.service_url)
+    reader = LedgerReader(database.service_url, pool_size=1)
+    (asked,) = await store.commit([request(TIME_LOCK, CUSTODIAN)], AT + 1)
+    assert asked.result == {"status": "waiting"}
+    await ready_since(database, auditor)
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 2 * HOUR_MS,))
+    assert await due_recoveries(reader, limit=9) == []
+    (early,) = await store.commit([complete()], AT + 2)
+    assert early.error is CONFLICT
+    auditor.connection.execute("UPDATE readiness SET seen_ms = seen_ms + 1")
+    (due,) = await due_recoveries(reader, limit=9)
+    assert (str(due["id"]), due["agent_did"]) == (recovery_id(AGENT, "K2"), AGENT)
+    first, again = await store.commit([complete(), complete()], AT + 3)
+    assert (first.error, again.status) == (None, OutcomeStatus.REPEATED)
+    assert (current(auditor), state(auditor)) == ("K2", "completed")
+    assert await due_recoveries(reader, limit=9) == []
+    await reader.close()
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("by", "error"),
+    [
+        (cancel(actor=STRANGER), FORBIDDEN),
+        (cancel(actor=TWO), FORBIDDEN),
+        (cancel(actor=STRANGER, proven="K0"), CONFLICT),
+        (cancel(actor=STRANGER, proven="K1"), None),
+        (cancel(actor=AGENT), None),
+        (cancel(actor=PAYER), None),
+        (cancel(actor=ONE), None),
+    ],
+    ids=["stranger", "guardian", "older key", "current key", "agent", "owner", "who asked"],
+)
+async def test_who_cancels_a_time_lock(
+    database: Database, auditor: Auditor, by: CancelRecovery, error: ErrorCode | None
+) -> None:
+    store = await opened(database.service_url)
+    await store.commit([request(TIME_LOCK, ONE, actor=ONE)], AT + 1)
+    (cancelled,) = await store.commit([replace(by, key=new_key())], AT + 2)
+    assert cancelled.error is error
+    await ready_since(database, auditor)
+    (late,) = await store.commit([complete()], AT + 3)
+    assert late.error is (CONFLICT if error is None else None)
+    assert current(auditor) == ("K1" if error is None else "K2")
+    await store.close()
+
+
+async def test_a_time_lock_of_an_owner_of_before_is_void(
+    database: Database, auditor: Auditor
+) -> None:
+    """An heir has the agent, and not whom its former owner has let wait."""
+    store = await opened(database.service_url)
+    await store.commit([request(TIME_LOCK, ONE)], AT + 1)
+    await store.close()
+    auditor.connection.execute("UPDATE agent SET owner_did = %s WHERE did = %s", (STRANGER, AGENT))
+    await ready_since(database, auditor)
+    store = await open_store(database.service_url)
+    (ended,) = await store.commit([complete()], AT + 3)
+    assert ended.error is None
+    assert (current(auditor), state(auditor)) == ("K1", "cancelled")
+    await store.close()
+
+
+async def test_a_key_that_has_come_into_the_history_meanwhile_is_not_recovered(
+    database: Database, auditor: Auditor
+) -> None:
+    store = await opened(database.service_url)
+    await store.commit([request(TIME_LOCK, ONE), rotate("K2", "K1"), rotate("K3", "K2")], AT + 1)
+    await ready_since(database, auditor)
+    (ended,) = await store.commit([complete()], AT + 3)
+    assert ended.error is None
+    assert (current(auditor), state(auditor)) == ("K3", "cancelled")
+    await store.close()
