@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import httpx
 import pytest
 
 from callboard import Agent
+from callboard.kit.later import Later
 from callboard.kit.serving import serving
 from core.trust.signing import sign_body
 from tests.callboard.scripted_service import Scripted, ScriptedService
@@ -88,6 +90,30 @@ def test_run_registers_then_says_ready_and_ends_by_sigterm(service: ScriptedServ
     assert asked.headers["x-api-key"] == "k"
     assert asked.body["signingSecret"] == "s3cret"
     assert asked.body["acard"]["endpoint"] == url
+
+
+@pytest.mark.parametrize(("api_key", "is_signed"), [(None, True), ("k", False)])
+def test_an_agent_without_another_credential_signs_with_its_own_key(
+    service: ScriptedService, monkeypatch: pytest.MonkeyPatch, api_key: str | None, is_signed: bool
+) -> None:
+    monkeypatch.setenv("CALLBOARD_URL", service.url)
+    monkeypatch.delenv("CALLBOARD_DID_KEY", raising=False)
+    if api_key is None:
+        monkeypatch.delenv("CALLBOARD_API_KEY", raising=False)
+    else:
+        monkeypatch.setenv("CALLBOARD_API_KEY", api_key)
+    service.script = [Scripted(200, {"success": True, "duplicate": False})]
+    agent = Agent("did:net:p", private_key=base64.b64encode(b"s" * 32).decode())
+    later = Later("e", "w", "a", "r")
+
+    async def deliver() -> None:
+        await agent.deliver(later, {"x": 1})
+        await agent.close()
+
+    asyncio.run(deliver())
+    (asked,) = service.asked
+    assert ('keyid="did:net:p"' in asked.headers.get("signature-input", "")) is is_signed
+    assert asked.headers.get("x-api-key") == api_key
 
 
 @pytest.mark.slow
