@@ -20,7 +20,13 @@ from serve_app.callers.access_tokens import AccessTokens, IssuerKeys, read_key_s
 from tests.serve_app.bounded import run
 
 SECRET = "0123456789abcdef0123456789abcdef"
-NOW_S = int(time.time())
+
+
+# A test may run long after its file was read.
+class _Later(int):
+    """Seconds from when a token is made."""
+
+
 BOB = "did:net:bob"
 RSA_KEY = generate_private_key(65_537, 2_048)
 ED_KEY = Ed25519PrivateKey.generate()
@@ -56,7 +62,9 @@ def tokens(issuer: Issuer, **settings: Any) -> AccessTokens:
 
 
 def token(key: Any = RSA_KEY, alg: str = "RS256", kid: str | None = "r", **claims: Any) -> bytes:
-    given = {"sub": BOB, "exp": NOW_S + 600, **claims}
+    now_s = int(time.time())
+    given = {"sub": BOB, "exp": _Later(600), **claims}
+    given = {name: now_s + one if isinstance(one, _Later) else one for name, one in given.items()}
     kept = {name: value for name, value in given.items() if value is not None}
     return jwt.encode(kept, key, alg, headers={"kid": kid} if kid else {}).encode()
 
@@ -79,7 +87,7 @@ def test_a_published_key_verifies_tokens_of_its_algorithm() -> None:
         assert await outcome(asked, token(ED_KEY, "EdDSA", "e")) == BOB
         found = await asked.principal(token(), 0)
         assert found.scopes == frozenset(DEFAULT_SCOPES)
-        assert found.expires_ms == (NOW_S + 600) * 1_000
+        assert 0 <= int(time.time()) + 600 - found.expires_ms // 1_000 < 600
 
     run(scenario)
 
@@ -118,7 +126,11 @@ def _hs256(secret: bytes) -> bytes:
     def part(value: Any) -> bytes:
         return base64.urlsafe_b64encode(orjson.dumps(value)).rstrip(b"=")
 
-    text = part({"alg": "HS256", "kid": "r"}) + b"." + part({"sub": BOB, "exp": NOW_S + 600})
+    text = (
+        part({"alg": "HS256", "kid": "r"})
+        + b"."
+        + part({"sub": BOB, "exp": int(time.time()) + 600})
+    )
     mac = hmac.digest(secret, text, "sha256")
     return text + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")
 
@@ -126,11 +138,11 @@ def _hs256(secret: bytes) -> bytes:
 @pytest.mark.parametrize(
     "claims",
     [
-        {"exp": NOW_S - 31},
+        {"exp": _Later(-31)},
         {"exp": None},
         {"sub": None},
-        {"nbf": NOW_S + 600},
-        {"iat": NOW_S + 600},
+        {"nbf": _Later(600)},
+        {"iat": _Later(600)},
         {"iss": "other"},
         {"iss": None},
         {"aud": "other"},
@@ -142,9 +154,9 @@ def _hs256(secret: bytes) -> bytes:
 def test_what_a_token_says_is_checked(claims: dict[str, Any]) -> None:
     async def scenario() -> None:
         asked = tokens(Issuer(published(RSA_KEY, "r")), jwt_issuer="us", jwt_audience="here")
-        good = {"iss": "us", "aud": ["there", "here"], "nbf": NOW_S - 5, "iat": NOW_S}
+        good = {"iss": "us", "aud": ["there", "here"], "nbf": _Later(-5), "iat": _Later(0)}
         assert await outcome(asked, token(**good)) == BOB
-        assert await outcome(asked, token(**{**good, "exp": NOW_S - 10})) == BOB, "the leeway"
+        assert await outcome(asked, token(**{**good, "exp": _Later(-10)})) == BOB, "the leeway"
         assert await refused(asked, token(**{**good, **claims}))
 
     run(scenario)
