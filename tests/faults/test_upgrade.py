@@ -42,7 +42,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.takes(10)]
 
 Json = dict[str, Any]
 PROGRESS = 60
-PAUSE_S = 0.1
+# Together they publish about 40 workflows a second.
+CLIENTS, PAUSE_S = 6, 0.1
 ERRORS_MAX = 3
 MACHINES = 3
 KINDS = ("workflows", "ledger", "timekeeper", "replica")
@@ -81,7 +82,7 @@ def machines(deployment: RunningDeployment) -> RunningDeployment:
 @pytest.fixture
 def load(deployment: RunningDeployment, tmp_path: Path) -> Iterator[Load]:
     """Clients that publish until they are told to stop."""
-    running = Load(deployment, tmp_path, pause_s=PAUSE_S, clients=2)
+    running = Load(deployment, tmp_path, pause_s=PAUSE_S, clients=CLIENTS)
     running.start()
     yield running
     running.stop()
