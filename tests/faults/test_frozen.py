@@ -37,7 +37,16 @@ def test_a_frozen_timekeeper_is_replaced(victim: RunningDeployment, load: Load) 
     check(load, victim)
 
 
-@pytest.mark.parametrize("kind", ["replica", "proxy", "proxy actor", "controller"])
+# Two watches: the controller's, which the timekeeper replaces, replaces the other parts.
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "replica",
+        "controller",
+        pytest.param("proxy", marks=pytest.mark.soak),
+        pytest.param("proxy actor", marks=pytest.mark.soak),
+    ],
+)
 def test_a_frozen_part_of_serve_is_replaced(
     kind: str, victim: RunningDeployment, load: Load
 ) -> None:
