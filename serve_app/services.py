@@ -17,6 +17,7 @@ from actors.gateway.workflow_reads import WorkflowReads
 from core.ids import uuid7
 from core.settings import Settings
 from core.topology.policy import address_denied
+from federation.did_document import fetch_document
 from federation.name_resolver import NameResolver
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
@@ -26,6 +27,7 @@ from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.callers.turns import RequestTurns
+from serve_app.operations.agents.did_documents import DidDocuments
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 
 T = TypeVar("T")
@@ -48,7 +50,14 @@ class Services:
     names: NameResolver = field(default_factory=NameResolver)
     # One invoice of a payer at a time: two at once would be added up twice, for one of them.
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)
+    did_documents: DidDocuments = field(init=False)
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.did_documents = DidDocuments(self._fetch_document)
+
+    async def _fetch_document(self, url: str) -> bytes:
+        return await fetch_document(url, self.settings.egress_allow)
 
     @property
     def settings(self) -> Settings:

@@ -15,8 +15,9 @@ from typing import Annotated, Any, Final
 from pydantic import ValidationError
 
 from core.errors import PROBLEMS_MAX, Problem, ProblemList
+from core.json_bounds import INTEGER_MAX
 from core.records.agent import AgentCard, find_secrets
-from core.records.api.kinds import Did, text
+from core.records.api.kinds import Did, TimeMs, text, whole
 from core.records.api.shape import (
     REFERENCE,
     Body,
@@ -28,8 +29,11 @@ from core.records.api.shape import (
     Schemas,
     kind_of,
     members_of,
+    read,
 )
 
+AUDIENCE_CHARS_MAX: Final = 2_048
+HASH_CHARS_MAX: Final = 71
 BULK_MAX: Final = 1_000
 SIGNING_SECRET_CHARS_MAX: Final = 1_024
 # Of what stands beside a card: that secret in UTF-8, a DID, a signature, and their names.
@@ -90,6 +94,37 @@ class Card:
         return cls(raw, card.model_copy(update={"endpoint": ""}) if is_without_endpoint else card)
 
 
+class CardProofMembers(Body, is_closed=True):
+    """What a card is signed for: where, for whom, when, and after which cards."""
+
+    audience: Annotated[str, text(1, AUDIENCE_CHARS_MAX), "the address of this deployment"]
+    owner_did: Did
+    issued_at: Annotated[TimeMs, "at most a day ago"]
+    counter: Annotated[int, whole(1, INTEGER_MAX), "more than of any card signed before"]
+    signing_secret_sha256: Annotated[
+        MaybeNull[Annotated[str, text(1, HASH_CHARS_MAX)]], "`sha256:` + hex, of signingSecret"
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class CardProof:
+    """What a card is signed for; `raw`: as it was sent, which the signature covers."""
+
+    raw: Json
+    members: CardProofMembers
+
+    @classmethod
+    def described_schema(cls, schemas: Schemas) -> Schema:
+        """Return the schema of a proof."""
+        return schemas.of(CardProofMembers)
+
+    @classmethod
+    def read_value(cls, raw: Any, path: str, problems: ProblemList) -> CardProof | None:
+        """Read a proof, and add what is wrong with it to `problems`."""
+        members = read(CardProofMembers, raw, problems, path)
+        return None if members is None else cls(raw, members)
+
+
 class Registration(Body):
     """A card to be registered, and what the registry keeps beside it."""
 
@@ -97,8 +132,11 @@ class Registration(Body):
     owner_did: Annotated[Maybe[Did], "the caller, unless another is named"] = None
     signing_secret: MaybeNull[Annotated[str, text(1, SIGNING_SECRET_CHARS_MAX)]] = None
     acard_signature: Annotated[
-        MaybeNull[Any], Kind({"type": "string"}), "Ed25519 over the JCS form of acard"
+        MaybeNull[Any],
+        Kind({"type": "string"}),
+        "Ed25519 over the JCS form of acard, with cardProof over that of {acard, cardProof}",
     ] = None
+    card_proof: Annotated[MaybeNull[CardProof], "what acardSignature is for"] = None
 
     @classmethod
     def respelled(cls, raw: Any) -> Any:

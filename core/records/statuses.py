@@ -55,3 +55,14 @@ HEARTBEAT_STATUSES: Final = {
     ),
     **dict.fromkeys(("offline", "stopping", "stopped"), Availability.OFFLINE),
 }
+
+
+class OwnershipProof(StrEnum):
+    """What shows that an agent's DID is its owner's. Decision 0250."""
+
+    # Its key signed a card that names the owner and this deployment.
+    SIGNATURE = "signature"
+    # Registered with a credential of the DID itself.
+    OWN_CREDENTIAL = "own_credential"
+    # An administrator named the owner.
+    OPERATOR = "operator"

@@ -5,6 +5,7 @@ Plain values, as `ledger/commands.py` says. Spec: Agent card; contract.md sectio
 
 from __future__ import annotations
 
+from core.records.statuses import OwnershipProof
 from ledger.authority import AuthorizedCommand
 
 
@@ -12,11 +13,14 @@ class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     """Store an agent card; a new DID is claimed by `owner_did`, a known one needs the same owner.
 
     `is_admin` or `is_signed` (the card was signed by the DID's current key) replace ownership.
+    `proof`: what shows that the DID is `owner_did`'s, None: nothing does; an unproven claim of
+    another owner yields to it. `card_counter`: of what the card is signed for, None: nothing was.
     `secret_encrypted`: the dispatch signing secret, already encrypted, or None to keep the old one.
     `revision_expected`: the stored card that the command was decided from; None for any.
     `is_unchanged`: the stored card came again by its signature alone, so nothing is stored.
     `owner_agents_max`: active agents of its owner, at most; None: no bound.
-    Rejections: FORBIDDEN; CONFLICT when the card has changed meanwhile, or the owner has so many.
+    Rejections: FORBIDDEN; CONFLICT when the card has changed meanwhile, its counter is no higher
+    than the stored one, or the owner has so many agents.
     Result: {"did", "ownerDid", "registered": capabilities, "isNew": bool, "tokenRevision": int}.
     """
 
@@ -25,6 +29,8 @@ class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     owner_did: str
     is_admin: bool
     is_signed: bool
+    proof: OwnershipProof | None = None
+    card_counter: int | None = None
     did: str
     card_json: str
     endpoint: str

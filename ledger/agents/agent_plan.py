@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
+from core.trust.did_web import is_did_web
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import check_new_key, key_payload, replace_key
 from ledger.tables.encoding import hex_text
-from ledger.tables.market_tables import AGENTS, DEREGISTERED
+from ledger.tables.market_tables import AGENTS, DEREGISTERED, UNREVOCATIONS, YIELDED
 from ledger.tables.table import Row
 from ledger.writer.batch import (
     Batch,
@@ -25,64 +26,44 @@ from ledger.writer.state_cache import KnownAgent, stake_address, wallet_address
 
 
 def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
-    """Store an agent's card: the first to bring a DID owns it (contract.md section 3)."""
+    """Store an agent's card: the first to bring a DID owns it until another proves it to be theirs.
+
+    Steps: (1) the caller may, (2) by a card that is not older than the stored one, (3) the owner
+    may have another agent, (4) what an earlier owner brought goes, (5) the rest is stored.
+    """
     known = batch.cache.agents.get(command.did)
-    if known is not None and not (
-        known.owner_did == command.owner_did or command.is_admin or command.is_signed
+    is_yielding = _is_yielding(command, known)
+    if known is None:  # (1)
+        _check_claim(command, batch)
+    elif not (
+        known.owner_did == command.owner_did or command.is_admin or command.is_signed or is_yielding
     ):
         raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
-    if known is None:
-        _check_claim(command, batch)
-    if command.revision_expected is not None and (
-        known is None
-        or known.revision != command.revision_expected
-        # A change needs an active agent; a card of a new version brings it back.
-        or not (known.is_active or command.is_signed)
-    ):
-        raise Refusal(ErrorCode.CONFLICT, f"the card of {command.did} has changed meanwhile")
+    _check_card_is_newer(command, known)  # (2)
     if command.is_unchanged:
         assert known is not None, command
         return batch.decided(command.key, result=_registered(command, known, is_new=False))
-    if _brings_new_key(command, known):
-        assert known is not None and command.public_key is not None, command
-        check_new_key(command.did, known, command.public_key, batch)
-    agent = _after_registration(command, known, batch)
-    if known is None or not known.is_active:
+    agent = _after_registration(command, known, batch, is_yielding=is_yielding)
+    if known is None or not known.is_active or is_yielding:  # (3)
         _count_agent(command, agent.counted_did, batch)
+    if is_yielding:  # (4)
+        assert known is not None, command
+        _yield_claim(command, known, batch)
     batch.cache.agents[command.did] = agent
     batch.cache.callers.add(agent.owner_did)
-    secret = command.secret_encrypted
-    row: Row = {
-        "did": command.did,
-        "owner_did": agent.owner_did,
-        "card": command.card_json,
-        "endpoint": command.endpoint,
-        "capability_ids": list(command.capability_ids),
-        "public_key": command.public_key,
-        "signing_secret": hex_text(secret) if secret is not None else None,
-        "revision": agent.revision,
-        "token_revision": agent.token_revision,
-        "key_number": agent.key_number,
-    }
-    if command.public_key is not None:
-        row["key_from_ms"] = agent.key_from_ms
-    # A deregistration earlier in the batch would be written after this row.
-    batch.drop(DEREGISTERED, command.did)
-    # A second card in the same batch replaces the first one's row: a key or secret that only the
-    # first brought must survive that.
-    earlier = batch.row(AGENTS, command.did)
-    if earlier is not None:
-        for kept in ("public_key", "key_from_ms", "signing_secret"):
-            row[kept] = row[kept] if row.get(kept) is not None else earlier.get(kept)
-    batch.put(AGENTS, command.did, row)
-    batch.is_directory_changed = True
-    audit_id = _record_registration(command, known, agent, batch)
+    _store(command, agent, batch)  # (5)
+    audit_id = _record_registration(command, known, agent, batch, is_yielding=is_yielding)
     result = _registered(command, agent, is_new=known is None)
     return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
 def _record_registration(
-    command: RegisterAgent, known: KnownAgent | None, agent: KnownAgent, batch: Batch
+    command: RegisterAgent,
+    known: KnownAgent | None,
+    agent: KnownAgent,
+    batch: Batch,
+    *,
+    is_yielding: bool,
 ) -> int:
     """Add the events of a card that is stored; return the id of its audit entry."""
     audit_id = batch.record(
@@ -94,6 +75,7 @@ def _record_registration(
             "capabilities": list(command.capability_ids),
             "revision": agent.revision,
             "cardSha256": hashlib.sha256(command.card_json.encode()).hexdigest(),
+            **_claim(agent, known, is_yielding=is_yielding),
         },
     )
     if known is not None and agent.key_number > known.key_number:
@@ -104,6 +86,106 @@ def _record_registration(
             payload=key_payload(command.did, known, agent, batch.now_ms),
         )
     return audit_id
+
+
+def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch) -> None:
+    secret = command.secret_encrypted
+    new_key = _bound_key(command, agent)
+    row: Row = {
+        "did": command.did,
+        "owner_did": agent.owner_did,
+        "card": command.card_json,
+        "endpoint": command.endpoint,
+        "capability_ids": list(command.capability_ids),
+        "public_key": new_key,
+        "signing_secret": hex_text(secret) if secret is not None else None,
+        "revision": agent.revision,
+        "token_revision": agent.token_revision,
+        "key_number": agent.key_number,
+        "proven_by": agent.proven_by,
+        "card_counter": agent.card_counter,
+    }
+    if new_key is not None:
+        row["key_from_ms"] = agent.key_from_ms
+    # A deregistration earlier in the batch would be written after this row.
+    batch.drop(DEREGISTERED, command.did)
+    # A second card in the same batch replaces the first one's row: a key or secret that only the
+    # first brought must survive that.
+    earlier = batch.row(AGENTS, command.did)
+    if earlier is not None:
+        for kept in ("public_key", "key_from_ms", "signing_secret"):
+            row[kept] = row[kept] if row.get(kept) is not None else earlier.get(kept)
+    batch.put(AGENTS, command.did, row)
+    yielded = batch.row(YIELDED, command.did)
+    if yielded is not None:
+        yielded |= {name: row.get(name) for name in yielded}
+    batch.is_directory_changed = True
+
+
+def _is_yielding(command: RegisterAgent, known: KnownAgent | None) -> bool:
+    """Say whether an unproven claim gives way to the proof of another owner. Decision 0250."""
+    return (
+        known is not None
+        and known.proven_by is None
+        and command.proof is not None
+        and known.owner_did != command.owner_did
+    )
+
+
+def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> None:
+    """Take back what the owner of an unproven claim has set: key, secret, revocation, count."""
+    earlier = batch.row(AGENTS, command.did)
+    if earlier is not None:
+        earlier |= {"public_key": None, "key_from_ms": None, "signing_secret": None}
+    batch.put(YIELDED, command.did, {name.name: None for name in YIELDED.given})
+    if known.is_active and known.counted_did in batch.cache.agent_counts:
+        batch.cache.agent_counts[known.counted_did] -= 1
+    revocation = batch.cache.revoked.get(command.did)
+    if revocation is not None and revocation.by_did == known.owner_did:
+        batch.cache.revoked[command.did] = None
+        row = {"did": command.did, "ended_by_did": command.owner_did}
+        batch.put(UNREVOCATIONS, command.did, row)
+        batch.record(
+            AuditEventType.AGENT_UNREVOKED,
+            actor_did=command.actor_did,
+            target=("agent", command.did),
+            payload={},
+        )
+
+
+def _claim(agent: KnownAgent, known: KnownAgent | None, *, is_yielding: bool) -> dict[str, object]:
+    """Return what a registration has changed about whose the DID is, for the audit."""
+    before = None if known is None else known.proven_by
+    if agent.proven_by is None or (agent.proven_by is before and not is_yielding):
+        return {}
+    claim: dict[str, object] = {"ownerDid": agent.owner_did, "provenBy": agent.proven_by}
+    if is_yielding and known is not None:
+        claim["yieldedBy"] = known.owner_did
+    return claim
+
+
+def _check_card_is_newer(command: RegisterAgent, known: KnownAgent | None) -> None:
+    """Refuse a card that is older than the stored one, and one that was decided from another."""
+    if command.revision_expected is not None and (
+        known is None
+        or known.revision != command.revision_expected
+        # A change needs an active agent; a card of a new version brings it back.
+        or not (known.is_active or command.is_signed)
+    ):
+        raise Refusal(ErrorCode.CONFLICT, f"the card of {command.did} has changed meanwhile")
+    # The counter of an unproven claim is its claimant's: a proof by another starts anew.
+    counts = known is not None and not _is_yielding(command, known)
+    if (
+        counts
+        and known is not None
+        and command.card_counter is not None
+        and command.card_counter <= known.card_counter
+    ):
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"got a card of {command.did} signed for counter {command.card_counter}, expected more"
+            f" than {known.card_counter}",
+        )
 
 
 def _count_agent(command: RegisterAgent, owner_did: str, batch: Batch) -> None:
@@ -134,45 +216,68 @@ def _check_claim(command: RegisterAgent, batch: Batch) -> None:
 
     In use: it has a wallet or a stake, or has had keys or agents. Decision 0145.
     """
-    if command.owner_did == command.did or command.is_admin or command.is_signed:
+    if command.owner_did == command.did or command.is_admin or command.proof is not None:
         return
     accounts = (wallet_address(command.did), stake_address(command.did))
     has_account = any(batch.cache.accounts.get(address) is not None for address in accounts)
     if has_account or command.did in batch.cache.callers:
         raise Refusal(
             ErrorCode.FORBIDDEN,
-            f"{command.did} is in use here: only itself, its card's signature or an administrator"
-            " can register it",
+            f"{command.did} is in use here: only itself, a card that it signed for this deployment"
+            " or an administrator can register it",
         )
 
 
-def _brings_new_key(command: RegisterAgent, known: KnownAgent | None) -> bool:
-    """Say whether a card takes another key's place."""
-    old_key = None if known is None else known.public_key
-    return old_key is not None and command.public_key not in (None, old_key)
+def _bound_key(command: RegisterAgent, agent: KnownAgent) -> str | None:
+    """Return the key that a card brings to its agent.
+
+    The key of a `did:web` is its document's: without a proof, the card's would be anybody's.
+    """
+    is_bound = not is_did_web(command.did) or agent.proven_by is not None
+    return command.public_key if is_bound else None
 
 
 def _after_registration(
-    command: RegisterAgent, known: KnownAgent | None, batch: Batch
+    command: RegisterAgent, known: KnownAgent | None, batch: Batch, *, is_yielding: bool
 ) -> KnownAgent:
-    """Return an agent as its registration leaves it; coming back makes old tokens worthless.
+    """Return an agent as its registration leaves it; coming back and yielding make old tokens
+    worthless.
 
-    A card with another key replaces the agent's at once, which is recorded as such.
+    A card with another key replaces the agent's at once, which is recorded as such. The key of a
+    claim that yields was never the DID's, and is no part of its history.
     """
-    new_key = command.public_key
-    if known is None:
-        return KnownAgent(command.owner_did, 1, public_key=new_key, key_from_ms=batch.now_ms)
+    counter, proof = command.card_counter or 0, command.proof
+    if known is None or is_yielding:
+        revision = 1 if known is None else known.revision + 1
+        agent = KnownAgent(
+            command.owner_did,
+            revision,
+            revision,
+            key_number=1 if known is None else known.key_number,
+            key_from_ms=batch.now_ms,
+            proven_by=proof,
+            card_counter=counter,
+        )
+        new_key = _bound_key(command, agent)
+        if known is not None and new_key not in (None, known.public_key):
+            check_new_key(command.did, known, new_key, batch)
+        return replace(agent, public_key=new_key)
+    is_same_owner = known.owner_did == command.owner_did
     revision = known.revision + 1
     agent = replace(
         known,
         revision=revision,
         token_revision=known.token_revision if known.is_active else revision,
         is_active=True,
+        proven_by=known.proven_by or (proof if is_same_owner else None),
+        card_counter=max(known.card_counter, counter),
     )
+    new_key = _bound_key(command, agent)
     if new_key is None or new_key == known.public_key:
         return agent
     if known.public_key is None:
         return replace(agent, public_key=new_key, key_from_ms=batch.now_ms)
+    check_new_key(command.did, known, new_key, batch)
     return replace_key(command.did, replace(agent, revision=known.revision), new_key, batch)
 
 
@@ -209,4 +314,5 @@ def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet)
         if command.public_key is not None:
             read_set.new_keys.add((command.did, command.public_key))
         read_set.claimed_dids.add(command.did)
+        read_set.trusted.add(command.did)
         read_set.addresses |= {wallet_address(command.did), stake_address(command.did)}

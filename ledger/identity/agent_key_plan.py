@@ -21,6 +21,7 @@ from ledger.tables.identity_tables import (
     ENDED_OVERLAPS,
     FORMER_KEYS,
 )
+from ledger.tables.market_tables import YIELDED
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent
@@ -129,6 +130,10 @@ def change_identity(did: str, agent: KnownAgent, batch: Batch, **changed: Any) -
     batch.cache.agents[did] = agent
     row = {"did": did, "key_number": agent.key_number, "revision": agent.revision, **changed}
     batch.put(AGENT_IDENTITIES, did, {**(batch.row(AGENT_IDENTITIES, did) or {}), **row})
+    # A claim that has yielded earlier in the batch is written after this row.
+    yielded = batch.row(YIELDED, did)
+    if yielded is not None:
+        yielded |= {name: value for name, value in changed.items() if name in yielded}
     batch.is_directory_changed = True
 
 

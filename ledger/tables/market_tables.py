@@ -28,6 +28,8 @@ AGENT: Final = Table.of(
     "inherited_from_did text",
     "registered_ms bigint",
     "updated_ms bigint",
+    "proven_by text",
+    "card_counter bigint",
 )
 # Operational: written by its own statements (ledger/agents/agent_live.py), not by batches.
 AGENT_LIVE: Final = Table.of(
@@ -137,6 +139,14 @@ AGENTS: Final = upsert(
     fixed={"status": "'active'", "registered_ms": NOW, "updated_ms": NOW},
     kept=("owner_did", "registered_ms", "inherited_from_did"),
     kept_unless_given=("public_key", "key_from_ms", "signing_secret"),
+)
+# Of an agent whose unproven claim yields: nothing that its earlier owner brought stays in force.
+YIELDED: Final = change(
+    "yielded",
+    AGENT,
+    ["did", "owner_did", "public_key", "key_from_ms", "signing_secret", "inherited_from_did"],
+    key=("did",),
+    guard=Guard("CB003", "the claim of an agent that is not there would yield"),
 )
 DEREGISTERED: Final = change(
     "deregistered",

@@ -41,6 +41,7 @@ from ledger.tables.market_tables import (
     REVOKED_KEYS,
     ROTATED_KEYS,
     UNREVOCATIONS,
+    YIELDED,
 )
 from ledger.tables.money_tables import (
     ACCOUNTS,
@@ -68,7 +69,7 @@ from ledger.tables.work_tables import (
 from ledger.tables.writes import COUNT, NOW, ROWS, Write, indent, listed
 
 # Version 1 is written by hand (migration 0001), versions 1 and 2 are dropped by 0010.
-VERSION: Final = 5
+VERSION: Final = 6
 FUNCTION: Final = f"callboard.commit_batch_v{VERSION}"
 
 # In this order: the keys first, because whatever else a repeat would run into, it is known by its
@@ -92,6 +93,7 @@ WRITES: Final = (
     HALTS,
     AGENTS,
     AGENT_IDENTITIES,
+    YIELDED,
     ENDED_OVERLAPS,
     FORMER_KEYS,
     AGENT_NAMES,

@@ -14,6 +14,7 @@ import psycopg
 
 from core.errors import ErrorCode, QuarantineCode
 from core.money import MICRO_MAX
+from core.records.statuses import OwnershipProof
 from ledger.auctions.round_loading import load_rounds
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced
@@ -171,21 +172,24 @@ async def _load_agents(connection: Connection, cache: StateCache, dids: list[str
     cache.agents.update(dict.fromkeys(dids))
     cursor = await connection.execute(
         "SELECT did, owner_did, revision, token_revision, status = 'active', public_key,"
-        " key_number, coalesce(key_from_ms, registered_ms), inherited_from_did"
-        " FROM callboard.agent WHERE did = ANY(%s)",
+        " key_number, coalesce(key_from_ms, registered_ms), inherited_from_did, proven_by,"
+        " card_counter FROM callboard.agent WHERE did = ANY(%s)",
         (dids,),
     )
-    for did, *fields in await cursor.fetchall():
-        cache.agents[did] = KnownAgent(*fields)
+    for did, *fields, proven_by, card_counter in await cursor.fetchall():
+        proof = None if proven_by is None else OwnershipProof(proven_by)
+        cache.agents[did] = KnownAgent(*fields, proven_by=proof, card_counter=card_counter)
 
 
 async def _load_agent_counts(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
-    """Read how many active agents those owners have that get another one."""
+    """Read how many active agents those owners have that may get another one."""
     owners = set()
     for did, owner_did in read_set.registered:
         known = cache.agents[did]
-        if known is None or not known.is_active:
-            owners.add(owner_did if known is None else known.counted_did)
+        if known is not None and not known.is_active:
+            owners.add(known.counted_did)
+        if known is None or (known.proven_by is None and known.owner_did != owner_did):
+            owners.add(owner_did)
     if not owners:
         return
     cache.agent_counts.update(dict.fromkeys(owners, 0))

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 from core.errors import QuarantineCode
 from core.market.auction import Bid, highest_held
 from core.market.sharing.quota import QuotaLimits
+from core.records.statuses import OwnershipProof
 from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import SHARDS
 from core.trust.recovery import Guardians, RecoveryType
@@ -59,10 +60,11 @@ class Escrow:
 class KnownAgent:
     """Who claimed an agent's DID, how often its row was stored, and whether it takes work.
 
-    `token_revision`: heartbeat tokens name it; it moves when a deregistered agent comes back.
-    `inherited_from_did`: the owner who has named the first heir, for whose bound it still counts.
-    `public_key`: the current one, None for none; `key_number`: how many keys it has had,
-    `key_from_ms`: since when it has this one.
+    `token_revision`: heartbeat tokens name it; it moves when a deregistered agent comes back, and
+    when an unproven claim yields. `inherited_from_did`: the owner who has named the first heir, for
+    whose bound it still counts. `public_key`: the current one, None for none; `key_number`: how
+    many keys it has had, `key_from_ms`: since when it has this one. `proven_by`: None for an
+    unproven claim. `card_counter`: the highest that a card was signed for.
     """
 
     owner_did: str
@@ -73,6 +75,8 @@ class KnownAgent:
     key_number: int = 1
     key_from_ms: int = 0
     inherited_from_did: str | None = None
+    proven_by: OwnershipProof | None = None
+    card_counter: int = 0
 
     @property
     def counted_did(self) -> str:

@@ -226,6 +226,12 @@ def agent_record(
         "did": row["did"],
         "acard": card,
         "ownerDid": row["owner_did"],
+        "ownership": {
+            "ownerDid": row["owner_did"],
+            "proven": row["proven_by"] is not None,
+            "provenBy": row["proven_by"],
+            "cardCounter": row["card_counter"],
+        },
         "status": row["status"],
         "isRevoked": is_revoked,
         "registeredAt": iso_time(row["registered_ms"]),

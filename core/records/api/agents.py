@@ -29,7 +29,7 @@ from core.records.api.shape import (
     got_of,
     kind_of,
 )
-from core.records.statuses import HEARTBEAT_STATUSES, Availability
+from core.records.statuses import HEARTBEAT_STATUSES, Availability, OwnershipProof
 
 AGENT_STATUSES: Final = ("active", "inactive")
 VERSION_CHARS_MAX: Final = 64
@@ -155,6 +155,15 @@ class Live(Record):
     is_probe_ok: bool | None
 
 
+class Ownership(Record):
+    """Whose an agent's DID is; an unproven claim yields to a proof of another owner."""
+
+    owner_did: Did
+    proven: bool
+    proven_by: Annotated[str, words(OwnershipProof)] | None
+    card_counter: Annotated[Count, "the highest that a card was signed for"]
+
+
 class Agent(Record, is_open=True):
     """A registered agent: its card's members, the card whole, and what the registry adds."""
 
@@ -166,6 +175,7 @@ class Agent(Record, is_open=True):
     capabilities: list[Json]
     acard: Json
     owner_did: Did
+    ownership: Ownership
     status: Annotated[str, words(AGENT_STATUSES)]
     is_revoked: bool
     registered_at: Timestamp

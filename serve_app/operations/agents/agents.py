@@ -134,8 +134,9 @@ async def change(call: Call) -> Reply:
 
     whole = await in_thread(len(call.body) + len(row["card"]), judged_whole)
     command = await registration(services, call.caller, whole)
-    # Two changes at once must not lose one of them: each names the card that it started from.
-    return await _committed(call, replace(command, revision_expected=row["revision"]))
+    # Two changes at once must not lose one of them: each names the card that it started from. Its
+    # owner is named for the judgement alone: a change grants nothing.
+    return await _committed(call, replace(command, revision_expected=row["revision"], proof=None))
 
 
 async def deregister(call: Call) -> Reply:

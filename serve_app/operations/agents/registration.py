@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from core.canonical import canonical
 from core.errors import ErrorCode, ProblemList, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent import AgentCard, without_secrets
 from core.records.agent_forms import BESIDE_BYTES_MAX, Registration
 from core.records.api.shape import kind_of
+from core.records.statuses import OwnershipProof
 from core.settings import Settings
-from core.trust.access import Principal, denial
+from core.trust.access import DID_KEY_ID, Principal, denial
+from core.trust.card_signature import check_age, check_audience, check_secret, signed_bytes
 from core.trust.derived_keys import KeyPurpose
 from core.trust.did_key import key_of_did
+from core.trust.did_web import is_did_web
 from core.trust.sealing import NONCE_BYTES, seal
 from core.trust.signatures import is_signed_by, key_bytes
 from ledger.agents.agent_commands import RegisterAgent
@@ -77,19 +80,28 @@ async def registration_before_endpoint(
     size = len(card_json.encode())
     if size > services.settings.card_bytes_max:
         raise _too_large(size, services.settings)
+    if body.card_proof is not None and body.acard_signature is None:
+        raise invalid("acardSignature", "nothing", "a signature over acard and cardProof")
+    proof = _proof_by_credential(principal, body)
     signed = _Signed()
     if body.acard_signature is not None:
         stored = await services.reader.agent(card.did)
-        _check_signature(stored, body, public_key)
+        keys = await _signing_keys(services, principal, stored, body, public_key)
+        key = _signer(body, keys)
         owners = () if stored is None else (stored["owner_did"],)
-        if denial(principal, None, owners) is not None:
+        if body.card_proof is not None:
+            signed = _by_proof(services, stored, body, owner_did)
+            public_key = _pinned_key(card, key, public_key)
+        elif denial(principal, None, owners) is not None:
             signed = _by_signature_alone(stored, body)
     return RegisterAgent(
         key=f"register:{services.new_id()}",
         actor_did=principal.did,
         owner_did=owner_did,
         is_admin=principal.is_admin,
-        is_signed=signed.is_proof,
+        is_signed=signed.is_by_its_key,
+        proof=proof or signed.proof,
+        card_counter=None if body.card_proof is None else body.card_proof.members.counter,
         did=card.did,
         card_json=card_json,
         endpoint=card.endpoint,
@@ -186,60 +198,130 @@ def _public_key(card: AgentCard) -> str | None:
 class _Signed:
     """What a card's signature permits a caller who neither owns the agent nor administrates.
 
-    `is_proof`: it replaces ownership. `revision`: of the stored card that it was judged by.
-    `is_unchanged`: the card is the stored one.
+    `is_by_its_key`: it replaces ownership. `proof`: it proves whose the DID is. `revision`: of the
+    stored card that it was judged by. `is_unchanged`: the card is the stored one.
     """
 
-    is_proof: bool = False
+    is_by_its_key: bool = False
+    proof: OwnershipProof | None = None
     revision: int | None = None
     is_unchanged: bool = False
 
 
-def _by_signature_alone(stored: RowDict | None, body: Registration) -> _Signed:
-    """Return what a good signature permits.
+def _proof_by_credential(principal: Principal, body: Registration) -> OwnershipProof | None:
+    """Return what the caller's credential shows of the owner that the registration names.
 
-    1. Of a DID that is not registered, a key inside the card proves nothing, except that of a
-    `did:key`: the caller claims it as with an unsigned card. 2. What the signature does not cover
-    cannot come with it. 3. An older card, another one of the same version, and one of an agent that
-    was deregistered since are replays, or as good as one. Decision 0097.
+    An administrator grants a DID by naming its owner. A request that the DID itself has signed
+    counts where the DID is its own key: any other's key is that of the claim in question.
+    """
+    did = body.acard.parsed.did
+    if principal.is_admin and body.owner_did is not None:
+        return OwnershipProof.OPERATOR
+    is_by_claim = principal.key_id == DID_KEY_ID and key_of_did(did) is None
+    is_itself = principal.did == did and (body.owner_did or did) == did
+    return OwnershipProof.OWN_CREDENTIAL if is_itself and not is_by_claim else None
+
+
+def _by_signature_alone(stored: RowDict | None, body: Registration) -> _Signed:
+    """Return what a good signature over the card alone permits: it may come from another place.
+
+    An unregistered DID is claimed by the caller as with an unsigned card. The stored card of an
+    active agent may come again and changes nothing. Decision 0250.
+
+    Raises:
+        ServiceError: FORBIDDEN.
+    """
+    card = body.acard.parsed
+    if stored is None:
+        return _Signed()
+    known = current_card(stored)
+    is_same = stored["status"] == "active" and card.to_json() == known
+    if not is_same or body.signing_secret is not None:
+        raise ServiceError(
+            ErrorCode.FORBIDDEN,
+            f"the card of {card.did} changes by its owner, or by a signature with a cardProof",
+        )
+    return _Signed(is_by_its_key=True, revision=stored["revision"], is_unchanged=True)
+
+
+def _by_proof(
+    services: Services, stored: RowDict | None, body: Registration, owner_did: str
+) -> _Signed:
+    """Return what a signature over card and proof permits.
+
+    1. It was made for this deployment, lately, with this secret. 2. The key shows whose the DID is
+    where it is the DID's own: of a `did:key` and a `did:web`. Of any other DID the card of its
+    first registration binds the key, which proves nothing of the DID. 3. The proof names the owner.
 
     Raises:
         ServiceError: FORBIDDEN or CONFLICT.
     """
-    card = body.acard.parsed
-    if stored is None:  # 1
-        return _Signed(is_proof=key_of_did(card.did) is not None)
-    if body.signing_secret is not None:  # 2
-        detail = f"acardSignature does not cover signingSecret: only {card.did}'s owner sets it"
-        raise ServiceError(ErrorCode.FORBIDDEN, detail)
-    known = current_card(stored)
-    is_unchanged = stored["status"] == "active" and card.to_json() == known
-    if card.version <= known["version"] and not is_unchanged:  # 3
+    card, settings = body.acard.parsed, services.settings
+    assert body.card_proof is not None, card.did
+    proof = body.card_proof.members
+    check_audience(proof.audience, (*settings.own_urls, *settings.signed_urls))  # 1
+    check_age(proof.issued_at, services.now_ms())
+    check_secret(body.signing_secret, proof.signing_secret_sha256)
+    is_own_key = key_of_did(card.did) is not None or is_did_web(card.did)  # 2
+    is_settled = stored is not None and (stored["proven_by"] is not None or not is_own_key)
+    expected = stored["owner_did"] if stored is not None and is_settled else owner_did
+    if proof.owner_did != expected:  # 3
         raise ServiceError(
-            ErrorCode.CONFLICT,
-            f"got version {card.version} of the card of {card.did} by its signature alone, expected"
-            f" more than {known['version']}, or the stored card of an active agent",
+            ErrorCode.FORBIDDEN,
+            f"got a cardProof that names the owner {proof.owner_did}, expected {expected}",
         )
-    return _Signed(is_proof=True, revision=stored["revision"], is_unchanged=is_unchanged)
+    return _Signed(
+        is_by_its_key=stored is not None,
+        proof=OwnershipProof.SIGNATURE if is_own_key else None,
+        revision=None if stored is None else stored["revision"],
+    )
 
 
-def _check_signature(stored: RowDict | None, body: Registration, own_key: str | None) -> None:
-    """Check a card's signature by the key that the registry has for the DID.
+async def _signing_keys(
+    services: Services,
+    principal: Principal,
+    stored: RowDict | None,
+    body: Registration,
+    own_key: str | None,
+) -> tuple[str, ...]:
+    """Return the keys one of which must have signed a card.
 
-    A `did:key` is its own key; of any other DID that is not registered, the card names the key.
+    A `did:key` is its own key. A `did:web` that is to be proven has those of its document. Of any
+    other DID that is registered it is the one that the registry holds, else the card names it.
     """
-    card = body.acard.parsed
-    key = key_of_did(card.did) or (own_key if stored is None else stored["public_key"])
-    if key is None:
-        raise ServiceError(ErrorCode.INVALID_SIGNATURE, f"no key is known for {card.did}")
+    did = body.acard.parsed.did
+    is_proven = stored is not None and stored["proven_by"] is not None
+    if is_did_web(did) and body.card_proof is not None and not is_proven:
+        return await services.did_documents.keys(did, principal.did, services.clock_ms())
+    key = key_of_did(did) or (own_key if stored is None else stored["public_key"])
+    return () if key is None else (key,)
+
+
+def _pinned_key(card: AgentCard, key: str, own_key: str | None) -> str | None:
+    """Return the key that the registry keeps: the card's, else of a `did:web` the signer's."""
+    return key if own_key is None and is_did_web(card.did) else own_key
+
+
+def _signer(body: Registration, keys: Sequence[str]) -> str:
+    """Return which of these keys has signed a card.
+
+    Raises:
+        ServiceError: INVALID_SIGNATURE.
+    """
+    did = body.acard.parsed.did
+    if not keys:
+        raise ServiceError(ErrorCode.INVALID_SIGNATURE, f"no key is known for {did}")
+    proof = None if body.card_proof is None else body.card_proof.raw
     try:
-        is_its_own = is_signed_by(key, canonical(body.acard.raw), body.acard_signature)
+        message = signed_bytes(body.acard.raw, proof)
+        for key in keys:
+            if is_signed_by(key, message, body.acard_signature):
+                return key
     except ValueError:  # a card without a canonical form cannot have been signed
-        is_its_own = False
-    if not is_its_own:
-        raise ServiceError(
-            ErrorCode.INVALID_SIGNATURE, f"acardSignature is not {card.did}'s over this acard"
-        )
+        pass
+    raise ServiceError(
+        ErrorCode.INVALID_SIGNATURE, f"acardSignature is not {did}'s over this acard"
+    )
 
 
 def _sealed(services: Services, secret: str | None) -> bytes | None:

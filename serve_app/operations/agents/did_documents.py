@@ -1,0 +1,117 @@
+"""The keys of `did:web` DIDs that are about to be proven, from their documents.
+
+Theory of operation: a document is fetched when a signed card of an unproven `did:web` arrives, once
+for all who ask meanwhile, and its keys are remembered for a while; so is that it was not there. An
+owner has a number of fetches a minute, and a replica a number at a time, so that a flood of DIDs
+that name foreign hosts asks few of them. What is proven has its key in the registry, and no
+document is read for it again. Spec: contract.md section 3; decision 0251.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from core.errors import ErrorCode, ServiceError
+from core.trust.did_web import document_keys, document_url
+from federation.did_document import DocumentUnavailable
+
+log = logging.getLogger("callboard.api")
+
+KEPT_MS: Final = 600_000
+# Of a document that was not there.
+ABSENT_MS: Final = 30_000
+WINDOW_MS: Final = 60_000
+FETCHES_PER_OWNER: Final = 10
+FETCHES_AT_ONCE: Final = 16
+# Documents and owners that are remembered.
+KNOWN_MAX: Final = 4_096
+
+FetchDocument = Callable[[str], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The keys of a document, none of one that is not there, and until when they count."""
+
+    keys: tuple[str, ...]
+    until_ms: int
+
+
+class DidDocuments:
+    """The documents of one replica.
+
+    Args:
+        fetch: a document's text by its URL.
+    """
+
+    def __init__(self, fetch: FetchDocument) -> None:
+        self._fetch = fetch
+        self._known: dict[str, _Known] = {}
+        self._fetching: dict[str, asyncio.Task[tuple[str, ...]]] = {}
+        # By owner: when its window began, and its fetches since.
+        self._fetches: dict[str, tuple[int, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"<DidDocuments known={len(self._known)} fetching={len(self._fetching)}>"
+
+    async def keys(self, did: str, owner_did: str, clock_ms: int) -> tuple[str, ...]:
+        """Return the Ed25519 keys of a DID's document; none when it is not there.
+
+        Args:
+            owner_did: on whose account a fetch is.
+            clock_ms: a monotonic clock, milliseconds.
+
+        Raises:
+            ServiceError: INVALID_SIGNATURE, the DID names no place; RATE_LIMITED or OVERLOADED.
+        """
+        url = document_url(did)
+        if url is None:
+            raise ServiceError(ErrorCode.INVALID_SIGNATURE, f"{did} names no host by https")
+        known = self._known.get(did)
+        if known is not None and clock_ms < known.until_ms:
+            return known.keys
+        if did not in self._fetching:
+            self._take_turn(owner_did, clock_ms)
+            self._fetching[did] = asyncio.ensure_future(self._read(did, url, clock_ms))
+        return await asyncio.shield(self._fetching[did])
+
+    def _take_turn(self, owner_did: str, clock_ms: int) -> None:
+        begun_ms, count = self._fetches.get(owner_did, (clock_ms, 0))
+        if clock_ms - begun_ms >= WINDOW_MS:
+            begun_ms, count = clock_ms, 0
+        if count >= FETCHES_PER_OWNER:
+            raise ServiceError(
+                ErrorCode.RATE_LIMITED,
+                f"{owner_did} has had {count} DID documents read in a minute",
+                retry_after_s=-(-(begun_ms + WINDOW_MS - clock_ms) // 1_000),
+            )
+        if len(self._fetching) >= FETCHES_AT_ONCE:
+            detail = f"{FETCHES_AT_ONCE} DID documents are being read"
+            raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=1)
+        if len(self._fetches) >= KNOWN_MAX:
+            ended = [
+                owner
+                for owner, (begun, _) in self._fetches.items()
+                if clock_ms - begun >= WINDOW_MS
+            ]
+            for owner in ended or [next(iter(self._fetches))]:
+                del self._fetches[owner]
+        self._fetches[owner_did] = (begun_ms, count + 1)
+
+    async def _read(self, did: str, url: str, clock_ms: int) -> tuple[str, ...]:
+        keys: tuple[str, ...] = ()
+        kept_ms = ABSENT_MS
+        try:
+            keys, kept_ms = document_keys(await self._fetch(url), did), KEPT_MS
+        except (DocumentUnavailable, ValueError) as error:
+            log.warning("a DID's document was not read did=%s error=%s", did, error)
+        finally:
+            del self._fetching[did]
+        if len(self._known) >= KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[did] = _Known(keys, clock_ms + kept_ms)
+        return keys

@@ -1,0 +1,125 @@
+"""The documents of `did:web` DIDs: forged ones, and what a flood of them costs.
+
+Spec: contract.md section 3; decision 0251.
+"""
+
+from __future__ import annotations
+
+import base64
+
+import orjson
+import pytest
+
+from core.errors import ErrorCode, ServiceError
+from core.trust.did_key import did_of_key
+from core.trust.did_web import document_keys, document_url
+from federation.did_document import DocumentUnavailable
+from serve_app.operations.agents.did_documents import (
+    ABSENT_MS,
+    FETCHES_PER_OWNER,
+    KEPT_MS,
+    WINDOW_MS,
+    DidDocuments,
+)
+
+DID = "did:web:agents.example.org"
+OWNER = "did:test:owner"
+KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
+
+
+def text_of(key: bytes) -> str:
+    return base64.b64encode(key).decode()
+
+
+def document(did: str = DID, *methods: object) -> bytes:
+    return orjson.dumps({"id": did, "verificationMethod": list(methods)})
+
+
+def jwk(key: bytes = KEY, **changes: str) -> dict[str, object]:
+    x = base64.urlsafe_b64encode(key).decode().rstrip("=")
+    return {"publicKeyJwk": {"kty": "OKP", "crv": "Ed25519", "x": x, **changes}}
+
+
+def multikey(key: bytes = OTHER) -> dict[str, object]:
+    return {"type": "Multikey", "publicKeyMultibase": did_of_key(key).removeprefix("did:key:")}
+
+
+class Web:
+    """Hosts of documents, and how often they were asked."""
+
+    def __init__(self, text: bytes | None = None) -> None:
+        self.text = text
+        self.asked: list[str] = []
+
+    async def fetch(self, url: str) -> bytes:
+        """Return the document of any URL."""
+        self.asked.append(url)
+        if self.text is None:
+            raise DocumentUnavailable("got status 302, expected 200")
+        return self.text
+
+
+@pytest.mark.parametrize(
+    ("did", "url"),
+    [
+        (DID, "https://agents.example.org/.well-known/did.json"),
+        ("did:web:Example.org%3A8443:a:b", "https://example.org:8443/a/b/did.json"),
+        ("did:web:example.org:..:x", None),
+        ("did:web:example.org%2Fx", None),
+        ("did:web:user%40example.org", None),
+        ("did:web:example.org%3A99999", None),
+        ("did:web:", None),
+    ],
+)
+def test_a_did_web_names_one_place_by_https(did: str, url: str | None) -> None:
+    assert document_url(did) == url
+
+
+def test_the_keys_of_a_document_are_its_ed25519_ones() -> None:
+    rsa = {"publicKeyJwk": {"kty": "RSA", "n": "x"}}
+    found = document_keys(
+        document(DID, jwk(), multikey(), rsa, jwk(crv="X25519"), jwk(KEY[:5]), 7), DID
+    )
+    assert found == (text_of(KEY), text_of(OTHER))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"<html>",
+        document("did:web:other.example.org", jwk()),
+        document(DID, *[jwk()] * 21),
+        b'{"id": "did:web:agents.example.org", "verificationMethod": {}}',
+    ],
+)
+async def test_a_forged_document_has_no_keys(text: bytes) -> None:
+    with pytest.raises(ValueError, match="."):
+        document_keys(text, DID)
+    assert await DidDocuments(Web(text).fetch).keys(DID, OWNER, 0) == ()
+
+
+async def test_a_document_is_fetched_once_while_it_is_remembered() -> None:
+    web = Web(document(DID, jwk()))
+    documents = DidDocuments(web.fetch)
+    for clock_ms in (0, KEPT_MS - 1):
+        assert await documents.keys(DID, OWNER, clock_ms) == (text_of(KEY),)
+    assert len(web.asked) == 1
+    web.text = None
+    for clock_ms in (KEPT_MS, KEPT_MS + ABSENT_MS - 1):
+        assert await documents.keys(DID, OWNER, clock_ms) == ()
+    assert len(web.asked) == 2
+
+
+async def test_an_owner_has_so_many_documents_fetched_and_no_more() -> None:
+    web = Web()
+    documents = DidDocuments(web.fetch)
+    for number in range(FETCHES_PER_OWNER):
+        await documents.keys(f"{DID}:{number}", OWNER, 0)
+    with pytest.raises(ServiceError) as refused:
+        await documents.keys(f"{DID}:more", OWNER, 1)
+    assert refused.value.code is ErrorCode.RATE_LIMITED
+    assert len(web.asked) == FETCHES_PER_OWNER
+    await documents.keys(f"{DID}:more", "did:test:other", 1)
+    await documents.keys(f"{DID}:again", OWNER, WINDOW_MS)
