@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import re
 from typing import Any, Final
-from urllib.parse import unquote
 
 import orjson
 
@@ -34,7 +33,7 @@ def document_url(did: str) -> str | None:
     A host by its name, a port as `%3A8443`, parts of a path after colons. Only https.
     """
     host, *parts = did.removeprefix(_METHOD).split(":")
-    name, colon, port = unquote(host).partition(":")
+    name, colon, port = host.replace("%3A", ":").replace("%3a", ":").partition(":")
     is_port = not colon or (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536)
     is_place = _HOST.fullmatch(name.lower()) is not None and is_port
     if not is_place or not all(map(_PATH_PART.fullmatch, parts)):

@@ -146,7 +146,6 @@ YIELDED: Final = change(
     AGENT,
     ["did", "owner_did", "public_key", "key_from_ms", "signing_secret", "inherited_from_did"],
     key=("did",),
-    guard=Guard("CB003", "the claim of an agent that is not there would yield"),
 )
 DEREGISTERED: Final = change(
     "deregistered",

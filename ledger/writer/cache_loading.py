@@ -178,7 +178,7 @@ async def _load_agents(connection: Connection, cache: StateCache, dids: list[str
     )
     for did, *fields, proven_by, card_counter in await cursor.fetchall():
         proof = None if proven_by is None else OwnershipProof(proven_by)
-        cache.agents[did] = KnownAgent(*fields, proven_by=proof, card_counter=card_counter)
+        cache.agents[did] = KnownAgent(*fields, proof, card_counter)
 
 
 async def _load_agent_counts(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 import json
+import time
 from urllib.parse import quote
 
 import httpx
@@ -16,6 +17,7 @@ import pytest
 import rfc8785
 from nacl.signing import SigningKey
 
+from core.trust.card_signature import signed_registration
 from tests.contract.conftest import (
     Caller,
     Json,
@@ -234,8 +236,15 @@ def test_a_card_signed_by_the_agents_key_is_accepted_from_anybody(
     key = SigningKey.generate()
     acard = card(publicKey=base64.b64encode(bytes(key.verify_key)).decode())
     answer(payer.http.post(REGISTER, json={"acard": acard}))
-    signed = self_signed(key, {**acard, "version": 2})
     other = make_caller()
+    signed = signed_registration(
+        {**acard, "version": 2},
+        private_key=bytes(key),
+        audience=str(other.http.base_url).rstrip("/"),
+        owner_did=payer.did,
+        issued_ms=time.time_ns() // 1_000_000,
+        counter=1,
+    )
     registered = answer(other.http.post(REGISTER, json=signed))
     assert (registered["ownerDid"], registered["isNew"]) == (payer.did, False)
     forged = {**signed, "acard": {**acard, "version": 3}}
@@ -262,20 +271,20 @@ def test_a_replayed_signed_card_changes_nothing(
     answer(payer.http.post(f"{path}/heartbeat", json={"status": "draining"}))
     before = answer(anonymous.get(path))
     for replayed in (older, other):
-        refusal(replayer.http.post(REGISTER, json=replayed), 409, "CONFLICT")
+        refusal(replayer.http.post(REGISTER, json=replayed), 403, "FORBIDDEN")
     again = answer(replayer.http.post(REGISTER, json=newest))
     assert "heartbeatToken" not in again, "a card that was seen earns no credential"
     with_secret = {**self_signed(key, {**first, "version": 4}), "signingSecret": "the replayer's"}
     refusal(replayer.http.post(REGISTER, json=with_secret), 403, "FORBIDDEN")
     assert answer(anonymous.get(path)) == before
     answer(payer.http.delete(path))
-    refusal(replayer.http.post(REGISTER, json=newest), 409, "CONFLICT")
+    refusal(replayer.http.post(REGISTER, json=newest), 403, "FORBIDDEN")
     assert answer(anonymous.get(path))["status"] == "inactive"
-    # The owner by key may go back, and a new version by signature brings the agent back.
+    # The owner by key may go back; a new version that is signed for no deployment comes from any.
     answer(payer.http.post(REGISTER, json=older))
-    answer(payer.http.delete(path))
-    answer(replayer.http.post(REGISTER, json=self_signed(key, {**first, "version": 2})))
-    assert answer(anonymous.get(path))["version"] == 2
+    newer = self_signed(key, {**first, "version": 4})
+    refusal(replayer.http.post(REGISTER, json=newer), 403, "FORBIDDEN")
+    assert answer(anonymous.get(path))["version"] == 1
 
 
 def test_a_key_inside_the_card_of_an_unknown_did_proves_nothing(
@@ -316,8 +325,16 @@ def test_a_did_key_signs_for_itself(make_caller: MakeCaller) -> None:
     forged = self_signed(thief_key, acard)
     refusal(make_caller().http.post(REGISTER, json=forged), 401, "INVALID_SIGNATURE")
     answer(make_caller().http.post(REGISTER, json={"acard": acard}))  # claimed without a signature
-    registered = make_caller().http.post(REGISTER, json=self_signed(key, {**acard, "version": 2}))
-    assert answer(registered)["isNew"] is False
+    owner = make_caller()
+    signed = signed_registration(
+        {**acard, "version": 2},
+        private_key=bytes(key),
+        audience=str(owner.http.base_url).rstrip("/"),
+        owner_did=owner.did,
+        issued_ms=time.time_ns() // 1_000_000,
+        counter=1,
+    )
+    assert answer(owner.http.post(REGISTER, json=signed))["isNew"] is False
 
 
 def test_dispatch_carries_eventId_capabilityId_inputs_parents(

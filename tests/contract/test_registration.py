@@ -90,7 +90,7 @@ def test_an_unproven_claim_yields_to_the_true_owner(
         thief.http.post(REGISTER, json={"acard": card(did), "signingSecret": "the thief's"})
     )
     answer(thief.http.post("/v1/stakes", json={"agentDid": did, "amount": 5}))
-    answer(thief.http.post("/v1/revoke", json={"did": did, "reason": "mine", "evidence": {}}))
+    answer(thief.http.post("/v1/trust/revoke", json={"did": did, "reason": "mine", "evidence": {}}))
     registered = answer(
         owner.http.post(REGISTER, json=signed(key, card(did), owner.http, owner.did))
     )

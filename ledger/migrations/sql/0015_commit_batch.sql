@@ -319,10 +319,6 @@ BEGIN
                 did text, owner_did text, public_key text, key_from_ms bigint,
                 signing_secret bytea, inherited_from_did text)
             WHERE o.did = r.did;
-            GET DIAGNOSTICS written = ROW_COUNT;
-            IF written <> json_array_length(rare.yielded) THEN
-                RAISE EXCEPTION 'the claim of an agent that is not there would yield' USING ERRCODE = 'CB003';
-            END IF;
         END IF;
         IF rare.ended_overlaps IS NOT NULL THEN
             UPDATE callboard.former_key AS o SET

@@ -218,8 +218,9 @@ def _proof_by_credential(principal: Principal, body: Registration) -> OwnershipP
     if principal.is_admin and body.owner_did is not None:
         return OwnershipProof.OPERATOR
     is_by_claim = principal.key_id == DID_KEY_ID and key_of_did(did) is None
-    is_itself = principal.did == did and (body.owner_did or did) == did
-    return OwnershipProof.OWN_CREDENTIAL if is_itself and not is_by_claim else None
+    is_itself = denial(principal, None, (did,)) is None and (body.owner_did or did) == did
+    is_proof = is_itself and not is_by_claim and not principal.is_admin
+    return OwnershipProof.OWN_CREDENTIAL if is_proof else None
 
 
 def _by_signature_alone(stored: RowDict | None, body: Registration) -> _Signed:

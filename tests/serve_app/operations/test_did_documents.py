@@ -95,7 +95,7 @@ def test_the_keys_of_a_document_are_its_ed25519_ones() -> None:
     ],
 )
 async def test_a_forged_document_has_no_keys(text: bytes) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"[a-z]"):
         document_keys(text, DID)
     assert await DidDocuments(Web(text).fetch).keys(DID, OWNER, 0) == ()
 
