@@ -8,6 +8,7 @@ read whole: the head, the members and the shards. money.md sections 3 and 4.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -178,7 +179,7 @@ async def _load_agents(connection: Connection, cache: StateCache, dids: list[str
     )
     for did, *fields, proven_by, card_counter in await cursor.fetchall():
         proof = None if proven_by is None else OwnershipProof(proven_by)
-        cache.agents[did] = KnownAgent(*fields, proof, card_counter)
+        cache.agents[did] = replace(KnownAgent(*fields), proven_by=proof, card_counter=card_counter)
 
 
 async def _load_agent_counts(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
