@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
+from core.records.statuses import OwnershipProof
 from core.trust.did_web import is_did_web
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.commands import Outcome
@@ -246,7 +247,9 @@ def _after_registration(
     A card with another key replaces the agent's at once, which is recorded as such. The key of a
     claim that yields was never the DID's, and is no part of its history.
     """
-    counter, proof = command.card_counter or 0, command.proof
+    counter = command.card_counter or 0
+    # What an administrator registers without naming an owner is granted to the administrator's own.
+    proof = command.proof or (OwnershipProof.OPERATOR if command.is_admin else None)
     if known is None or is_yielding:
         revision = 1 if known is None else known.revision + 1
         agent = KnownAgent(

@@ -156,3 +156,19 @@ def key_payload(did: str, before: KnownAgent, after: KnownAgent, until_ms: int) 
         "formerKey": before.public_key,
         "formerValidUntil": iso_ms(until_ms),
     }
+
+
+def check_proven(did: str, agent: KnownAgent) -> None:
+    """Refuse what only a proven claim gets: the DID may be another's, who has not come yet.
+
+    That one's wallet would go to an heir, and its name would be another's word. Decision 0250.
+
+    Raises:
+        Refusal: FORBIDDEN.
+    """
+    if agent.proven_by is None:
+        raise Refusal(
+            ErrorCode.FORBIDDEN,
+            f"{did} is claimed without a proof: register it with a cardProof, with a key of {did}"
+            " itself, or by an administrator",
+        )

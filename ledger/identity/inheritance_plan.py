@@ -14,7 +14,7 @@ from core.errors import ErrorCode
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
-from ledger.identity.agent_key_plan import change_identity, end_api_keys
+from ledger.identity.agent_key_plan import change_identity, check_proven, end_api_keys
 from ledger.identity.inheritance_commands import (
     CancelInheritance,
     RunInheritance,
@@ -52,6 +52,7 @@ def add_inheritance_reads(command: InheritanceCommand, read_set: ReadSet) -> Non
 def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Outcome:
     """Set an agent's switch, in the place of the one before."""
     agent = _owned(command, batch)
+    check_proven(command.did, agent)
     if command.heir_did in (command.did, agent.owner_did):
         raise Refusal(
             ErrorCode.INVALID_REQUEST,

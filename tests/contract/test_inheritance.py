@@ -63,7 +63,7 @@ def test_an_heir_is_named_read_and_struck_out(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     """Told to the owner and the heir; to another there is none."""
-    heir, stranger, agent = make_caller(), make_caller(), make_agent(owner=payer)
+    heir, stranger, agent = make_caller(), make_caller(), make_agent(ownerDid=payer.did)
     path = f"{PATH}/{agent.did}"
     refusal(payer.http.get(path), 404, "NOT_FOUND")
     conditions = {"requiresInactivity": True}
@@ -96,7 +96,7 @@ def test_an_heir_is_named_read_and_struck_out(
 def test_an_heir_of_anothers_agent_is_refused(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
-    thief, agent = make_caller(), make_agent(owner=payer)
+    thief, agent = make_caller(), make_agent(ownerDid=payer.did)
     refusal(thief.http.post(PATH, json=request(agent.did, thief.did)), 403, "FORBIDDEN")
     ghost = request(unique("did:net:ghost-"), thief.did)
     refusal(payer.http.post(PATH, json=ghost), 404, "NOT_FOUND")
@@ -110,8 +110,8 @@ def test_silence_warns_and_a_heartbeat_starts_the_time_again(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, past: Past
 ) -> None:
     """One of another agent, or without the right to send it, does not."""
-    heir, agent = make_caller(), make_agent(owner=payer)
-    other = make_agent(owner=heir)
+    heir, agent = make_caller(), make_agent(ownerDid=payer.did)
+    other = make_agent(ownerDid=heir.did)
     answer(payer.http.post(PATH, json=request(agent.did, heir.did)))
     past.silence(agent.did, 8.5)
     path, beat = f"{PATH}/{agent.did}", f"/v1/agents/{agent.did}/heartbeat"
@@ -127,7 +127,7 @@ def test_the_heir_has_all_that_was_the_agents(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller, past: Past
 ) -> None:
     """Ownership, name, stake, wallet; once, on the chain; and the old owner has no say any more."""
-    heir, agent = make_caller(), make_agent(owner=payer)
+    heir, agent = make_caller(), make_agent(ownerDid=payer.did)
     name = unique("n-")
     answer(payer.http.post("/v1/identity/names", json={"name": name, "agentDid": agent.did}))
     answer(payer.http.post("/v1/stakes", json={"amount": 3, "agentDid": agent.did}))

@@ -40,7 +40,7 @@ def register(caller: Caller, name: str, did: str, **more: object) -> httpx.Respo
 def test_a_name_is_registered_resolved_renewed_and_listed(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
-    agent, other, name = make_agent(owner=payer), make_caller(), new_name()
+    agent, other, name = make_agent(ownerDid=payer.did), make_caller(), new_name()
     refusal(other.http.get(f"{NAMES}/{name}"), 404, "NOT_FOUND")
     made = answer(register(payer, name.upper(), agent.did))
     assert (made["success"], made["id"], made["name"]) == (True, name, name)
@@ -67,7 +67,7 @@ def test_a_name_of_anothers_agent_and_a_taken_one_are_refused(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     thief, name = make_caller(), new_name()
-    agent, his = make_agent(owner=payer), make_agent(owner=thief)
+    agent, his = make_agent(ownerDid=payer.did), make_agent(ownerDid=thief.did)
     refusal(register(thief, name, agent.did), 403, "FORBIDDEN")
     refusal(register(payer, name, "did:net:ghost"), 404, "NOT_FOUND")
     answer(register(payer, name, agent.did))
@@ -89,7 +89,7 @@ def test_a_name_is_offered_to_another_owner_who_takes_it(
 ) -> None:
     """Until then nothing of it shows at the other's agent."""
     other, name = make_caller(), new_name()
-    mine, theirs = make_agent(owner=payer), make_agent(owner=other)
+    mine, theirs = make_agent(ownerDid=payer.did), make_agent(ownerDid=other.did)
     answer(register(payer, name, mine.did))
     path, body = f"{NAMES}/{name}/transfer", {"agentDid": theirs.did}
     offered = answer(payer.http.post(path, json=body))
@@ -104,7 +104,7 @@ def test_a_name_is_offered_to_another_owner_who_takes_it(
 def test_an_expired_name_is_released_and_free(
     payer: Caller, admin: Caller, make_agent: MakeAgent, deployment: RunningDeployment
 ) -> None:
-    agent, name = make_agent(owner=payer), new_name()
+    agent, name = make_agent(ownerDid=payer.did), new_name()
     answer(register(payer, name, agent.did))
     with psycopg.connect(superuser_url(deployment), autocommit=True) as connection:
         connection.execute(
@@ -145,7 +145,7 @@ def test_bad_input_is_refused(payer: Caller, wrong: Json, path: str) -> None:
 
 
 def test_more_than_ten_years_ahead_is_refused(payer: Caller, make_agent: MakeAgent) -> None:
-    agent, name = make_agent(owner=payer), new_name()
+    agent, name = make_agent(ownerDid=payer.did), new_name()
     answer(register(payer, name, agent.did, durationMonths=120))
     refused = payer.http.post(f"{NAMES}/{name}/renew", json={"durationMonths": 1})
     refusal(refused, 400, "INVALID_REQUEST")

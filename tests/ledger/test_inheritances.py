@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
+from core.records.statuses import OwnershipProof
 from core.trust.inheritance import DAY_MS
 from ledger.agents.agent_live import Heartbeat, LivenessStore
 from ledger.commands import Command, OutcomeStatus
@@ -39,6 +40,7 @@ from tests.ledger.making import (
 
 pytestmark = pytest.mark.anyio
 
+OPERATOR = OwnershipProof.OPERATOR
 HEIR, OTHER = "did:test:heir", "did:test:other"
 
 
@@ -86,7 +88,7 @@ async def ready_since(database: Database, auditor: Auditor, ms: int = AT) -> Non
 async def opened(database: Database, auditor: Auditor, *more: Command) -> LedgerStore:
     """Open a ledger with an agent that has an heir."""
     store = await open_store(database.service_url)
-    outcomes = await store.commit([card(), *more, set_heir()], AT)
+    outcomes = await store.commit([card(proof=OPERATOR), *more, set_heir()], AT)
     assert [one.error for one in outcomes if one.error] == []
     await ready_since(database, auditor)
     return store
@@ -156,10 +158,10 @@ async def test_what_comes_to_an_heir_fills_none_of_its_bounds(
     second, third = "did:test:second", "did:test:third"
     outcomes = await store.commit(
         [
-            card(second, owner_did=HEIR, owner_agents_max=1),
+            card(second, owner_did=HEIR, owner_agents_max=1, proof=OPERATOR),
             replace(name, key=new_key(), name="his", agent_did=second, actor_did=HEIR),
-            card(third, owner_did=PAYER, owner_agents_max=1),
-            card(third, owner_did=PAYER, owner_agents_max=2),
+            card(third, owner_did=PAYER, owner_agents_max=1, proof=OPERATOR),
+            card(third, owner_did=PAYER, owner_agents_max=2, proof=OPERATOR),
             replace(name, key=new_key(), name="more", agent_did=third),
         ],
         AT + 2,

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from core.errors import ErrorCode
+from core.records.statuses import OwnershipProof
 from core.trust.name_terms import add_months
 from ledger.commands import Command, OutcomeStatus
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
@@ -18,13 +19,18 @@ from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store
 
 pytestmark = pytest.mark.anyio
 
+OPERATOR = OwnershipProof.OPERATOR
 OTHER = "did:test:other"
 SECOND = "did:test:second"
 THEIRS = "did:test:theirs"
 NOT_FOUND, FORBIDDEN = ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN
 TAKEN, CONFLICT = ErrorCode.NAME_TAKEN, ErrorCode.CONFLICT
 ENDS = add_months(AT, 1)
-AGENTS: list[Command] = [card(), card(SECOND), card(THEIRS, owner_did=OTHER)]
+AGENTS: list[Command] = [
+    card(proof=OPERATOR),
+    card(SECOND, proof=OPERATOR),
+    card(THEIRS, owner_did=OTHER, proof=OPERATOR),
+]
 
 
 def register(
