@@ -16,6 +16,7 @@ from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import check_new_key, key_payload, replace_key
 from ledger.tables.encoding import hex_text
+from ledger.tables.identity_tables import AGENT_IDENTITIES
 from ledger.tables.market_tables import AGENTS, DEREGISTERED, UNREVOCATIONS, YIELDED
 from ledger.tables.table import Row
 from ledger.writer.batch import (
@@ -117,6 +118,10 @@ def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch) -> None:
         for kept in ("public_key", "key_from_ms", "signing_secret"):
             row[kept] = row[kept] if row.get(kept) is not None else earlier.get(kept)
     batch.put(AGENTS, command.did, row)
+    # What a command earlier in the batch has changed beside the card is written after this row.
+    changed = batch.row(AGENT_IDENTITIES, command.did)
+    if changed is not None:
+        changed["token_revision"] = agent.token_revision
     yielded = batch.row(YIELDED, command.did)
     if yielded is not None:
         yielded |= {name: row.get(name) for name in yielded}

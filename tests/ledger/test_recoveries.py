@@ -27,6 +27,7 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, PAYER, api_key, card, new_key, open_store, revoke
+from tests.ledger.test_agents_leave import leave
 from tests.ledger.test_former_keys import rotate
 from tests.ledger.test_inheritances import ready_since
 
@@ -169,6 +170,19 @@ async def test_strangers_ask_for_nothing_and_signatures_must_still_be_theirs(
     auditor.connection.execute("UPDATE guardian_set SET owner_did = %s", (STRANGER,))
     (void,) = await store.commit([request(BY_CUSTODIAN, CUSTODIAN)], AT + 2)
     assert void.error is CONFLICT, "an owner of before has named them"
+    await store.close()
+
+
+async def test_an_agent_that_comes_back_in_the_batch_of_its_recovery_has_its_newest_token(
+    database: Database, auditor: Auditor
+) -> None:
+    """Else the token of the reply opens nothing, and one of before the deregistration does."""
+    store = await opened(database.service_url)
+    commands = [request(BY_CUSTODIAN, CUSTODIAN), leave(), card(public_key="K2")]
+    outcomes = await store.commit(commands, AT + 1)
+    assert [one.error for one in outcomes] == [None] * 3
+    stored = auditor.one("SELECT token_revision FROM agent WHERE did = %s", AGENT)
+    assert stored == outcomes[2].result["tokenRevision"]
     await store.close()
 
 
