@@ -17,7 +17,6 @@ from ledger.commands import Outcome
 from ledger.identity.identity_commands import RotateAgentKey
 from ledger.tables.identity_tables import (
     AGENT_IDENTITIES,
-    ENDED_API_KEYS,
     ENDED_OVERLAPS,
     FORMER_KEYS,
 )
@@ -135,17 +134,6 @@ def change_identity(did: str, agent: KnownAgent, batch: Batch, **changed: Any) -
     if yielded is not None:
         yielded |= {name: value for name, value in changed.items() if name in yielded}
     batch.is_directory_changed = True
-
-
-def end_api_keys(owner_did: str, batch: Batch) -> None:
-    """End every API key of a DID: its credentials were another's.
-
-    A key that one of them has made for another owner stays: it is that owner's.
-    """
-    live = batch.cache.live_keys
-    for key_id in [key_id for key_id, key in live.items() if key.owner_did == owner_did]:
-        del live[key_id]
-    batch.put(ENDED_API_KEYS, owner_did, {"owner_did": owner_did})
 
 
 def key_payload(did: str, before: KnownAgent, after: KnownAgent, until_ms: int) -> dict[str, Any]:

@@ -14,12 +14,13 @@ from core.errors import ErrorCode
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
-from ledger.identity.agent_key_plan import change_identity, check_proven, end_api_keys
+from ledger.identity.agent_key_plan import change_identity, check_proven
 from ledger.identity.inheritance_commands import (
     CancelInheritance,
     RunInheritance,
     SetInheritance,
 )
+from ledger.keys.key_plan import end_api_keys
 from ledger.stakes.stake_plan import settled_shares, store_shares
 from ledger.tables.identity_tables import ENDED_INHERITANCES, INHERITANCES, INHERITED_NAMES
 from ledger.writer.batch import Batch, Refusal
@@ -41,6 +42,7 @@ def add_inheritance_reads(command: InheritanceCommand, read_set: ReadSet) -> Non
     read_set.inheritances.add(command.did)
     if isinstance(command, RunInheritance):
         read_set.share_dids.add(command.did)
+        read_set.ended_owners.add(command.did)
         read_set.addresses |= {
             wallet_address(command.did),
             wallet_address(command.heir_did),

@@ -16,7 +16,6 @@ from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import (
     change_identity,
     check_new_key,
-    end_api_keys,
     key_payload,
     replace_key,
 )
@@ -26,6 +25,7 @@ from ledger.identity.recovery_commands import (
     RequestRecovery,
     SetGuardians,
 )
+from ledger.keys.key_plan import end_api_keys
 from ledger.tables.identity_tables import GUARDIANS, RECOVERIES
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
@@ -45,6 +45,7 @@ def add_recovery_reads(command: RecoveryCommand, read_set: ReadSet) -> None:
     read_set.recoveries.add((command.recovery_id, command.did))
     if isinstance(command, RequestRecovery | CompleteRecovery):
         read_set.new_keys.add((command.did, command.new_key))
+        read_set.ended_owners.add(command.did)
     if isinstance(command, RequestRecovery):
         signers = {did for did, _ in command.signers}
         read_set.agent_dids |= signers
@@ -85,31 +86,34 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Outcome:
 def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     """Make a request, or add signatures to it, and do what they are enough for.
 
-    1. The agent has guardians, set by the owner it has now. 2. The request is new, or open and of
-    the same kind. 3. The signers' keys are still theirs. 4. A new one is made by a named party, or
-    with a named one's signature; so many may be open. 5. Enough: the key is replaced, or waits.
+    1. It comes from a named party, or with a named one's signature, also where such a request is
+    made already: others must not learn of it. 2. The agent has guardians, set by the owner it has
+    now. 3. The request is new, or open and of the same kind. 4. The signers' keys are still theirs.
+    5. So many may be open. 6. Enough: the key is replaced, or waits.
     """
     did, agent = command.did, _agent(command.did, batch)
     owner_did, guardians = batch.cache.guardians.get(did, ("", None))
-    if guardians is None or owner_did != agent.owner_did:  # 1
+    if owner_did != agent.owner_did:
+        guardians = None
+    named = frozenset() if guardians is None else guardians.signers
+    signers = tuple(signer for signer, _ in command.signers if signer in named)
+    is_owners = command.actor_did == agent.owner_did or command.is_admin
+    if not (signers or is_owners or command.actor_did in (did, *named)):  # 1
+        detail = f"only {did}, its owner, guardians and custodian ask for its recovery"
+        raise Refusal(ErrorCode.FORBIDDEN, detail)
+    if guardians is None:  # 2
         raise Refusal(ErrorCode.CONFLICT, f"{did} has no guardians: set them up before")
     known = batch.cache.recoveries.get(command.recovery_id)
     kind = RecoveryType(command.recovery_type)
-    if known is not None:  # 2
+    if known is not None:  # 3
         _check_open(known)
         if known.recovery_type != kind:
             detail = f"got {kind}, expected {known.recovery_type}, as the request was made"
             raise Refusal(ErrorCode.CONFLICT, detail)
     check_new_key(did, agent, command.new_key, batch)
-    for signer, public_key in command.signers:  # 3
+    for signer, public_key in command.signers:  # 4
         _check_signer(signer, public_key, batch)
-    signers = tuple(signer for signer, _ in command.signers if signer in guardians.signers)
-    is_owners = command.actor_did == agent.owner_did or command.is_admin
-    if known is None:  # 4
-        is_named = command.actor_did in (did, *guardians.signers)
-        if not (signers or is_named or is_owners):
-            detail = f"only {did}, its owner, guardians and custodian ask for its recovery"
-            raise Refusal(ErrorCode.FORBIDDEN, detail)
+    if known is None:  # 5
         count = batch.cache.open_recoveries.get(did, 0)
         if count >= OPEN_MAX:
             detail = f"{did} has {count} open requests, expected fewer than {OPEN_MAX}: cancel one"
@@ -131,7 +135,7 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
         },
     )
     is_new_wait = known.waiting_ms is None
-    if is_new_wait and guardians.is_agreed(kind, known.signers, is_owners=is_owners):  # 5
+    if is_new_wait and guardians.is_agreed(kind, known.signers, is_owners=is_owners):  # 6
         if kind is RecoveryType.TIME_LOCK:
             delay_ms = guardians.delay_hours * HOUR_MS
             known = replace(known, status="waiting", waiting_ms=batch.now_ms, delay_ms=delay_ms)

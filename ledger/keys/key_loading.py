@@ -16,7 +16,7 @@ from ledger.writer.state_cache import KnownKey, StateCache
 _LIVE: Final = """
     WITH RECURSIVE ended AS (
         SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
-        WHERE id = ANY(%s) AND revoked_ms IS NULL
+        WHERE (id = ANY(%s) OR owner_did = ANY(%s)) AND revoked_ms IS NULL
         UNION
         SELECT k.id, k.owner_did, k.parent_id, k.depth, k.expires_ms, k.hash
         FROM callboard.api_key k JOIN ended ON k.parent_id = ended.id
@@ -39,9 +39,10 @@ async def load_keys(
     connection: psycopg.AsyncConnection[Any], cache: StateCache, read_set: ReadSet
 ) -> None:
     """Fill the state cache with the keys of a batch; they are kept for that batch alone."""
-    if read_set.key_ids or read_set.parent_keys:
+    if read_set.key_ids or read_set.parent_keys or read_set.ended_owners:
         cursor = await connection.execute(
-            _LIVE, (list(read_set.key_ids), list(read_set.parent_keys))
+            _LIVE,
+            (list(read_set.key_ids), list(read_set.ended_owners), list(read_set.parent_keys)),
         )
         for key_id, *fields in await cursor.fetchall():
             cache.live_keys[key_id] = KnownKey(*fields)

@@ -15,6 +15,7 @@ from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.tables.encoding import hex_text
+from ledger.tables.identity_tables import ENDED_API_KEYS
 from ledger.tables.market_tables import KEYS, REVOKED_KEYS, ROTATED_KEYS
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
@@ -83,7 +84,7 @@ def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
     known = live.get(command.key_id)
     if known is None or command.owner_did not in (None, known.owner_did):
         raise Refusal(ErrorCode.NOT_FOUND, f"no key {command.key_id} to revoke")
-    ended = _with_descendants(command.key_id, live)
+    ended = _with_descendants([command.key_id], live)
     for key_id in ended:
         del live[key_id]
         batch.put(REVOKED_KEYS, key_id, {"id": key_id})
@@ -153,16 +154,30 @@ def _depth_below(command: CreateKey, batch: Batch) -> int:
     return depth
 
 
-def _with_descendants(key_id: str, live: dict[str, KnownKey]) -> list[str]:
-    """Return a key and every key that stands on it, each after its parent."""
-    ended = [key_id]
+def end_api_keys(owner_did: str, batch: Batch) -> None:
+    """End every API key of a DID, whose credentials were another's, and all that stand on them.
+
+    A key that one of them has made for another owner, and that does not stand on it, stays.
+    """
+    live = batch.cache.live_keys
+    owned = [key_id for key_id, key in live.items() if key.owner_did == owner_did]
+    for key_id in _with_descendants(owned, live):
+        if live[key_id].owner_did != owner_did:
+            batch.put(REVOKED_KEYS, key_id, {"id": key_id})
+        del live[key_id]
+    batch.put(ENDED_API_KEYS, owner_did, {"owner_did": owner_did})
+
+
+def _with_descendants(key_ids: list[str], live: dict[str, KnownKey]) -> list[str]:
+    """Return these keys and every key that stands on one of them, each once, after its parent."""
     children: dict[str, list[str]] = {}
     for child_id, known in live.items():
         if known.parent_id is not None:
             children.setdefault(known.parent_id, []).append(child_id)
-    for parent_id in ended:  # grows while it is walked
-        ended.extend(sorted(children.get(parent_id, ())))
-    return ended
+    found, given = list(key_ids), set(key_ids)
+    for parent_id in found:  # grows while it is walked
+        found.extend(child for child in sorted(children.get(parent_id, ())) if child not in given)
+    return found
 
 
 def _parsed(json_text: str | None) -> object:

@@ -23,7 +23,8 @@ class ReadSet:
     their names are counted.
     `inheritances`: of these agents.
     `recoveries`: requests by id, with their agents, whose guardians decide.
-    `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one.
+    `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one; all keys of
+    `ended_owners` end.
     `member_ids`: of members that may be GONE.
 
     `ending` are the workflows whose payers may get something back: their wallets are needed too.
@@ -52,6 +53,7 @@ class ReadSet:
     recoveries: set[tuple[str, str]] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
     parent_keys: set[str] = field(default_factory=set)
+    ended_owners: set[str] = field(default_factory=set)
     key_owners: set[str] = field(default_factory=set)
     member_ids: set[str] = field(default_factory=set)
     barrier: BarrierCommand | None = None

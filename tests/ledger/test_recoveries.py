@@ -168,8 +168,25 @@ async def test_strangers_ask_for_nothing_and_signatures_must_still_be_theirs(
     ]  # fmt: skip
     assert current(auditor) == "K1"
     auditor.connection.execute("UPDATE guardian_set SET owner_did = %s", (STRANGER,))
-    (void,) = await store.commit([request(BY_CUSTODIAN, CUSTODIAN)], AT + 2)
-    assert void.error is CONFLICT, "an owner of before has named them"
+    asked = [request(BY_CUSTODIAN, CUSTODIAN, actor=actor) for actor in (PAYER, STRANGER)]
+    outcomes = await store.commit(asked, AT + 2)
+    assert [one.error for one in outcomes] == [CONFLICT, FORBIDDEN], "an owner of before's"
+    await store.close()
+
+
+async def test_a_stranger_without_a_signature_adds_to_no_request_and_learns_of_none(
+    database: Database, auditor: Auditor
+) -> None:
+    """Who knows the new key, which is no secret, would read the request in the reply."""
+    store = await opened(database.service_url)
+    asked = [request(SOCIAL, ONE), request(SOCIAL), request(TIME_LOCK), cancel(), request(SOCIAL)]
+    outcomes = await store.commit(asked, AT + 1)
+    assert [one.error for one in outcomes] == [None, FORBIDDEN, FORBIDDEN, None, FORBIDDEN]
+    asks = "SELECT count(*) FROM audit_event WHERE event_type = 'recovery.requested'"
+    assert auditor.one(asks) == 1
+    auditor.connection.execute("UPDATE guardian_set SET owner_did = %s", (STRANGER,))
+    (unnamed,) = await store.commit([request(SOCIAL, new="K3")], AT + 2)
+    assert unnamed.error is FORBIDDEN, "whether guardians are named is not a stranger's business"
     await store.close()
 
 
@@ -183,6 +200,24 @@ async def test_an_agent_that_comes_back_in_the_batch_of_its_recovery_has_its_new
     assert [one.error for one in outcomes] == [None] * 3
     stored = auditor.one("SELECT token_revision FROM agent WHERE did = %s", AGENT)
     assert stored == outcomes[2].result["tokenRevision"]
+    await store.close()
+
+
+async def test_a_recovered_key_ends_what_the_keys_of_the_agent_have_made(
+    database: Database, auditor: Auditor
+) -> None:
+    """A key with the admin right that stands on one of the agent's keys ends with it."""
+    store = await opened(database.service_url)
+    made = [
+        api_key("k", b"k" * 32, owner_did=AGENT),
+        replace(api_key("child", b"c" * 32, owner_did=STRANGER), parent_id="k"),
+        replace(api_key("grandchild", b"g" * 32, owner_did=ONE), parent_id="child"),
+        api_key("own", b"o" * 32, owner_did=STRANGER),
+    ]
+    assert [one.error for one in await store.commit(made, AT)] == [None] * 4
+    await store.commit([request(BY_CUSTODIAN, CUSTODIAN)], AT + 1)
+    live = "SELECT string_agg(id, ' ') FROM api_key WHERE revoked_ms IS NULL"
+    assert auditor.one(live) == "own"
     await store.close()
 
 
