@@ -58,6 +58,7 @@ class IdentityWatch:
             batch_size=settings.batch_commands_max,
         )
         self._done = 0
+        self._looked_to = ""  # the agent whose switch was looked at last
 
     def __repr__(self) -> str:
         return f"<IdentityWatch done={self._done}>"
@@ -74,8 +75,12 @@ class IdentityWatch:
     async def round(self, at_ms: int) -> None:
         """Note that the service is ready, and do what is due at a time, Unix ms.
 
-        What depends on silence waits for a note: a gap before it is known to be one then.
+        What depends on silence waits for a note: a gap before it is known to be one then. The note
+        comes first: what fails after it must not look like a gap.
         """
+        is_ready = self._is_ready()
+        if is_ready:
+            await self._readiness.note_ready()
         await self._commit(
             ReleaseName(
                 key=f"release:{name}:{expired_ms}",
@@ -86,9 +91,11 @@ class IdentityWatch:
             )
             for name, expired_ms in await expired_names(self._reader, at_ms=at_ms, limit=DUE_MAX)
         )
-        if not self._is_ready():
+        if not is_ready:
             return
-        await self._readiness.note_ready()
+        due_now, self._looked_to = await due_switches(
+            self._reader, after=self._looked_to, limit=DUE_MAX
+        )
         await self._commit(
             RunInheritance(
                 key=f"inherit:{due['agent_did']}:{due['revision']}",
@@ -98,7 +105,7 @@ class IdentityWatch:
                 owner_did=due["owner_did"],
                 heir_did=due["heir_did"],
             )
-            for due in await due_switches(self._reader, limit=DUE_MAX)
+            for due in due_now
         )
         await self._commit(
             CompleteRecovery(

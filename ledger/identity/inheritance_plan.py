@@ -119,7 +119,8 @@ def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Outcome:
     did, heir = command.did, command.heir_did
     known, agent = batch.cache.inheritances.get(did), batch.cache.agents.get(did)
     found = KnownInheritance(command.owner_did, heir, command.revision, is_due=True)
-    if known != found or agent is None or agent.owner_did != command.owner_did:  # 1
+    is_owners = agent is not None and agent.owner_did == command.owner_did
+    if known != found or agent is None or not is_owners or agent.proven_by is None:  # 1
         detail = f"the switch of {did} is not due, or another than revision {command.revision}"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     _end(did, known, "triggered", batch)

@@ -15,10 +15,12 @@ import sqlalchemy as sql
 from core.trust.inheritance import DAY_MS
 from ledger.reads.reader import LedgerReader, RowDict
 
-# Every switch, with `silent_ms` and `limit_ms`; void ones, of an owner of before, never run.
+# Every switch, with `silent_ms` and `limit_ms`; void ones, of an owner of before or of an unproven
+# claim, never run.
 SWITCHES: Final = f"""
     SELECT i.*, l.heartbeat_ms, i.days * {DAY_MS}::bigint AS limit_ms,
         CASE WHEN i.status = 'armed' AND a.owner_did = i.owner_did
+                AND a.proven_by IS NOT NULL
             THEN callboard.ready_ms_since(greatest(i.set_ms, l.heartbeat_ms, CASE
                 WHEN i.requires_inactivity THEN (
                     SELECT u.created_ms FROM callboard.audit u WHERE u.actor_did = i.owner_did
@@ -27,17 +29,22 @@ SWITCHES: Final = f"""
     FROM callboard.inheritance i JOIN callboard.agent a ON a.did = i.agent_did
     LEFT JOIN callboard.agent_live l ON l.did = i.agent_did"""
 _ONE: Final = sql.text(f"SELECT * FROM ({SWITCHES}) AS s WHERE s.agent_did = :did")
-# Of the many, those are measured whose time would have run if the service had always been ready.
+# Of the many, those are measured whose time would have run if the service had always been ready, a
+# few at a time: an owner's own acts may keep very many of them from running for ever.
 _DUE: Final = sql.text(
     f"""
-    SELECT s.agent_did, s.owner_did, s.heir_did, s.revision FROM ({SWITCHES}) AS s
-    WHERE s.status = 'armed' AND s.agent_did IN (
+    SELECT s.agent_did, s.owner_did, s.heir_did, s.revision,
+        s.status = 'armed' AND s.silent_ms >= s.limit_ms AS is_due
+    FROM ({SWITCHES}) AS s
+    WHERE s.agent_did IN (
         SELECT i.agent_did FROM callboard.inheritance i
         LEFT JOIN callboard.agent_live l ON l.did = i.agent_did
         WHERE i.status = 'armed' AND greatest(i.set_ms, l.heartbeat_ms)
             < extract(epoch FROM clock_timestamp()) * 1000 - i.days * {DAY_MS}::bigint
-    ) AND s.silent_ms >= s.limit_ms
-    ORDER BY s.agent_did LIMIT :limit
+            AND i.agent_did > :after
+        ORDER BY i.agent_did LIMIT :limit
+    )
+    ORDER BY s.agent_did
     """
 )
 
@@ -48,6 +55,17 @@ async def switch_row(reader: LedgerReader, did: str) -> RowDict | None:
     return rows[0] if rows else None
 
 
-async def due_switches(reader: LedgerReader, *, limit: int) -> list[RowDict]:
-    """Return `agent_did, owner_did, heir_did, revision` of switches that have run."""
-    return await reader.rows(_DUE, {"limit": limit})
+async def due_switches(
+    reader: LedgerReader, *, after: str, limit: int
+) -> tuple[list[RowDict], str]:
+    """Return `agent_did, owner_did, heir_did, revision` of switches that have run.
+
+    Args:
+        after: the agent that was looked at last, "" to begin.
+        limit: switches that are measured.
+
+    Returns: those of them that have run, and the agent to go on after, "" when all were looked at.
+    """
+    rows = await reader.rows(_DUE, {"after": after, "limit": limit})
+    last = rows[-1]["agent_did"] if len(rows) == limit else ""
+    return [row for row in rows if row["is_due"]], last

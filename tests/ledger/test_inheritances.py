@@ -85,6 +85,16 @@ async def ready_since(database: Database, auditor: Auditor, ms: int = AT) -> Non
     auditor.connection.execute("DELETE FROM outage")
 
 
+async def due_dids(reader: LedgerReader, limit: int = 9) -> list[str]:
+    """Return the agents whose switches have run, found in turns of so many."""
+    found, after = [], ""
+    while True:
+        rows, after = await due_switches(reader, after=after, limit=limit)
+        found += [str(row["agent_did"]) for row in rows]
+        if not after:
+            return found
+
+
 async def opened(database: Database, auditor: Auditor, *more: Command) -> LedgerStore:
     """Open a ledger with an agent that has an heir."""
     store = await open_store(database.service_url)
@@ -171,6 +181,23 @@ async def test_what_comes_to_an_heir_fills_none_of_its_bounds(
     await store.close()
 
 
+async def test_an_unproven_claim_has_no_heir_and_no_wallet_to_leave(
+    database: Database, auditor: Auditor
+) -> None:
+    """Who registered another's DID first would name an heir for the wallet of who comes later."""
+    store = await open_store(database.service_url)
+    (_, refused) = await store.commit([card(), set_heir()], AT)
+    assert refused.error is ErrorCode.FORBIDDEN
+    (_, _, due) = await store.commit([card(proof=OPERATOR), set_heir(), run()], AT + 1)
+    assert due.error is ErrorCode.CONFLICT
+    auditor.connection.execute("UPDATE agent SET proven_by = NULL")
+    auditor.connection.execute("UPDATE inheritance SET set_ms = set_ms - %s", (900 * DAY_MS,))
+    reader = LedgerReader(database.service_url)
+    assert await due_dids(reader) == [], "of code of before"
+    await reader.close()
+    await store.close()
+
+
 async def test_only_the_owner_names_and_strikes_out_an_heir(
     database: Database, auditor: Auditor
 ) -> None:
@@ -204,10 +231,11 @@ async def test_only_the_owner_names_and_strikes_out_an_heir(
 async def test_a_heartbeat_starts_the_time_again(database: Database, auditor: Auditor) -> None:
     """Also one that came after it was found due; the refusal is not kept."""
     store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
-    assert [row["agent_did"] for row in await due_switches(reader, limit=9)] == [AGENT]
+    assert await due_dids(reader) == [AGENT]
+    assert await due_dids(reader, limit=1) == [AGENT], "in turn"
     live = LivenessStore(database.service_url)
     await live.store_heartbeats([Heartbeat(AGENT, "healthy")])
-    assert await due_switches(reader, limit=9) == []
+    assert await due_dids(reader) == []
     (refused,) = await store.commit([run()], AT + 1)
     assert refused.error is ErrorCode.CONFLICT
     auditor.connection.execute("UPDATE agent_live SET heartbeat_ms = heartbeat_ms - %s", (DAY_MS,))
@@ -225,7 +253,7 @@ async def test_time_without_the_service_does_not_count(
     """A gap between two notes is none of the agent's; nor is the time since the last note."""
     store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + DAY_MS - 1,))
-    assert await due_switches(reader, limit=9) == []
+    assert await due_dids(reader) == []
     notes = ReadinessStore(database.service_url)
     await notes.note_ready()
     await notes.note_ready()
@@ -234,7 +262,7 @@ async def test_time_without_the_service_does_not_count(
     assert row is not None
     assert DAY_MS - 1 <= row["silent_ms"] < DAY_MS + 60_000, "the years since are a gap"
     auditor.connection.execute("UPDATE readiness SET seen_ms = seen_ms + 60000")
-    assert len(await due_switches(reader, limit=9)) == 1
+    assert len(await due_dids(reader)) == 1
     await notes.close()
     await reader.close()
     await store.close()
@@ -245,12 +273,12 @@ async def test_the_owners_acts_count_only_where_its_inactivity_is_required(
 ) -> None:
     store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
     await store.commit([set_heir(requires_inactivity=True)], AT)
-    assert len(await due_switches(reader, limit=9)) == 1
+    assert len(await due_dids(reader)) == 1
     now_ms = int(auditor.one("SELECT extract(epoch FROM now()) * 1000"))
     await store.commit([deposit(1)], now_ms)
-    assert await due_switches(reader, limit=9) == []
+    assert await due_dids(reader) == []
     auditor.connection.execute("UPDATE inheritance SET requires_inactivity = false")
-    assert len(await due_switches(reader, limit=9)) == 1
+    assert len(await due_dids(reader)) == 1
     await reader.close()
     await store.close()
 
@@ -258,7 +286,7 @@ async def test_the_owners_acts_count_only_where_its_inactivity_is_required(
 async def test_a_switch_of_an_owner_of_before_is_void(database: Database, auditor: Auditor) -> None:
     store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
     auditor.connection.execute("UPDATE agent SET owner_did = %s", (OTHER,))
-    assert await due_switches(reader, limit=9) == []
+    assert await due_dids(reader) == []
     await store.close()
     store = await open_store(database.service_url)
     for command in (run(), run(owner=OTHER)):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from core.errors import ErrorCode
+from core.records.statuses import OwnershipProof
 from core.shards.lease_messages import HeldShard
 from core.shards.shard import SHARDS, shard_of
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
@@ -96,7 +97,8 @@ class MoneyMachine(RuleBasedStateMachine):
         self.history: list[tuple[Command, Outcome]] = []
         # The first payer owns the first agent; the others own themselves.
         self.active = dict.fromkeys(self.agents, True)
-        cards = [card(did, owner_did=self.owner_of(did)) for did in self.agents]
+        proof = OwnershipProof.OPERATOR  # without one an agent has no heir
+        cards = [card(did, owner_did=self.owner_of(did), proof=proof) for did in self.agents]
         self.run(self.store.commit(cards, self.now))
         self.begin_with_members(name)
         self.equip()
