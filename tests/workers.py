@@ -18,6 +18,7 @@ UNITS = {
     "tests/platform/test_wheels.py": "contract",
     "tests/examples/test_readme.py": "contract",
     "tests/platform/test_down.py": "contract",
+    "tests/faults/test_due_identity.py": "victim",
     "tests/faults/test_frozen.py": "victim",
     "tests/faults/test_handover.py": "victim",
     "tests/faults/test_hostile_agents.py": "victim",

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from nacl.signing import SigningKey
 
 from serve_app.api import all_operations
 from serve_app.http.calls import Repeats
@@ -26,6 +27,9 @@ from tests.contract.conftest import (
     unique,
     wait,
 )
+from tests.contract.test_agents import did_of_key
+from tests.contract.test_key_rotation import public
+from tests.contract.test_key_rotation import request as rotation
 
 Json = dict[str, Any]
 
@@ -135,6 +139,61 @@ def make_key(scene: Scene) -> Request:
     return "/v1/keys", {"ownerDid": owner}, {"ownerDid": owner, "name": "another"}
 
 
+def rotate_key(scene: Scene) -> Request:
+    return f"/v1/keys/{made(scene, make_key)}/rotate", {}, {"overlapSeconds": 1}
+
+
+def agent_of(scene: Scene, **more: object) -> str:
+    """Register an agent of the caller's and return its DID."""
+    did = unique("did:net:agent-")
+    answer(scene.http.post("/v1/agents/register", json={"acard": {**card(did), **more}}))
+    return did
+
+
+def rotate_agent_key(scene: Scene) -> Request:
+    old, new, other = (SigningKey.generate() for _ in range(3))
+    did = agent_of(scene, publicKey=public(old))
+    return "/v1/trust/rotate-key", rotation(did, old, new), rotation(did, old, other)
+
+
+def name_agent(scene: Scene) -> Request:
+    one = {"name": unique("n-"), "agentDid": agent_of(scene)}
+    return "/v1/identity/names", one, {**one, "durationMonths": 1}
+
+
+def renew_name(scene: Scene) -> Request:
+    name = answer(scene.http.post("/v1/identity/names", json=name_agent(scene)[1]))["name"]
+    return f"/v1/identity/names/{name}/renew", {"durationMonths": 1}, {"durationMonths": 2}
+
+
+def transfer_name(scene: Scene) -> Request:
+    name = answer(scene.http.post("/v1/identity/names", json=name_agent(scene)[1]))["name"]
+    one, other = ({"agentDid": agent_of(scene)} for _ in range(2))
+    return f"/v1/identity/names/{name}/transfer", one, other
+
+
+def name_heir(scene: Scene) -> Request:
+    one = {"agentDid": agent_of(scene), "inheritsToDid": unique("did:net:heir-")}
+    one = {**one, "deadManSwitchDays": 1, "conditions": {}}
+    return "/v1/identity/inheritance", one, {**one, "deadManSwitchDays": 2}
+
+
+def recover(scene: Scene) -> Request:
+    """As the owner, whose time lock waits."""
+    did = agent_of(scene, publicKey=public(SigningKey.generate()))
+    guardians = {"guardians": [did_of_key(SigningKey.generate())], "threshold": 1}
+    answer(scene.http.put(f"/v1/identity/guardians/{did}", json=guardians))
+    one, other = (
+        {"agentDid": did, "recoveryType": "time_lock_recovery", "newPublicKey": public(key)}
+        for key in (SigningKey.generate(), SigningKey.generate())
+    )
+    return "/v1/identity/recover", one, other
+
+
+def cancel_recovery(scene: Scene) -> Request:
+    return f"/v1/identity/recover/{made(scene, recover)}/cancel", {}, {"signature": "ed25519:AAAA"}
+
+
 def deposit(scene: Scene) -> Request:
     return "/v1/ledger/deposit", {"amount": 1}, {"amount": 2}
 
@@ -241,8 +300,9 @@ NOT_HERE = {"/v1/cluster/machines/{machine}/drain"}
 POSTS: tuple[Callable[[Scene], Request], ...] = (
     resume_machine,
     publish, publish_list_form, publish_bulk, cancel, resume, node_result, register, register_flat,
-    register_bulk, make_key, deposit, invoice, pay_invoice, void_invoice, dispute, resolve,
-    feedback, publish_task, task_feedback, put_at_stake, unstake, quota, rebuild, bid,
+    register_bulk, make_key, rotate_key, rotate_agent_key, name_agent, renew_name, transfer_name,
+    name_heir, recover, cancel_recovery, deposit, invoice, pay_invoice, void_invoice, dispute,
+    resolve, feedback, publish_task, task_feedback, put_at_stake, unstake, quota, rebuild, bid,
     bid_for_task, slash, revoke,
 )  # fmt: skip
 

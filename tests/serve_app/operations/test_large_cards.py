@@ -47,6 +47,8 @@ class Registry:
             "status": "active",
             "card": self._card,
             "key_number": 1,
+            "proven_by": None,
+            "card_counter": 0,
             "endpoint": "",
             "registered_ms": 0,
             "updated_ms": 0,
