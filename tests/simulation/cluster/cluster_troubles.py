@@ -71,6 +71,8 @@ class ClusterTroubles:
         self._is_over = False
         self._frozen: set[LedgerProcess | MemberProcess] = set()
         self._absent: set[str] = set()
+        # Addresses that a drain was sent for, which may be late: their successors are drained too.
+        self._drained: set[str] = set()
         self._versions: dict[str, int] = {}  # by address, of what starts there; else the old one
 
     def __repr__(self) -> str:
@@ -134,10 +136,8 @@ class ClusterTroubles:
         if not self._world.ledger.loop.is_alive:
             self._world.start_ledger(self._world.ledger.slot)
         living = {one.address for one in self._world.living.values()}
-        rows = self._world.database.rows.members
-        draining = {name for name, row in rows.items() if row.state is MemberState.DRAINING}
         # Where all that live are being drained, nobody would take what the others have held.
-        if self._world.living.keys() <= draining:
+        if living <= self._drained:
             self._absent.clear()
         for process in list(self._world.processes):
             if process.address not in living and process.address not in self._absent:
@@ -297,6 +297,7 @@ class ClusterTroubles:
             self._drain_member(process, self._member() or process)
 
     def _drain_member(self, process: MemberProcess, operator: MemberProcess) -> None:
+        self._drained.add(process.address)
         command = ChangeMember(
             key=f"drain:{process.member}",
             actor_did="",

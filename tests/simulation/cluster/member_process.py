@@ -38,6 +38,7 @@ class MemberProcess:
         self.loop = VirtualLoop(self.clock, self.member)  # type: ignore[abstract]
         self.ledger = world.ledger
         self.is_joined = False
+        self.is_renewed = False  # a ledger has acknowledged it once
         self._is_drained = False  # and the ledger has heard it
         self.held = HeldShards(self.member)
         with self.loop.entered():
@@ -117,6 +118,7 @@ class MemberProcess:
             self._leave(ledger)
             raise
         assert isinstance(lease, Lease)
+        self.is_renewed |= lease.is_known
         self._is_drained = renewal.is_drained
         return lease
 
