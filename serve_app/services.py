@@ -17,7 +17,7 @@ from actors.gateway.workflow_reads import WorkflowReads
 from core.ids import uuid7
 from core.settings import Settings
 from core.topology.policy import address_denied
-from federation.did_document import fetch_document
+from federation.documents import fetch_document
 from federation.name_resolver import NameResolver
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
@@ -27,7 +27,7 @@ from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.callers.turns import RequestTurns
-from serve_app.operations.agents.did_documents import DidDocuments
+from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDocuments
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Services:
         self.did_documents = DidDocuments(self._fetch_document)
 
     async def _fetch_document(self, url: str) -> bytes:
-        return await fetch_document(url, self.settings.egress_allow)
+        return await fetch_document(url, self.settings.egress_allow, DOCUMENT_BYTES_MAX)
 
     @property
     def settings(self) -> Settings:

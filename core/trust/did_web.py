@@ -1,6 +1,6 @@
 """`did:web` DIDs: where the document is, and which Ed25519 keys it names.
 
-Pure; fetching is `federation/did_document.py`'s. Spec: contract.md section 3; W3C did:web method;
+Pure; fetching is `federation/documents.py`'s. Spec: contract.md section 3; W3C did:web method;
 decision 0251.
 """
 

@@ -180,10 +180,9 @@ def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Outcome:
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     known = _complete(command.recovery_id, known, agent, command.actor_did, batch)
     _store(command.recovery_id, known, batch)
-    number = batch.cache.agents[command.did]
-    assert number is not None, command
+    agent = _agent(command.did, batch)
     return batch.decided(
-        command.key, result={"keyNumber": number.key_number}, audit_id=batch.audit_id
+        command.key, result={"keyNumber": agent.key_number}, audit_id=batch.audit_id
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from core.errors import ErrorCode, QuarantineCode
 from core.shards.shard import shard_of
+from ledger.authority import AuthorizedCommand
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.registry import kind_of
 from ledger.workflows.quarantine_plan import FORESEEN, quarantined
@@ -26,7 +27,7 @@ _QUARANTINED_BY: Final = {ErrorCode.ALREADY_SETTLED: QuarantineCode.ALREADY_SETT
 def plan(command: Command, batch: Batch) -> Outcome:
     """Add a command's rows and its one audit entry to the batch and return its outcome."""
     outcome = _decide(command, batch)
-    batch.end_command(getattr(command, "authority", None))
+    batch.end_command(command.authority if isinstance(command, AuthorizedCommand) else None)
     return outcome
 
 

@@ -26,7 +26,7 @@ from core.errors import ErrorCode, ServiceError
 from core.records.bounds import TIME_MS_MAX, is_did
 from core.settings import Settings
 from core.trust.access import ADMIN, DEFAULT_SCOPES, JWT_KEY_ID, Principal, is_scope
-from federation.jwks import JwksUnavailable
+from federation.documents import DocumentUnavailable
 
 log = logging.getLogger("callboard.api")
 
@@ -94,7 +94,7 @@ class IssuerKeys:
         try:
             self._keys = read_key_set(await fetch())
             self._fetched_ms = clock_ms
-        except (JwksUnavailable, ValueError) as error:
+        except (DocumentUnavailable, ValueError) as error:
             log.warning("issuer's keys were not fetched error=%s", error)
         finally:
             self._fetching = None

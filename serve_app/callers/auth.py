@@ -163,10 +163,10 @@ class Authenticator:
         digest = hashlib.sha256(credential).digest()
         if hmac.compare_digest(digest, self._free_tier):
             return _FREE_TIER
-        known = self._keys.remembered(digest)
+        known, is_fresh = self._keys.remembered(digest, clock_ms)
         if known is None:
             return Unproven(digest, None)
-        if self._keys.is_fresh(digest, clock_ms):
+        if is_fresh:
             return _living(known, now_ms)
         return Unproven(digest, known.principal.did)
 
@@ -204,8 +204,8 @@ class Authenticator:
         except ServiceError:
             self._wrong.take(address, clock_ms)
             raise
-        standing = self._standings.remembered(principal.did)
-        if standing is None or not self._standings.is_fresh(principal.did, clock_ms):
+        standing, is_fresh = self._standings.remembered(principal.did, clock_ms)
+        if not is_fresh:
             standing = await self._standings.look_up(
                 principal.did, address, clock_ms, is_trusted=True
             )

@@ -114,22 +114,20 @@ class Lookups(Generic[K, V]):
     def __repr__(self) -> str:
         return f"<Lookups known={len(self._known)} unknown={len(self._unknown)}>"
 
-    def remembered(self, key: K) -> V | None:
-        """Return what was found under this key the last time, however long ago."""
-        known = self._known.pop(key, None)
-        if known is None:
-            return None
-        self._known[key] = known
-        return known[1]
+    def remembered(self, key: K, clock_ms: int) -> tuple[V | None, bool]:
+        """Return what was found under this key the last time, and whether that counts still.
 
-    def is_fresh(self, key: K, clock_ms: int) -> bool:
-        """Say whether what is remembered is not to be asked for again.
+        Otherwise it is to be asked for again.
 
         Args:
             clock_ms: a monotonic clock, milliseconds.
         """
-        known = self._known.get(key)
-        return known is not None and clock_ms - known[0] < REMEMBERED_MS
+        known = self._known.pop(key, None)
+        if known is None:
+            return None, False
+        self._known[key] = known
+        found_ms, found = known
+        return found, clock_ms - found_ms < REMEMBERED_MS
 
     async def look_up(self, key: K, address: str, clock_ms: int, *, is_trusted: bool) -> V | None:
         """Ask the database, unless nothing was found less than a second ago.

@@ -164,14 +164,14 @@ class SignedRequests:
                 LEDGER_UNAVAILABLE.
         """
         did = request.fields.did
-        known = self._standings.remembered(did)
+        known, is_fresh = self._standings.remembered(did, clock_ms)
         is_own_key = key_of_did(did) is not None
         if (is_own_key or known is not None) and self._wrong.is_spent(address, clock_ms):
             async with self._wrong.place(address):
                 await self._wrong.pause()
         if is_own_key:
             self._verify(request, STRANGER, address, clock_ms)
-        if known is None or not self._standings.is_fresh(did, clock_ms):
+        if not is_fresh:
             is_trusted = is_own_key or known is not None
             known = await self._standings.look_up(did, address, clock_ms, is_trusted=is_trusted)
         standing = known or STRANGER

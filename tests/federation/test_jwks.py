@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from federation.jwks import BYTES_MAX, JwksUnavailable, fetch_jwks
+from federation.documents import DocumentUnavailable
+from federation.jwks import BYTES_MAX, fetch_jwks
 
 
 def fetch(url: str, *allow: str) -> bytes:
@@ -28,17 +29,17 @@ async def _served(reply: bytes, *allow: str) -> bytes:
 def test_a_key_set_at_a_private_address_is_refused_unless_it_is_allowed() -> None:
     reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
     assert asyncio.run(_served(reply, "127.0.0.0/8")) == b"{}"
-    with pytest.raises(JwksUnavailable, match="DENIED"):
+    with pytest.raises(DocumentUnavailable, match="DENIED"):
         asyncio.run(_served(reply))
     for host in ("10.0.0.1", "169.254.169.254", "[::ffff:10.0.0.1]", "192.168.1.1"):
-        with pytest.raises(JwksUnavailable, match="DENIED"):
+        with pytest.raises(DocumentUnavailable, match="DENIED"):
             fetch(f"https://{host}/jwks")
 
 
 def test_another_status_and_a_redirect_are_no_key_set() -> None:
     for status in (b"404 Not Found", b"302 Found\r\nLocation: http://127.0.0.1/"):
         reply = b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n\r\n"
-        with pytest.raises(JwksUnavailable, match="status"):
+        with pytest.raises(DocumentUnavailable, match="status"):
             asyncio.run(_served(reply, "127.0.0.0/8"))
 
 
@@ -47,7 +48,7 @@ def test_a_key_set_may_be_a_file(tmp_path: Path) -> None:
     file.write_bytes(b'{"keys":[]}')
     assert fetch(file.as_uri()) == b'{"keys":[]}'
     file.write_bytes(b"x" * (BYTES_MAX + 1))
-    with pytest.raises(JwksUnavailable, match="more than"):
+    with pytest.raises(DocumentUnavailable, match="more than"):
         fetch(file.as_uri())
-    with pytest.raises(JwksUnavailable, match="FileNotFoundError"):
+    with pytest.raises(DocumentUnavailable, match="FileNotFoundError"):
         fetch((tmp_path / "none").as_uri())

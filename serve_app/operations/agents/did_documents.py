@@ -17,18 +17,20 @@ from typing import Final
 
 from core.errors import ErrorCode, ServiceError
 from core.trust.did_web import document_keys, document_url
-from federation.did_document import DocumentUnavailable
+from federation.documents import DocumentUnavailable
+from serve_app.callers.windows import AddressWindows
 
 log = logging.getLogger("callboard.api")
 
 KEPT_MS: Final = 600_000
 # Of a document that was not there.
 ABSENT_MS: Final = 30_000
-WINDOW_MS: Final = 60_000
+# A minute.
 FETCHES_PER_OWNER: Final = 10
 FETCHES_AT_ONCE: Final = 16
 # Documents and owners that are remembered.
 KNOWN_MAX: Final = 4_096
+DOCUMENT_BYTES_MAX: Final = 64 * 1024
 
 FetchDocument = Callable[[str], Awaitable[bytes]]
 
@@ -52,8 +54,7 @@ class DidDocuments:
         self._fetch = fetch
         self._known: dict[str, _Known] = {}
         self._fetching: dict[str, asyncio.Task[tuple[str, ...]]] = {}
-        # By owner: when its window began, and its fetches since.
-        self._fetches: dict[str, tuple[int, int]] = {}
+        self._fetches = AddressWindows(FETCHES_PER_OWNER, KNOWN_MAX)  # by owner
 
     def __repr__(self) -> str:
         return f"<DidDocuments known={len(self._known)} fetching={len(self._fetching)}>"
@@ -80,27 +81,17 @@ class DidDocuments:
         return await asyncio.shield(self._fetching[did])
 
     def _take_turn(self, owner_did: str, clock_ms: int) -> None:
-        begun_ms, count = self._fetches.get(owner_did, (clock_ms, 0))
-        if clock_ms - begun_ms >= WINDOW_MS:
-            begun_ms, count = clock_ms, 0
-        if count >= FETCHES_PER_OWNER:
+        window = self._fetches.take(owner_did, clock_ms)
+        if not window.is_allowed:
             raise ServiceError(
                 ErrorCode.RATE_LIMITED,
-                f"{owner_did} has had {count} DID documents read in a minute",
-                retry_after_s=-(-(begun_ms + WINDOW_MS - clock_ms) // 1_000),
+                f"{owner_did} has had {FETCHES_PER_OWNER} DID documents read in a minute",
+                retry_after_s=-(-(window.ends_ms - clock_ms) // 1_000),
             )
         if len(self._fetching) >= FETCHES_AT_ONCE:
+            self._fetches.give_back(owner_did, clock_ms)
             detail = f"{FETCHES_AT_ONCE} DID documents are being read"
             raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=1)
-        if len(self._fetches) >= KNOWN_MAX:
-            ended = [
-                owner
-                for owner, (begun, _) in self._fetches.items()
-                if clock_ms - begun >= WINDOW_MS
-            ]
-            for owner in ended or [next(iter(self._fetches))]:
-                del self._fetches[owner]
-        self._fetches[owner_did] = (begun_ms, count + 1)
 
     async def _read(self, did: str, url: str, clock_ms: int) -> tuple[str, ...]:
         keys: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from core.errors import ServiceError
 from core.settings import Settings
 from core.trust.access import ADMIN, DEFAULT_SCOPES, Principal
-from federation.jwks import JwksUnavailable
+from federation.documents import DocumentUnavailable
 from serve_app.callers.access_tokens import AccessTokens, IssuerKeys, read_key_set
 from tests.serve_app.bounded import run
 
@@ -52,7 +52,7 @@ class Issuer:
     async def fetch(self) -> bytes:
         self.fetched += 1
         if self.is_away:
-            raise JwksUnavailable("away")
+            raise DocumentUnavailable("away")
         return orjson.dumps({"keys": self.keys})
 
 

@@ -13,12 +13,12 @@ import pytest
 from core.errors import ErrorCode, ServiceError
 from core.trust.did_key import did_of_key
 from core.trust.did_web import document_keys, document_url
-from federation.did_document import DocumentUnavailable
+from federation.documents import DocumentUnavailable
+from serve_app.callers.windows import WINDOW_MS
 from serve_app.operations.agents.did_documents import (
     ABSENT_MS,
     FETCHES_PER_OWNER,
     KEPT_MS,
-    WINDOW_MS,
     DidDocuments,
 )
 

@@ -1,7 +1,7 @@
-"""Fetches a DID document from its host, through the egress gate.
+"""Fetches a small public document through the egress gate: a DID's, or an issuer's keys.
 
 Knows neither keys nor DIDs. A redirect is a reply, and no document. contract.md section 3;
-decision 0251.
+decisions 0221 and 0251.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from federation.http_connection import HttpFailure
 from federation.name_resolver import NameResolver
 
 TIMEOUT_S: Final = 5.0
-BYTES_MAX: Final = 64 * 1024
 
 
 class DocumentUnavailable(Exception):
     """A document was not fetched; the text says why, for the log alone."""
 
 
-async def fetch_document(url: str, egress_allow: Sequence[str]) -> bytes:
-    """Return the text of a DID document.
+async def fetch_document(url: str, egress_allow: Sequence[str], bytes_max: int) -> bytes:
+    """Return the text of a document.
 
     Args:
-        url: `https://…`.
+        url: `https://…`, or `http://…` of an address that may be reached.
         egress_allow: networks that may be reached although not public.
+        bytes_max: of the document.
 
     Raises:
-        DocumentUnavailable: there is none, or it has more than `BYTES_MAX` bytes.
+        DocumentUnavailable: there is none, or it is larger.
     """
     client = HttpClient(egress_allow, NameResolver(), keep_alive_s=0)
     try:
         headers = {"Accept-Encoding": "identity"}
-        request = HttpRequest("GET", url, headers, None, TIMEOUT_S, TIMEOUT_S, BYTES_MAX)
+        request = HttpRequest("GET", url, headers, None, TIMEOUT_S, TIMEOUT_S, bytes_max)
         outcome = await client.request(request)
     finally:
         await client.close()
