@@ -53,7 +53,7 @@ class ClusterChecks:
         self._was_new_alone = False
         self._not_restored: set[str] = set()
         self.set_aside: set[str] = set()  # workflows that no member there could restore
-        self.new_forms = 0
+        self._new_forms: set[str] = set()  # workflows whose rows only new code reads
         self._holders = [HeldShard("", 0)] * world.shards
         self._sent: set[tuple[str, int]] = set()
         self.steps: dict[str, int] = {}  # by workflow, how many are stored
@@ -70,8 +70,13 @@ class ClusterChecks:
                     is_current = held == HeldShard(command.member, command.shard_epoch)
                     require(is_current, "I2: a step of another than", held, command)
                     self.steps[command.workflow_id] = step
-                    self._form_stored(form_of(command))
+                    self._form_stored(command.workflow_id, form_of(command))
         self._note_versions()
+
+    @property
+    def new_forms(self) -> int:
+        """How many workflows have a form that only new code reads."""
+        return len(self._new_forms)
 
     def sent(self, call: AgentCall, epoch: int) -> None:
         """Check an attempt that goes to its agent now."""
@@ -94,11 +99,14 @@ class ClusterChecks:
         elif self._old_since_ms is None:
             self._old_since_ms = self._world.clock.now_ms()
 
-    def _form_stored(self, form: int) -> None:
-        """Check that rows that only new code reads are stored while there is no other."""
-        if form < NEW:
+    def _form_stored(self, workflow_id: str, form: int) -> None:
+        """Check that no row takes the form that only new code reads while there is other code.
+
+        One that has it keeps it: only new code drives it on.
+        """
+        if form < NEW or workflow_id in self._new_forms:
             return
-        self.new_forms += 1
+        self._new_forms.add(workflow_id)
         since_ms = self._old_since_ms
         both_ms = 0 if since_ms is None else self._world.clock.now_ms() - since_ms
         require(self._was_new_alone, "I9: stored before all members were new")

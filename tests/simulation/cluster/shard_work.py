@@ -30,6 +30,8 @@ HINT_S, REPLY_S = 2.0, 8.0
 AGENT_MS = (20, 1_500)
 # Some attempts wait for a place at their agent, and are sent when their commit is long past.
 QUEUED, QUEUED_S = 0.3, (0.1, 3.5)
+# The share of steps from which on a workflow needs the version that stored it.
+RENEWED = 0.2
 
 
 @dataclass(slots=True)
@@ -221,8 +223,9 @@ class ShardRuns:
             run.answered.add(workflow_id)
             await self._wait(lambda: not process.held.is_frozen(workflow_id))
             step += 1
-            if process.version <= process.membership.cluster_version:
-                form = process.version
+            is_understood = process.version <= process.membership.cluster_version
+            if is_understood and self._world.chance.random() < RENEWED:
+                form = max(form, process.version)
             if not await self._store(run, workflow_id, step, form):
                 process.membership.note_stale(shard, run.epoch)
                 return
