@@ -118,10 +118,10 @@ class RayNode:
             "RAY_TMPDIR": str(self._deployment.run_folder / "ray"),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-            # Nothing reads the events of tasks: the dashboard would.
-            # Ray gives its workers 15, once they have imported everything: until then a process that
+            # Ray gives its workers 15, once they have imported everything: until then one that
             # starts takes the cores from all that serve, a second for each.
             "RAY_worker_niceness": "0",
+            # Nothing reads the events of tasks: the dashboard would.
             "RAY_task_events_report_interval_ms": "0",
         }
         if self._place.is_cluster:
