@@ -20,6 +20,9 @@ from core.market.sharing.fair_queue import parse_weights
 
 DEPLOYMENT_KEY_FORM: Final = "64 hex digits, which are 32 bytes"
 _DEPLOYMENT_KEY: Final = re.compile("[0-9a-fA-F]{64}")
+# The value of `cors_origins` that stands for every origin.
+ANY_ORIGIN: Final = "*"
+_ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")
 _OWN_URL: Final = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
 _JWKS_URL: Final = re.compile(
     r"https://[^@\s]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?/\S*|file:///\S+"
@@ -177,7 +180,14 @@ class Settings:
     reply_bytes_max: int = _setting(4 * MIB, "a list ends its page before this size", low=64 * KIB)
     health_cache_ms: int = _setting(500, "age up to which a state of health is told", low=1)
 
+    cors_origins: tuple[str, ...] = _setting(
+        (), "origins whose pages may call the API in a browser; *: all; empty: none"
+    )
+
     # Bounds per address or owner at the API (decisions 0100 to 0103).
+    trusted_proxies: tuple[str, ...] = _setting(
+        (), "networks of proxies whose X-Forwarded-For names the caller's address"
+    )
     connections_max: int = _setting(6_000, "connections to the API per machine", low=100)
     address_connections_max: int = _setting(
         3_000, "connections of one address; a tenth of it when few are left", low=10
@@ -320,6 +330,9 @@ class Settings:
                 raise SettingsError(name, got, DEPLOYMENT_KEY_FORM)
         _check_transport(self)
         _check_urls(self)
+        _check_origins(self.cors_origins)
+        for name in ("egress_allow", "trusted_proxies"):
+            _check_networks(name, getattr(self, name))
         _check_connections(self)
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
@@ -432,6 +445,22 @@ def _check_urls(settings: Settings) -> None:
         for url in filter(None, urls):
             if form.fullmatch(url) is None:
                 raise SettingsError(name, repr(url), f"addresses of the form {form.pattern}")
+
+
+def _check_origins(origins: tuple[str, ...]) -> None:
+    if origins != (ANY_ORIGIN,):
+        for origin in origins:
+            if _ORIGIN.fullmatch(origin) is None:
+                expected = f"origins of the form {_ORIGIN.pattern}, or {ANY_ORIGIN} alone"
+                raise SettingsError("cors_origins", repr(origin), expected)
+
+
+def _check_networks(name: str, networks: tuple[str, ...]) -> None:
+    for network in networks:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as defect:
+            raise SettingsError(name, repr(network), f"networks as CIDR ({defect})") from None
 
 
 def _check_connections(settings: Settings) -> None:

@@ -16,6 +16,7 @@ import base64
 import errno
 import functools
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -285,8 +286,9 @@ class HttpClient:
             denied = [one for one in refused if isinstance(one, EgressDenied)]
             if denied and len(denied) == len(addresses):
                 return HttpFailure(HttpFailureKind.DENIED, denied[0].reason)
-            if any(map(_is_ours, (error, *refused))):
-                return HttpFailure(HttpFailureKind.NOT_TRIED, str(error))
+            ours = next((one for one in (error, *refused) if _is_ours(one)), None)
+            if ours is not None:
+                return HttpFailure(HttpFailureKind.NOT_TRIED, _cause(ours))
             return HttpFailure(HttpFailureKind.UNREACHABLE, type(error).__name__)
         return connection
 
@@ -339,6 +341,14 @@ def _is_ours(error: Exception) -> bool:
     return isinstance(error, NameUnavailable) or (
         isinstance(error, OSError) and error.errno in _OUR_ERRORS
     )
+
+
+def _cause(error: OSError) -> str:
+    """Return what this machine has too little of; the text of an `OSError` may name addresses."""
+    if isinstance(error, NameUnavailable):
+        return str(error)
+    assert error.errno in _OUR_ERRORS, error
+    return os.strerror(error.errno)
 
 
 @functools.cache

@@ -56,6 +56,8 @@ _IPV4_BITS: Final = 0xFFFF_FFFF
 def address_denied(address: str, allowed_networks: Sequence[str]) -> str | None:
     """Return why a connection to this address is denied, None when it is allowed.
 
+    The reason does not name the address: it is told to owners of agents, who may have named a host
+    of ours only. What our names resolve to is not theirs to know.
     An address that carries an IPv4 address is judged by that one, which could be private.
 
     Args:
@@ -65,12 +67,12 @@ def address_denied(address: str, allowed_networks: Sequence[str]) -> str | None:
     try:
         reached = _unwrap_ipv4(ipaddress.ip_address(address.split("%", 1)[0]))
     except ValueError:
-        return f"{address!r} is not an IP address"
+        return "its address is not an IP address"
     if _is_public(reached):
         return None
     if any(reached in ipaddress.ip_network(network) for network in allowed_networks):
         return None
-    return f"{reached} is not a public address and not on the allow-list"
+    return "its address is not public and not on the allow-list"
 
 
 def _unwrap_ipv4(address: IPAddress) -> IPAddress:

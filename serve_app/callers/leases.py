@@ -5,6 +5,8 @@ The seam between `ledger/`'s rows and this package's values.
 
 from __future__ import annotations
 
+import hmac
+
 from core.records.bounds import TIME_MS_MAX
 from core.settings import Settings
 from core.trust.access import ADMIN, Principal
@@ -75,7 +77,7 @@ def _stored(row: RowDict | None, digest: bytes) -> StoredKey | None:
         expires_ms=row["expires_ms"],
     )
     ends_ms = row["expires_ms"]
-    if bytes(row["hash"]) != digest:  # the secret of before a rotation
+    if not hmac.compare_digest(bytes(row["hash"]), digest):  # the secret of before a rotation
         ends_ms = min(row["previous_ends_ms"], ends_ms or TIME_MS_MAX)
     return StoredKey(principal, ends_ms)
 

@@ -1,9 +1,10 @@
-"""The address a request comes from, as HAProxy saw the connection: no client can choose it.
+"""The address a request comes from, as HAProxy says it: no client can choose it.
 
 HAProxy sets one header on every request, replacing any that the client sent: a token and the
-connection's source address. The token is derived from the deployment key, so a request that reaches
-a replica's own port past HAProxy cannot name an address: it counts under its own connection's.
-`X-Forwarded-For` is never read. contract.md section 2 (Rate limits); decision 0100.
+address of the connection, or of whom one of `trusted_proxies` speaks for (decision 0267). The token
+is derived from the deployment key, so a request that reaches a replica's own port past HAProxy
+cannot name an address: it counts under its own connection's. `X-Forwarded-For` is not read here.
+contract.md section 2 (Rate limits); decision 0100.
 """
 
 from __future__ import annotations

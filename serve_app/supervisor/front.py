@@ -1,9 +1,13 @@
-"""HAProxy's limits in front of the API: deadlines, connections per address, the peer's address.
+"""HAProxy's limits in front of the API: deadlines, connections per address, the caller's address.
 
 Ray Serve writes HAProxy's whole configuration and has settings for a part of it only. It runs the
 program that `RAY_SERVE_HAPROXY_BINARY_PATH` names: here a script that inserts our lines into the
 frontend of the configuration Serve has just written, then becomes HAProxy. Where the frontend is
 not found the script fails, so that HAProxy never runs without its limits. Decision 0100.
+
+The address that counts is the connection's. Where `trusted_proxies` names it, it is the last one of
+`X-Forwarded-For` that is not such a proxy itself: each proxy appends whom it has seen, so what a
+caller has written stands before and is never reached. Decision 0267.
 
 `python -m serve_app.supervisor.front FOLDER` writes the same files on a machine of `cluster.yaml`
 and prints the script's path.
@@ -14,6 +18,7 @@ from __future__ import annotations
 import resource
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +29,7 @@ from core.settings import Settings
 from serve_app.callers.peers import PEER_HEADER, peer_token
 from serve_app.http.errors import STATUS, problem_text, title
 from serve_app.settings_from_env import read_settings
+from serve_app.supervisor.reply_headers import preflight_lines, reply_lines
 from serve_app.supervisor.spent_callers import quoted, refusing_lines, table_lines
 
 # The first line of our part, by which the script sees that it was inserted.
@@ -36,13 +42,18 @@ _DESCRIPTORS_EACH, _DESCRIPTORS_BESIDE = 3, 300
 # With "?1" Serve does not watch for the end of a request's client.
 _UNWATCHED: Final = "x-request-disconnect-disabled"
 # Serve reads the first two from any client: one ends requests early, the other keeps those whose
-# client has left.
-_SERVES_OWN_HEADERS: Final = (
+# client has left. The others say where a request comes from, which is said by `PEER_HEADER` alone.
+_REMOVED_HEADERS: Final = (
     "x-request-timeout-seconds",
     _UNWATCHED,
-    "x-forwarded-for",
-    "x-forwarded-proto",
+    "x-forwarded- -m beg",
+    "x-real-ip",
+    "forwarded",
 )
+# As many trusted proxies in a row are looked behind.
+PROXIES_MAX: Final = 4
+# The address that a request is counted under.
+CALLER: Final = "txn.caller"
 _NO_BODY: Final = "{ method GET HEAD DELETE OPTIONS }"
 _BODY_MAX: Final = 65_536
 _SCRIPT: Final = """\
@@ -106,6 +117,10 @@ def front_lines(folder: Path, settings: Settings, deployment_key: bytes) -> list
     """Return the lines of the frontend."""
     most = settings.address_connections_max
     scarce = connections_possible(settings.connections_max) * 3 // 4
+    # The connections of a trusted proxy are those of many callers.
+    proxies = " ".join(settings.trusted_proxies)
+    unless_proxy = f" unless {{ src {proxies} }}" if proxies else ""
+    caller = f"{peer_token(deployment_key)} %[var({CALLER})]"
     crowded = ServiceError(ErrorCode.RATE_LIMITED, "this address has too many connections open")
     refusal = quoted(problem_text(crowded, ""))
     return [
@@ -118,25 +133,44 @@ def front_lines(folder: Path, settings: Settings, deployment_key: bytes) -> list
         f"    timeout http-keep-alive {settings.idle_timeout_s}s",
         *(f"    errorfile {status} {folder}/{status}.http" for status in (400, 408, 413)),
         "    stick-table type ipv6 size 100k expire 1m store conn_cur",
-        "    tcp-request connection track-sc0 src,ipmask(32,64)",
+        f"    tcp-request connection track-sc0 src,ipmask(32,64){unless_proxy}",
         # When connections get scarce, one address holds few of them and others can still connect.
         f"    tcp-request connection reject if {{ sc0_conn_cur gt {max(1, most // 10)} }}"
         f" {{ fe_conn gt {scarce} }}",
         f"    tcp-request connection reject if {{ sc0_conn_cur gt {most + most // 10} }}",
+        *_address_lines(settings.trusted_proxies),
+        *reply_lines(settings),
         "    http-request return status 429 content-type application/problem+json"
         f' hdr retry-after 1 string "{refusal}" if {{ sc0_conn_cur gt {most} }}',
         # A body that no operation asks for is read into the replica's memory, without a bound.
         f"    http-request deny deny_status 413 if {_NO_BODY} {{ req.body_size gt {_BODY_MAX} }}",
         f"    http-request deny deny_status 400 if {_NO_BODY}"
         " { req.hdr(transfer-encoding) -m found }",
-        *refusing_lines(),
-        *(f"    http-request del-header {name}" for name in _SERVES_OWN_HEADERS),
+        *preflight_lines(settings),
+        *refusing_lines(CALLER),
+        *(f"    http-request del-header {name}" for name in _REMOVED_HEADERS),
         # A change runs to its end whatever its client does; watching costs a replica two tasks.
         # Decision 0196.
         f"    http-request set-header {_UNWATCHED} ?1 if !{{ method GET HEAD }}"
         " !{ req.hdr(prefer) -m found }",
-        f'    http-request set-header {PEER_HEADER.decode()} "{peer_token(deployment_key)} %[src]"',
+        f'    http-request set-header {PEER_HEADER.decode()} "{caller}"',
     ]
+
+
+def _address_lines(proxies: Sequence[str]) -> list[str]:
+    """Return the lines that find out whose address a request is counted under."""
+    lines = [f"    http-request set-var({CALLER}) src"]
+    if not proxies:
+        return lines
+    seen = ""
+    for back in range(1, PROXIES_MAX + 1):
+        named = f"req.hdr_ip(x-forwarded-for,-{back})"
+        seen += f" {{ {named} -m found }}"  # all of them: behind one that is none, all is hearsay
+        lines.append(
+            f"    http-request set-var({CALLER}) {named}"
+            f" if {{ var({CALLER}) -m ip {' '.join(proxies)} }}{seen}"
+        )
+    return lines
 
 
 def connections_possible(wanted: int) -> int:
@@ -151,7 +185,7 @@ def _error_response(code: ErrorCode, detail: str) -> str:
     body = problem_text(ServiceError(code, detail), "")
     return (
         f"HTTP/1.1 {STATUS[code]} {title(code)}\r\nContent-Type: application/problem+json\r\n"
-        f"Content-Length: {len(body)}\r\nCache-Control: no-cache\r\nConnection: close\r\n\r\n{body}"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}"
     )
 
 

@@ -50,8 +50,12 @@ def table_lines() -> list[str]:
     ]
 
 
-def refusing_lines() -> list[str]:
-    """Return the lines of the frontend."""
+def refusing_lines(address: str) -> list[str]:
+    """Return the lines of the frontend.
+
+    Args:
+        address: the variable that has the address of who calls.
+    """
     not_writes = "|".join(_pattern(path) for path in NOT_WRITES)
     by_body = "|".join(_pattern(path) for path in WRITES_BY_BODY)
     # Whatever another path looks like: a replica decodes what HAProxy cannot.
@@ -77,7 +81,7 @@ def refusing_lines() -> list[str]:
     return [
         "    http-request set-var(txn.spent_class) str(write)",
         "    http-request set-var(txn.spent_class) str(read) if { method GET HEAD }",
-        "    http-request set-var(txn.spent_caller) src",
+        f"    http-request set-var(txn.spent_caller) var({address})",
         "    http-request set-var(txn.spent_caller) req.fhdr(authorization),word(-1,' '\\t)"
         " if { req.fhdr(authorization) -m found }",
         "    http-request set-var(txn.spent_caller) req.fhdr(x-api-key)"

@@ -22,6 +22,13 @@ from serve_app.openapi.document import openapi_document
 
 Json = dict[str, Any]
 PROBLEM = "application/problem+json"
+# Of every reply, whatever it is (decision 0265).
+ALWAYS = {
+    "cache-control": "no-store",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
 # What answers every path, and every method of a path, that the document does not name.
 UNDESCRIBED = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 
@@ -102,6 +109,18 @@ class Described:
         return "; ".join(f"{_place(error)}: {error.message[:300]}" for error in errors)
 
 
+def lacking(response: httpx.Response) -> str:
+    """Return what a reply's headers lack that every reply has, and every 401; empty for nothing."""
+    headers = response.headers
+    found = [name for name, value in ALWAYS.items() if headers.get_list(name) != [value]]
+    if "default-src 'none'" not in headers.get("content-security-policy", ""):
+        found.append("content-security-policy")
+    if response.status_code == 401 and not headers.get("www-authenticate", "").startswith("Bearer"):
+        found.append("www-authenticate")
+    is_readable = [name for name in headers if name.startswith("access-control-")]
+    return ", ".join((*found, *is_readable))
+
+
 def closed(schema: Any) -> Any:
     """Return a schema, or a document of them, whose objects refuse members they do not name."""
     if isinstance(schema, list):
@@ -148,6 +167,8 @@ class Replies:
         if self.kept is not None:
             self._keep(self.kept, response)
             return
+        defect = lacking(response)
+        assert not defect, f"{request.method} {url_path}: {defect}"
         if request.method == "HEAD":
             return
         defect = described().defect(

@@ -74,14 +74,20 @@ def test_addresses_have_separate_budgets(deployment: RunningDeployment) -> None:
         assert remaining(third.get("/v1/agents?limit=1")) == third_left - 1
 
 
-@pytest.mark.parametrize("header", ["x-forwarded-for", "x-callboard-peer", "X-Callboard-Peer"])
+@pytest.mark.parametrize(
+    "header",
+    ["x-forwarded-for", "forwarded", "x-real-ip", "x-callboard-peer", "X-Callboard-Peer"],
+)
 def test_no_header_of_a_client_changes_its_address(
     deployment: RunningDeployment, header: str
 ) -> None:
     with client_from(deployment, "127.0.0.4") as http:
         left = remaining(http.get("/v1/agents?limit=1"))
         for number in range(1, 4):
-            forged = {header: f"{'0' * 32} 192.0.2.{number}" if "peer" in header else "192.0.2.1"}
+            address = f"192.0.2.{number}"
+            if "peer" in header:
+                address = f"{'0' * 32} {address}"
+            forged = {header: f"for={address}" if header == "forwarded" else address}
             assert remaining(http.get("/v1/agents?limit=1", headers=forged)) == left - number
 
 
@@ -212,16 +218,18 @@ def test_bodies_that_never_end_are_bounded_by_address_and_answered(
         "content-length: 400000\r\n\r\n["
     ).encode()
     with ExitStack() as stack:
-        small, *large = [
-            stack.enter_context(connection_from(deployment, "127.0.0.7")) for _ in range(101)
+        nameless, small, *large = [
+            stack.enter_context(connection_from(deployment, "127.0.0.7")) for _ in range(102)
         ]
+        nameless.sendall(head[:40])
         small.sendall(head)
         for connection in large:
             connection.sendall(head + b" " * 40_000)
         payer.balance()
-        held, *replies = [read_reply(connection) for connection in (small, *large)]
+        unnamed, held, *replies = [read_reply(one) for one in (nameless, small, *large)]
         payer.balance()
-    assert held[0] == 408
+        assert nameless.recv(1) == b"", "the connection is closed"
+    assert (unnamed[0], held[0]) == (408, 408)
     statuses = [status for status, _, _ in replies]
     assert set(statuses) == {408, 429}
     assert statuses.count(429) >= 30
@@ -229,6 +237,7 @@ def test_bodies_that_never_end_are_bounded_by_address_and_answered(
         code = "RATE_LIMITED" if status == 429 else "REQUEST_TIMEOUT"
         assert json.loads(body)["code"] == code
         assert ("retry-after" in headers) == (status == 429)
+        assert headers["x-content-type-options"] == "nosniff"
 
 
 def test_waiting_reads_of_one_owner_leave_places_to_others(

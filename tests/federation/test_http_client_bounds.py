@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import errno
 import os
 import resource
 import ssl
@@ -156,6 +157,7 @@ async def test_idle_connections_make_room_when_no_descriptor_is_left() -> None:
             after_closing = await mine.request(post(second.url))
     assert isinstance(nothing_to_close, HttpFailure)
     assert nothing_to_close.kind is HttpFailureKind.NOT_TRIED
+    assert nothing_to_close.detail == os.strerror(errno.EMFILE), "no address is in it"
     assert isinstance(after_closing, HttpReply)
 
 

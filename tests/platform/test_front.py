@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from socket import socket
 
 import httpx
 import pytest
 from ray import serve
 from ray.serve._private.http_util import parse_disconnect_disabled_header
 
-from core.settings import Settings
+from core.settings import ANY_ORIGIN, Settings
 from serve_app.api import all_operations
 from serve_app.callers.limits import RateClass
-from serve_app.callers.peers import peer_token
+from serve_app.callers.peers import PEER_HEADER, peer_token
+from serve_app.openapi.docs_page import DOCS_POLICY
 from serve_app.supervisor.deployment import Deployment, PortBlock
-from serve_app.supervisor.front import ANCHOR, MARK, connections_possible, write_front
+from serve_app.supervisor.front import (
+    ANCHOR,
+    MARK,
+    PROXIES_MAX,
+    connections_possible,
+    write_front,
+)
 from serve_app.supervisor.ray_node import Place, RayNode
 from serve_app.supervisor.releases.release import Release
+from serve_app.supervisor.reply_headers import security_headers
 from serve_app.supervisor.spent_callers import NOT_WRITES, UNCOUNTED, WRITES_BY_BODY
 from tests.platform.deployments import free_port
 
 KEY = b"k" * 32
+ORIGIN = "https://pages.example"
 SERVES = f"""\
 global
     nbthread 1
@@ -61,7 +72,7 @@ def test_the_limits_stand_in_the_frontend_once_and_haproxy_takes_them(tmp_path: 
     assert text.count(MARK) == 1
     frontend = text.partition(ANCHOR)[2].partition("backend replicas")[0]
     assert "timeout http-request 7s" in frontend
-    assert f'set-header x-callboard-peer "{peer_token(KEY)} %[src]"' in frontend
+    assert f'set-header x-callboard-peer "{peer_token(KEY)} %[var(txn.caller)]"' in frontend
 
 
 def test_without_its_frontend_haproxy_does_not_start(tmp_path: Path) -> None:
@@ -120,30 +131,56 @@ class Echo(BaseHTTPRequestHandler):
         headers = {name.lower().encode(): value.encode() for name, value in self.headers.items()}
         self.send_response(204)
         self.send_header("x-unwatched", str(parse_disconnect_disabled_header(headers)))
+        self.send_header("x-caller", headers[PEER_HEADER].decode().partition(" ")[2])
+        origins = [name for name in headers if b"forward" in name or name == b"x-real-ip"]
+        self.send_header("x-forwarded-here", repr(origins))
+        if "x-echo-policy" in self.headers:
+            self.send_header("content-security-policy", self.headers["x-echo-policy"])
         self.end_headers()
 
     def log_message(self, format: str, *_: object) -> None:
         """Write nothing."""
 
 
-@pytest.fixture(scope="module")
-def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A client of HAProxy, which runs with our limits in front of an `Echo`."""
-    folder, port = tmp_path_factory.mktemp("front"), free_port()
+@contextmanager
+def haproxy(folder: Path, settings: Settings) -> Iterator[httpx.Client]:
+    """Run HAProxy with our limits in front of an `Echo`, and yield a client of it."""
+    port = free_port()
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
         threading.Thread(target=server.serve_forever).start()
         configuration = folder / "haproxy.cfg"
         text = SERVES.replace("127.0.0.1:1\n", f"127.0.0.1:{port}\n")
         text = text.replace("127.0.0.1:2\n", f"127.0.0.1:{server.server_port}\n")
         configuration.write_text(text, encoding="ascii")
-        script = write_front(folder / "front", Settings(), KEY)
-        with subprocess.Popen([str(script), "-db", "-f", str(configuration)]) as haproxy:
+        script = write_front(folder / "front", settings, KEY)
+        with subprocess.Popen([str(script), "-db", "-f", str(configuration)]) as process:
             transport = httpx.HTTPTransport(retries=8)  # until it listens
             url = f"http://127.0.0.1:{port}"
             with httpx.Client(base_url=url, transport=transport, timeout=60) as http:
                 yield http
-            haproxy.kill()
+            process.kill()
         server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of HAProxy with the default settings."""
+    with haproxy(tmp_path_factory.mktemp("front"), Settings()) as http:
+        yield http
+
+
+@pytest.fixture(scope="module")
+def public_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of HAProxy as it stands behind two networks of proxies, with short deadlines."""
+    settings = Settings(
+        public_url="https://board.example",
+        cors_origins=(ORIGIN, "http://[::1]:3000"),
+        trusted_proxies=("127.0.0.2/31", "2001:db8:1::/48"),
+        header_timeout_s=1,
+        idle_timeout_s=1,
+    )
+    with haproxy(tmp_path_factory.mktemp("public"), settings) as http:
+        yield http
 
 
 @pytest.mark.parametrize("own", [{}, {"x-request-disconnect-disabled": "?1"}], ids=["", "forged"])
@@ -175,7 +212,7 @@ def test_no_value_of_a_client_stands_beside_ours(front: httpx.Client) -> None:
 def test_serve_reads_what_is_set_for_it(tmp_path: Path) -> None:
     """A name that Serve does not know changes nothing, and nothing says so."""
     deployment = Deployment(tmp_path / "home", tmp_path / "run")
-    with socket() as unused:
+    with socket.socket() as unused:
         ports = PortBlock(12_000, unused)
         node = RayNode(deployment, ports, Settings(), Place(is_cluster=True))
         names = [one for one in node.environment("m", {}, Release.own()) if "_SERVE_" in one]
@@ -183,3 +220,149 @@ def test_serve_reads_what_is_set_for_it(tmp_path: Path) -> None:
     read = Path(serve.__file__).parent.rglob("*.py")
     text = "".join(file.read_text(encoding="utf-8") for file in read)
     assert [name for name in names if f'"{name}"' not in text] == []
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_every_reply_has_the_security_headers_once(front: httpx.Client, method: str) -> None:
+    reply = front.request(method, "/v1/any")
+    for name, value in security_headers(Settings()):
+        assert reply.headers.get_list(name) == [value], name
+    assert "strict-transport-security" not in reply.headers
+    assert not [name for name in reply.headers if name.startswith("access-control-")]
+
+
+def test_replies_that_haproxy_makes_itself_have_the_headers_too(front: httpx.Client) -> None:
+    large = front.request("GET", "/v1/any", content=b" " * 100_000)
+    assert large.status_code == 413
+    for name, value in security_headers(Settings()):
+        assert large.headers.get_list(name) == [value], name
+    with connected(front) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nhost x\r\n\r\n")
+        reply = read_all(line)
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert reply.endswith(b"Your browser sent an invalid request.\n</body></html>\n"), (
+        "what is no HTTP gets HAProxy's own page, which holds nothing of anybody's"
+    )
+
+
+def test_a_policy_of_the_reply_itself_stays(front: httpx.Client) -> None:
+    reply = front.get("/docs", headers={"x-echo-policy": DOCS_POLICY})
+    assert reply.headers.get_list("content-security-policy") == [DOCS_POLICY]
+
+
+def test_browsers_are_told_to_come_by_https_where_that_is_the_address(
+    public_front: httpx.Client,
+) -> None:
+    assert public_front.get("/v1/any").headers["strict-transport-security"] == "max-age=31536000"
+
+
+def test_listed_origins_may_read_and_their_preflights_are_answered(
+    public_front: httpx.Client,
+) -> None:
+    asked = {"origin": ORIGIN, "access-control-request-method": "POST"}
+    preflight = public_front.options("/v1/workflows/publish", headers=asked)
+    assert (preflight.status_code, preflight.json()) == (200, {})
+    assert "POST" in preflight.headers["access-control-allow-methods"].split(", ")
+    allowed = preflight.headers["access-control-allow-headers"].split(", ")
+    assert {"authorization", "x-api-key", "idempotency-key", "signature"} <= set(allowed)
+    refused = public_front.request("GET", "/", content=b" " * 100_000, headers={"origin": ORIGIN})
+    assert refused.status_code == 413, "pages may read what HAProxy refuses, too"
+    for reply in (preflight, public_front.get("/", headers={"origin": ORIGIN}), refused):
+        assert reply.headers["access-control-allow-origin"] == ORIGIN
+        assert "retry-after" in reply.headers["access-control-expose-headers"]
+        assert reply.headers["vary"] == "origin"
+        assert "access-control-allow-credentials" not in reply.headers
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["https://other.example", ORIGIN + ".evil.example", ORIGIN.upper(), "null", f"{ORIGIN}, x", ""],
+)
+def test_another_origin_may_read_nothing(public_front: httpx.Client, origin: str) -> None:
+    asked = {"origin": origin, "access-control-request-method": "POST"}
+    for method in ("OPTIONS", "GET"):
+        reply = public_front.request(method, "/v1/any", headers=asked)
+        assert "x-caller" in reply.headers, "it went on to the replica"
+        assert not [name for name in reply.headers if name.startswith("access-control-")]
+        assert reply.headers["vary"] == "origin"
+
+
+def test_any_origin_may_read_where_all_are_allowed_but_with_no_credentials(tmp_path: Path) -> None:
+    with haproxy(tmp_path, Settings(cors_origins=(ANY_ORIGIN,))) as http:
+        reply = http.get("/v1/any", headers={"origin": "https://anyone.example"})
+        assert reply.headers["access-control-allow-origin"] == "*"
+        assert "access-control-allow-credentials" not in reply.headers
+        assert "access-control-allow-origin" not in http.get("/v1/any").headers
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "expected"),
+    [
+        ("127.0.0.1", ["198.51.100.7"], "127.0.0.1"),  # a stranger names himself another
+        ("127.0.0.4", ["198.51.100.7"], "127.0.0.4"),
+        ("127.0.0.2", ["198.51.100.7"], "198.51.100.7"),
+        ("127.0.0.3", ["203.0.113.9, 198.51.100.7"], "198.51.100.7"),  # what a caller wrote first
+        ("127.0.0.2", ["203.0.113.9", "198.51.100.7"], "198.51.100.7"),
+        ("127.0.0.2", ["203.0.113.9, 198.51.100.7, 127.0.0.3"], "198.51.100.7"),
+        ("127.0.0.2", ["198.51.100.7,2001:db8:1::5, 127.0.0.3"], "198.51.100.7"),
+        ("127.0.0.2", ["2001:db8:2::9"], "2001:db8:2::9"),
+        ("127.0.0.2", ["198.51.100.7, unknown"], "127.0.0.2"),
+        ("127.0.0.2", ["198.51.100.7, unknown, 127.0.0.3"], "127.0.0.3"),
+        ("127.0.0.2", [], "127.0.0.2"),
+        ("127.0.0.2", ["198.51.100.7" + ", 127.0.0.3" * PROXIES_MAX], "127.0.0.3"),
+    ],
+)
+def test_a_trusted_proxy_alone_says_who_calls(
+    public_front: httpx.Client, peer: str, forwarded: list[str], expected: str
+) -> None:
+    others = [("forwarded", "for=192.0.2.1"), ("x-real-ip", "192.0.2.1"), ("x-forwarded-port", "1")]
+    headers = [*others, *(("x-forwarded-for", value) for value in forwarded)]
+    transport = httpx.HTTPTransport(local_address=peer)
+    with httpx.Client(base_url=public_front.base_url, transport=transport) as http:
+        reply = http.get("/v1/any", headers=headers)
+    assert (reply.headers["x-caller"], reply.headers["x-forwarded-here"]) == (expected, "[]")
+
+
+def test_without_trusted_proxies_nothing_is_believed(front: httpx.Client) -> None:
+    for number in range(3):
+        reply = front.get("/v1/any", headers={"x-forwarded-for": f"192.0.2.{number}"})
+        assert (reply.headers["x-caller"], reply.headers["x-forwarded-here"]) == ("127.0.0.1", "[]")
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nx-a: ",
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9999\r\n\r\n",
+    ],
+    ids=["nothing", "headers", "body"],
+)
+def test_what_trickles_in_is_ended_by_a_deadline(public_front: httpx.Client, start: bytes) -> None:
+    """Bytes that keep coming do not move it: one more is sent whenever nothing was answered."""
+    with connected(public_front) as line:
+        line.sendall(start)
+        while not select.select([line], [], [], 0.05)[0]:
+            if start:
+                line.sendall(b"x")
+        assert read_all(line).startswith(b"HTTP/1.1 408 ")
+
+
+def test_an_idle_connection_is_closed(public_front: httpx.Client) -> None:
+    with connected(public_front) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        reply = read_all(line)
+    assert reply.startswith(b"HTTP/1.1 204 ")
+    assert b"connection: close" not in reply.lower()
+
+
+def connected(http: httpx.Client) -> socket.socket:
+    """Return a bare connection to where a client's requests go."""
+    url = http.base_url
+    assert url.port is not None
+    return socket.create_connection((url.host, url.port), timeout=60)
+
+
+def read_all(line: socket.socket) -> bytes:
+    """Return what comes until the other side closes the connection."""
+    return b"".join(iter(lambda: line.recv(65_536), b""))

@@ -94,6 +94,12 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
         ({"CALLBOARD_TRANSPORT_TLS_KEY": "key.pem"}, "transport_tls_certificate"),
         ({"CALLBOARD_TRANSPORT_TLS_CERTIFICATE": "cert.pem"}, "transport_tls_certificate"),
         ({"CALLBOARD_PAYER_WEIGHTS": "did:x:a=2,did:x:b"}, "payer_weights"),
+        ({"CALLBOARD_CORS_ORIGINS": "https://a.example/"}, "cors_origins"),
+        ({"CALLBOARD_CORS_ORIGINS": "https://a.example,*"}, "cors_origins"),
+        ({"CALLBOARD_CORS_ORIGINS": "null"}, "cors_origins"),
+        ({"CALLBOARD_TRUSTED_PROXIES": "10.0.0.1/8"}, "trusted_proxies"),
+        ({"CALLBOARD_TRUSTED_PROXIES": "proxy.example"}, "trusted_proxies"),
+        ({"CALLBOARD_EGRESS_ALLOW": "10.0.0.0/33"}, "egress_allow"),
         (
             {
                 f"CALLBOARD_RANK_{part}": "0"

@@ -14,7 +14,7 @@ from core.records.api.operators.keys import Health, Readiness
 from core.records.api.shape import Kind
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Handler, Operation, Reply
-from serve_app.openapi.docs_page import docs_page
+from serve_app.openapi.docs_page import DOCS_POLICY, docs_page
 from serve_app.openapi.document import openapi_document
 
 WORKFLOW_SPEC_VERSION = "0.4"
@@ -39,14 +39,14 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
             "workflowSpecVersion": WORKFLOW_SPEC_VERSION,
             "settlementSpecVersion": SETTLEMENT_SPEC_VERSION,
         }
-        return Reply(body, status=200 if is_healthy else 503, headers=_FRESH)
+        return Reply(body, status=200 if is_healthy else 503)
 
     async def ready(call: Call) -> Reply:
         # What a load balancer needs: this replica can serve. A part that restarts elsewhere in the
         # cluster is `/health`'s word; taking every replica out for it would help no client.
         is_ready = await call.services.gateway.is_ready()
         body = {"status": "ready" if is_ready else "not ready", "version": version}
-        return Reply(body, status=200 if is_ready else 503, headers=_FRESH)
+        return Reply(body, status=200 if is_ready else 503)
 
     here = (
         _operation("/health", health, "The deployment's health", Health),
@@ -65,7 +65,11 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
         ),
         _operation(
             "/docs",
-            _static(docs_page(document), "text/html; charset=utf-8"),
+            _static(
+                docs_page(document),
+                "text/html; charset=utf-8",
+                (b"content-security-policy", DOCS_POLICY.encode()),
+            ),
             "This description, for people",
             _PAGE,
             "text/html",
@@ -75,12 +79,11 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
 
 _DOCUMENT = Kind({"type": "object", "description": "an OpenAPI 3.1 document"})
 _PAGE = Kind({"type": "string"})
-_FRESH = ((b"cache-control", b"no-store"),)
 
 
-def _static(body: bytes, content_type: str) -> Handler:
+def _static(body: bytes, content_type: str, *headers: tuple[bytes, bytes]) -> Handler:
     async def answer(call: Call) -> Reply:
-        return Reply(body, content_type=content_type.encode())
+        return Reply(body, headers=headers, content_type=content_type.encode())
 
     return answer
 

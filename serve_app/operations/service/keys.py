@@ -99,8 +99,7 @@ async def create(call: Call) -> Reply:
             "rateLimits": rate_limits,
             "expiresAt": iso_time(expires_ms),
             "parentId": parent_id,
-        },
-        headers=((b"cache-control", b"no-store"),),
+        }
     )
 
 
@@ -128,7 +127,7 @@ async def rotate(call: Call) -> Reply:
             " shown again; rotate it with another Idempotency-Key",
         )
     rotated = {**row, "previous_ends_ms": outcome.result["previous_ends_ms"]}
-    return Reply(rotated_key_record(rotated, api_key), headers=((b"cache-control", b"no-store"),))
+    return Reply(rotated_key_record(rotated, api_key))
 
 
 def _check_rotates(call: Call, row: RowDict) -> None:

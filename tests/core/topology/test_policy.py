@@ -58,7 +58,9 @@ from core.topology.policy import address_denied
     ],
 )
 def test_private_and_malformed_addresses_are_denied(address: str) -> None:
-    assert address_denied(address, ()) is not None
+    reason = address_denied(address, ())
+    assert reason is not None
+    assert address not in reason, "it may be what a name of ours resolves to"
 
 
 @pytest.mark.parametrize(

@@ -31,15 +31,14 @@ OWNER = Principal("did:x:owner", "k", frozenset(("agents:write",)), "unlimited")
 class Here:
     """A gateway of which only the settings and the foreground are used."""
 
-    settings = Settings(egress_allow=("127.0.0.0/8",))
-
-    def __init__(self) -> None:
+    def __init__(self, egress_allow: tuple[str, ...]) -> None:
+        self.settings = Settings(egress_allow=egress_allow)
         self.foreground = Foreground()
 
 
-def services(names: NameResolver) -> Services:
+def services(names: NameResolver, *, egress_allow: tuple[str, ...] = ("127.0.0.0/8",)) -> Services:
     return Services(
-        cast(Gateway, Here()),
+        cast(Gateway, Here(egress_allow)),
         cast(Authenticator, None),
         cast(RateLimiter, None),
         cast(Heartbeats, None),
@@ -72,6 +71,17 @@ async def test_a_name_of_a_bulk_that_is_answered_is_judged_by_its_address() -> N
         endpoints = ["http://a.good.test", "https://a.good.test/x", "http://absent.test"]
         assert await endpoint_refusals(made, OWNER, endpoints) == [None, None, None]
         made.names.close()
+
+
+async def test_a_refusal_does_not_tell_what_a_name_resolves_to() -> None:
+    """Else anyone could read the addresses of names that our name server alone knows."""
+    async with name_server() as server:
+        made = services(NameResolver([server.address]), egress_allow=())
+        (error,) = await endpoint_refusals(made, OWNER, ["http://a.good.test"])
+        made.names.close()
+    assert error is not None
+    assert (error.code, "a.good.test" in error.detail) == (ErrorCode.POLICY_DENIED, True)
+    assert "127.0" not in repr(error)
 
 
 class Failing(NameResolver):
