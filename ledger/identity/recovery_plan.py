@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
-from core.trust.did_key import key_of_did
 from core.trust.recovery import HOUR_MS, OPEN_MAX, Guardians, RecoveryType
 from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import (
@@ -19,6 +18,7 @@ from ledger.identity.agent_key_plan import (
     key_payload,
     replace_key,
 )
+from ledger.identity.credentials import is_current_key
 from ledger.identity.recovery_commands import (
     CancelRecovery,
     CompleteRecovery,
@@ -203,9 +203,7 @@ def _check_open(known: KnownRecovery) -> None:
 
 def _check_signer(did: str, public_key: str, batch: Batch) -> None:
     """Refuse a signature by a key that is not its signer's any more, and one of a revoked DID."""
-    agent = batch.cache.agents.get(did)
-    current = key_of_did(did) or (None if agent is None else agent.public_key)
-    if current != public_key:
+    if not is_current_key(did, public_key, batch):
         raise Refusal(ErrorCode.CONFLICT, f"the key of {did} was replaced meanwhile")
     if batch.cache.is_revoked(did, batch.clock_ms):
         raise Refusal(ErrorCode.FORBIDDEN, f"{did} is revoked: its signature is worth nothing")
