@@ -37,6 +37,7 @@ from tests.ledger.making import (
     new_key,
     open_store,
 )
+from tests.ledger.test_agents_leave import leave
 
 pytestmark = pytest.mark.anyio
 
@@ -178,6 +179,29 @@ async def test_what_comes_to_an_heir_fills_none_of_its_bounds(
     )
     conflict = ErrorCode.CONFLICT
     assert [one.error for one in outcomes] == [None, None, conflict, None, conflict]
+    await store.close()
+
+
+async def test_what_an_heir_takes_up_counts_for_the_heir(
+    database: Database, auditor: Auditor
+) -> None:
+    """By its first card; without room an active agent stays its former owner's to count."""
+    store = await opened(database, auditor)
+    second, third = "did:test:second", "did:test:third"
+    await store.commit([run(), card(second, owner_did=HEIR, proof=OPERATOR)], AT + 1)
+    more = card(third, owner_agents_max=1)
+    full = card(owner_did=HEIR, owner_agents_max=1)
+    commands = [full, more, leave(owner_did=HEIR), replace(full, key=new_key())]
+    outcomes = await store.commit(commands, AT + 2)
+    conflict = ErrorCode.CONFLICT
+    assert [one.error for one in outcomes] == [None, conflict, None, conflict], "brought back"
+    await store.close()
+    store = await open_store(database.service_url)
+    taken = [card(owner_did=HEIR, owner_agents_max=2), replace(more, key=new_key())]
+    assert [one.error for one in await store.commit(taken, AT + 3)] == [None, None]
+    assert auditor.one("SELECT inherited_from_did FROM agent WHERE did = %s", AGENT) == HEIR
+    (full_again,) = await store.commit([card("did:test:4", owner_did=HEIR, owner_agents_max=2)], AT)
+    assert full_again.error is conflict
     await store.close()
 
 
