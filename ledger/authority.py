@@ -30,11 +30,17 @@ class OpenedBy(Message, frozen=True):
     key_id: str
 
 
-class AuthorizedCommand(Message, frozen=True, kw_only=True):
-    """A command that a caller gives. `authority` None: a usual key's rights were enough.
+class PermittedCommand(Message, frozen=True, kw_only=True):
+    """A command that a caller may have asked for. `authority` None: a usual key's rights were
+    enough, or none asked."""
+
+    authority: Authority | None = None
+
+
+class AuthorizedCommand(PermittedCommand, frozen=True, kw_only=True):
+    """A command that a caller gives.
 
     `credential` None: none that may have ended since the caller was recognised.
     """
 
-    authority: Authority | None = None
     credential: SignedBy | OpenedBy | None = None

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from core.errors import ErrorCode, QuarantineCode
 from core.shards.shard import shard_of
-from ledger.authority import AuthorizedCommand
+from ledger.authority import AuthorizedCommand, PermittedCommand
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.identity.credentials import check_credential
 from ledger.registry import kind_of
@@ -28,7 +28,7 @@ _QUARANTINED_BY: Final = {ErrorCode.ALREADY_SETTLED: QuarantineCode.ALREADY_SETT
 def plan(command: Command, batch: Batch) -> Outcome:
     """Add a command's rows and its one audit entry to the batch and return its outcome."""
     outcome = _decide(command, batch)
-    batch.end_command(command.authority if isinstance(command, AuthorizedCommand) else None)
+    batch.end_command(command.authority if isinstance(command, PermittedCommand) else None)
     return outcome
 
 

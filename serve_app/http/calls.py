@@ -209,11 +209,20 @@ class Call:
         it was permitted, if by any."""
         if not isinstance(command, AuthorizedCommand):
             return command
-        right = self.used_right
-        if right is None and self.caller.is_admin and getattr(command, "is_admin", False):
-            right = ADMIN  # the ledger decides whether it replaces ownership
-        authority = None if right is None else Authority(right, self.reason)
+        authority = self.authority
+        if authority is None and self.caller.is_admin and getattr(command, "is_admin", False):
+            # The ledger decides whether it replaces ownership.
+            authority = Authority(ADMIN, self.reason)
         return structs.replace(command, authority=authority, credential=self._credential)
+
+    @property
+    def authority(self) -> Authority | None:
+        """The right beyond a usual key's that the call was permitted by so far, with its reason.
+
+        Raises:
+            ServiceError: INVALID_REQUEST; the reason is none.
+        """
+        return None if self.used_right is None else Authority(self.used_right, self.reason)
 
     @property
     def _credential(self) -> SignedBy | OpenedBy | None:
