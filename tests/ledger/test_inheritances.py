@@ -6,6 +6,7 @@ Rows are dated in the past, and the database's clock judges them. Spec: Inherita
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sql
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
@@ -20,12 +21,12 @@ from ledger.identity.inheritance_commands import (
 )
 from ledger.identity.name_commands import RegisterName
 from ledger.identity.readiness import ReadinessStore
-from ledger.identity.switches import due_switches, switch_row
+from ledger.identity.switches import _DUE, due_switches, switch_row
 from ledger.reads.reader import LedgerReader
 from ledger.stakes.stake_commands import DepositStake
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.checking import Auditor
+from tests.ledger.checking import Auditor, rows_read
 from tests.ledger.making import (
     AGENT,
     AT,
@@ -267,6 +268,33 @@ async def test_a_heartbeat_starts_the_time_again(database: Database, auditor: Au
     (due,) = await store.commit([run()], AT + 2)
     assert due.error is None
     await live.close()
+    await reader.close()
+    await store.close()
+
+
+async def test_a_look_at_the_switches_reads_a_few_of_them(
+    database: Database, auditor: Auditor
+) -> None:
+    """However many there are, and whether or not they could have run."""
+    store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
+    auditor.connection.execute(
+        "INSERT INTO inheritance SELECT 'did:x:' || n, 'o', 'h', 1, false, 1,"
+        " CASE WHEN n % 2 = 0 THEN 'armed' ELSE 'cancelled' END, %(at)s,"
+        " CASE WHEN n % 2 = 1 THEN 1 END FROM generate_series(1, 3000) AS n",
+        {"at": AT},
+    )
+    auditor.connection.execute(
+        "INSERT INTO agent SELECT"
+        " (jsonb_populate_record(a, jsonb_build_object('did', i.agent_did))).* FROM inheritance i, agent a WHERE a.did = %s AND i.agent_did <> a.did",
+        (AGENT,),
+    )
+    auditor.connection.execute("ANALYZE inheritance; ANALYZE agent")
+    async with reader._engine.connect() as connection:
+        explained = sql.text(f"EXPLAIN (ANALYZE, FORMAT JSON) {_DUE.text}")
+        found = await connection.execute(explained, {"after": "did:x:2", "limit": 10})
+        plan = found.scalar_one()[0]["Plan"]
+    assert rows_read(plan)["inheritance"] <= 20, plan
+    assert await due_dids(reader, limit=500) == [AGENT]
     await reader.close()
     await store.close()
 
