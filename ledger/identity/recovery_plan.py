@@ -7,6 +7,7 @@ Spec: Recovery request; contract.md section 6 (Recovery). Decisions 0233 and 026
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, replace
 
 from core.errors import ErrorCode
@@ -97,8 +98,8 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     1. It comes from a named party, or with a named one's signature, also where such a request is
     made already: others must not learn of it. 2. The agent has guardians, set by the owner it has
     now. 3. The request is new, or open and of the same kind. 4. The signers' keys are still theirs.
-    5. So many may be open. 6. Enough, with those of before that still count: the key is replaced,
-    or waits.
+    5. So many may be open; who counts for longest finds room. 6. Enough, with those of before that
+    still count: the key is replaced, or waits.
     """
     did, agent = command.did, _agent(command.did, batch)
     sets = _sets(did, agent, batch)
@@ -120,11 +121,9 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     check_new_key(did, agent, command.new_key, batch)
     for signer, public_key in command.signers:  # 4
         _check_signer(signer, public_key, batch)
+    displaced = None
     if known is None:  # 5
-        count = len(_open_requests(did, batch))
-        if count >= OPEN_MAX:
-            detail = f"{did} has {count} open requests, expected fewer than {OPEN_MAX}: cancel one"
-            raise Refusal(ErrorCode.CONFLICT, detail)
+        displaced = _displaced(did, signers, sets, batch)
         known = KnownRecovery(
             did, kind, command.new_key, command.actor_did, batch.now_ms, command.recovery_address
         )
@@ -140,6 +139,9 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
             "signers": list(known.signers),
         },
     )
+    if displaced is not None:
+        other = batch.cache.recoveries[displaced]
+        _store(displaced, _cancelled(displaced, other, command.actor_did, batch), batch)
     by = sets.agreed(kind, _standing(known, batch))  # 6
     if kind is not RecoveryType.TIME_LOCK:
         if by is not None:
@@ -298,6 +300,26 @@ def _sets(did: str, agent: KnownAgent, batch: Batch) -> GuardianSets | None:
 def _open_requests(did: str, batch: Batch) -> dict[str, KnownRecovery]:
     found = batch.cache.recoveries.items()
     return {request_id: one for request_id, one in found if one.did == did and one.is_open}
+
+
+def _displaced(did: str, signers: Collection[str], sets: GuardianSets, batch: Batch) -> str | None:
+    """Return the open request that ends for another one, None where there is room.
+
+    With the agent's key any number of them can be made: one that the guardians who count for
+    longest have signed takes the place of the newest that they have not.
+
+    Raises:
+        Refusal: CONFLICT; there is none.
+    """
+    found = _open_requests(did, batch)
+    if len(found) < OPEN_MAX:
+        return None
+    first = (*sets.replaced, sets.current)[0].signers
+    weak = {key: one for key, one in found.items() if first.isdisjoint(one.signers)}
+    if first.isdisjoint(signers) or not weak:
+        detail = f"{did} has {len(found)} open requests, expected fewer than {OPEN_MAX}: cancel one"
+        raise Refusal(ErrorCode.CONFLICT, detail)
+    return max(weak, key=lambda key: (weak[key].created_ms, key))
 
 
 def _set_guardians(did: str, sets: GuardianSets, batch: Batch) -> None:

@@ -285,7 +285,8 @@ async def test_a_look_at_the_switches_reads_a_few_of_them(
     )
     auditor.connection.execute(
         "INSERT INTO agent SELECT"
-        " (jsonb_populate_record(a, jsonb_build_object('did', i.agent_did))).* FROM inheritance i, agent a WHERE a.did = %s AND i.agent_did <> a.did",
+        " (jsonb_populate_record(a, jsonb_build_object('did', i.agent_did))).*"
+        " FROM inheritance i, agent a WHERE a.did = %s AND i.agent_did <> a.did",
         (AGENT,),
     )
     auditor.connection.execute("ANALYZE inheritance; ANALYZE agent")

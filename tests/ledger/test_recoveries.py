@@ -411,6 +411,27 @@ async def test_sets_that_count_on_are_bounded(database: Database, auditor: Audit
     await store.close()
 
 
+async def test_a_stolen_key_leaves_room_for_the_guardians_requests(
+    database: Database, auditor: Auditor
+) -> None:
+    """With the key, and guardians of its own, a thief makes as many as there may be."""
+    store = await opened(database.service_url)
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
+    thiefs = [card(STRANGER, owner_did=STRANGER, public_key=f"key of {STRANGER}")]
+    begun = [by_the_key(STRANGER), *(request(SOCIAL, actor=AGENT, new=f"N{n}") for n in range(4))]
+    full = request(TIME_LOCK, STRANGER, new="N4")
+    refused = request(TIME_LOCK, STRANGER, new="N5")
+    outcomes = await store.commit([*thiefs, *begun, full, refused], AT + 1)
+    assert [one.error for one in outcomes] == [None] * 7 + [CONFLICT]
+    asked = [request(SOCIAL, ONE), *(request(TIME_LOCK, TWO, new=f"G{n}") for n in range(5))]
+    outcomes = await store.commit(asked, AT + 2)
+    assert [one.error for one in outcomes] == [None] * 5 + [CONFLICT], "of their own as many"
+    states = "SELECT string_agg(new_key, ' ' ORDER BY new_key) FROM recovery WHERE ended_ms IS NULL"
+    assert auditor.one(states) == "G0 G1 G2 G3 K2"
+    assert auditor.one("SELECT count(*) FROM recovery WHERE status = 'cancelled'") == 5
+    await store.close()
+
+
 @pytest.mark.parametrize("kind", [SOCIAL, TIME_LOCK])
 @pytest.mark.parametrize("ended", ["replaced", "revoked"])
 async def test_a_stored_signature_counts_as_long_as_its_key(
