@@ -279,8 +279,8 @@ async def test_a_look_at_the_switches_reads_a_few_of_them(
     store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
     auditor.connection.execute(
         "INSERT INTO inheritance SELECT 'did:x:' || n, 'o', 'h', 1, false, 1,"
-        " CASE WHEN n % 2 = 0 THEN 'armed' ELSE 'cancelled' END, %(at)s,"
-        " CASE WHEN n % 2 = 1 THEN 1 END FROM generate_series(1, 3000) AS n",
+        " CASE WHEN n %% 2 = 0 THEN 'armed' ELSE 'cancelled' END, %(at)s,"
+        " CASE WHEN n %% 2 = 1 THEN 1 END FROM generate_series(1, 3000) AS n",
         {"at": AT},
     )
     auditor.connection.execute(

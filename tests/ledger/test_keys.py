@@ -196,7 +196,7 @@ async def test_the_writer_reads_no_keys_that_have_ended_or_expired(
         "INSERT INTO api_key (id, hash, owner_did, name, scopes, rate_class, created_ms, parent_id,"
         " depth, revoked_ms, expires_ms)"
         " SELECT 'e' || n, sha256(n::text::bytea), %s, '', '{}', 'standard', 0, 'k1', 1,"
-        " CASE WHEN n % 2 = 0 THEN 1 END, CASE WHEN n % 2 = 1 THEN 1 END"
+        " CASE WHEN n %% 2 = 0 THEN 1 END, CASE WHEN n %% 2 = 1 THEN 1 END"
         " FROM generate_series(1, 3000) AS n",
         (PAYER,),
     )

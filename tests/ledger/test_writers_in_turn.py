@@ -215,7 +215,7 @@ async def test_work_begun_by_one_writer_is_finished_by_the_next(
     owner = auditor.one("SELECT owner_did || public_key FROM agent WHERE did = %s", KEPT)
     assert owner == f"{HEIR}K3"
     states = "SELECT string_agg(name || ' ' || owner_did || ' ' || (released_ms IS NULL), ',')"
-    assert auditor.one(f"{states} FROM agent_name") == f"kept {HEIR} true,left {PAYER} false"
+    assert auditor.one(f"{states} FROM agent_name") == f"kept {HEIR} true,left {HEIR} false"
     assert (
         auditor.one(
             "SELECT json_array_length(replaced) FROM guardian_set WHERE agent_did = %s", OWN
