@@ -1,6 +1,8 @@
-"""By which right beyond those of a usual key a command was permitted, and why it was given.
+"""What a caller's command carries of its caller: the credential that it was given with, and the
+right beyond those of a usual key that permitted it, with the reason.
 
-Written into the audit entry of the command. contract.md section 3; decision 0223.
+The right is written into the audit entry of the command; the writer asks whether the credential is
+one still (`ledger/identity/credentials.py`). contract.md section 3; decisions 0223 and 0260.
 """
 
 from __future__ import annotations
@@ -15,7 +17,30 @@ class Authority(Message, frozen=True):
     reason: str = ""
 
 
-class AuthorizedCommand(Message, frozen=True, kw_only=True):
-    """A command that a caller gives. `authority` None: a usual key's rights were enough."""
+class SignedBy(Message, frozen=True):
+    """A DID's signature over the request: by this public key, base64 of its 32 bytes."""
+
+    did: str
+    public_key: str
+
+
+class OpenedBy(Message, frozen=True):
+    """An API key, by its id."""
+
+    key_id: str
+
+
+class PermittedCommand(Message, frozen=True, kw_only=True):
+    """A command that a caller may have asked for. `authority` None: a usual key's rights were
+    enough, or none asked."""
 
     authority: Authority | None = None
+
+
+class AuthorizedCommand(PermittedCommand, frozen=True, kw_only=True):
+    """A command that a caller gives.
+
+    `credential` None: none that may have ended since the caller was recognised.
+    """
+
+    credential: SignedBy | OpenedBy | None = None

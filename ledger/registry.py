@@ -151,25 +151,37 @@ KINDS: Final[dict[type, CommandKind]] = {
     QuarantineWorkflow: CommandKind(plan_quarantine, add_quarantine_reads, is_fenced=True),
     ResumeWorkflow: CommandKind(plan_resume, add_quarantine_reads, is_fenced=True),
     Deposit: CommandKind(plan_deposit, add_deposit_reads, is_hashed=True),
-    RegisterAgent: CommandKind(plan_register_agent, add_agent_reads),
-    DeregisterAgent: CommandKind(plan_deregister_agent, add_agent_reads),
+    RegisterAgent: CommandKind(plan_register_agent, add_agent_reads, outlives_credential=True),
+    DeregisterAgent: CommandKind(plan_deregister_agent, add_agent_reads, outlives_credential=True),
     RebuildReputation: CommandKind(plan_rebuild, weight=weight_of_rebuild),
-    CreateKey: CommandKind(plan_create_key, add_create_key_reads),
-    RevokeKey: CommandKind(plan_revoke_key, add_ended_key_reads),
-    RotateKey: CommandKind(plan_rotate_key, add_ended_key_reads),
-    RevokeAgent: CommandKind(plan_revoke_agent, add_revoke_reads, is_hashed=True),
-    UnrevokeAgent: CommandKind(plan_unrevoke_agent, add_unrevoke_reads),
-    RotateAgentKey: CommandKind(plan_rotate_agent_key, add_rotate_agent_key_reads),
-    RegisterName: CommandKind(plan_register_name, add_name_reads),
-    RenewName: CommandKind(plan_renew_name, add_name_reads),
-    TransferName: CommandKind(plan_transfer_name, add_name_reads),
-    ReleaseName: CommandKind(plan_release_name, add_name_reads, is_asked_again=True),
-    SetInheritance: CommandKind(plan_set_inheritance, add_inheritance_reads),
-    CancelInheritance: CommandKind(plan_cancel_inheritance, add_inheritance_reads),
+    CreateKey: CommandKind(plan_create_key, add_create_key_reads, outlives_credential=True),
+    RevokeKey: CommandKind(plan_revoke_key, add_ended_key_reads, outlives_credential=True),
+    RotateKey: CommandKind(plan_rotate_key, add_ended_key_reads, outlives_credential=True),
+    RevokeAgent: CommandKind(
+        plan_revoke_agent, add_revoke_reads, is_hashed=True, outlives_credential=True
+    ),
+    UnrevokeAgent: CommandKind(plan_unrevoke_agent, add_unrevoke_reads, outlives_credential=True),
+    RotateAgentKey: CommandKind(
+        plan_rotate_agent_key, add_rotate_agent_key_reads, outlives_credential=True
+    ),
+    RegisterName: CommandKind(plan_register_name, add_name_reads, outlives_credential=True),
+    RenewName: CommandKind(plan_renew_name, add_name_reads, outlives_credential=True),
+    TransferName: CommandKind(plan_transfer_name, add_name_reads, outlives_credential=True),
+    ReleaseName: CommandKind(
+        plan_release_name, add_name_reads, is_asked_again=True, outlives_credential=True
+    ),
+    SetInheritance: CommandKind(
+        plan_set_inheritance, add_inheritance_reads, outlives_credential=True
+    ),
+    CancelInheritance: CommandKind(
+        plan_cancel_inheritance, add_inheritance_reads, outlives_credential=True
+    ),
     RunInheritance: CommandKind(plan_run_inheritance, add_inheritance_reads, is_asked_again=True),
-    SetGuardians: CommandKind(plan_set_guardians, add_guardian_reads),
-    RequestRecovery: CommandKind(plan_request_recovery, add_recovery_reads),
-    CancelRecovery: CommandKind(plan_cancel_recovery, add_recovery_reads),
+    SetGuardians: CommandKind(plan_set_guardians, add_guardian_reads, outlives_credential=True),
+    RequestRecovery: CommandKind(
+        plan_request_recovery, add_recovery_reads, outlives_credential=True
+    ),
+    CancelRecovery: CommandKind(plan_cancel_recovery, add_recovery_reads, outlives_credential=True),
     CompleteRecovery: CommandKind(plan_complete_recovery, add_recovery_reads, is_asked_again=True),
     SetPrice: CommandKind(plan_set_price),
     SetQuota: CommandKind(plan_set_quota, add_quota_reads),

@@ -1,23 +1,21 @@
 """Replies kept under the callers' idempotency keys, so that a repeat is answered as the first was.
 
 Operational rows, but they wait for the disk: a reply that was sent must be found again after a
-crash. What a reply says is sealed before it comes here, since some hold secrets. Old rows are swept
-by the processes that write new ones, beside their calls: on a connection of its own, a bounded
-number of rows and bytes at a time. contract.md section 2 (Idempotency-Key); money.md section 2.
+crash. What a reply says is sealed before it comes here, since some hold secrets. Old rows are
+removed on a connection of its own, a bounded number of rows and bytes at a time.
+contract.md section 2 (Idempotency-Key); money.md section 2.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sql
 
+from ledger.connections.old_rows import OldRows
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
-from ledger.merged_runs import MergedRuns
 
-SWEEP_PAUSE_S: Final = 60.0
 # One statement removes so many rows at most, and ends with the one that passes so many bytes.
 SWEPT_ROWS_MAX: Final = 500
 SWEPT_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -64,9 +62,22 @@ _SWEEP: Final = sql.text(
     )
     SELECT count(*) AS rows FROM removed
     """
-).bindparams(
-    sql.bindparam("rows_max", type_=sql.Integer), sql.bindparam("bytes_max", type_=sql.BigInteger)
 )
+
+
+def removal_of_replies(
+    rows_max: int = SWEPT_ROWS_MAX, bytes_max: int = SWEPT_BYTES_MAX
+) -> sql.TextClause:
+    """Return the statement that removes the oldest of the replies that were kept long enough.
+
+    Args:
+        rows_max: how many of them at most.
+        bytes_max: it ends with the one that passes so many bytes.
+    """
+    return _SWEEP.bindparams(
+        sql.bindparam("rows_max", rows_max, type_=sql.Integer),
+        sql.bindparam("bytes_max", bytes_max, type_=sql.BigInteger),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +105,20 @@ class ReplyStore:
         self, url: str, *, kept_s: int, pool_size: int = 2, timeout_s: float = OPERATIONAL_TIMEOUT_S
     ) -> None:
         self._kept_ms = kept_s * 1_000
-        self._swept_at = time.monotonic()
-        # Beside the calls; no caller waits for a sweep, or fails with it.
-        self._sweeps = MergedRuns("sweeping replies", self.sweep)
         self._pool = OperationalPool(
             url, "callboard-replies", size=pool_size, timeout_s=timeout_s, is_durable=True
         )
         self._sweep_pool = OperationalPool(
             url, "callboard-old-replies", size=1, timeout_s=timeout_s, is_durable=False
         )
+        self.old = OldRows("replies", self._sweep_pool, removal_of_replies())
 
     def __repr__(self) -> str:
         return f"ReplyStore({self._pool!r})"
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._sweeps.close()
+        await self.old.close()
         await self._sweep_pool.close()
         await self._pool.close()
 
@@ -123,9 +132,7 @@ class ReplyStore:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        if time.monotonic() - self._swept_at > SWEEP_PAUSE_S:
-            self._swept_at = time.monotonic()
-            self._sweeps.soon()
+        self.old.remove_soon()
         values = {"principal": principal, "key": key, "request_hash": request_hash}
         (row,) = await self._pool.rows(_OPEN, {**values, "kept_ms": self._kept_ms})
         reply = None if row["reply"] is None else bytes(row["reply"])
@@ -147,22 +154,3 @@ class ReplyStore:
             ServiceError: LEDGER_UNAVAILABLE.
         """
         await self._pool.rows(_DROP, {"principal": principal, "key": key})
-
-    async def sweep(self) -> None:
-        """Remove the replies that were kept long enough, a few with each statement.
-
-        Raises:
-            ServiceError: LEDGER_UNAVAILABLE.
-        """
-        while await self.sweep_some():
-            pass
-
-    async def sweep_some(self) -> int:
-        """Remove the oldest of the replies that were kept long enough; return how many it were.
-
-        Raises:
-            ServiceError: LEDGER_UNAVAILABLE.
-        """
-        bounds = {"rows_max": SWEPT_ROWS_MAX, "bytes_max": SWEPT_BYTES_MAX}
-        (row,) = await self._sweep_pool.rows(_SWEEP, bounds)
-        return int(row["rows"])

@@ -42,7 +42,6 @@ from ledger.tables.history_tables import (
 from ledger.tables.identity_tables import (
     AGENT_NAME,
     FORMER_KEY,
-    GUARDIAN_SET,
     RECOVERY,
 )
 from ledger.tables.market_tables import (
@@ -149,7 +148,6 @@ agent_live = _read(AGENT_LIVE)
 api_key = _read(API_KEY)
 former_key = _read(FORMER_KEY)
 agent_name = _read(AGENT_NAME)
-guardian_set = _read(GUARDIAN_SET)
 recovery = _read(RECOVERY)
 capability_price = _read(CAPABILITY_PRICE)
 quota = _read(QUOTA)

@@ -275,7 +275,9 @@ class Runner:
         event = CancelRequested(request.reason, request.details, request.actor_did, now_ms)
         records, actions = self._decide(run, event)
         key = f"cancel:{run.workflow_id}"
-        command = self._commands.advance(run.workflow_id, key, records, request.actor_did)
+        command = self._commands.advance(
+            run.workflow_id, key, records, request.actor_did, authority=request.authority
+        )
 
         def committed(outcome: Outcome) -> None:
             if outcome.error is ErrorCode.ESCROW_RELEASED:

@@ -14,6 +14,7 @@ from core.message import Message
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import Failure, NodeChanged
+from ledger.authority import Authority
 
 
 class PublishRequest(Message, frozen=True, kw_only=True):
@@ -21,7 +22,8 @@ class PublishRequest(Message, frozen=True, kw_only=True):
 
     `command_key`: the idempotency key (`http:{principal}:{Idempotency-Key}`, else
     `publish:{task_id}`); it stays the same when another workflow's id is chosen. `watcher`: the
-    gateway to tell when it has finished, or "".
+    gateway to tell when it has finished, or "". `authority`: the right beyond a usual key's that
+    permits it, None for none; of the others below, too.
     """
 
     command_key: str
@@ -34,6 +36,7 @@ class PublishRequest(Message, frozen=True, kw_only=True):
     compiled: CompiledWorkflow
     is_dry_run: bool = False
     watcher: str = ""
+    authority: Authority | None = None
 
 
 class PackedPublish(Struct, frozen=True):
@@ -79,6 +82,7 @@ class CancelRequest(Message, frozen=True, kw_only=True):
     reason: str
     details: str
     actor_did: str
+    authority: Authority | None = None
 
 
 class CancelReply(Message, frozen=True, kw_only=True):
@@ -95,6 +99,7 @@ class ResumeRequest(Message, frozen=True, kw_only=True):
 
     workflow_id: str
     actor_did: str
+    authority: Authority | None = None
 
 
 class ResumeReply(Message, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ from core.workflow.events import (
     WorkflowChanged,
 )
 from core.workflow.transitions import WorkflowStatus
+from ledger.authority import Authority
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflow
@@ -52,13 +53,15 @@ _NO_END: Final = Outcome(
 
 @dataclass(slots=True)
 class _QuarantinedWorkflow:
-    """One quarantined workflow. `ending`: the event that ends it once its rows are read."""
+    """One quarantined workflow. `ending`: the event that ends it once its rows are read;
+    `authority`: the right beyond a usual key's that permits that."""
 
     deadline_ms: int
     watchers: set[str]
     payer_did: str
     timer: Timer | None = None
     ending: CancelRequested | RuntimeExceeded | None = None
+    authority: Authority | None = None
     cancels: list[Cancel] = field(default_factory=list)
 
 
@@ -204,6 +207,7 @@ class Quarantine:
             shard_epoch=self._commands.held.epoch_of(workflow_id),
             workflow_id=workflow_id,
             actor_did=request.actor_did,
+            authority=request.authority,
         )
 
         def resumed(outcome: Outcome) -> None:
@@ -234,6 +238,7 @@ class Quarantine:
         quarantined.ending = CancelRequested(
             request.reason, request.details, request.actor_did, self._clock.now_ms()
         )
+        quarantined.authority = request.authority
         self._request_rows(request.workflow_id)
 
     def is_ending(self, workflow_id: str) -> bool:
@@ -252,7 +257,8 @@ class Quarantine:
                 restore failed: then the workflow ends without its machine.
         """
         workflow_id = stored.workflow_id
-        event = self._workflows[workflow_id].ending
+        quarantined = self._workflows[workflow_id]
+        event = quarantined.ending
         assert event is not None, workflow_id
         try:
             records = None if restored is None else _last_step(*restored, event)
@@ -264,7 +270,14 @@ class Quarantine:
             return
         by_did = event.by_did if isinstance(event, CancelRequested) else self._commands.held.member
         key = self._key("end", workflow_id)
-        command = self._commands.advance(workflow_id, key, records, by_did, is_fresh=True)
+        command = self._commands.advance(
+            workflow_id,
+            key,
+            records,
+            by_did,
+            is_fresh=True,
+            authority=quarantined.authority,
+        )
         ended = partial(self._end_committed, workflow_id, event, records)
         self._submit(command, ended, stored.payer_did)
 
@@ -278,7 +291,7 @@ class Quarantine:
         quarantined = self._workflows.get(workflow_id)
         if quarantined is None:
             return
-        quarantined.ending = None
+        quarantined.ending = quarantined.authority = None
         cancels, quarantined.cancels = quarantined.cancels, []
         is_over = outcome.error in (None, ErrorCode.ESCROW_RELEASED)
         if is_over:

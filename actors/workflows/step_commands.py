@@ -30,6 +30,7 @@ from core.workflow.events import (
 )
 from core.workflow.terms import reserved_json
 from ledger.auctions.auction_commands import EndBidding, bids_key
+from ledger.authority import Authority
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 
@@ -66,6 +67,7 @@ class OwnerCommands:
             fee_bps=self.settings.fee_bps,
             has_hold=not estimate.exceeds_budget,
             records=tuple(records),
+            authority=request.authority,
         )
 
     def advance(
@@ -76,6 +78,7 @@ class OwnerCommands:
         actor_did: str,
         *,
         is_fresh: bool = False,
+        authority: Authority | None = None,
     ) -> AdvanceWorkflow:
         """Return the command that stores one step of a workflow."""
         return AdvanceWorkflow(
@@ -88,6 +91,7 @@ class OwnerCommands:
             slash_bps=self.settings.slash_failure_bps,
             slash_fraud_bps=self.settings.slash_fraud_bps,
             is_fresh=is_fresh,
+            authority=authority,
         )
 
     def end_bidding(self, workflow_id: str, action: CloseAuction) -> EndBidding:

@@ -59,7 +59,8 @@ class Principal:
     `unlimited`, or `address` for calls that count for their address. `rate_limits`: overrides of
     single classes, calls per minute. `expires_ms`: the end of the credential, None for never.
     `is_stranger`: its calls count for its address as well, because nothing is stored of a DID that
-    costs nothing to make.
+    costs nothing to make. `signing_key`: base64 of the key by which its DID has signed the request,
+    None without a signature.
     """
 
     did: str
@@ -69,6 +70,7 @@ class Principal:
     rate_limits: tuple[tuple[str, int], ...] = ()
     expires_ms: int | None = None
     is_stranger: bool = False
+    signing_key: str | None = None
 
     @property
     def is_admin(self) -> bool:

@@ -1,17 +1,18 @@
 """Recovery of an agent's lost or stolen key: who may replace it, and what they sign.
 
 Three kinds: so many of the agent's guardians sign; its custodian signs; one of them starts a delay
-in which the current key can cancel. A request is told by the agent and its new key, of which its id
-is made: so both forms of the message name one request, and no signature is worth anything for
-another. Pure; verifies no signature by itself. Spec: Recovery request; contract.md section 6
-(Recovery). Decision 0233.
+in which the current key can cancel. Guardians that the agent's own key has replaced count on for
+their delay, so that a stolen key shuts none of them out. A request is told by the agent and its new
+key, of which its id is made: so both forms of the message name one request, and no signature is
+worth anything for another. Pure; verifies no signature by itself.
+Spec: Recovery request; contract.md section 6 (Recovery). Decisions 0233 and 0261.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -19,6 +20,8 @@ from typing import Final
 _NAMESPACE: Final = uuid.UUID("5f0b9b56-5a0f-4f0e-9d5e-6f2f3c1a7b42")
 GUARDIANS_MAX: Final = 20
 OPEN_MAX: Final = 5
+# Sets of guardians that count on, at most.
+REPLACED_MAX: Final = 5
 HOUR_MS: Final = 3_600_000
 
 
@@ -32,12 +35,17 @@ class RecoveryType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guardians:
-    """Who may replace an agent's key: `threshold` of `guardians`, or the custodian."""
+    """Who may replace an agent's key: `threshold` of `guardians`, or the custodian.
+
+    `number`: of this set among those of the agent. `replaced_ms`: when another took its place.
+    """
 
     guardians: tuple[str, ...]
     threshold: int
     custodian_did: str | None
     delay_hours: int
+    number: int = 1
+    replaced_ms: int | None = None
 
     @property
     def signers(self) -> frozenset[str]:
@@ -45,14 +53,11 @@ class Guardians:
         custodian = () if self.custodian_did is None else (self.custodian_did,)
         return frozenset((*self.guardians, *custodian))
 
-    def is_agreed(
-        self, recovery_type: RecoveryType, signed: Collection[str], *, is_owners: bool
-    ) -> bool:
+    def is_agreed(self, recovery_type: RecoveryType, signed: Collection[str]) -> bool:
         """Say whether a key is replaced by these signatures, or its delay begins.
 
         Args:
             signed: whose signatures were verified.
-            is_owners: the owner itself asks; it can begin a delay without a signature.
         """
         match recovery_type:
             case RecoveryType.SOCIAL:
@@ -61,7 +66,70 @@ class Guardians:
             case RecoveryType.CUSTODIAN:
                 return self.custodian_did is not None and self.custodian_did in signed
             case RecoveryType.TIME_LOCK:
-                return is_owners or bool(self.signers & set(signed))
+                return bool(self.signers & set(signed))
+
+    def is_same(self, other: Guardians) -> bool:
+        """Say whether another set names the same, on the same terms."""
+        return replace(other, number=self.number, replaced_ms=self.replaced_ms) == self
+
+
+@dataclass(frozen=True, slots=True)
+class GuardianSets:
+    """All who may replace an agent's key now.
+
+    `owner_did`: the agent's owner as they were named; under another they are void. `replaced`: sets
+    that count on, the earliest first. `struck_number`: sets up to this one were struck out.
+    """
+
+    owner_did: str
+    current: Guardians
+    replaced: tuple[Guardians, ...] = ()
+    struck_number: int = 0
+
+    @property
+    def signers(self) -> frozenset[str]:
+        """Everyone whose signature counts for anything."""
+        return self.current.signers.union(*(one.signers for one in self.replaced))
+
+    def agreed(self, recovery_type: RecoveryType, signed: Collection[str]) -> Guardians | None:
+        """Return the set of which these signatures are enough, the earliest of several."""
+        for one in (*self.replaced, self.current):
+            if one.is_agreed(recovery_type, signed):
+                return one
+        return None
+
+    def with_next(self, named: Guardians, now_ms: int, *, counts_on: bool) -> GuardianSets:
+        """Return the sets as another one leaves them that takes the place of the current.
+
+        Args:
+            named: of any number.
+            now_ms: Unix time, milliseconds.
+            counts_on: whether those of before do; else they are struck out.
+        """
+        if self.current.is_same(named):
+            struck = self.struck_number if counts_on else self.current.number - 1
+            kept = self.replaced if counts_on else ()
+            return replace(self, replaced=kept, struck_number=struck)
+        if not counts_on:
+            following = replace(named, number=self.current.number + 1)
+            return GuardianSets(self.owner_did, following, struck_number=self.current.number)
+        former = (replace(self.current, replaced_ms=now_ms),) if self.current.signers else ()
+        following = replace(named, number=self.current.number + 1)
+        return replace(self, current=following, replaced=(*self.replaced, *former))
+
+    def restored(self, by: Guardians) -> GuardianSets:
+        """Return the sets as a recovery by one of them leaves them.
+
+        That one is the current one again: those who came after it were named by a key that was
+        perhaps stolen.
+        """
+        if by.number == self.current.number:
+            return self
+        return replace(
+            self,
+            current=replace(by, number=self.current.number + 1, replaced_ms=None),
+            replaced=tuple(one for one in self.replaced if one.number < by.number),
+        )
 
 
 def recovery_id(did: str, new_key: str) -> str:

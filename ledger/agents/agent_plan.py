@@ -14,7 +14,12 @@ from core.records.statuses import OwnershipProof
 from core.trust.did_web import is_did_web
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.commands import Outcome
-from ledger.identity.agent_key_plan import check_new_key, key_payload, replace_key
+from ledger.identity.agent_key_plan import (
+    change_identity,
+    check_new_key,
+    key_payload,
+    replace_key,
+)
 from ledger.tables.encoding import hex_text
 from ledger.tables.identity_tables import AGENT_IDENTITIES
 from ledger.tables.market_tables import AGENTS, DEREGISTERED, UNREVOCATIONS, YIELDED
@@ -45,9 +50,17 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     if command.is_unchanged:
         assert known is not None, command
         return batch.decided(command.key, result=_registered(command, known, is_new=False))
+    is_counted_anew = known is None or not known.is_active or is_yielding
+    counted_did = command.owner_did
+    if known is not None and not is_yielding and known.owner_did != command.owner_did:
+        counted_did = known.counted_did
+    if is_counted_anew:  # (3)
+        _check_room(command, counted_did, batch)
     agent = _after_registration(command, known, batch, is_yielding=is_yielding)
-    if known is None or not known.is_active or is_yielding:  # (3)
-        _count_agent(command, agent.counted_did, batch)
+    if is_counted_anew:
+        counts = batch.cache.agent_counts
+        counts[counted_did] = counts.get(counted_did, 0) + 1
+    agent = _counted_for_heir(command, known, agent, batch)
     if is_yielding:  # (4)
         assert known is not None, command
         _yield_claim(command, known, batch)
@@ -194,17 +207,37 @@ def _check_card_is_newer(command: RegisterAgent, known: KnownAgent | None) -> No
         )
 
 
-def _count_agent(command: RegisterAgent, owner_did: str, batch: Batch) -> None:
-    """Count another active agent of an owner; refuse it beyond the bound. Decision 0172."""
-    counts = batch.cache.agent_counts
-    count = counts.get(owner_did, 0)
+def _check_room(command: RegisterAgent, owner_did: str, batch: Batch) -> None:
+    """Refuse another active agent of an owner beyond the bound. Decision 0172."""
+    count = batch.cache.agent_counts.get(owner_did, 0)
     if command.owner_agents_max is not None and count >= command.owner_agents_max:
         raise Refusal(
             ErrorCode.CONFLICT,
             f"{owner_did} has {count} active agents, expected fewer than"
             f" {command.owner_agents_max}: deregister one first",
         )
-    counts[owner_did] = count + 1
+
+
+def _counted_for_heir(
+    command: RegisterAgent, known: KnownAgent | None, agent: KnownAgent, batch: Batch
+) -> KnownAgent:
+    """Count an inherited agent for its heir from that one's first card on, where there is room.
+
+    An active agent goes on to count for the owner before where there is none: its card may change.
+    """
+    heir = command.owner_did
+    if known is None or known.owner_did != heir or known.counted_did == heir:
+        return agent
+    if known.is_active:
+        counts, most = batch.cache.agent_counts, command.owner_agents_max
+        if most is not None and counts.get(heir, 0) >= most:
+            return agent
+        counts[heir] = counts.get(heir, 0) + 1
+        if known.counted_did in counts:
+            counts[known.counted_did] -= 1
+    agent = replace(agent, inherited_from_did=heir)
+    change_identity(command.did, agent, batch, inherited_from_did=heir)
+    return agent
 
 
 def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> dict[str, object]:

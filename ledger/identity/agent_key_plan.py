@@ -96,17 +96,20 @@ def replace_key(
         before = batch.row(FORMER_KEYS, (did, number - 1))
         if before is not None:
             before["valid_until_ms"] = min(before["valid_until_ms"], batch.now_ms)
-        batch.put(
-            FORMER_KEYS,
-            (did, number),
-            {
-                "agent_did": did,
-                "number": number,
-                "public_key": known.public_key,
-                "valid_from_ms": known.key_from_ms,
-                "valid_until_ms": batch.now_ms + overlap_ms,
-            },
-        )
+        # Code of before may have put a former key back by a card, while an upgrade went on: it is
+        # in the history already.
+        if (did, known.public_key) not in batch.cache.former_keys:
+            batch.put(
+                FORMER_KEYS,
+                (did, number),
+                {
+                    "agent_did": did,
+                    "number": number,
+                    "public_key": known.public_key,
+                    "valid_from_ms": known.key_from_ms,
+                    "valid_until_ms": batch.now_ms + overlap_ms,
+                },
+            )
         batch.cache.former_keys.add((did, known.public_key))
         number += 1
     agent = replace(

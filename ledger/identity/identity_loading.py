@@ -1,15 +1,18 @@
 """What the writer reads of identity: names, heirs, guardians, keys of before.
 
-Spec: Key rotation, Name, Inheritance, Recovery request. Decisions 0230 to 0233.
+Spec: Key rotation, Name, Inheritance, Recovery request. Decisions 0230 to 0233 and 0261.
 """
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 import psycopg
+from psycopg.rows import dict_row
 
-from core.trust.recovery import Guardians, RecoveryType
+from core.trust.recovery import RecoveryType
+from ledger.identity.guardian_rows import GUARDIAN_SETS, guardian_sets, read_guardians
 from ledger.identity.switches import SWITCHES
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownInheritance, KnownName, KnownRecovery, StateCache
@@ -23,7 +26,13 @@ async def load_identity(connection: Connection, cache: StateCache, read_set: Rea
     After the agents: it asks for their owners.
     """
     if read_set.new_keys:
-        pairs = list(read_set.new_keys)
+        known = {did: cache.agents.get(did) for did, _ in read_set.new_keys}
+        current = {
+            (did, agent.public_key)
+            for did, agent in known.items()
+            if agent is not None and agent.public_key is not None
+        }
+        pairs = list(read_set.new_keys | current)
         cursor = await connection.execute(
             "SELECT f.agent_did, f.public_key FROM callboard.former_key f"
             " JOIN unnest(%s::text[], %s::text[]) AS n(agent_did, public_key)"
@@ -40,8 +49,6 @@ async def load_identity(connection: Connection, cache: StateCache, read_set: Rea
         )
         for did, *known in await cursor.fetchall():
             cache.inheritances[did] = KnownInheritance(*known)
-    if read_set.recoveries:
-        await _load_recoveries(connection, cache, read_set)
     if read_set.names:
         await _load_names(connection, cache, read_set)
 
@@ -70,40 +77,48 @@ async def _load_names(connection: Connection, cache: StateCache, read_set: ReadS
     cache.name_counts.update(await cursor.fetchall())
 
 
-async def _load_recoveries(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
-    dids = list({did for _, did in read_set.recoveries})
-    cursor = await connection.execute(
-        "SELECT agent_did, owner_did, guardians, threshold, custodian_did, delay_hours"
-        " FROM callboard.guardian_set WHERE agent_did = ANY(%s)",
-        (dids,),
+async def load_recoveries(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:
+    """Fill the state cache with guardians and recoveries: those of the read set, and all that are
+    open of its agents.
+
+    Before the agents: who has signed a request before is judged again with it.
+    """
+    dids = list(read_set.guarded)
+    cursor = await connection.cursor(row_factory=dict_row).execute(
+        f"{GUARDIAN_SETS} WHERE g.agent_did = ANY(%s)", (dids,)
     )
-    for did, owner_did, guardians, *terms in await cursor.fetchall():
-        cache.guardians[did] = (owner_did, Guardians(tuple(guardians), *terms))
-    cursor = await connection.execute(
-        "SELECT id::text, agent_did, recovery_type, new_key, requested_by_did, created_ms,"
-        " recovery_address, signers, status, waiting_ms, delay_ms, ended_ms,"
-        " status = 'waiting' AND callboard.ready_ms_since(waiting_ms) >= delay_ms"
-        " FROM callboard.recovery WHERE id = ANY(%s::uuid[])",
-        ([request_id for request_id, _ in read_set.recoveries],),
+    for row in await cursor.fetchall():
+        cache.guardians[row["agent_did"]] = guardian_sets(row)
+    if not read_set.recoveries:
+        return
+    cursor = await connection.cursor(row_factory=dict_row).execute(
+        "SELECT r.*, r.status = 'waiting'"
+        " AND callboard.ready_ms_since(r.waiting_ms) >= r.delay_ms AS is_due"
+        " FROM callboard.recovery r WHERE r.id = ANY(%s::uuid[])"
+        " OR r.agent_did = ANY(%s) AND r.status IN ('pending', 'waiting')",
+        (list(read_set.recoveries), dids),
     )
-    for (
-        request_id,
-        did,
-        kind,
-        new_key,
-        by_did,
-        at_ms,
-        address,
-        signers,
-        *rest,
-    ) in await cursor.fetchall():
-        cache.recoveries[request_id] = KnownRecovery(
-            did, RecoveryType(kind), new_key, by_did, at_ms, address, tuple(signers), *rest
-        )
-    cursor = await connection.execute(
-        "SELECT agent_did, count(*) FROM callboard.recovery"
-        " WHERE agent_did = ANY(%s) AND status IN ('pending', 'waiting') GROUP BY agent_did",
-        (dids,),
+    for row in await cursor.fetchall():
+        known = _recovery(row)
+        cache.recoveries[str(row["id"])] = known
+        read_set.agent_dids |= known.signers.keys()
+        read_set.trusted |= known.signers.keys()
+
+
+def _recovery(row: dict[str, Any]) -> KnownRecovery:
+    keys = row["signer_keys"] or ()
+    return KnownRecovery(
+        row["agent_did"],
+        RecoveryType(row["recovery_type"]),
+        row["new_key"],
+        row["requested_by_did"],
+        row["created_ms"],
+        row["recovery_address"],
+        dict(zip_longest(row["signers"], keys, fillvalue="")),
+        row["status"],
+        row["waiting_ms"],
+        row["delay_ms"],
+        row["ended_ms"],
+        None if row["agreed"] is None else read_guardians(row["agreed"]),
+        row["is_due"],
     )
-    cache.open_recoveries.update(dict.fromkeys(dids, 0))
-    cache.open_recoveries.update(await cursor.fetchall())

@@ -10,8 +10,9 @@ from typing import Final
 
 import sqlalchemy as sql
 
+from ledger.identity.guardian_rows import GUARDIAN_SETS
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent, agent_name, former_key, guardian_set, recovery
+from ledger.schema import agent, agent_name, former_key, recovery
 
 
 async def key_rows(
@@ -80,13 +81,16 @@ async def expired_names(reader: LedgerReader, *, at_ms: int, limit: int) -> list
     return [(row["name"], row["expires_ms"]) for row in await reader.rows(query)]
 
 
+_GUARDIANS: Final = sql.text(
+    f"SELECT s.* FROM ({GUARDIAN_SETS} WHERE g.agent_did = :did) AS s"
+    " JOIN callboard.agent a ON a.did = s.agent_did AND a.owner_did = s.owner_did"
+)
+
+
 async def guardian_row(reader: LedgerReader, did: str) -> RowDict | None:
-    """Return who may replace an agent's key; None also when an owner of before has named them."""
-    rows = await reader.rows(
-        sql.select(guardian_set)
-        .join(agent, agent.c.did == guardian_set.c.agent_did)
-        .where(guardian_set.c.agent_did == did, guardian_set.c.owner_did == agent.c.owner_did)
-    )
+    """Return who may replace an agent's key, a row of `GUARDIAN_SETS`; None also when an owner of
+    before has named them."""
+    rows = await reader.rows(_GUARDIANS, {"did": did})
     return rows[0] if rows else None
 
 

@@ -1,17 +1,25 @@
 """Planning recovery: guardians are named, requests made, signed, cancelled, and run once.
 
-A recovered key ends what the one before gave: its signatures, the agent's heartbeat tokens and its
-API keys. Spec: Recovery request; contract.md section 6 (Recovery). Decision 0233.
+A recovered key ends what the one before gave: its signatures, the agent's heartbeat tokens and API
+keys, other requests, and guardians that it has named in the place of those who recover.
+Spec: Recovery request; contract.md section 6 (Recovery). Decisions 0233 and 0261.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import asdict, replace
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
-from core.trust.did_key import key_of_did
-from core.trust.recovery import HOUR_MS, OPEN_MAX, Guardians, RecoveryType
+from core.trust.recovery import (
+    HOUR_MS,
+    OPEN_MAX,
+    REPLACED_MAX,
+    Guardians,
+    GuardianSets,
+    RecoveryType,
+)
 from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import (
     change_identity,
@@ -19,6 +27,8 @@ from ledger.identity.agent_key_plan import (
     key_payload,
     replace_key,
 )
+from ledger.identity.credentials import is_current_key
+from ledger.identity.guardian_rows import guardians_row
 from ledger.identity.recovery_commands import (
     CancelRecovery,
     CompleteRecovery,
@@ -37,12 +47,14 @@ RecoveryCommand = RequestRecovery | CancelRecovery | CompleteRecovery
 def add_guardian_reads(command: SetGuardians, read_set: ReadSet) -> None:
     """Add what is looked at before guardians are named."""
     read_set.agent_dids.add(command.did)
+    read_set.guarded.add(command.did)
 
 
 def add_recovery_reads(command: RecoveryCommand, read_set: ReadSet) -> None:
     """Add what is looked at before a request is made, signed, cancelled or run."""
     read_set.agent_dids.add(command.did)
-    read_set.recoveries.add((command.recovery_id, command.did))
+    read_set.recoveries.add(command.recovery_id)
+    read_set.guarded.add(command.did)
     if isinstance(command, RequestRecovery | CompleteRecovery):
         read_set.new_keys.add((command.did, command.new_key))
         read_set.ended_owners.add(command.did)
@@ -57,29 +69,26 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Outcome:
     agent = _agent(command.did, batch)
     if command.actor_did not in (command.did, agent.owner_did) and not command.is_admin:
         raise Refusal(ErrorCode.FORBIDDEN, f"only {command.did} or its owner names its guardians")
-    batch.cache.guardians[command.did] = (
-        agent.owner_did,
-        Guardians(command.guardians, command.threshold, command.custodian_did, command.delay_hours),
+    before = batch.cache.guardians.get(command.did)
+    named = Guardians(
+        command.guardians, command.threshold, command.custodian_did, command.delay_hours
     )
-    named = {
-        "guardians": list(command.guardians),
-        "threshold": command.threshold,
-        "custodian_did": command.custodian_did,
-        "delay_hours": command.delay_hours,
-    }
-    row = {"agent_did": command.did, "owner_did": agent.owner_did, **named}
-    batch.put(GUARDIANS, command.did, row)
-    audit_id = batch.record(
-        AuditEventType.GUARDIANS_SET,
-        actor_did=command.actor_did,
-        target=("agent", command.did),
-        payload={
-            "guardians": list(command.guardians),
-            "threshold": command.threshold,
-            "custodianDid": command.custodian_did,
-            "delayHours": command.delay_hours,
-        },
-    )
+    if before is None:
+        sets = GuardianSets(agent.owner_did, named)
+    else:
+        # The agent's own key may be stolen; an owner of its own is another credential.
+        is_by_key = command.actor_did == command.did and not command.is_admin
+        counts_on = is_by_key and before.owner_did == agent.owner_did
+        before = replace(before, owner_did=agent.owner_did)
+        sets = before.with_next(named, batch.now_ms, counts_on=counts_on)
+    if len(sets.replaced) > REPLACED_MAX:
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"{command.did} has {REPLACED_MAX} sets of guardians that count on, each for the"
+            " delayHours after it was replaced: wait for one to end",
+        )
+    _set_guardians(command.did, sets, batch)
+    audit_id = _record_guardians(command.did, sets.current, command.actor_did, batch)
     return batch.decided(command.key, result={"setMs": batch.now_ms}, audit_id=audit_id)
 
 
@@ -89,19 +98,18 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     1. It comes from a named party, or with a named one's signature, also where such a request is
     made already: others must not learn of it. 2. The agent has guardians, set by the owner it has
     now. 3. The request is new, or open and of the same kind. 4. The signers' keys are still theirs.
-    5. So many may be open. 6. Enough: the key is replaced, or waits.
+    5. So many may be open; who counts for longest finds room. 6. Enough, with those of before that
+    still count: the key is replaced, or waits.
     """
     did, agent = command.did, _agent(command.did, batch)
-    owner_did, guardians = batch.cache.guardians.get(did, ("", None))
-    if owner_did != agent.owner_did:
-        guardians = None
-    named = frozenset() if guardians is None else guardians.signers
-    signers = tuple(signer for signer, _ in command.signers if signer in named)
+    sets = _sets(did, agent, batch)
+    named = frozenset() if sets is None else sets.signers
+    signers = {signer: key for signer, key in command.signers if signer in named}
     is_owners = command.actor_did == agent.owner_did or command.is_admin
     if not (signers or is_owners or command.actor_did in (did, *named)):  # 1
         detail = f"only {did}, its owner, guardians and custodian ask for its recovery"
         raise Refusal(ErrorCode.FORBIDDEN, detail)
-    if guardians is None:  # 2
+    if sets is None:  # 2
         raise Refusal(ErrorCode.CONFLICT, f"{did} has no guardians: set them up before")
     known = batch.cache.recoveries.get(command.recovery_id)
     kind = RecoveryType(command.recovery_type)
@@ -113,16 +121,13 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     check_new_key(did, agent, command.new_key, batch)
     for signer, public_key in command.signers:  # 4
         _check_signer(signer, public_key, batch)
+    displaced = None
     if known is None:  # 5
-        count = batch.cache.open_recoveries.get(did, 0)
-        if count >= OPEN_MAX:
-            detail = f"{did} has {count} open requests, expected fewer than {OPEN_MAX}: cancel one"
-            raise Refusal(ErrorCode.CONFLICT, detail)
-        batch.cache.open_recoveries[did] = count + 1
+        displaced = _displaced(did, signers, sets, batch)
         known = KnownRecovery(
             did, kind, command.new_key, command.actor_did, batch.now_ms, command.recovery_address
         )
-    known = replace(known, signers=tuple(dict.fromkeys((*known.signers, *signers))))
+    known = replace(known, signers={**known.signers, **signers})
     batch.record(
         AuditEventType.RECOVERY_REQUESTED,
         actor_did=command.actor_did,
@@ -134,13 +139,18 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
             "signers": list(known.signers),
         },
     )
-    is_new_wait = known.waiting_ms is None
-    if is_new_wait and guardians.is_agreed(kind, known.signers, is_owners=is_owners):  # 6
-        if kind is RecoveryType.TIME_LOCK:
-            delay_ms = guardians.delay_hours * HOUR_MS
-            known = replace(known, status="waiting", waiting_ms=batch.now_ms, delay_ms=delay_ms)
-        else:
-            known = _complete(command.recovery_id, known, agent, command.actor_did, batch)
+    if displaced is not None:
+        other = batch.cache.recoveries[displaced]
+        _store(displaced, _cancelled(displaced, other, command.actor_did, batch), batch)
+    by = sets.agreed(kind, _standing(known, batch))  # 6
+    if kind is not RecoveryType.TIME_LOCK:
+        if by is not None:
+            known = _complete(command.recovery_id, known, command.actor_did, by, batch)
+    elif known.waiting_ms is None and (by is not None or is_owners):
+        delay_ms = (by or sets.current).delay_hours * HOUR_MS
+        known = replace(
+            known, status="waiting", waiting_ms=batch.now_ms, delay_ms=delay_ms, agreed=by
+        )
     _store(command.recovery_id, known, batch)
     return batch.decided(command.key, result={"status": known.status}, audit_id=batch.audit_id)
 
@@ -157,36 +167,43 @@ def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Outcome:
     if not (command.proven_key or command.is_admin or command.actor_did in parties):
         detail = f"only {command.did}, its owner or who has made the request may cancel it"
         raise Refusal(ErrorCode.FORBIDDEN, detail)
-    if known.status not in OPEN:
+    if not known.is_open:
         detail = f"the recovery {command.recovery_id} is {known.status}"
         raise Refusal(ErrorCode.NOT_CANCELLABLE, detail)
-    _close(known.did, batch)
-    _store(command.recovery_id, replace(known, status="cancelled", ended_ms=batch.now_ms), batch)
-    audit_id = batch.record(
-        AuditEventType.RECOVERY_CANCELLED,
-        actor_did=command.actor_did,
-        target=("agent", command.did),
-        payload={"recoveryId": command.recovery_id},
-    )
+    ended = _cancelled(command.recovery_id, known, command.actor_did, batch)
+    _store(command.recovery_id, ended, batch)
+    audit_id = batch.audit_id
     return batch.decided(command.key, result={"cancelledMs": batch.now_ms}, audit_id=audit_id)
 
 
 def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Outcome:
-    """Replace an agent's key whose request has waited long enough."""
+    """Replace an agent's key whose request has waited long enough.
+
+    The guardians by whose word it waits must not have been struck out meanwhile, and of those who
+    have signed one must still count.
+    """
     known = batch.cache.recoveries.get(command.recovery_id)
     agent = batch.cache.agents.get(command.did)
     if known is None or agent is None or known.status != "waiting" or not known.is_due:
         detail = f"the recovery {command.recovery_id} is not due"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
-    known = _complete(command.recovery_id, known, agent, command.actor_did, batch)
+    sets, by = _sets(command.did, agent, batch), known.agreed
+    is_void = sets is None or (
+        by is not None
+        and (
+            by.number <= sets.struck_number
+            or not by.is_agreed(known.recovery_type, _standing(known, batch))
+        )
+    )
+    if is_void:
+        known = _cancelled(command.recovery_id, known, command.actor_did, batch)
+    else:
+        known = _complete(command.recovery_id, known, command.actor_did, by, batch)
     _store(command.recovery_id, known, batch)
     agent = _agent(command.did, batch)
     return batch.decided(
         command.key, result={"keyNumber": agent.key_number}, audit_id=batch.audit_id
     )
-
-
-OPEN = ("pending", "waiting")
 
 
 def _agent(did: str, batch: Batch) -> KnownAgent:
@@ -197,49 +214,49 @@ def _agent(did: str, batch: Batch) -> KnownAgent:
 
 
 def _check_open(known: KnownRecovery) -> None:
-    if known.status not in OPEN:
+    if not known.is_open:
         raise Refusal(ErrorCode.CONFLICT, f"the request is {known.status}: ask for another new key")
 
 
 def _check_signer(did: str, public_key: str, batch: Batch) -> None:
     """Refuse a signature by a key that is not its signer's any more, and one of a revoked DID."""
-    agent = batch.cache.agents.get(did)
-    current = key_of_did(did) or (None if agent is None else agent.public_key)
-    if current != public_key:
+    if not is_current_key(did, public_key, batch):
         raise Refusal(ErrorCode.CONFLICT, f"the key of {did} was replaced meanwhile")
     if batch.cache.is_revoked(did, batch.clock_ms):
         raise Refusal(ErrorCode.FORBIDDEN, f"{did} is revoked: its signature is worth nothing")
 
 
+def _standing(known: KnownRecovery, batch: Batch) -> tuple[str, ...]:
+    """Return whose stored signatures still count: by a key of now, and of none that is revoked."""
+    return tuple(
+        did
+        for did, key in known.signers.items()
+        if (not key or is_current_key(did, key, batch))
+        and not batch.cache.is_revoked(did, batch.clock_ms)
+    )
+
+
 def _complete(
-    recovery_id: str, known: KnownRecovery, agent: KnownAgent, actor_did: str, batch: Batch
+    recovery_id: str, known: KnownRecovery, actor_did: str, by: Guardians | None, batch: Batch
 ) -> KnownRecovery:
     """Replace the agent's key; return the request as it is then.
 
-    The agent stays as it is where it has come to another owner while the request waited, or the key
-    into its history.
+    1. The agent stays as it is where the key has come into its history meanwhile. 2. The key; what
+    the one before gave ends. 3. Those who recover are its guardians again. 4. No other request
+    stands: who came after them may have agreed to it.
+
+    Args:
+        by: the guardians whose word it is, None: the owner's own.
     """
-    did = known.did
-    owner_did, _ = batch.cache.guardians.get(did, ("", None))
+    did, agent = known.did, _agent(known.did, batch)
     try:
-        check_new_key(did, agent, known.new_key, batch)
-        is_void = owner_did != agent.owner_did
+        check_new_key(did, agent, known.new_key, batch)  # 1
     except Refusal:
-        is_void = True
-    if is_void:
-        _close(did, batch)
-        batch.record(
-            AuditEventType.RECOVERY_CANCELLED,
-            actor_did=actor_did,
-            target=("agent", did),
-            payload={"recoveryId": recovery_id},
-        )
-        return replace(known, status="cancelled", ended_ms=batch.now_ms)
-    after = replace_key(did, agent, known.new_key, batch)
+        return _cancelled(recovery_id, known, actor_did, batch)
+    after = replace_key(did, agent, known.new_key, batch)  # 2
     after = replace(after, token_revision=after.revision)
     change_identity(did, after, batch, token_revision=after.revision)
     end_api_keys(did, batch)
-    _close(did, batch)
     batch.record(
         AuditEventType.AGENT_RECOVERED,
         actor_did=actor_did,
@@ -250,13 +267,78 @@ def _complete(
             **key_payload(did, agent, after, batch.now_ms),
         },
     )
+    sets = batch.cache.guardians[did]
+    restored = sets if by is None else sets.restored(by)  # 3
+    if restored != sets:
+        _set_guardians(did, restored, batch)
+        _record_guardians(did, restored.current, actor_did, batch)
+    for other_id, other in _open_requests(did, batch).items():  # 4
+        if other_id != recovery_id:
+            _store(other_id, _cancelled(other_id, other, actor_did, batch), batch)
     return replace(known, status="completed", ended_ms=batch.now_ms)
 
 
-def _close(did: str, batch: Batch) -> None:
-    counts = batch.cache.open_recoveries
-    if did in counts:
-        counts[did] -= 1
+def _cancelled(
+    recovery_id: str, known: KnownRecovery, actor_did: str, batch: Batch
+) -> KnownRecovery:
+    """Record that a request is cancelled; return it as it is then."""
+    batch.record(
+        AuditEventType.RECOVERY_CANCELLED,
+        actor_did=actor_did,
+        target=("agent", known.did),
+        payload={"recoveryId": recovery_id},
+    )
+    return replace(known, status="cancelled", ended_ms=batch.now_ms)
+
+
+def _sets(did: str, agent: KnownAgent, batch: Batch) -> GuardianSets | None:
+    """Return an agent's guardians, None where the owner that it has now has named none."""
+    sets = batch.cache.guardians.get(did)
+    return sets if sets is not None and sets.owner_did == agent.owner_did else None
+
+
+def _open_requests(did: str, batch: Batch) -> dict[str, KnownRecovery]:
+    found = batch.cache.recoveries.items()
+    return {request_id: one for request_id, one in found if one.did == did and one.is_open}
+
+
+def _displaced(did: str, signers: Collection[str], sets: GuardianSets, batch: Batch) -> str | None:
+    """Return the open request that ends for another one, None where there is room.
+
+    With the agent's key any number of them can be made: one that the guardians who count for
+    longest have signed takes the place of the newest that they have not.
+
+    Raises:
+        Refusal: CONFLICT; there is none.
+    """
+    found = _open_requests(did, batch)
+    if len(found) < OPEN_MAX:
+        return None
+    first = (*sets.replaced, sets.current)[0].signers
+    weak = {key: one for key, one in found.items() if first.isdisjoint(one.signers)}
+    if first.isdisjoint(signers) or not weak:
+        detail = f"{did} has {len(found)} open requests, expected fewer than {OPEN_MAX}: cancel one"
+        raise Refusal(ErrorCode.CONFLICT, detail)
+    return max(weak, key=lambda key: (weak[key].created_ms, key))
+
+
+def _set_guardians(did: str, sets: GuardianSets, batch: Batch) -> None:
+    batch.cache.guardians[did] = sets
+    batch.put(GUARDIANS, did, guardians_row(did, sets))
+
+
+def _record_guardians(did: str, named: Guardians, actor_did: str, batch: Batch) -> int:
+    return batch.record(
+        AuditEventType.GUARDIANS_SET,
+        actor_did=actor_did,
+        target=("agent", did),
+        payload={
+            "guardians": list(named.guardians),
+            "threshold": named.threshold,
+            "custodianDid": named.custodian_did,
+            "delayHours": named.delay_hours,
+        },
+    )
 
 
 def _store(recovery_id: str, known: KnownRecovery, batch: Batch) -> None:
@@ -272,6 +354,8 @@ def _store(recovery_id: str, known: KnownRecovery, batch: Batch) -> None:
             "recovery_address": known.recovery_address,
             "requested_by_did": known.requested_by_did,
             "signers": list(known.signers),
+            "signer_keys": list(known.signers.values()),
+            "agreed": None if known.agreed is None else asdict(known.agreed),
             "status": known.status,
             "created_ms": known.created_ms,
             "waiting_ms": known.waiting_ms,

@@ -29,19 +29,19 @@ SWITCHES: Final = f"""
     FROM callboard.inheritance i JOIN callboard.agent a ON a.did = i.agent_did
     LEFT JOIN callboard.agent_live l ON l.did = i.agent_did"""
 _ONE: Final = sql.text(f"SELECT * FROM ({SWITCHES}) AS s WHERE s.agent_did = :did")
-# Of the many, those are measured whose time would have run if the service had always been ready, a
-# few at a time: an owner's own acts may keep very many of them from running for ever.
+# A few at a time, in the order of the index `inheritance_switch`: heartbeats keep nearly all from
+# running, so no index tells which are due. Those are measured whose time would have run if the
+# service had always been ready.
 _DUE: Final = sql.text(
     f"""
     SELECT s.agent_did, s.owner_did, s.heir_did, s.revision,
-        s.status = 'armed' AND s.silent_ms >= s.limit_ms AS is_due
+        CASE WHEN s.status = 'armed' AND greatest(s.set_ms, s.heartbeat_ms) + s.limit_ms
+                < extract(epoch FROM clock_timestamp()) * 1000
+            THEN s.silent_ms >= s.limit_ms ELSE false END AS is_due
     FROM ({SWITCHES}) AS s
     WHERE s.agent_did IN (
         SELECT i.agent_did FROM callboard.inheritance i
-        LEFT JOIN callboard.agent_live l ON l.did = i.agent_did
-        WHERE i.status = 'armed' AND greatest(i.set_ms, l.heartbeat_ms)
-            < extract(epoch FROM clock_timestamp()) * 1000 - i.days * {DAY_MS}::bigint
-            AND i.agent_did > :after
+        WHERE i.status = 'armed' AND i.agent_did > :after
         ORDER BY i.agent_did LIMIT :limit
     )
     ORDER BY s.agent_did
@@ -62,7 +62,7 @@ async def due_switches(
 
     Args:
         after: the agent that was looked at last, "" to begin.
-        limit: switches that are measured.
+        limit: switches that are looked at.
 
     Returns: those of them that have run, and the agent to go on after, "" when all were looked at.
     """

@@ -10,27 +10,35 @@ from typing import Any, Final
 
 import psycopg
 
+from core.records.bounds import TIME_MS_MAX
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownKey, StateCache
 
-_LIVE: Final = """
+# Of an owner's keys, and of those that stand on others, only what is live is read, as the indexes
+# `api_key_live` and `api_key_live_child` have it: an owner may have ended any number of them.
+_IS_LIVE: Final = f"""revoked_ms IS NULL AND coalesce(expires_ms, {TIME_MS_MAX})
+            > (extract(epoch FROM statement_timestamp()) * 1000)::bigint"""
+_LIVE: Final = f"""
     WITH RECURSIVE ended AS (
-        SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
-        WHERE (id = ANY(%s) OR owner_did = ANY(%s)) AND revoked_ms IS NULL
+        (SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
+        WHERE id = ANY(%s) AND revoked_ms IS NULL
         UNION
-        SELECT k.id, k.owner_did, k.parent_id, k.depth, k.expires_ms, k.hash
-        FROM callboard.api_key k JOIN ended ON k.parent_id = ended.id
-        WHERE k.revoked_ms IS NULL
+        SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
+        WHERE owner_did = ANY(%s) AND {_IS_LIVE})
+        UNION
+        SELECT k.* FROM ended JOIN LATERAL (
+            SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
+            WHERE parent_id = ended.id AND {_IS_LIVE}
+        ) AS k ON true
     )
     SELECT * FROM ended
     UNION
     SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
     WHERE id = ANY(%s) AND revoked_ms IS NULL
 """
-_COUNTS: Final = """
+_COUNTS: Final = f"""
     SELECT owner_did, count(*) FROM callboard.api_key
-    WHERE owner_did = ANY(%s) AND revoked_ms IS NULL
-        AND (expires_ms IS NULL OR expires_ms > extract(epoch FROM clock_timestamp()) * 1000)
+    WHERE owner_did = ANY(%s) AND {_IS_LIVE}
     GROUP BY owner_did
 """
 

@@ -2,14 +2,12 @@
 
 Operational rows, but they wait for the disk: a nonce that a crash forgot could be replayed. Whether
 a signature is of now is judged here once more, by the one clock that all replicas share. A row may
-go when its signature is too old by that clock. Old rows are swept by the processes that write new
-ones, a bounded number at a time. contract.md section 3; decision 0220.
+go when its signature is too old by that clock. contract.md section 3; decision 0220.
 """
 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -18,10 +16,9 @@ from sqlalchemy import BigInteger, LargeBinary
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from core.trust.requests.request_signature import AGE_S_MAX
+from ledger.connections.old_rows import OldRows
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
-from ledger.merged_runs import MergedRuns
 
-SWEEP_PAUSE_S: Final = 60.0
 # A statement takes some milliseconds, for which the next batch of nonces waits.
 SWEPT_ROWS_MAX: Final = 500
 # Beyond its age, so that a clock that is set back a little opens no gap.
@@ -84,18 +81,17 @@ class NonceStore:
     """
 
     def __init__(self, url: str, *, timeout_s: float = OPERATIONAL_TIMEOUT_S) -> None:
-        self._swept_at = time.monotonic()
-        self._sweeps = MergedRuns("sweeping nonces", self.sweep)
         self._pool = OperationalPool(
             url, "callboard-nonces", size=1, timeout_s=timeout_s, is_durable=True
         )
+        self.old = OldRows("nonces", self._pool, _SWEEP)
 
     def __repr__(self) -> str:
         return f"NonceStore({self._pool!r})"
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._sweeps.close()
+        await self.old.close()
         await self._pool.close()
 
     async def take(self, nonces: Sequence[Nonce]) -> list[bool]:
@@ -107,9 +103,7 @@ class NonceStore:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE; whether they are taken is not known.
         """
-        if time.monotonic() - self._swept_at > SWEEP_PAUSE_S:
-            self._swept_at = time.monotonic()
-            self._sweeps.soon()
+        self.old.remove_soon()
         hashes = [nonce.hash for nonce in nonces]
         # Of equal ones in a statement PostgreSQL stores one.
         values = {"hashes": hashes, "created": [nonce.created_s for nonce in nonces]}
@@ -119,21 +113,3 @@ class NonceStore:
             answers.append(digest in taken)
             taken.discard(digest)
         return answers
-
-    async def sweep(self) -> None:
-        """Remove the nonces of signatures that are too old, a few with each statement.
-
-        Raises:
-            ServiceError: LEDGER_UNAVAILABLE.
-        """
-        while await self.sweep_some():
-            pass
-
-    async def sweep_some(self) -> int:
-        """Remove the oldest of them; return how many it were.
-
-        Raises:
-            ServiceError: LEDGER_UNAVAILABLE.
-        """
-        (row,) = await self._pool.rows(_SWEEP)
-        return int(row["rows"])

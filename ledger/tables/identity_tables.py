@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from core.records.bounds import TIME_MS_MAX
 from ledger.tables.market_tables import AGENT, API_KEY
 from ledger.tables.table import Column, Table
 from ledger.tables.writes import NOW, Guard, change, insert, upsert
@@ -53,6 +54,9 @@ GUARDIAN_SET: Final = Table.of(
     "custodian_did text",
     "delay_hours integer",
     "set_ms bigint",
+    "number integer",
+    "replaced json",
+    "struck_number integer",
 )
 RECOVERY: Final = Table.of(
     "recovery",
@@ -68,6 +72,8 @@ RECOVERY: Final = Table.of(
     "waiting_ms bigint",
     "delay_ms bigint",
     "ended_ms bigint",
+    "signer_keys text[]",
+    "agreed json",
 )
 
 # What changes of an agent without its card: a column that a row does not bring stays. Rows of one
@@ -144,13 +150,13 @@ ENDED_INHERITANCES: Final = change(
     computed={"ended_ms": NOW},
     guard=Guard("CB003", "a switch would end twice"),
 )
-# By owner: all of its keys.
+# By owner: all of its keys that open anything.
 ENDED_API_KEYS: Final = change(
     "ended_api_keys",
     API_KEY,
     ["owner_did"],
     key=("owner_did",),
-    where="o.revoked_ms IS NULL",
+    where=f"o.revoked_ms IS NULL\n    AND coalesce(o.expires_ms, {TIME_MS_MAX}) > {NOW}",
     computed={"revoked_ms": NOW},
 )
 GUARDIANS: Final = upsert("guardians", GUARDIAN_SET, ("agent_did",), fixed={"set_ms": NOW})

@@ -12,12 +12,13 @@ from typing import Final
 from core.errors import QuarantineCode
 from core.message import Message
 from core.workflow.events import Record
+from ledger.authority import PermittedCommand
 
 # What the keys of publishes without a client's own begin with; their task's id follows.
 PUBLISH_KEY: Final = "publish:"
 
 
-class PublishWorkflow(Message, frozen=True, kw_only=True):
+class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
     """Store a workflow, hold its budget in escrow, and open its roots' attempts.
 
     `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate over
@@ -47,7 +48,7 @@ class PublishWorkflow(Message, frozen=True, kw_only=True):
     records: tuple[Record, ...]
 
 
-class AdvanceWorkflow(Message, frozen=True, kw_only=True):
+class AdvanceWorkflow(PermittedCommand, frozen=True, kw_only=True):
     """Store what one step of a workflow decided: node rows, attempts, payments, perhaps its end.
 
     A terminal WorkflowChanged releases what is left in the escrow. Payments above the rest of the
@@ -87,7 +88,7 @@ class QuarantineWorkflow(Message, frozen=True, kw_only=True):
     code: QuarantineCode
 
 
-class ResumeWorkflow(Message, frozen=True, kw_only=True):
+class ResumeWorkflow(PermittedCommand, frozen=True, kw_only=True):
     """End a workflow's quarantine: the next step, decided from its rows, is taken again.
 
     Rejections: ESCROW_RELEASED; CONFLICT when it is not quarantined. No result.

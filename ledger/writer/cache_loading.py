@@ -19,7 +19,7 @@ from core.records.statuses import OwnershipProof
 from ledger.auctions.round_loading import load_rounds
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced
-from ledger.identity.identity_loading import load_identity
+from ledger.identity.identity_loading import load_identity, load_recoveries
 from ledger.keys.key_loading import load_keys
 from ledger.quotas.quota_loading import load_quotas
 from ledger.shards.cluster_loading import load_cluster, load_gone_members
@@ -94,6 +94,8 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     missing = [address for address in addresses if address not in cache.accounts]
     if missing:
         await _load_accounts(connection, cache, missing)
+    if read_set.guarded:
+        await load_recoveries(connection, cache, read_set)
     missing = [did for did in read_set.agent_dids if did not in cache.agents]
     if missing:
         await _load_agents(connection, cache, missing)
@@ -189,6 +191,8 @@ async def _load_agent_counts(connection: Connection, cache: StateCache, read_set
         known = cache.agents[did]
         if known is not None and not known.is_active:
             owners.add(known.counted_did)
+        if known is not None and known.counted_did != known.owner_did:
+            owners |= {known.counted_did, known.owner_did}
         if known is None or (known.proven_by is None and known.owner_did != owner_did):
             owners.add(owner_did)
     if not owners:

@@ -50,6 +50,8 @@ class CommandKind:
         is_hashed: a repeat must be the same request (`request_hash`); else the key alone decides.
         is_barrier: it looks at rows that others of its batch may change: it is a batch of its own.
         is_asked_again: the service repeats it, or it happens once under a key of its subject.
+        outlives_credential: what it does lasts beyond the credential that it came with, so that one
+            must not have ended (`ledger/identity/credentials.py`).
         is_fenced: it is of a workflow (`workflow_id`), and its `member` must hold that one's shard
             under its `shard_epoch`; else it is stale.
     """
@@ -62,3 +64,4 @@ class CommandKind:
     is_barrier: bool = False
     is_asked_again: bool = False
     is_fenced: bool = False
+    outlives_credential: bool = False

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from core.errors import ErrorCode, QuarantineCode
 from core.shards.shard import shard_of
-from ledger.authority import AuthorizedCommand
+from ledger.authority import AuthorizedCommand, PermittedCommand
 from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.identity.credentials import check_credential
 from ledger.registry import kind_of
 from ledger.workflows.quarantine_plan import FORESEEN, quarantined
 from ledger.workflows.workflow_commands import AdvanceWorkflow
@@ -27,15 +28,18 @@ _QUARANTINED_BY: Final = {ErrorCode.ALREADY_SETTLED: QuarantineCode.ALREADY_SETT
 def plan(command: Command, batch: Batch) -> Outcome:
     """Add a command's rows and its one audit entry to the batch and return its outcome."""
     outcome = _decide(command, batch)
-    batch.end_command(command.authority if isinstance(command, AuthorizedCommand) else None)
+    batch.end_command(command.authority if isinstance(command, PermittedCommand) else None)
     return outcome
 
 
 def _decide(command: Command, batch: Batch) -> Outcome:
     if is_stale(command, batch.cache):
         return Outcome(OutcomeStatus.STALE)
+    kind = kind_of(command)
     try:
-        return kind_of(command).plan(command, batch)
+        if kind.outlives_credential and isinstance(command, AuthorizedCommand):
+            check_credential(command, batch)
+        return kind.plan(command, batch)
     except Refusal as refusal:
         if isinstance(command, AdvanceWorkflow) and refusal.code not in FORESEEN:
             code = _QUARANTINED_BY.get(refusal.code, QuarantineCode.STEP_REFUSED)

@@ -22,7 +22,8 @@ class ReadSet:
     `names` change; `named_dids`: agents that get one, `naming_dids`: who asks for it;
     their names are counted.
     `inheritances`: of these agents.
-    `recoveries`: requests by id, with their agents, whose guardians decide.
+    `recoveries`: requests by id; `guarded`: agents whose guardians, and with a request whose open
+    requests, are looked at.
     `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one; all keys of
     `ended_owners` end.
     `member_ids`: of members that may be GONE.
@@ -50,7 +51,8 @@ class ReadSet:
     named_dids: set[str] = field(default_factory=set)
     naming_dids: set[str] = field(default_factory=set)
     inheritances: set[str] = field(default_factory=set)
-    recoveries: set[tuple[str, str]] = field(default_factory=set)
+    recoveries: set[str] = field(default_factory=set)
+    guarded: set[str] = field(default_factory=set)
     key_ids: set[str] = field(default_factory=set)
     parent_keys: set[str] = field(default_factory=set)
     ended_owners: set[str] = field(default_factory=set)

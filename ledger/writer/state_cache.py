@@ -7,6 +7,7 @@ money.md sections 0 and 4.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
@@ -16,7 +17,7 @@ from core.market.sharing.quota import QuotaLimits
 from core.records.statuses import OwnershipProof
 from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import SHARDS
-from core.trust.recovery import Guardians, RecoveryType
+from core.trust.recovery import Guardians, GuardianSets, RecoveryType
 from ledger.writer.barrier_reads import BarrierReads
 
 WORLD_ADDRESS: Final = "world"
@@ -61,10 +62,11 @@ class KnownAgent:
     """Who claimed an agent's DID, how often its row was stored, and whether it takes work.
 
     `token_revision`: heartbeat tokens name it; it moves when a deregistered agent comes back, and
-    when an unproven claim yields. `inherited_from_did`: the owner who has named the first heir, for
-    whose bound it still counts. `public_key`: the current one, None for none; `key_number`: how
-    many keys it has had, `key_from_ms`: since when it has this one. `proven_by`: None for an
-    unproven claim. `card_counter`: the highest that a card was signed for.
+    when an unproven claim yields. `inherited_from_did`: the owner for whose bound it counts, who
+    has named the first heir until an heir registers a card; None: its owner of now. `public_key`:
+    the current one, None for none; `key_number`: how many keys it has had, `key_from_ms`: since
+    when it has this one. `proven_by`: None for an unproven claim. `card_counter`: the highest that
+    a card was signed for.
     """
 
     owner_did: str
@@ -146,7 +148,9 @@ class KnownInheritance:
 class KnownRecovery:
     """A request to replace an agent's key: pending, waiting, completed or cancelled.
 
-    `waiting_ms`: when its delay of `delay_ms` began; `is_due`: the delay is over.
+    `signers`: by which key each has signed, "" where that is not known. `waiting_ms`: when its
+    delay of `delay_ms` began; `agreed`: by the word of which guardians, None: the owner's own;
+    `is_due`: the delay is over.
     """
 
     did: str
@@ -155,12 +159,18 @@ class KnownRecovery:
     requested_by_did: str
     created_ms: int
     recovery_address: str | None = None
-    signers: tuple[str, ...] = ()
+    signers: Mapping[str, str] = field(default_factory=dict)
     status: str = "pending"
     waiting_ms: int | None = None
     delay_ms: int | None = None
     ended_ms: int | None = None
+    agreed: Guardians | None = None
     is_due: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether it may still come to replace the key."""
+        return self.status in ("pending", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +272,8 @@ class StateCache:
     # By workflow and node: the round that takes bids, None when no round does.
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
     # Of the batch at hand only: agents with keys that are not theirs any more; names, and how many
-    # of them an owner, and behind an "@" an agent, has; by agent its switch, its guardians with the
-    # owner who has named them, and how many recoveries are open; recoveries by id; keys that can be
+    # of them an owner, and behind an "@" an agent, has; by agent its switch and its guardians;
+    # recoveries by id, of an agent all that are open with one of them; keys that can be
     # revoked or make others, how many keys and active agents an owner has, which claimed DIDs have
     # keys or agents of their own, (workflow, node) pairs that are already paid or have succeeded,
     # members that are GONE, and the stored rows that its one command stands on.
@@ -271,9 +281,8 @@ class StateCache:
     names: dict[str, KnownName] = field(default_factory=dict)
     name_counts: dict[str, int] = field(default_factory=dict)
     inheritances: dict[str, KnownInheritance] = field(default_factory=dict)
-    guardians: dict[str, tuple[str, Guardians]] = field(default_factory=dict)
+    guardians: dict[str, GuardianSets] = field(default_factory=dict)
     recoveries: dict[str, KnownRecovery] = field(default_factory=dict)
-    open_recoveries: dict[str, int] = field(default_factory=dict)
     live_keys: dict[str, KnownKey] = field(default_factory=dict)
     key_counts: dict[str, int] = field(default_factory=dict)
     agent_counts: dict[str, int] = field(default_factory=dict)
@@ -303,7 +312,6 @@ class StateCache:
         self.inheritances.clear()
         self.guardians.clear()
         self.recoveries.clear()
-        self.open_recoveries.clear()
         self.live_keys.clear()
         self.key_counts.clear()
         self.agent_counts.clear()

@@ -28,6 +28,7 @@ from core.errors import ErrorCode, QuarantineCode
 from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
 from core.shards.ledger_head import ANY_HEAD, Succession
 from core.workflow.events import NodeChanged, NodePaid
+from ledger.authority import AuthorizedCommand
 from ledger.code_version import CODE_VERSION
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.connections.connecting import connect
@@ -39,6 +40,7 @@ from ledger.errors import (
     LedgerUnavailable,
     SchemaTooNew,
 )
+from ledger.identity.credentials import add_credential_reads
 from ledger.registry import kind_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 from ledger.shards.committed_cluster import committed_cluster
@@ -383,7 +385,10 @@ class LedgerStore:
         position = 0
         try:
             for position, command in enumerate(commands):  # noqa: B007
-                kind_of(command).add_reads(command, read_set)
+                kind = kind_of(command)
+                kind.add_reads(command, read_set)
+                if kind.outlives_credential and isinstance(command, AuthorizedCommand):
+                    add_credential_reads(command, read_set)
         except Exception as error:
             raise BatchRefused(f"planning: {error!r}", position) from error
         try:

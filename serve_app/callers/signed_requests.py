@@ -43,6 +43,7 @@ from core.trust.requests.signature_fields import (
     read_digests,
     read_signature,
 )
+from core.trust.signatures import key_bytes
 from ledger.keys.nonces import Nonce
 from serve_app.callers.lookups import BATCH, WAITING_MAX, Lookups, WrongCredentials
 from serve_app.callers.windows import AddressWindows
@@ -169,14 +170,15 @@ class SignedRequests:
         if (is_own_key or known is not None) and self._wrong.is_spent(address, clock_ms):
             async with self._wrong.place(address):
                 await self._wrong.pause()
+        key = ""
         if is_own_key:
-            self._verify(request, STRANGER, address, clock_ms)
+            key = self._verify(request, STRANGER, address, clock_ms)
         if not is_fresh:
             is_trusted = is_own_key or known is not None
             known = await self._standings.look_up(did, address, clock_ms, is_trusted=is_trusted)
         standing = known or STRANGER
         if not is_own_key:
-            self._verify(request, standing, address, clock_ms)
+            key = self._verify(request, standing, address, clock_ms)
         if standing.is_revoked:
             raise unauthorized(f"{did} is revoked")
         await self._take_nonce(request, address if known is None else did, address, clock_ms)
@@ -185,6 +187,7 @@ class SignedRequests:
             key_id=DID_KEY_ID,
             scopes=scopes_of_signer(did, standing),
             is_stranger=known is None,
+            signing_key=key,
         )
 
     def _target(self, host: bytes, target: bytes) -> str:
@@ -201,13 +204,15 @@ class SignedRequests:
 
     def _verify(
         self, request: SignedRequest, standing: DidStanding, address: str, clock_ms: int
-    ) -> None:
+    ) -> str:
+        """Return the key that the signature is by, as it is stored."""
         fields = request.fields
         key = signing_key(fields.did, standing)
-        if key is None or not is_signed_by_key(key, request.message, fields.signature):
+        if key is None or not is_signed_by_key(key_bytes(key), request.message, fields.signature):
             self._wrong.take(address, clock_ms)
             why = "no key is known for" if key is None else "the signature is not that of"
             raise unauthorized(f"{why} {fields.did}")
+        return key
 
     async def _take_nonce(
         self, request: SignedRequest, counted: str, address: str, clock_ms: int

@@ -23,8 +23,8 @@ from core.records.api import shape
 from core.records.api.path_values import PathValues
 from core.records.api.shape import Body, kind_of, members_of
 from core.records.bounds import text_defect
-from core.trust.access import ADMIN, Principal, authority_used, denial
-from ledger.authority import Authority, AuthorizedCommand
+from core.trust.access import ADMIN, FREE_TIER, JWT_KEY_ID, Principal, authority_used, denial
+from ledger.authority import Authority, AuthorizedCommand, OpenedBy, SignedBy
 from ledger.commands import Command, Outcome
 from serve_app.callers.limits import RateClass
 from serve_app.callers.signed_requests import SignedRequest
@@ -205,13 +205,32 @@ class Call:
         )
 
     def authorized(self, command: C) -> C:
-        """Return a command that says by which single right it was permitted, if by any."""
-        right = self.used_right
-        if right is None and self.caller.is_admin and getattr(command, "is_admin", False):
-            right = ADMIN  # the ledger decides whether it replaces ownership
-        if right is None or not isinstance(command, AuthorizedCommand):
+        """Return a command that says with which credential it was given, and by which single right
+        it was permitted, if by any."""
+        if not isinstance(command, AuthorizedCommand):
             return command
-        return structs.replace(command, authority=Authority(right, self.reason))
+        authority = self.authority
+        if authority is None and self.caller.is_admin and getattr(command, "is_admin", False):
+            # The ledger decides whether it replaces ownership.
+            authority = Authority(ADMIN, self.reason)
+        return structs.replace(command, authority=authority, credential=self._credential)
+
+    @property
+    def authority(self) -> Authority | None:
+        """The right beyond a usual key's that the call was permitted by so far, with its reason.
+
+        Raises:
+            ServiceError: INVALID_REQUEST; the reason is none.
+        """
+        return None if self.used_right is None else Authority(self.used_right, self.reason)
+
+    @property
+    def _credential(self) -> SignedBy | OpenedBy | None:
+        """The caller's credential, where it may end before the writer decides."""
+        caller = self.caller
+        if caller.signing_key is not None:
+            return SignedBy(caller.did, caller.signing_key)
+        return None if caller.key_id in (JWT_KEY_ID, FREE_TIER) else OpenedBy(caller.key_id)
 
     @property
     def reason(self) -> str:

@@ -23,10 +23,12 @@ from tests.contract.conftest import (
     MakeCaller,
     RegisteredAgent,
     answer,
+    client,
     refusal,
     unique,
     wait,
 )
+from tests.contract.signers import Signer
 from tests.contract.test_agents import did_of_key
 from tests.contract.test_key_rotation import ROTATE, keyed, keys_of, public
 from tests.contract.test_key_rotation import request as rotation
@@ -155,6 +157,23 @@ def test_the_custodian_replaces_a_key_alone(scene: Scene, make_caller: MakeCalle
     body = scene.body(BY_CUSTODIAN, scene.custodian)
     assert answer(make_caller().http.post(RECOVER, json=body))["status"] == "completed"
     assert scene.keys()[0] == public(scene.new)
+
+
+def test_the_key_of_before_gives_nothing_that_lasts_while_replicas_remember_it(
+    scene: Scene, deployment: RunningDeployment
+) -> None:
+    """A replica remembers a DID's key for a second, the writer does not. Decision 0260."""
+    did = scene.agent.did
+    with client(deployment.url) as thief:
+        thief.auth = Signer(did, scene.key)
+        assert answer(thief.get(scene.path))["threshold"] == 2
+        body = scene.body(BY_CUSTODIAN, scene.custodian)
+        assert answer(scene.owner.http.post(RECOVER, json=body))["status"] == "completed"
+        refused = thief.put(scene.path, json={"guardians": [], "threshold": 0})
+        refusal(refused, 401, "UNAUTHORIZED")
+        thief.auth = Signer(did, scene.new)
+        wait(lambda: thief.get(scene.path).status_code == 200, "the new key to be known")
+        assert answer(thief.put(scene.path, json={"guardians": [], "threshold": 0}))["success"]
 
 
 Forge = Callable[[Scene], Json]

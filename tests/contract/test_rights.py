@@ -11,7 +11,17 @@ import httpx
 import pytest
 
 from core.trust.access import DEFAULT_SCOPES
-from tests.contract.conftest import Caller, MakeAgent, MakeCaller, answer, refusal, unique
+from tests.contract.conftest import (
+    Caller,
+    Damage,
+    MakeAgent,
+    MakeCaller,
+    answer,
+    chain_of,
+    refusal,
+    unique,
+)
+from tests.contract.test_quarantine import quarantined
 
 Ask = Callable[[Caller, str], httpx.Response]
 
@@ -81,6 +91,30 @@ def test_every_use_of_a_single_right_is_audited_with_its_reason(
     newest = answer(admin.http.get("/v1/audit", params={"eventType": "key.created"}))["entries"][0]
     assert newest["actorDid"] == operator.did
     assert "authority" not in newest["payload"]
+
+
+def test_what_an_administrator_does_with_anothers_workflow_says_why(
+    payer: Caller, make_agent: MakeAgent, admin: Caller, damage: Damage
+) -> None:
+    """It is published, cancelled, resumed; the payer's own acts say nothing."""
+    agent, sent = make_agent(is_held=True), {"x-callboard-reason": "The customer asked."}
+    stuck = quarantined(payer, agent, damage)
+    agent.stub.gate.clear()
+    answer(admin.http.post(f"/v1/workflows/{stuck}/resume", headers=sent))
+    manifest = {**chain_of(agent.capability, "a"), "payerDid": payer.did}
+    given = answer(admin.publish(manifest, **sent))["workflowId"]
+    answer(admin.http.post(f"/v1/workflows/{given}/cancel", json={}, headers=sent))
+    said = {"right": "admin", "reason": "The customer asked."}
+    for workflow_id, event, expected in (
+        (stuck, "workflow.published", None),
+        (stuck, "workflow.resumed", said),
+        (given, "workflow.published", said),
+        (given, "workflow.cancelled", said),
+    ):
+        asked = {"targetId": workflow_id, "eventType": event}
+        (entry,) = answer(admin.http.get("/v1/audit", params=asked))["entries"]
+        assert entry["payload"].get("authority") == expected, event
+    agent.stub.gate.set()
 
 
 @pytest.mark.parametrize("reason", ["x" * 513, "\udcff"])

@@ -1,14 +1,16 @@
 """What is due about identity happens once, wherever a timekeeper ends.
 
 Goal: a dead man's switch gives each agent to its heir once, and a time lock replaces each key once.
-Method: rows are dated into the past in turns, so that they are due; the timekeeper is killed at a
-drawn number of what a turn has done, and at once.
+Method: rows are dated into the past in turns, so that they are due; the timekeeper is killed at
+drawn moments: before it looks, among what it does, as its successor begins.
 """
 
 from __future__ import annotations
 
 import base64
 import random
+import time
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -25,6 +27,9 @@ pytestmark = pytest.mark.slow
 Json = dict[str, Any]
 AGENTS = 4  # in a turn, every second one with a switch, the others with a time lock
 CREDITS = 2
+# A round of the timekeeper and the start of its successor lie within it.
+MOMENT_S_MAX = 4.0
+RUNS = 5
 
 
 def answer(response: httpx.Response) -> Json:
@@ -85,10 +90,18 @@ class Rows:
         return [row[0] for row in rows]
 
 
-def test_each_runs_once_with_the_timekeeper_killed_at_random(
-    victim: RunningDeployment, kills: int, request: pytest.FixtureRequest
-) -> None:
-    draw = random.Random(request.node.name)
+def kill_at_random(victim: RunningDeployment, draw: random.Random) -> None:
+    """Kill the timekeeper at a drawn moment, and sometimes its successor at another."""
+    pid = None
+    for _ in range(draw.choice((1, 1, 2))):
+        moment = time.monotonic() + draw.uniform(0, MOMENT_S_MAX)
+        wait(lambda: time.monotonic() >= moment, "the moment")  # noqa: B023
+        pid = kill(victim, "timekeeper", after=pid)
+
+
+def run_with_kills(victim: RunningDeployment, seed: int, turns: int) -> None:
+    """Let switches and time locks run in turns, in each of which the timekeeper is killed."""
+    draw = random.Random(seed)
     headers = {"x-api-key": victim.admin_key}
     everyone: list[str] = []
     with (
@@ -96,18 +109,16 @@ def test_each_runs_once_with_the_timekeeper_killed_at_random(
         psycopg.connect(superuser_url(victim), autocommit=True) as connection,
     ):
         rows, heir = Rows(connection), f"did:net:heir-{draw.getrandbits(64):x}"
-        for _ in range(max(2, kills)):
+        for _ in range(turns):
             dids = [f"did:net:due-{draw.getrandbits(64):x}" for _ in range(AGENTS)]
             everyone += dids
             for number, did in enumerate(dids):
                 prepare(admin, did, heir if number % 2 else None)
             rows.make_due(dids)
-            some = draw.randrange(AGENTS)
-            wait(lambda: len(rows.done(dids)) >= some, "some of it to be done")  # noqa: B023
-            kill(victim, "timekeeper")
+            kill_at_random(victim, draw)
         wait(lambda: len(rows.done(everyone)) >= len(everyone), "all of it to be done")
         done = rows.done(everyone)
-        assert sorted(done) == sorted(set(done)), "each once"
+        assert sorted(done) == sorted(set(done)), f"each once, seed {seed}"
         balance = answer(admin.get(f"/v1/balances/{heir}"))["balance"]
         assert balance == CREDITS * len(everyone) // 2
         for did in everyone[::2]:
@@ -116,3 +127,18 @@ def test_each_runs_once_with_the_timekeeper_killed_at_random(
                 new_key(f"{did[-24:]}:new"), new_key(f"{did[-24:]}:old"),
             ]  # fmt: skip
     check_books(superuser_url(victim))
+
+
+def test_each_runs_once_with_the_timekeeper_killed_at_random(victim: RunningDeployment) -> None:
+    run_with_kills(victim, seed=8, turns=2)
+
+
+@pytest.mark.soak
+def test_each_runs_once_whenever_the_timekeeper_is_killed(
+    victim: RunningDeployment, drawn_from: int, has_time: Callable[[], bool]
+) -> None:
+    """Many turns, of seeds that no other run has had."""
+    for seed in range(drawn_from, drawn_from + RUNS):
+        run_with_kills(victim, seed=seed, turns=10)
+        if not has_time():
+            break

@@ -4,7 +4,7 @@ check.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, LiteralString
 
@@ -236,3 +236,20 @@ class Replay:
                 assert balance == 0, "the balances do not sum to 0"
         auditor.follow_chain([(body, hash_) for kind, *_, body, hash_ in rows if kind == "audit"])
         return balances
+
+
+def rows_read(plan: dict[str, Any]) -> Counter[str]:
+    """Return how many rows a plan has read of each table, those included that a filter removed.
+
+    Args:
+        plan: of `EXPLAIN (ANALYZE, FORMAT JSON)`.
+    """
+    found = Counter[str]()
+    if "Relation Name" in plan:
+        removed = plan.get("Rows Removed by Filter", 0) + plan.get(
+            "Rows Removed by Index Recheck", 0
+        )
+        found[plan["Relation Name"]] += (plan["Actual Rows"] + removed) * plan["Actual Loops"]
+    for below in plan.get("Plans", ()):
+        found += rows_read(below)
+    return found

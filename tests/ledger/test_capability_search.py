@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import pairwise
-from typing import Any
 
 import orjson
 import psycopg
@@ -21,6 +20,7 @@ from ledger.agents.offer_index import STEPS_MAX, OfferIndex
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
+from tests.ledger.checking import rows_read
 from tests.ledger.making import AT, PAYER, card, new_key, open_with_member
 
 pytestmark = pytest.mark.anyio
@@ -247,14 +247,7 @@ async def test_a_search_reads_its_hits_and_no_other_offers(
         explained = sql.text(f"EXPLAIN (ANALYZE, FORMAT JSON) {capability_search._SEARCH.text}")
         plan = (await connection.execute(explained, values)).scalar_one()[0]["Plan"]
 
-    def scans(node: dict[str, Any]) -> Iterator[tuple[str, int]]:
-        if "Relation Name" in node:
-            read = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
-            yield node["Relation Name"], read * node["Actual Loops"]
-        for below in node.get("Plans", ()):
-            yield from scans(below)
-
-    assert dict(scans(plan))["offer"] == 1
+    assert rows_read(plan)["offer"] == 1
     await store.close()
 
 

@@ -108,6 +108,36 @@ async def test_no_key_of_the_history_comes_back(database: Database, auditor: Aud
     await store.close()
 
 
+async def test_a_key_that_code_of_before_has_put_back_can_be_replaced(
+    database: Database, auditor: Auditor
+) -> None:
+    """In an upgrade, by a card; it stands in the history already. Decision 0230."""
+    store = await registered(database.service_url)
+    await store.commit([rotate("K2", "K1")], AT + 1)
+    await store.close()
+    auditor.connection.execute("UPDATE agent SET public_key = 'K1'")
+    store = await open_store(database.service_url)
+    (replaced, back) = await store.commit([rotate("K3", "K1"), rotate("K1", "K3")], AT + 2)
+    assert (replaced.error, back.error) == (None, ErrorCode.CONFLICT)
+    assert history(auditor) == [(1, "K1", 0, 1)]
+    (again,) = await store.commit([rotate("K4", "K3")], AT + 3)
+    assert again.error is None
+    assert history(auditor) == [(1, "K1", 0, 1), (3, "K3", 2, 3)]
+    await store.close()
+
+
+async def test_a_card_that_is_refused_replaces_no_key(database: Database, auditor: Auditor) -> None:
+    """An agent that comes back beyond its owner's bound, with another key."""
+    store = await registered(database.service_url)
+    leaves = DeregisterAgent(
+        key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=AGENT
+    )
+    outcomes = await store.commit([leaves, card(public_key="K2", owner_agents_max=0)], AT + 1)
+    assert [one.error for one in outcomes] == [None, ErrorCode.CONFLICT]
+    assert (history(auditor), current(auditor)[0]) == ([], "K1")
+    await store.close()
+
+
 async def test_a_revoked_agents_key_proves_nothing(database: Database, auditor: Auditor) -> None:
     store = await registered(database.service_url)
     _, refused = await store.commit([revoke(), rotate("K2", "K1")], AT + 1)

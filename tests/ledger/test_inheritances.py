@@ -6,6 +6,7 @@ Rows are dated in the past, and the database's clock judges them. Spec: Inherita
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sql
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
@@ -20,12 +21,12 @@ from ledger.identity.inheritance_commands import (
 )
 from ledger.identity.name_commands import RegisterName
 from ledger.identity.readiness import ReadinessStore
-from ledger.identity.switches import due_switches, switch_row
+from ledger.identity.switches import _DUE, due_switches, switch_row
 from ledger.reads.reader import LedgerReader
 from ledger.stakes.stake_commands import DepositStake
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.checking import Auditor
+from tests.ledger.checking import Auditor, rows_read
 from tests.ledger.making import (
     AGENT,
     AT,
@@ -37,6 +38,7 @@ from tests.ledger.making import (
     new_key,
     open_store,
 )
+from tests.ledger.test_agents_leave import leave
 
 pytestmark = pytest.mark.anyio
 
@@ -181,6 +183,29 @@ async def test_what_comes_to_an_heir_fills_none_of_its_bounds(
     await store.close()
 
 
+async def test_what_an_heir_takes_up_counts_for_the_heir(
+    database: Database, auditor: Auditor
+) -> None:
+    """By its first card; without room an active agent stays its former owner's to count."""
+    store = await opened(database, auditor)
+    second, third = "did:test:second", "did:test:third"
+    await store.commit([run(), card(second, owner_did=HEIR, proof=OPERATOR)], AT + 1)
+    more = card(third, owner_agents_max=1)
+    full = card(owner_did=HEIR, owner_agents_max=1)
+    commands = [full, more, leave(owner_did=HEIR), replace(full, key=new_key())]
+    outcomes = await store.commit(commands, AT + 2)
+    conflict = ErrorCode.CONFLICT
+    assert [one.error for one in outcomes] == [None, conflict, None, conflict], "brought back"
+    await store.close()
+    store = await open_store(database.service_url)
+    taken = [card(owner_did=HEIR, owner_agents_max=2), replace(more, key=new_key())]
+    assert [one.error for one in await store.commit(taken, AT + 3)] == [None, None]
+    assert auditor.one("SELECT inherited_from_did FROM agent WHERE did = %s", AGENT) == HEIR
+    (full_again,) = await store.commit([card("did:test:4", owner_did=HEIR, owner_agents_max=2)], AT)
+    assert full_again.error is conflict
+    await store.close()
+
+
 async def test_an_unproven_claim_has_no_heir_and_no_wallet_to_leave(
     database: Database, auditor: Auditor
 ) -> None:
@@ -243,6 +268,34 @@ async def test_a_heartbeat_starts_the_time_again(database: Database, auditor: Au
     (due,) = await store.commit([run()], AT + 2)
     assert due.error is None
     await live.close()
+    await reader.close()
+    await store.close()
+
+
+async def test_a_look_at_the_switches_reads_a_few_of_them(
+    database: Database, auditor: Auditor
+) -> None:
+    """However many there are, and whether or not they could have run."""
+    store, reader = await opened(database, auditor), LedgerReader(database.service_url, pool_size=1)
+    auditor.connection.execute(
+        "INSERT INTO inheritance SELECT 'did:x:' || n, 'o', 'h', 1, false, 1,"
+        " CASE WHEN n %% 2 = 0 THEN 'armed' ELSE 'cancelled' END, %(at)s,"
+        " CASE WHEN n %% 2 = 1 THEN 1 END FROM generate_series(1, 3000) AS n",
+        {"at": AT},
+    )
+    auditor.connection.execute(
+        "INSERT INTO agent SELECT"
+        " (jsonb_populate_record(a, jsonb_build_object('did', i.agent_did))).*"
+        " FROM inheritance i, agent a WHERE a.did = %s AND i.agent_did <> a.did",
+        (AGENT,),
+    )
+    auditor.connection.execute("ANALYZE inheritance; ANALYZE agent")
+    async with reader._engine.connect() as connection:
+        explained = sql.text(f"EXPLAIN (ANALYZE, FORMAT JSON) {_DUE.text}")
+        found = await connection.execute(explained, {"after": "did:x:2", "limit": 10})
+        plan = found.scalar_one()[0]["Plan"]
+    assert rows_read(plan)["inheritance"] <= 20, plan
+    assert await due_dids(reader, limit=500) == [AGENT]
     await reader.close()
     await store.close()
 

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
-from tests.ledger.checking import Auditor
+from ledger.keys.key_loading import _COUNTS, _LIVE
+from tests.ledger.checking import Auditor, connect, rows_read
 from tests.ledger.conftest import Database
 from tests.ledger.making import AT, PAYER, api_key, new_id, open_store
 
@@ -182,3 +183,32 @@ async def test_a_key_of_another_one_that_has_ended_and_an_expired_one_are_not_ro
     (done,) = await store.commit([rotate(1, b"a", owner=None)], AT + 11)
     assert done.error is None
     await store.close()
+
+
+async def test_the_writer_reads_no_keys_that_have_ended_or_expired(
+    database: Database, auditor: Auditor
+) -> None:
+    """An owner may have made and ended any number, by itself and by one of its keys."""
+    store = await open_store(database.service_url)
+    await store.commit([key(1), key(2, 1), key(3, 1)], AT)
+    await store.close()
+    auditor.connection.execute(
+        "INSERT INTO api_key (id, hash, owner_did, name, scopes, rate_class, created_ms, parent_id,"
+        " depth, revoked_ms, expires_ms)"
+        " SELECT 'e' || n, sha256(n::text::bytea), %s, '', '{}', 'standard', 0, 'k1', 1,"
+        " CASE WHEN n %% 2 = 0 THEN 1 END, CASE WHEN n %% 2 = 1 THEN 1 END"
+        " FROM generate_series(1, 3000) AS n",
+        (PAYER,),
+    )
+    auditor.connection.execute("ANALYZE api_key")
+    with connect(database.superuser_url) as connection:
+        connection.execute("SET enable_seqscan = off")
+        for query, values, found in (
+            (_LIVE, (["k1"], [PAYER], ["k1"]), 3),
+            (_COUNTS, ([PAYER],), 1),
+        ):
+            assert len(connection.execute(query, values).fetchall()) == found
+            explained = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", values)
+            row = explained.fetchone()
+            assert row is not None
+            assert rows_read(row[0][0]["Plan"])["api_key"] <= 12, row

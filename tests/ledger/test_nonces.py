@@ -78,8 +78,8 @@ async def test_old_nonces_are_swept_in_bounded_steps(
             "INSERT INTO callboard.request_nonce (hash, expires_s)"
             " SELECT sha256(n::text::bytea), n FROM generate_series(1, 1200) AS n"
         )
-        assert await nonces.sweep_some() == 500
-        await nonces.sweep()
+        assert await nonces.old.remove_some() == 500
+        await nonces.old.remove()
         count = connection.execute("SELECT count(*) FROM callboard.request_nonce").fetchone()
     assert count == (1,)
     assert await nonces.take([nonce("new")]) == [False]

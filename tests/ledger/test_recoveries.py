@@ -15,7 +15,8 @@ from core.errors import ErrorCode
 from core.trust.recovery import HOUR_MS, recovery_id
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.commands import OutcomeStatus
-from ledger.identity.identity_reads import due_recoveries
+from ledger.identity.guardian_rows import guardian_sets
+from ledger.identity.identity_reads import due_recoveries, guardian_row
 from ledger.identity.recovery_commands import (
     CancelRecovery,
     CompleteRecovery,
@@ -315,4 +316,157 @@ async def test_a_key_that_has_come_into_the_history_meanwhile_is_not_recovered(
     (ended,) = await store.commit([complete()], AT + 3)
     assert ended.error is None
     assert (current(auditor), state(auditor)) == ("K3", "cancelled")
+    await store.close()
+
+
+def by_the_key(*named: str, custodian: str | None = None, delay_hours: int = 1) -> SetGuardians:
+    """Name guardians with the agent's own key, of whom one is enough."""
+    return guardians(
+        key=new_key(), actor_did=AGENT, guardians=named, threshold=min(1, len(named)),
+        custodian_did=custodian, delay_hours=delay_hours,
+    )  # fmt: skip
+
+
+async def test_guardians_that_a_stolen_key_has_replaced_count_on_and_end_the_thiefs(
+    database: Database, auditor: Auditor
+) -> None:
+    """Over a restart; what the thief's guardians have begun ends with them. Decision 0261."""
+    store = await opened(database.service_url)
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
+    thief = [
+        by_the_key(STRANGER, custodian=STRANGER),
+        card(STRANGER, owner_did=STRANGER, public_key=f"key of {STRANGER}"),
+        request(TIME_LOCK, STRANGER, new="T1"),
+        by_the_key(custodian=STRANGER),
+        request(TIME_LOCK, STRANGER, new="T2"),
+    ]
+    assert [one.error for one in await store.commit(thief, AT + 1)] == [None] * 5
+    await store.close()
+    store = await open_store(database.service_url)
+    (done,) = await store.commit([request(SOCIAL, ONE, TWO)], AT + 2)
+    assert done.result == {"status": "completed"}
+    assert [state(auditor, new) for new in ("T1", "T2")] == ["cancelled"] * 2
+    query = "SELECT guardians || custodian_did FROM guardian_set WHERE replaced IS NULL"
+    assert auditor.one(query) == [ONE, TWO, CUSTODIAN]
+    later = [request(BY_CUSTODIAN, STRANGER, new="T3"), request(BY_CUSTODIAN, CUSTODIAN, new="K3")]
+    outcomes = await store.commit(later, AT + 3)
+    assert [one.error for one in outcomes] == [FORBIDDEN, None]
+    assert current(auditor) == "K3"
+    await store.close()
+
+
+async def test_replaced_guardians_count_for_their_own_delay_of_ready_time(
+    database: Database, auditor: Auditor
+) -> None:
+    """Theirs, of two hours: the thief's own is one. A lock that they began runs to its end."""
+    store = await opened(database.service_url)
+    reader = LedgerReader(database.service_url, pool_size=1)
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
+    await store.commit([by_the_key(STRANGER)], AT)
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 2 * HOUR_MS - 1,))
+    row = await guardian_row(reader, AGENT)
+    assert row is not None
+    assert guardian_sets(row).signers == {ONE, TWO, CUSTODIAN, STRANGER}
+    (begun,) = await store.commit([request(TIME_LOCK, ONE)], AT + 2 * HOUR_MS - 1)
+    assert begun.result == {"status": "waiting"}
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 2 * HOUR_MS,))
+    (late,) = await store.commit([request(BY_CUSTODIAN, CUSTODIAN, new="K3")], AT + 2 * HOUR_MS)
+    assert late.result == {"status": "pending"}, "of one who is none of them"
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 5 * HOUR_MS,))
+    (run,) = await store.commit([complete()], AT + 5 * HOUR_MS)
+    assert (run.error, current(auditor)) == (None, "K2")
+    row = await guardian_row(reader, AGENT)
+    assert row is not None
+    assert guardian_sets(row).signers == {ONE, TWO, CUSTODIAN}, "they are its guardians again"
+    await reader.close()
+    await store.close()
+
+
+async def test_an_owner_strikes_guardians_out_at_once(database: Database, auditor: Auditor) -> None:
+    """Its credential is another than the agent's key; whom it strikes out waits for nothing."""
+    store = await opened(database.service_url)
+    await store.commit([by_the_key(STRANGER), request(TIME_LOCK, ONE)], AT + 1)
+    struck = [guardians(key=new_key()), request(BY_CUSTODIAN, CUSTODIAN, new="K3")]
+    assert [one.error for one in await store.commit([struck[0]], AT + 2)] == [None]
+    await ready_since(database, auditor)
+    (ended,) = await store.commit([complete()], AT + 3)
+    assert (ended.error, current(auditor), state(auditor)) == (None, "K1", "cancelled")
+    assert (await store.commit([struck[1]], AT + 4))[0].result == {"status": "completed"}
+    await store.close()
+
+
+async def test_sets_that_count_on_are_bounded(database: Database, auditor: Auditor) -> None:
+    """The first one stays among them; the same set again is none more."""
+    store = await opened(database.service_url)
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
+    named = [by_the_key(f"did:test:{number}") for number in range(6)]
+    outcomes = await store.commit([*named[:5], replace(named[4], key=new_key()), named[5]], AT + 1)
+    assert [one.error for one in outcomes] == [None] * 6 + [CONFLICT]
+    with pytest.raises(psycopg.errors.CheckViolation):
+        auditor.connection.execute("UPDATE guardian_set SET replaced = '[1, 2, 3, 4, 5, 6]'")
+    (done,) = await store.commit([request(BY_CUSTODIAN, CUSTODIAN)], AT + 2)
+    assert done.result == {"status": "completed"}
+    (free,) = await store.commit([replace(named[5], key=new_key())], AT + 3)
+    assert free.error is None
+    await store.close()
+
+
+async def test_a_stolen_key_leaves_room_for_the_guardians_requests(
+    database: Database, auditor: Auditor
+) -> None:
+    """With the key, and guardians of its own, a thief makes as many as there may be."""
+    store = await opened(database.service_url)
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
+    thiefs = [card(STRANGER, owner_did=STRANGER, public_key=f"key of {STRANGER}")]
+    begun = [by_the_key(STRANGER), *(request(SOCIAL, actor=AGENT, new=f"N{n}") for n in range(4))]
+    full = request(TIME_LOCK, STRANGER, new="N4")
+    refused = request(TIME_LOCK, STRANGER, new="N5")
+    outcomes = await store.commit([*thiefs, *begun, full, refused], AT + 1)
+    assert [one.error for one in outcomes] == [None] * 7 + [CONFLICT]
+    asked = [request(SOCIAL, ONE), *(request(TIME_LOCK, TWO, new=f"G{n}") for n in range(5))]
+    outcomes = await store.commit(asked, AT + 2)
+    assert [one.error for one in outcomes] == [None] * 5 + [CONFLICT], "of their own as many"
+    states = "SELECT string_agg(new_key, ' ' ORDER BY new_key) FROM recovery WHERE ended_ms IS NULL"
+    assert auditor.one(states) == "G0 G1 G2 G3 K2"
+    assert auditor.one("SELECT count(*) FROM recovery WHERE status = 'cancelled'") == 5
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", [SOCIAL, TIME_LOCK])
+@pytest.mark.parametrize("ended", ["replaced", "revoked"])
+async def test_a_stored_signature_counts_as_long_as_its_key(
+    database: Database, auditor: Auditor, kind: str, ended: str
+) -> None:
+    """A guardian's key was stolen, signs, and is replaced or its DID revoked; then the rest."""
+    store = await opened(database.service_url)
+    await store.commit([request(kind, ONE)], AT + 1)
+    new = replace(rotate("new", f"key of {ONE}"), did=ONE, actor_did=ONE)
+    await store.commit([revoke(ONE) if ended == "revoked" else new], AT + 2)
+    await store.close()
+    await ready_since(database, auditor)
+    store = await open_store(database.service_url)
+    rest = complete() if kind == TIME_LOCK else request(kind, TWO)
+    (outcome,) = await store.commit([rest], AT + 3)
+    assert outcome.error is None
+    expected = "cancelled" if kind == TIME_LOCK else "pending"
+    assert (current(auditor), state(auditor)) == ("K1", expected)
+    if (kind, ended) == (SOCIAL, "replaced"):
+        again = replace(request(kind), signers=((ONE, "new"),))
+        (done,) = await store.commit([again], AT + 4)
+        assert done.result == {"status": "completed"}
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", [SOCIAL, TIME_LOCK])
+async def test_what_code_of_before_has_stored_counts_by_names(
+    database: Database, auditor: Auditor, kind: str
+) -> None:
+    """In an upgrade: it knows no keys of signers, and no guardians by whose word a lock waits."""
+    store = await opened(database.service_url)
+    await store.commit([request(kind, ONE)], AT + 1)
+    auditor.connection.execute("UPDATE recovery SET signer_keys = NULL, agreed = NULL")
+    await ready_since(database, auditor)
+    rest = complete() if kind == TIME_LOCK else request(kind, TWO)
+    (done,) = await store.commit([rest], AT + 2)
+    assert (done.error, current(auditor)) == (None, "K2")
     await store.close()

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-import ledger.replies
 from core.errors import ErrorCode, ServiceError
-from ledger.replies import ReplyStore
+from ledger.connections.old_rows import OldRows
+from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.replies import ReplyStore, removal_of_replies
 from tests.conftest import Database
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +28,13 @@ async def replies(database: Database) -> AsyncIterator[ReplyStore]:
     store = ReplyStore(database.service_url, kept_s=DAY_S, pool_size=5)
     yield store
     await store.close()
+
+
+def small_pool(database: Database) -> OperationalPool:
+    """Return a pool by which old rows are removed."""
+    return OperationalPool(
+        database.service_url, "test", size=1, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=False
+    )
 
 
 async def keep_since(
@@ -95,47 +103,48 @@ async def test_replies_are_swept_after_a_day_and_not_before(
 ) -> None:
     for key in ("old", "young"):
         await keep_since(replies, database, key, DAY_S + 60 if key == "old" else DAY_S - 60)
-    await replies.sweep()
+    await replies.old.remove()
     assert (await replies.open("p", "old", OTHER)).is_new
     assert (await replies.open("p", "young", HASH)).reply == b"reply"
 
 
 async def test_a_statement_removes_few_replies_the_oldest_first(
-    replies: ReplyStore, database: Database, monkeypatch: pytest.MonkeyPatch
+    replies: ReplyStore, database: Database
 ) -> None:
     """One removed 10,000 rows of any size, within the time of a caller's request."""
-    monkeypatch.setattr(ledger.replies, "SWEPT_ROWS_MAX", 3)
-    monkeypatch.setattr(ledger.replies, "SWEPT_BYTES_MAX", 1_000)
+    pool = small_pool(database)
+    old = OldRows("replies", pool, removal_of_replies(rows_max=3, bytes_max=1_000))
     for number, size in enumerate([10, 10, 10, 999, 2, 2, 2_000, 1]):
         await keep_since(replies, database, f"{number}", DAY_S + 600 - number, b"x" * size)
     left = []
-    while await replies.sweep_some():
+    while await old.remove_some():
         left.append("".join(keys_left(database)))
     assert left == ["34567", "567", "7", ""]
+    await pool.close()
 
 
-async def test_a_sweep_is_neither_a_callers_wait_nor_its_failure(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A request swept first, and failed after five seconds when that took longer."""
-    monkeypatch.setattr(ledger.replies, "SWEEP_PAUSE_S", -1.0)
+async def test_a_removal_is_neither_a_callers_wait_nor_its_failure(database: Database) -> None:
+    """A request removed first, and failed after five seconds when that took longer."""
     may_end, begun = asyncio.Event(), 0
 
-    class Store(ReplyStore):
-        async def sweep_some(self) -> int:
+    class SlowRows(OldRows):
+        async def remove_some(self) -> int:
             nonlocal begun
             begun += 1
             await may_end.wait()
-            raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "the sweep took too long")
+            raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "the removal took too long")
 
-    store = Store(database.service_url, kept_s=DAY_S)
+    pool = small_pool(database)
+    store = ReplyStore(database.service_url, kept_s=DAY_S)
+    store.old = SlowRows("replies", pool, removal_of_replies(), pause_s=-1.0)
     assert (await store.open("p", "a", HASH)).is_new
     assert (await store.open("p", "b", HASH)).is_new
-    assert begun == 1, "one sweep at a time"
+    assert begun == 1, "one removal at a time"
     may_end.set()
     while begun == 1:
         assert not (await store.open("p", "a", HASH)).is_new
     await store.close()
+    await pool.close()
 
 
 async def test_a_reply_at_hand_is_left_to_the_next_sweep(
@@ -145,7 +154,7 @@ async def test_a_reply_at_hand_is_left_to_the_next_sweep(
         await keep_since(replies, database, key, DAY_S + 60)
     with psycopg.connect(database.superuser_url) as other:
         other.execute("SELECT 1 FROM callboard.http_reply WHERE key = 'held' FOR UPDATE")
-        await replies.sweep()
+        await replies.old.remove()
         assert keys_left(database) == ["held"]
-    await replies.sweep()
+    await replies.old.remove()
     assert keys_left(database) == []

@@ -14,7 +14,9 @@ from msgspec.structs import replace
 
 from core.errors import QuarantineCode
 from core.market.pricing import FixedPrice
+from core.records.statuses import OwnershipProof
 from core.shards.lease_messages import MemberState
+from core.trust.recovery import recovery_id
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.commands import Command, OutcomeStatus
 from ledger.disputes.dispute_commands import GiveFeedback
@@ -29,6 +31,8 @@ from ledger.writer.batch import Batch
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger import test_invoices as invoices
+from tests.ledger import test_names as names
+from tests.ledger import test_recoveries as recoveries
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.dumps import work
 from tests.ledger.making import (
@@ -45,6 +49,9 @@ from tests.ledger.making import (
     unrevoke,
 )
 from tests.ledger.test_agents_leave import leave
+from tests.ledger.test_former_keys import rotate
+from tests.ledger.test_inheritances import cancel as strike_heir_out
+from tests.ledger.test_inheritances import run, set_heir
 from tests.ledger.test_prices import priced
 from tests.ledger.test_quarantine import resume
 from tests.ledger.test_quotas import quota
@@ -53,6 +60,7 @@ pytestmark = pytest.mark.anyio
 
 OTHER = "member-3"
 GUEST = "did:test:guest"
+KEPT, OWN, HEIR = "did:test:kept", "did:test:own", "did:test:heir"
 INVOICE = "0199c0de-0000-7000-8000-0000000000e1"
 HALTED = "0199c0de-0000-7000-8000-0000000000f1"
 
@@ -88,6 +96,7 @@ async def begin(database: Database) -> None:
         join(OTHER),
         give(OTHER),
         ChangeMember(key="drain", actor_did=PAYER, member=MEMBER, state=MemberState.DRAINING),
+        *_identity_begun(),
     )
     async with LedgerReader(database.service_url, pool_size=1) as reader:
         asked = invoices.of_workflow(work.FINISHED, invoice_id=INVOICE)
@@ -107,11 +116,49 @@ async def finish(database: Database) -> None:
         unrevoke(work.REVOKED),
         leave(work.REVOKED),
         RevokeKey(key="gone", actor_did=PAYER, key_id="k", owner_did=PAYER),
+        *_identity_gone_on(),
     )
+    await _apply(store, replace(run(2, heir=HEIR), key="inherited", did=KEPT))
     for more in (1, -1):
         await _apply(store, _correction(store, more))
     await store.close()
     await work.finish(database.service_url, CheckedWriter)
+
+
+def _identity_begun() -> list[Command]:
+    """Return what an owner says of an agent that it registers, as an administrator grants it."""
+    recovers = (recoveries.ONE, recoveries.TWO)
+    return [
+        card(KEPT, public_key="K1", proof=OwnershipProof.OPERATOR),
+        card(OWN, owner_did=OWN, public_key="O1", proof=OwnershipProof.OPERATOR),
+        *(card(did, owner_did=did, public_key=f"key of {did}") for did in recovers),
+        names.register("kept", KEPT, most=9),
+        names.register("left", KEPT, most=9),
+        replace(rotate("K2", "K1", overlap_ms=60_000), did=KEPT),
+        set_heir(KEPT, heir=HEIR),
+        recoveries.guardians(did=KEPT),
+        recoveries.guardians(key=new_key(), actor_did=OWN, did=OWN),
+        _recovery(recoveries.ONE),
+    ]
+
+
+def _identity_gone_on() -> list[Command]:
+    """Return the rest of it: the key is recovered, an heir named again, a stolen key at work."""
+    return [
+        names.renew("kept"),
+        names.release("left"),
+        names.transfer("kept", OWN),
+        replace(names.transfer("kept", KEPT), actor_did=PAYER),
+        _recovery(recoveries.TWO),
+        replace(strike_heir_out(), did=KEPT),
+        set_heir(KEPT, heir=HEIR),
+        recoveries.guardians(key=new_key(), actor_did=OWN, did=OWN, custodian_did=None),
+    ]
+
+
+def _recovery(signer: str) -> Command:
+    asked = recoveries.request(recoveries.SOCIAL, signer, new="K3")
+    return replace(asked, did=KEPT, recovery_id=recovery_id(KEPT, "K3"))
 
 
 def _correction(store: LedgerStore, more: int) -> RebuildReputation:
@@ -164,9 +211,17 @@ async def test_work_begun_by_one_writer_is_finished_by_the_next(
     await finish(database)
     auditor.check()
     operational = {"agent_live", "blob", "http_reply", "offer", "outage", "rate_lease"}
-    # Rows of one command each, which no other command goes on with; of them tests of their own.
-    identity = {"agent_name", "former_key", "guardian_set", "inheritance", "recovery"}
-    assert untouched(database) == operational | identity | {"request_nonce"}
+    assert untouched(database) == operational | {"request_nonce"}
+    owner = auditor.one("SELECT owner_did || public_key FROM agent WHERE did = %s", KEPT)
+    assert owner == f"{HEIR}K3"
+    states = "SELECT string_agg(name || ' ' || owner_did || ' ' || (released_ms IS NULL), ',')"
+    assert auditor.one(f"{states} FROM agent_name") == f"kept {HEIR} true,left {HEIR} false"
+    assert (
+        auditor.one(
+            "SELECT json_array_length(replaced) FROM guardian_set WHERE agent_did = %s", OWN
+        )
+        == 1
+    )
     held = auditor.one("SELECT array_agg(DISTINCT (member, epoch)::text) FROM shard")
     assert held == [f"({work.FINISHER},3)"]
     states = auditor.connection.execute("SELECT id, state FROM member ORDER BY id").fetchall()

@@ -209,6 +209,17 @@ class GuardiansSetting(Body, is_closed=True):
     )
 
 
+class ReplacedGuardians(Record):
+    """Guardians that the agent's own key has replaced; they count on for their `delayHours`, in
+    which the service was ready."""
+
+    guardians: list[str]
+    threshold: Count
+    custodian_did: Did | None
+    delay_hours: Count
+    replaced_at: Timestamp
+
+
 class GuardianSet(Record):
     """Who may replace an agent's key."""
 
@@ -218,6 +229,7 @@ class GuardianSet(Record):
     custodian_did: Did | None
     delay_hours: Count
     set_at: Timestamp
+    replaced: Annotated[list[ReplacedGuardians], "who counts on, the earliest first"]
 
 
 class GuardiansSet(GuardianSet):

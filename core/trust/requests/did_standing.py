@@ -12,7 +12,6 @@ from typing import Final
 
 from core.trust.access import DEFAULT_SCOPES
 from core.trust.did_key import key_of_did
-from core.trust.signatures import key_bytes
 
 # With it, who registered an agent under another's DID could keep access by an API key.
 _MAKES_KEYS: Final = "keys:write"
@@ -37,18 +36,15 @@ class DidStanding:
 STRANGER: Final = DidStanding()
 
 
-def signing_key(did: str, standing: DidStanding) -> bytes | None:
-    """Return the public key whose signature is this DID's, 32 bytes; None when there is none.
+def signing_key(did: str, standing: DidStanding) -> str | None:
+    """Return the public key whose signature is this DID's, as it is stored; None without one.
 
     A `did:key` is its own key, whatever the registry holds.
     """
-    text = key_of_did(did)
-    if text is None and _speaks_by_registry(did, standing):
-        text = standing.registered_key
-    try:
-        return None if text is None else key_bytes(text)
-    except ValueError:
-        return None
+    own = key_of_did(did)
+    if own is None and _speaks_by_registry(did, standing):
+        return standing.registered_key
+    return own
 
 
 def scopes_of_signer(did: str, standing: DidStanding) -> frozenset[str]:

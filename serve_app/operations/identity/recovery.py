@@ -26,6 +26,7 @@ from core.records.api.path_values import AnyDidPath, RecoveryPath
 from core.trust.did_key import key_of_did
 from core.trust.recovery import cancel_message, recovery_id, recovery_messages
 from core.trust.signatures import is_signed_by
+from ledger.identity.guardian_rows import guardian_sets
 from ledger.identity.identity_reads import current_keys, guardian_row, recovery_row
 from ledger.identity.recovery_commands import CancelRecovery, RequestRecovery, SetGuardians
 from ledger.reads.reader import RowDict
@@ -58,7 +59,8 @@ async def set_guardians(call: Call) -> Reply:
         "delay_hours": body.delay_hours,
         "set_ms": outcome.result["setMs"],
     }
-    return Reply({"success": True, "id": did, **shown(GuardianSet, row)})
+    read = await _guardians(call, did)
+    return Reply({"success": True, "id": did, **_shown_sets(row, read)})
 
 
 async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None:
@@ -89,7 +91,27 @@ async def get_guardians(call: Call) -> Reply:
     call.require_party((did, *owners, *signers), f"the guardians of {did[:255]}")
     if row is None:
         raise not_found(f"the guardians of {did[:255]}")
-    return Reply(shown(GuardianSet, row))
+    return Reply(_shown_sets(row, row))
+
+
+def _shown_sets(row: RowDict, read: RowDict | None) -> dict[str, Any]:
+    """Return an agent's guardians as the API shows them.
+
+    Args:
+        read: the row with the sets that count on.
+    """
+    counting = () if read is None else guardian_sets(read).replaced
+    replaced = [
+        {
+            "guardians": list(one.guardians),
+            "threshold": one.threshold,
+            "custodianDid": one.custodian_did,
+            "delayHours": one.delay_hours,
+            "replacedAt": iso_time(one.replaced_ms),
+        }
+        for one in counting
+    ]
+    return shown(GuardianSet, row, replaced=replaced)
 
 
 async def request(call: Call) -> Reply:
@@ -215,9 +237,8 @@ async def _guardians(call: Call, did: str) -> RowDict | None:
     return await guardian_row(call.services.reader, did)
 
 
-def _signers(row: RowDict) -> tuple[str, ...]:
-    custodian = row["custodian_did"]
-    return (*row["guardians"], *(() if custodian is None else (custodian,)))
+def _signers(row: RowDict) -> frozenset[str]:
+    return guardian_sets(row).signers
 
 
 async def _keys_of(call: Call, dids: Collection[str]) -> dict[str, str]:

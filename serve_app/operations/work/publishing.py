@@ -6,6 +6,7 @@ contract.md section 3 (payerDid) and section 6 (Publish).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from actors.transport.messages import PublishReply, PublishRequest
@@ -13,8 +14,9 @@ from core.errors import ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest
 from core.settings import Settings
-from core.trust.access import Principal, denial
+from core.trust.access import Principal, authority_used, denial
 from core.workflow.dag import WorkflowLimits, compile_workflow
+from ledger.authority import Authority
 from ledger.workflows.workflow_commands import PUBLISH_KEY
 from serve_app.services import Services
 
@@ -41,6 +43,7 @@ def publish_request(
     command_key: str | None,
     body_hash: bytes,
     watcher: str = "",
+    reason: Callable[[], str] = lambda: "",
 ) -> PublishRequest:
     """Compile a manifest and make the request that starts it.
 
@@ -53,6 +56,7 @@ def publish_request(
         command_key: the caller's idempotency key, None to make one of the task's new id.
         body_hash: what a repeat under the same key must equal.
         watcher: the replica that is notified when it has finished, "" for none.
+        reason: tells why the caller spends another's money, where it does.
 
     Raises:
         ServiceError: INVALID_MANIFEST with every defect; FORBIDDEN for another's money.
@@ -62,6 +66,7 @@ def publish_request(
     code = denial(principal, None, (payer_did,))
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not spend as {payer_did}")
+    right = authority_used(principal, None, (payer_did,))
     task_id = services.new_id()
     return PublishRequest(
         command_key=command_key or f"{PUBLISH_KEY}{task_id}",
@@ -74,6 +79,7 @@ def publish_request(
         compiled=compiled,
         is_dry_run=manifest.dry_run,
         watcher=watcher,
+        authority=None if right is None else Authority(right, reason()),
     )
 
 

@@ -104,6 +104,7 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
             command_key=call.command_key("") or None,
             body_hash=call.request_hash,
             watcher=services.gateway.owners.watcher if wait_s is not None else "",
+            reason=lambda: call.reason,
         )
         return request if len(call.body) <= IN_LOOP_BYTES_MAX else packed(request)
 
@@ -167,6 +168,7 @@ async def publish_bulk(call: Call) -> Reply:
                 limits=limits,
                 command_key=f"{base_key}:{index}" if base_key else None,
                 body_hash=call.request_hash,
+                reason=lambda: call.reason,
             )
             return packed(request)
 
@@ -225,7 +227,11 @@ async def cancel(call: Call) -> Reply:
     body = call.given(Cancellation)
     stored = await _own(call)
     request = CancelRequest(
-        workflow_id=stored.id, reason=body.reason, details=body.details, actor_did=call.caller.did
+        workflow_id=stored.id,
+        reason=body.reason,
+        details=body.details,
+        actor_did=call.caller.did,
+        authority=call.authority,
     )
     reply = await call.services.to_the_end(call.services.gateway.cancel(request, stored))
     return Reply(
@@ -246,7 +252,9 @@ async def cancel(call: Call) -> Reply:
 async def resume(call: Call) -> Reply:
     """Drive a quarantined workflow on: the step that failed is decided anew, from its rows."""
     stored = await _own(call)
-    request = ResumeRequest(workflow_id=stored.id, actor_did=call.caller.did)
+    request = ResumeRequest(
+        workflow_id=stored.id, actor_did=call.caller.did, authority=call.authority
+    )
     reply = await call.services.to_the_end(call.services.gateway.resume(request, stored))
     return Reply(
         {

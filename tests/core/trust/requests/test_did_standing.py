@@ -25,18 +25,18 @@ def test_a_did_key_is_its_own_key_whatever_the_registry_holds() -> None:
     did = did_of_key(KEY)
     registered = DidStanding(registered_key=OTHER, owner_did=did, is_active=True)
     for standing in (STRANGER, registered):
-        assert signing_key(did, standing) == KEY
+        assert signing_key(did, standing) == TEXT
         assert scopes_of_signer(did, standing) == frozenset(DEFAULT_SCOPES)
 
 
 def test_a_registered_key_speaks_for_an_active_agent() -> None:
     standing = DidStanding(registered_key=TEXT, owner_did="did:net:owner", is_active=True)
-    assert signing_key(NET, standing) == KEY
+    assert signing_key(NET, standing) == TEXT
     assert signing_key(NET, STRANGER) is None
     assert signing_key(NET, DidStanding(owner_did=NET, is_active=True)) is None, "without a key"
     gone = DidStanding(registered_key=TEXT, owner_did="did:net:owner")
     assert signing_key(NET, gone) is None
-    assert signing_key(NET, DidStanding(registered_key=TEXT, owner_did=NET)) == KEY, "its own"
+    assert signing_key(NET, DidStanding(registered_key=TEXT, owner_did=NET)) == TEXT, "its own"
 
 
 def test_an_agents_key_does_not_speak_for_an_owner_of_its_name() -> None:
@@ -46,7 +46,7 @@ def test_an_agents_key_does_not_speak_for_an_owner_of_its_name() -> None:
     )
     assert signing_key(NET, standing) is None
     own = DidStanding(registered_key=TEXT, owner_did=NET, is_active=True, has_keys=True)
-    assert signing_key(NET, own) == KEY
+    assert signing_key(NET, own) == TEXT
 
 
 def test_an_agent_of_another_owner_makes_no_keys() -> None:

@@ -1,0 +1,73 @@
+"""Rows whose time is over, removed by the processes that write new ones.
+
+Beside their calls, so that no caller waits for it or fails with it; a bounded number with each
+statement, because the next call may wait that long. Which rows are old the statement says.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import sqlalchemy as sql
+
+from ledger.connections.pools import OperationalPool
+from ledger.merged_runs import MergedRuns
+
+PAUSE_S: Final = 60.0
+
+
+class OldRows:
+    """The old rows of one table.
+
+    Args:
+        name: of the rows, for messages.
+        pool: by which they are removed.
+        statement: removes some of them, the oldest first, and returns one row: `rows`, how many.
+        pause_s: how long they are left between two removals.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pool: OperationalPool,
+        statement: sql.TextClause,
+        *,
+        pause_s: float = PAUSE_S,
+    ) -> None:
+        self._pool = pool
+        self._statement = statement
+        self._pause_s = pause_s
+        self._removed_at = time.monotonic()
+        self._runs = MergedRuns(f"removing old {name}", self.remove)
+
+    def __repr__(self) -> str:
+        return f"OldRows({self._runs!r})"
+
+    async def close(self) -> None:
+        """End the removal that is under way; the pool stays open."""
+        await self._runs.close()
+
+    def remove_soon(self) -> None:
+        """Begin to remove them, unless that was done less than the pause ago."""
+        if time.monotonic() - self._removed_at > self._pause_s:
+            self._removed_at = time.monotonic()
+            self._runs.soon()
+
+    async def remove(self) -> None:
+        """Remove them all, some with each statement.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        while await self.remove_some():
+            pass
+
+    async def remove_some(self) -> int:
+        """Remove some of them; return how many it were.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        (row,) = await self._pool.rows(self._statement)
+        return int(row["rows"])

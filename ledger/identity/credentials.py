@@ -1,0 +1,57 @@
+"""Credentials that have ended between a caller's recognition and the writer's decision.
+
+A replica remembers what it knows of a DID or an API key for a second. What lasts (a key, guardians,
+an heir, a name, a card) must not be given by a key that was replaced meanwhile: a command names the
+credential that it came with, and the writer, which sees every replacement in one order, asks once
+more. contract.md section 3; decision 0260.
+"""
+
+from __future__ import annotations
+
+from core.errors import ErrorCode
+from core.trust.did_key import key_of_did
+from ledger.authority import AuthorizedCommand, OpenedBy, SignedBy
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.read_set import ReadSet
+
+
+def add_credential_reads(command: AuthorizedCommand, read_set: ReadSet) -> None:
+    """Add what is looked at to judge a command's credential."""
+    match command.credential:
+        case SignedBy(did=did):
+            read_set.agent_dids.add(did)
+            read_set.trusted.add(did)
+        case OpenedBy(key_id=key_id):
+            read_set.parent_keys.add(key_id)
+
+
+def check_credential(command: AuthorizedCommand, batch: Batch) -> None:
+    """Refuse a command whose credential has ended.
+
+    The refusal is not stored: the DID itself may send the same request by its key of now.
+
+    Raises:
+        Refusal: UNAUTHORIZED.
+    """
+    match command.credential:
+        case SignedBy(did, public_key):
+            if not is_current_key(did, public_key, batch):
+                raise _ended(f"the key of {did} was replaced meanwhile")
+            if batch.cache.is_revoked(did, batch.clock_ms):
+                raise _ended(f"{did} is revoked")
+        case OpenedBy(key_id):
+            if key_id not in batch.cache.live_keys:
+                raise _ended(f"the key {key_id} has ended")
+
+
+def is_current_key(did: str, public_key: str, batch: Batch) -> bool:
+    """Say whether a key is a DID's now: the one that the DID is, or that the registry has of it."""
+    own = key_of_did(did)
+    if own is not None:
+        return own == public_key
+    agent = batch.cache.agents.get(did)
+    return agent is not None and agent.public_key == public_key
+
+
+def _ended(detail: str) -> Refusal:
+    return Refusal(ErrorCode.UNAUTHORIZED, detail, is_stored=False)

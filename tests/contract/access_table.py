@@ -1,0 +1,165 @@
+"""Which rights open each operation, as the tests say: held against contract.md section 3 by hand,
+and never read from the code's declarations.
+
+A new operation is added here, or the test of the table fails. `admin` opens all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Answered without a key. Of the first, what is no key at all is refused; of the others none is
+# looked at.
+PUBLIC: Final = """
+    GET /v1/agents
+    GET /v1/agents/{did}
+    GET /v1/agent/{did}
+"""
+EXEMPT: Final = """
+    POST /v1/workflows/nodeResult
+    GET /health
+    GET /ready
+    GET /openapi.json
+    GET /docs
+"""
+# By the rights of which one is enough, "" for `admin` alone.
+_RIGHTS: Final = {
+    "": """
+        GET /v1/cluster
+        POST /v1/cluster/machines/{machine}/drain
+        POST /v1/cluster/machines/{machine}/resume
+        POST /v1/invoices/{invoice_id}/pay
+        POST /v1/invoices/{invoice_id}/void
+        POST /v1/reputation/rebuild
+        POST /v1/stakes/slash
+    """,
+    "agents:heartbeat agents:write": """
+        POST /v1/agents/{did}/heartbeat
+        POST /v1/heartbeat
+    """,
+    "agents:read": """
+        GET /v1/agents/{did}/names
+        GET /v1/reputation/{did}
+        GET /v1/stakes/{did}
+    """,
+    "agents:write": """
+        POST /v1/agent/register
+        POST /v1/agents/register
+        POST /v1/agents/register/bulk
+        PATCH /v1/agents/{did}
+        DELETE /v1/agents/{did}
+        POST /v1/stakes
+        POST /v1/stakes/unstake
+    """,
+    "audit:read": """
+        GET /v1/audit
+        GET /v1/audit/{audit_id}
+    """,
+    "capabilities:read": """
+        GET /v1/capabilities/{capability_id}/price
+    """,
+    "disputes:resolve": """
+        POST /v1/disputes/{dispute_id}/resolve
+    """,
+    "identity:read": """
+        GET /v1/identity/guardians/{did}
+        GET /v1/identity/inheritance/{did}
+        GET /v1/identity/names/{name}
+        GET /v1/identity/recover/{recovery_id}
+    """,
+    "identity:write": """
+        PUT /v1/identity/guardians/{did}
+        POST /v1/identity/inheritance
+        DELETE /v1/identity/inheritance/{did}
+        POST /v1/identity/names
+        DELETE /v1/identity/names/{name}
+        POST /v1/identity/names/{name}/renew
+        POST /v1/identity/names/{name}/transfer
+        POST /v1/identity/recover
+        POST /v1/identity/recover/{recovery_id}/cancel
+    """,
+    "keys:read": """
+        GET /v1/keys
+    """,
+    "keys:write": """
+        POST /v1/keys
+        DELETE /v1/keys/{key_id}
+        POST /v1/keys/{key_id}/rotate
+    """,
+    "ledger:deposit": """
+        POST /v1/ledger/deposit
+    """,
+    "ledger:read": """
+        GET /v1/balances/{did}
+        GET /v1/disputes
+        GET /v1/disputes/{dispute_id}
+        GET /v1/invoices
+        GET /v1/invoices/{invoice_id}
+        GET /v1/ledger/accounts/{did}
+        GET /v1/ledger/balance
+        GET /v1/ledger/transactions
+        GET /v1/ledger/{did}/history
+        GET /v1/quotas/{did}
+        POST /v1/quotas/{did}/check
+    """,
+    "ledger:write": """
+        POST /v1/disputes
+        POST /v1/invoices
+    """,
+    "prices:write": """
+        PUT /v1/capabilities/{capability_id}/price
+    """,
+    "quotas:write": """
+        POST /v1/quotas/{did}
+    """,
+    "trust:read": """
+        GET /v1/revoked
+        GET /v1/revoked/{did}
+        GET /v1/trust/key-history/{did}
+    """,
+    "trust:write": """
+        POST /v1/trust/rotate-key
+    """,
+    "trust:write trust:revoke": """
+        DELETE /v1/revoked/{did}
+        POST /v1/trust/revoke
+    """,
+    "workflows:read": """
+        GET /v1/auctions/{workflow_id}/{node}
+        GET /v1/tasks/{task_id}
+        POST /v1/tasks/{task_id}/settle
+        GET /v1/workflows
+        GET /v1/workflows/{workflow_id}
+        GET /v1/workflows/{workflow_id}/budget
+        GET /v1/workflows/{workflow_id}/escrow
+        GET /v1/workflows/{workflow_id}/nodes/{node}/result
+    """,
+    "workflows:write": """
+        POST /v1/auctions/{workflow_id}/{node}/bids
+        POST /v1/tasks/publish
+        POST /v1/tasks/{task_id}/bid
+        POST /v1/tasks/{task_id}/feedback
+        POST /v1/workflows
+        POST /v1/workflows/publish
+        POST /v1/workflows/publish/bulk
+        POST /v1/workflows/{workflow_id}/cancel
+        POST /v1/workflows/{workflow_id}/feedback
+        POST /v1/workflows/{workflow_id}/resume
+    """,
+}
+
+
+def operations_of(text: str) -> set[str]:
+    """Return the operations that a text lists, one a line."""
+    return {line.strip() for line in text.splitlines() if line.strip()}
+
+
+# By operation: the rights of which one opens it, besides `admin`; none for a public one.
+RIGHTS_OF: Final[dict[str, frozenset[str] | None]] = {
+    **{
+        operation: frozenset(rights.split())
+        for rights, text in _RIGHTS.items()
+        for operation in operations_of(text)
+    },
+    **dict.fromkeys(operations_of(PUBLIC + EXEMPT)),
+}

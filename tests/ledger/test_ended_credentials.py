@@ -1,0 +1,160 @@
+"""Whose credential has ended between its recognition and the writer's decision gives nothing that
+lasts.
+
+Method: an agent that owns itself and is recovered; then each command that lasts, as a replica makes
+it that remembers the key of before. contract.md section 3; decision 0260.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Final, get_args
+
+import pytest
+from msgspec.structs import replace
+
+from core.errors import ErrorCode
+from core.records.statuses import OwnershipProof
+from core.trust.did_key import did_of_key
+from ledger.authority import AuthorizedCommand, OpenedBy, SignedBy
+from ledger.commands import Command, OutcomeStatus
+from ledger.keys.key_commands import RevokeKey, RotateKey
+from ledger.registry import KINDS
+from ledger.writer.store import LedgerStore
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    api_key,
+    card,
+    new_key,
+    open_store,
+    revoke,
+    unrevoke,
+)
+from tests.ledger.test_agents_leave import leave
+from tests.ledger.test_former_keys import rotate
+from tests.ledger.test_inheritances import cancel as strike_heir_out
+from tests.ledger.test_inheritances import set_heir
+from tests.ledger.test_names import register, release, renew, transfer
+from tests.ledger.test_recoveries import (
+    BY_CUSTODIAN,
+    CUSTODIAN,
+    SOCIAL,
+    cancel,
+    guardians,
+    named_agents,
+    request,
+)
+
+pytestmark = pytest.mark.anyio
+
+UNAUTHORIZED = ErrorCode.UNAUTHORIZED
+OLD, NEW = SignedBy(AGENT, "K1"), SignedBy(AGENT, "K2")
+# What a thief would still have from the second after the recovery.
+LASTING: Final[dict[str, Callable[[], AuthorizedCommand]]] = {
+    "CreateKey": lambda: api_key("thief", b"t" * 32, owner_did=AGENT),
+    "RotateKey": lambda: RotateKey(
+        key=new_key(), actor_did=AGENT, key_id="own", key_hash=b"r" * 32, overlap_ms=0,
+        owner_did=AGENT,
+    ),
+    "RevokeKey": lambda: RevokeKey(key=new_key(), actor_did=AGENT, key_id="own", owner_did=AGENT),
+    "RegisterAgent": lambda: card(owner_did=AGENT, public_key="K9"),
+    "DeregisterAgent": lambda: leave(owner_did=AGENT),
+    "RevokeAgent": lambda: revoke(AGENT),
+    "UnrevokeAgent": lambda: unrevoke(AGENT),
+    "RotateAgentKey": lambda: replace(rotate("K9", "K2"), actor_did=AGENT),
+    "RegisterName": lambda: register("thief", actor=AGENT),
+    "RenewName": lambda: renew("mine", actor=AGENT),
+    "TransferName": lambda: transfer("mine", CUSTODIAN, actor=AGENT),
+    "ReleaseName": lambda: release("mine", actor=AGENT),
+    "SetInheritance": lambda: set_heir(actor=AGENT),
+    "CancelInheritance": lambda: strike_heir_out(actor=AGENT),
+    "SetGuardians": lambda: guardians(actor_did=AGENT, custodian_did=None),
+    "RequestRecovery": lambda: request(SOCIAL, new="K8", actor=AGENT),
+    "CancelRecovery": lambda: cancel("K7", actor=AGENT),
+}  # fmt: skip
+
+
+def test_every_command_that_lasts_is_here() -> None:
+    lasting = {kind.__name__ for kind, how in KINDS.items() if how.outlives_credential}
+    assert lasting == LASTING.keys()
+    given = {kind.__name__ for kind in get_args(Command) if issubclass(kind, AuthorizedCommand)}
+    # Money, prices and words: each takes effect once, as it is given.
+    assert given - lasting == {
+        "Deposit", "DepositStake", "WithdrawStake", "SlashStake", "PlaceBid", "CreateInvoice",
+        "SettleInvoice", "OpenDispute", "ResolveDispute", "GiveFeedback", "SetPrice", "SetQuota",
+        "RebuildReputation",
+    }  # fmt: skip
+
+
+async def recovered(database: Database) -> LedgerStore:
+    """Open a ledger with an agent that owns itself, whose key was K1 and is K2 by recovery."""
+    store = await open_store(database.service_url)
+    itself = card(owner_did=AGENT, public_key="K1", proof=OwnershipProof.OPERATOR)
+    _, *named = named_agents()
+    begun: list[Command] = [
+        itself, *named[:-1], guardians(actor_did=AGENT), register("mine", actor=AGENT),
+        set_heir(actor=AGENT), request(BY_CUSTODIAN, CUSTODIAN),
+        api_key("own", b"o" * 32, owner_did=AGENT), request(SOCIAL, new="K7", actor=AGENT),
+    ]  # fmt: skip
+    outcomes = await store.commit(begun, AT)
+    assert [one.error for one in outcomes if one.error] == []
+    return store
+
+
+async def test_a_signature_by_the_key_of_before_gives_nothing_that_lasts(
+    database: Database, auditor: Auditor
+) -> None:
+    """Over a restart of the writer, too; the key of now goes on under the same command's key."""
+    store = await recovered(database)
+    commands = [replace(make(), credential=OLD) for make in LASTING.values()]
+    entries = auditor.one("SELECT max(id) FROM audit")
+    for _ in range(2):
+        outcomes = await store.commit(commands, AT + 1)
+        assert {one.error for one in outcomes} == {UNAUTHORIZED}
+        await store.close()
+        store = await open_store(database.service_url)
+    assert auditor.one("SELECT max(id) FROM audit") == entries
+    (made,) = await store.commit([replace(commands[0], credential=NEW)], AT + 2)
+    assert made.status is OutcomeStatus.APPLIED
+    await store.close()
+
+
+async def test_it_is_judged_in_the_order_of_the_batch(database: Database, auditor: Auditor) -> None:
+    store = await open_store(database.service_url)
+    await store.commit(named_agents(), AT)
+    set_by = [replace(guardians(actor_did=AGENT), credential=by) for by in (OLD, OLD, NEW)]
+    commands = [set_by[0], request(BY_CUSTODIAN, CUSTODIAN), set_by[1], set_by[2], revoke(AGENT)]
+    outcomes = await store.commit([*commands, replace(set_by[2], key=new_key())], AT + 1)
+    assert [one.error for one in outcomes] == [None, None, UNAUTHORIZED, None, None, UNAUTHORIZED]
+    await store.close()
+
+
+async def test_a_did_key_and_an_api_key_count_as_long_as_they_are(
+    database: Database, auditor: Auditor
+) -> None:
+    """A `did:key` until it is revoked; an API key until it ends."""
+    own = did_of_key(b"k" * 32)
+    store = await open_store(database.service_url)
+    by_itself = SignedBy(own, base64.b64encode(b"k" * 32).decode())
+    await store.commit([*named_agents(), api_key("k", b"k" * 32, owner_did=AGENT)], AT)
+    by_key = replace(guardians(actor_did=AGENT), credential=OpenedBy("k"))
+    commands = [
+        replace(card(own, owner_did=own), credential=by_itself),
+        replace(card(own, owner_did=own), credential=replace(by_itself, public_key="K1")),
+        revoke(own),
+        replace(card(own, owner_did=own), credential=by_itself),
+        by_key,
+        request(BY_CUSTODIAN, CUSTODIAN),
+        replace(by_key, key=new_key()),
+        replace(card("did:test:more"), credential=OpenedBy("never")),
+    ]
+    outcomes = await store.commit(commands, AT + 1)
+    assert [one.error for one in outcomes] == [
+        None, UNAUTHORIZED, None, UNAUTHORIZED, None, None, UNAUTHORIZED, UNAUTHORIZED,
+    ]  # fmt: skip
+    assert {one.status for one in await store.commit(commands[:1], AT)} == {OutcomeStatus.REPEATED}
+    await store.close()
