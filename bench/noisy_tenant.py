@@ -23,7 +23,7 @@ from bench.figures.process_usage import Meter
 from bench.load.clients import Target
 from bench.noise.attack import PREPARE, START, STOP, Attack, Seen, attack_process
 from bench.noise.backlog import KILLED, KILLED_AFTER_S, OwnerKilled, kill_owner
-from bench.noise.connections import SlowSenders, WaitingReads
+from bench.noise.connections import SlowSenders, WaitingReads, WaitingReadsOfOne
 from bench.noise.gate import shared_numbers
 from bench.noise.remotes import Remote, remote
 from bench.noise.requests import (
@@ -44,7 +44,7 @@ from core.money import credits_text
 
 ATTACKS: tuple[type[Attack], ...] = (
     KeyWithNul, LongRespondent, FullWallet, ManyInvoices, DeadAgentBulk, OwnerKilled,
-    SlowSenders, WaitingReads, RandomKeys, HealthAsked, LargeCards,
+    SlowSenders, WaitingReads, WaitingReadsOfOne, RandomKeys, HealthAsked, LargeCards,
 )  # fmt: skip
 WARM_UP_S = 3.0
 SLOWEST_SHOWN = 8

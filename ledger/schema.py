@@ -37,6 +37,7 @@ from ledger.tables.cluster_tables import MEMBER, SHARD
 from ledger.tables.history_tables import (
     AUDIT,
     AUDIT_EVENT,
+    AUDIT_PARTY,
     HEAD,
 )
 from ledger.tables.identity_tables import (
@@ -137,6 +138,7 @@ entry = _read(ENTRY)
 escrow = _read(ESCROW)
 audit = _read(AUDIT)
 audit_event = _read(AUDIT_EVENT)
+audit_party = _read(AUDIT_PARTY)
 workflow = _read(WORKFLOW)
 node = _read(NODE)
 attempt = _read(ATTEMPT)

@@ -107,3 +107,12 @@ class WaitingReads(OpenConnections):
         )
         writer.write(head.encode())
         await writer.drain()
+
+
+class WaitingReadsOfOne(WaitingReads):
+    """Reads that wait, of a single owner."""
+
+    row = "7c"
+    title = "1,000 waiting reads from 1 key"
+    workers = 1_000
+    KEYS = 1

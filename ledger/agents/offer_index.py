@@ -16,6 +16,7 @@ import sqlalchemy as sql
 from core.errors import ErrorCode, ServiceError
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.merged_runs import MergedRuns
+from ledger.step_rows import StepRows
 
 log = logging.getLogger("callboard.ledger")
 
@@ -63,8 +64,7 @@ class OfferIndex:
             is_durable=False,
             statement_timeout_ms=step_timeout_ms,
         )
-        # One for each step that failed, one less for each that did not.
-        self._halvings = 0
+        self._rows = StepRows()
         self._reads = MergedRuns("reading changed cards", self._index_all)
 
     def __repr__(self) -> str:
@@ -88,7 +88,9 @@ class OfferIndex:
             except ServiceError as error:
                 if error.code is not ErrorCode.OVERLOADED:
                     raise
-                log.warning("reading changed cards takes too long, next rows=%d", self._rows_max)
+                log.warning(
+                    "reading changed cards takes too long, next rows=%d", self._rows.of(ROWS_MAX)
+                )
                 return
 
     def follow(self) -> None:
@@ -106,18 +108,14 @@ class OfferIndex:
             ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the step took too long.
         """
         values = {
-            "rows_max": self._rows_max,
+            "rows_max": self._rows.of(ROWS_MAX),
             "bytes_max": BYTES_MAX,
             "owner_max": OWNER_OFFERS_MAX,
         }
         try:
             (row,) = await self._pool.rows(_INDEX, values)
         except ServiceError:
-            self._halvings = min(self._halvings + 1, ROWS_MAX.bit_length())
+            self._rows.note_failed(ROWS_MAX)
             raise
-        self._halvings = max(0, self._halvings - 1)
+        self._rows.note_done()
         return int(row["done"])
-
-    @property
-    def _rows_max(self) -> int:
-        return max(1, ROWS_MAX >> self._halvings)

@@ -5,9 +5,10 @@ frequent: an entry with one is near wherever one looks, or is found by its workf
 event is a row of `audit_event`, indexed by type and by target.
 
 An event of every workflow's life has no index, and may yet be rare or have never occurred. So a
-page looks at `LOOKED_AT_MAX` entries at most, and the next page goes on from there. So does a page
-of those that match and are one caller's. Spec: Audit entry; contract.md section 6 (Audit, Audit
-event types); decisions 0011, 0130.
+page looks at `LOOKED_AT_MAX` entries at most, and the next page goes on from there. What one caller
+sees is looked for among that caller's own entries, as many a page: how many of others match tells
+nobody anything. Spec: Audit entry; contract.md section 6 (Audit, Audit event types); decisions
+0130, 0270.
 """
 
 from __future__ import annotations
@@ -16,17 +17,16 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
 import sqlalchemy as sql
 
 from core.records.audit import LIFE_EVENTS
-from ledger.schema import audit, audit_event, workflow
+from ledger.schema import audit, audit_event, audit_party
 
 _WORKFLOW = "workflow"
 # Entries that one page looks at where no index finds those that match.
 LOOKED_AT_MAX: Final = 10_000
-# Entries of which one page looks for a caller among the parties: their bodies are read.
-PARTY_LOOKED_AT_MAX: Final = 2_000
+# A caller's own that one page looks at, each by its key.
+OWN_LOOKED_AT_MAX: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,26 +87,79 @@ def audit_select(
     return AuditSelect(query)
 
 
-def of_party(select: AuditSelect, did: str, *, looked_at_max: int) -> AuditSelect:
-    """Narrow a query to the entries that a caller sees whole.
-
-    A caller is a party of an entry that names its DID, or is about a workflow that it pays for.
+def own_select(
+    did: str,
+    *,
+    event_type: str | None = None,
+    actor_did: str | None = None,
+    target_type: str | None = None,
+    target_id: str | None = None,
+    start_ms: int | None = None,
+    end_ms: int | None = None,
+    before_id: int | None = None,
+    looked_at_max: int = OWN_LOOKED_AT_MAX,
+) -> AuditSelect:
+    """Return the query of the audit rows that match and of which a caller is a party.
 
     Args:
         did: the caller.
-        looked_at_max: matching entries that are looked at, the newest first.
+        looked_at_max: entries of the caller that are looked at, the newest first. Those about a
+            workflow are few, and are found by it.
+        event_type, actor_did, target_type, target_id, start_ms, end_ms, before_id: as of
+            `audit_select`.
     """
-    newest = select.rows.order_by(audit.c.id.desc()).limit(looked_at_max).subquery()
-    # Canonical JSON: a quotation mark inside a text is escaped, so only a whole text matches.
-    is_named = sql.func.strpos(newest.c.body, orjson.dumps(did).decode()) > 0
-    is_paid = sql.exists().where(workflow.c.id == newest.c.workflow_id, workflow.c.payer_did == did)
-    ids = select.rows.with_only_columns(audit.c.id).order_by(audit.c.id.desc())
-    last: sql.ColumnElement[Any] = ids.offset(looked_at_max - 1).limit(1).scalar_subquery()
-    if select.last_looked_at is not None:
-        last = sql.func.coalesce(last, select.last_looked_at.scalar_subquery())
-    return AuditSelect(
-        sql.select(newest).where(sql.or_(is_paid, is_named)), sql.select(last.label("id"))
+    conditions = []
+    if actor_did is not None:
+        conditions.append(audit.c.actor_did == actor_did)
+    if start_ms is not None:
+        conditions.append(audit.c.created_ms >= start_ms)
+    if end_ms is not None:
+        conditions.append(audit.c.created_ms < end_ms)
+    if (event_type, target_type, target_id) != (None, None, None):
+        conditions.append(_is_match(event_type, target_type, target_id))
+    own = sql.select(audit_party.c.audit_id.label("id")).where(audit_party.c.party == did)
+    if before_id is not None:
+        own = own.where(audit_party.c.audit_id < before_id)
+    # Both with a fence: the planner, which does not know how few of the matching are the caller's,
+    # would go through the chain instead.
+    if target_id is not None and _is_uuid(target_id) and target_type == _WORKFLOW:
+        is_about = _is_of_workflow(target_id)
+        about = sql.select(audit).where(is_about, *conditions).offset(0).subquery()
+        is_own = own.where(audit_party.c.audit_id == about.c.id).exists()
+        return AuditSelect(sql.select(about).where(is_own))
+    newest = own.order_by(audit_party.c.audit_id.desc())
+    looked_at = newest.limit(looked_at_max).subquery()
+    found = sql.select(audit).where(audit.c.id == looked_at.c.id, *conditions).offset(0).lateral()
+    more = (column for column in found.c if column.name != "id")
+    query = sql.select(looked_at.c.id, *more).select_from(looked_at.join(found, sql.true()))
+    return AuditSelect(query, newest.offset(looked_at_max - 1).limit(1))
+
+
+def _is_match(
+    event_type: str | None, target_type: str | None, target_id: str | None
+) -> sql.ColumnElement[bool]:
+    """Return the condition of an entry of which one event has this type and this target.
+
+    Args:
+        event_type, target_type, target_id: as of `audit_select`; not all of them are None.
+    """
+    is_of_workflow = sql.true() if target_id is None else _is_of_workflow(target_id)
+    if event_type in LIFE_EVENTS:
+        is_about_other = target_type not in (None, _WORKFLOW)
+        is_of_type = audit.c.event_types.contains([event_type])
+        return sql.false() if is_about_other else sql.and_(is_of_type, is_of_workflow)
+    wanted = (
+        (audit_event.c.event_type, event_type),
+        (audit_event.c.target_type, target_type),
+        (audit_event.c.target_id, target_id),
     )
+    same = [column == value for column, value in wanted if value is not None]
+    has_event = sql.exists().where(audit_event.c.audit_id == audit.c.id, *same)
+    if event_type is not None or target_type not in (None, _WORKFLOW):
+        return has_event
+    if target_type is not None:
+        return sql.and_(audit.c.workflow_id.is_not(None), is_of_workflow)
+    return sql.or_(is_of_workflow, has_event)
 
 
 def _looked_through(

@@ -19,12 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ledger.connections.pools import pool_of
 from ledger.connections.timeouts import cut_after, driver_connection_of
-from ledger.reads.audit_filter import (
-    LOOKED_AT_MAX,
-    PARTY_LOOKED_AT_MAX,
-    audit_select,
-    of_party,
-)
+from ledger.reads.audit_filter import LOOKED_AT_MAX, OWN_LOOKED_AT_MAX, audit_select, own_select
 from ledger.reads.prepared import PreparedReads
 from ledger.reads.search_reads import SearchReads
 from ledger.reads.stored import (
@@ -39,6 +34,7 @@ from ledger.schema import (
     account,
     agent,
     api_key,
+    audit_party,
     entry,
     escrow,
     revocation,
@@ -323,9 +319,8 @@ class LedgerReader:
         offset: int = 0,
         before_id: int | None = None,
         bytes_max: int = PAGE_BYTES_MAX,
-        looked_at_max: int = LOOKED_AT_MAX,
+        looked_at_max: int | None = None,
         party_did: str | None = None,
-        party_looked_at_max: int = PARTY_LOOKED_AT_MAX,
         caller: str = "",
     ) -> RowPage:
         """Return audit rows (`id, body, hash`, …), newest first, as `audit_select` narrows them.
@@ -335,12 +330,14 @@ class LedgerReader:
 
         Args:
             bytes_max: of the bodies: the page ends with the row that passes it.
-            looked_at_max: entries that are looked at.
-            party_did: whose entries alone are returned; None: everybody's.
-            party_looked_at_max: matching entries of which it is looked whose they are.
+            looked_at_max: entries that are looked at; None: as many as usual.
+            party_did: whose entries alone are returned, as far as parties are indexed; None:
+                everybody's.
             caller: who asks, by DID; such reads are searches, and take turns.
         """
-        select = audit_select(
+        narrowed = audit_select if party_did is None else partial(own_select, party_did)
+        usual = LOOKED_AT_MAX if party_did is None else OWN_LOOKED_AT_MAX
+        select = narrowed(
             event_type=event_type,
             actor_did=actor_did,
             target_type=target_type,
@@ -348,10 +345,8 @@ class LedgerReader:
             start_ms=start_ms,
             end_ms=end_ms,
             before_id=before_id,
-            looked_at_max=looked_at_max,
+            looked_at_max=looked_at_max or usual,
         )
-        if party_did is not None:
-            select = of_party(select, party_did, looked_at_max=party_looked_at_max)
         search = partial(self.searches.rows, caller=caller)
         read = self.rows if select.last_looked_at is None else search
         found = await self.page(
@@ -364,13 +359,12 @@ class LedgerReader:
         looked_to = int(last[0]["id"]) if last and last[0]["id"] is not None else None
         return RowPage(found, is_cut=False, looked_to=looked_to)
 
-    async def payers(self, workflow_ids: Collection[str]) -> dict[str, str]:
-        """Return the payers of these workflows, by workflow id."""
-        if not workflow_ids:
-            return {}
-        query = sql.select(workflow.c.id, workflow.c.payer_did)
-        rows = await self.rows(query.where(workflow.c.id.in_(workflow_ids)))
-        return {str(row["id"]): row["payer_did"] for row in rows}
+    async def own_audit_ids(self, did: str, audit_ids: Collection[int]) -> set[int]:
+        """Return those of these audit entries of which a caller is known to be a party."""
+        query = sql.select(audit_party.c.audit_id).where(
+            audit_party.c.party == did, audit_party.c.audit_id.in_(audit_ids)
+        )
+        return {int(row["audit_id"]) for row in await self.rows(query)} if audit_ids else set()
 
     async def page(
         self,

@@ -48,6 +48,8 @@ AUDIT_EVENT: Final = Table.of(
     "target_type text",
     "target_id text",
 )
+# Written by `index_parties` alone.
+AUDIT_PARTY: Final = Table.of("audit_party", "party text", "audit_id bigint")
 
 COMMANDS: Final = insert("commands", COMMAND, fixed={"created_ms": NOW}, is_frequent=True)
 # Canonical JSON has no line feeds.

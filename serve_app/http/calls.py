@@ -239,15 +239,7 @@ class Call:
         Raises:
             ServiceError: INVALID_REQUEST.
         """
-        given = self.headers.get(REASON_HEADER, b"")
-        try:
-            text = given.decode().strip()
-        except UnicodeDecodeError:
-            text = "\0"
-        if len(text) > REASON_CHARS_MAX or not (text.isprintable() or not text):
-            expected = f"at most {REASON_CHARS_MAX} printable characters, UTF-8"
-            raise invalid(REASON_HEADER.decode(), f"{len(given)} bytes", expected)
-        return text
+        return reason_in(self.headers)
 
     def object_body(self) -> dict[str, Any]:
         """Return a body that the handler parses itself, which must be a JSON object.
@@ -397,3 +389,20 @@ def _refusal_text(code: ErrorCode, right: str | None, parties: Collection[str]) 
     if code is ErrorCode.INSUFFICIENT_SCOPE:
         return f"the credential lacks the scope {right}"
     return f"only {' or '.join(parties)} or an administrator may do this"
+
+
+def reason_in(headers: Mapping[bytes, bytes]) -> str:
+    """Return why a single right is used, in the caller's words; "" where nothing is said.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    given = headers.get(REASON_HEADER, b"")
+    try:
+        text = given.decode().strip()
+    except UnicodeDecodeError:
+        text = "\0"
+    if len(text) > REASON_CHARS_MAX or not (text.isprintable() or not text):
+        expected = f"at most {REASON_CHARS_MAX} printable characters, UTF-8"
+        raise invalid(REASON_HEADER.decode(), f"{len(given)} bytes", expected)
+    return text

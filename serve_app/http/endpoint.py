@@ -27,7 +27,7 @@ from serve_app.callers.auth import Pending, Sent, Unproven
 from serve_app.callers.limits import Headers, RateClass
 from serve_app.callers.signed_requests import SignedRequest
 from serve_app.http.bodies import ClientGone, check_media_type, held_bytes, read_body
-from serve_app.http.calls import Call, Operation, Repeats, Reply
+from serve_app.http.calls import Call, Operation, Repeats, Reply, reason_in
 from serve_app.http.compiling import in_thread
 from serve_app.http.errors import PROBLEM_TYPE, STATUS, problem, problem_headers
 from serve_app.http.large_json import parse_large_json
@@ -146,6 +146,8 @@ class Endpoint:
             call.right = operation.single_right
         if call.right is not None:
             call.require(call.right)
+            if operation.method != "GET":
+                reason_in(call.headers)  # a wrong one is refused also where no right needs it
         if operation.method in _WITH_BODY:
             await self._read(call, operation, place, receive, sent_headers)
         rate = operation.rate if operation.rate_of is None else operation.rate_of(call)

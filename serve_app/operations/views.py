@@ -286,7 +286,7 @@ def audit_record(row: Row) -> dict[str, Any]:
 def audit_link(row: Row) -> dict[str, Any]:
     """Return what an audit entry shows to those who are no party of it: its place in the chain."""
     record = audit_record(row)
-    return {member: record[member] for member in ("id", "createdAt", "hash", "prevHash")}
+    return {member: record[member] for member in ("id", "eventType", "hash")}
 
 
 def _json(value: Any) -> Any:

@@ -130,19 +130,69 @@ def test_a_stranger_finds_nothing_about_anothers_money(
         assert stranger.did in str(entry)
 
 
-def test_of_anothers_entries_only_the_links_are_shown(
+def test_of_anothers_entries_id_type_and_hash_are_shown(
     payer: Caller, stranger: Caller, make_caller: MakeCaller
 ) -> None:
     (own,) = entries_of(payer, eventType="ledger.deposited", targetId=payer.did)
-    link = {name: own[name] for name in ("id", "createdAt", "hash", "prevHash")}
+    link = {name: own[name] for name in ("id", "eventType", "hash")}
     path = f"/v1/audit/{own['id']}"
     assert answer(payer.http.get(path)) == own
     assert answer(stranger.http.get(path)) == link
-    newer = f"/v1/audit?startTime={own['createdAt']}&limit=1000"
-    assert link in answer(stranger.http.get(newer))["entries"]
+    assert link in entries_of(stranger, limit="1000")
+    assert own in entries_of(payer, limit="1000")
     auditor = make_caller(scopes=["audit:read", "audit:all"])
     assert answer(auditor.http.get(path)) == own
     assert own in entries_of(auditor, targetId=payer.did)
+
+
+def test_no_filter_tells_what_a_link_leaves_out(payer: Caller, stranger: Caller) -> None:
+    (own,) = entries_of(payer, eventType="ledger.deposited", targetId=payer.did)
+    for told in (
+        {"startTime": own["createdAt"]},
+        {"endTime": own["createdAt"]},
+        {"actorDid": own["actorDid"]},
+        {"targetType": "account"},
+        {"eventType": "ledger.deposited"},
+    ):
+        for entry in entries_of(stranger, **told, limit="1000"):
+            assert "payload" in entry, told
+            assert entry["id"] != own["id"], told
+
+
+def test_an_entry_is_its_partys_as_soon_as_it_is_committed(
+    admin: Caller, make_caller: MakeCaller
+) -> None:
+    """The index of parties is written beside the commit, and a read does not outrun it."""
+    someone = make_caller()
+    for amount in range(1, 6):
+        deposit = {"ownerDid": someone.did, "amount": amount}
+        answer(admin.http.post("/v1/ledger/deposit", json=deposit))
+        (newest, *_) = entries_of(someone, eventType="ledger.deposited")
+        (event,) = newest["payload"]["events"]
+        assert event["payload"]["amountCredits"] == str(amount)
+
+
+def test_an_agents_owner_sees_what_its_agent_did_and_was_paid(
+    payer: Caller, stranger: Caller, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(owner=stranger)
+    workflow_id = payer.run(chain_of(agent.capability, "a"))["id"]
+    (paid,) = entries_of(stranger, eventType="payment.settled", targetId=workflow_id)
+    assert paid == entries_of(payer, eventType="payment.settled", targetId=workflow_id)[0]
+    kinds = {entry["eventType"] for entry in entries_of(stranger, targetId=workflow_id)}
+    assert "workflow.published" not in kinds, "which only the payer is a party of"
+
+
+def test_who_is_named_in_a_text_is_no_party(
+    payer: Caller, stranger: Caller, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(owner=payer)
+    reason = f"it sold what {stranger.did} had sent"
+    revoking = {"did": agent.did, "reason": stranger.did, "evidence": {"said": reason}}
+    answer(payer.http.post("/v1/trust/revoke", json=revoking))
+    (revoked,) = entries_of(payer, eventType="agent.revoked", targetId=agent.did)
+    assert stranger.did in str(revoked["payload"])
+    assert entries_of(stranger, eventType="agent.revoked") == []
 
 
 def test_limit_goes_up_to_1000_and_is_100_by_default(payer: Caller) -> None:
@@ -151,10 +201,11 @@ def test_limit_goes_up_to_1000_and_is_100_by_default(payer: Caller) -> None:
     refusal(payer.http.get("/v1/audit?limit=1001"), 400, "INVALID_REQUEST")
 
 
-def test_one_entry_by_its_id(payer: Caller) -> None:
-    genesis = answer(payer.http.get("/v1/audit/1"))
+def test_one_entry_by_its_id(payer: Caller, admin: Caller) -> None:
+    genesis = answer(admin.http.get("/v1/audit/1"))
     assert genesis["id"] == 1
     assert genesis["prevHash"] == "sha256:" + "0" * 64
+    assert answer(payer.http.get("/v1/audit/1"))["eventType"] == "ledger.created"
     refusal(payer.http.get("/v1/audit/999999999"), 404, "NOT_FOUND")
     refusal(payer.http.get("/v1/audit/x"), 400, "INVALID_REQUEST")
 

@@ -118,10 +118,13 @@ def test_what_an_administrator_does_with_anothers_workflow_says_why(
 
 
 @pytest.mark.parametrize("reason", ["x" * 513, "\udcff"])
-def test_a_reason_is_a_short_text(admin: Caller, reason: str) -> None:
+def test_a_reason_is_a_short_text(admin: Caller, payer: Caller, reason: str) -> None:
     headers = {"x-callboard-reason": reason.encode(errors="surrogateescape")}
     path, body = f"/v1/quotas/{unique('did:net:q-')}", {"maxConcurrentWorkflows": 3}
     refusal(admin.http.post(path, json=body, headers=headers), 400, "INVALID_REQUEST")
+    # Also where no right needs it: what is described as refused is refused.
+    path = f"/v1/quotas/{payer.did}/check"
+    refusal(payer.http.post(path, headers=headers), 400, "INVALID_REQUEST")
 
 
 def test_the_right_to_revoke_needs_no_other(make_caller: MakeCaller, make_agent: MakeAgent) -> None:

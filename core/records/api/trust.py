@@ -81,19 +81,19 @@ class AuditEntry(Record):
     """One entry of the audit chain; `hash` is over the canonical form of all other members.
 
     The type, the target and the action are those of the first event of a command. A caller who is
-    no party of the entry, and has no `audit:all`, sees its id, its time and its hashes only.
+    no party of the entry, and has no `audit:all`, sees its id, its type and its hash only.
     """
 
     id: int
-    event_type: Maybe[str]
+    event_type: str
     actor_did: Maybe[str]
     target_type: Maybe[str]
     target_id: Maybe[str]
     action: Maybe[str]
     payload: Maybe[AuditPayload]
     hash: Hash
-    prev_hash: Hash
-    created_at: Timestamp
+    prev_hash: Maybe[Hash]
+    created_at: Maybe[Timestamp]
 
 
 class AuditPage(Page[AuditEntry]):

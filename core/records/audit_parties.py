@@ -1,0 +1,128 @@
+"""Who is a party of an audit entry: a rule for each event type.
+
+An entry's actor is always a party of it. A rule says where in one of its events others are named,
+and as what: a DID, an agent, whose owner of that time is a party as well, or a record whose parties
+the database knows. An entry is shown whole to each of its parties. The rules are applied by one
+function of the database, `index_parties`; a type without a rule is not indexed by this version of
+the code. Decision 0270.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import orjson
+
+from core.records.audit import AuditEventType
+
+
+class Named(StrEnum):
+    """As what an event names somebody."""
+
+    DID = "did"
+    AGENT = "agent"
+    WORKFLOW = "workflow"
+    """A workflow's id: its payer."""
+    DISPUTE = "dispute"
+    """A dispute's id: the complainant, the respondent, the workflow's payer."""
+    INVOICE = "invoice"
+    """An invoice's id: its payer."""
+
+
+class PartyRule(NamedTuple):
+    """Where events of a type name parties.
+
+    Attributes:
+        named: as what.
+        path: where in the event, as an SQL/JSON path; texts alone are looked at.
+    """
+
+    named: Named
+    path: str
+
+
+def _in(named: Named, *members: str) -> tuple[PartyRule, ...]:
+    return tuple(PartyRule(named, f"$.payload.{member}") for member in members)
+
+
+_WORKFLOW: Final = (PartyRule(Named.WORKFLOW, "$.targetId"),)
+_AGENT: Final = (PartyRule(Named.AGENT, "$.targetId"),)
+_OF_AGENT: Final = _in(Named.AGENT, "agentDid")
+_OWNED: Final = _in(Named.DID, "ownerDid")
+_NAME: Final = (*_OWNED, *_in(Named.AGENT, "agentDid", "offeredTo"))
+_STAKED: Final = (*_AGENT, *_in(Named.WORKFLOW, "workflowId", "evidence.workflowId"))
+_PUT_IN: Final = (*_AGENT, *_in(Named.DID, "walletDid"))
+_HEIR: Final = (*_AGENT, *_in(Named.DID, "inheritsToDid"))
+# What concerns the deployment: its actor and operators see it.
+_OPERATORS: Final[tuple[PartyRule, ...]] = ()
+
+PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
+    AuditEventType.LEDGER_CREATED: _OPERATORS,
+    AuditEventType.LEDGER_DEPOSITED: (PartyRule(Named.DID, "$.targetId"),),
+    AuditEventType.WORKFLOW_PUBLISHED: _WORKFLOW,
+    AuditEventType.WORKFLOW_STARTED: _WORKFLOW,
+    AuditEventType.WORKFLOW_FINISHED: _WORKFLOW,
+    AuditEventType.WORKFLOW_CANCELLED: _WORKFLOW,
+    AuditEventType.WORKFLOW_QUARANTINED: _WORKFLOW,
+    AuditEventType.WORKFLOW_RESUMED: _WORKFLOW,
+    AuditEventType.NODE_SUCCEEDED: (*_WORKFLOW, *_OF_AGENT),
+    AuditEventType.NODE_FAILED: (*_WORKFLOW, *_OF_AGENT),
+    AuditEventType.NODE_TIMED_OUT: (*_WORKFLOW, *_OF_AGENT),
+    AuditEventType.NODE_SKIPPED: _WORKFLOW,
+    AuditEventType.ESCROW_HELD: _WORKFLOW,
+    AuditEventType.ESCROW_RELEASED: _WORKFLOW,
+    AuditEventType.PAYMENT_SETTLED: (*_WORKFLOW, *_OF_AGENT),
+    AuditEventType.AGENT_REGISTERED: (*_AGENT, *_in(Named.DID, "yieldedBy")),
+    AuditEventType.AGENT_DEREGISTERED: _AGENT,
+    AuditEventType.AGENT_REVOKED: _AGENT,
+    AuditEventType.AGENT_UNREVOKED: _AGENT,
+    AuditEventType.AGENT_KEY_ROTATED: _AGENT,
+    AuditEventType.AGENT_INHERITED: (*_AGENT, *_in(Named.DID, "formerOwnerDid", "ownerDid")),
+    AuditEventType.AGENT_RECOVERED: _AGENT,
+    AuditEventType.INHERITANCE_SET: _HEIR,
+    AuditEventType.INHERITANCE_CANCELLED: _HEIR,
+    AuditEventType.GUARDIANS_SET: (*_AGENT, *_in(Named.DID, "guardians[*]", "custodianDid")),
+    AuditEventType.RECOVERY_REQUESTED: (*_AGENT, *_in(Named.DID, "signers[*]")),
+    AuditEventType.RECOVERY_CANCELLED: _AGENT,
+    AuditEventType.NAME_REGISTERED: _NAME,
+    AuditEventType.NAME_RENEWED: _NAME,
+    AuditEventType.NAME_OFFERED: _NAME,
+    AuditEventType.NAME_TRANSFERRED: _NAME,
+    AuditEventType.NAME_RELEASED: _NAME,
+    AuditEventType.KEY_CREATED: _OWNED,
+    AuditEventType.KEY_REVOKED: _OWNED,
+    AuditEventType.KEY_ROTATED: _OWNED,
+    AuditEventType.REPUTATION_REBUILT: _OPERATORS,
+    AuditEventType.CAPABILITY_PRICED: _OPERATORS,
+    AuditEventType.INVOICE_ISSUED: (PartyRule(Named.INVOICE, "$.targetId"),),
+    AuditEventType.INVOICE_PAID: (PartyRule(Named.INVOICE, "$.targetId"),),
+    AuditEventType.INVOICE_VOIDED: (PartyRule(Named.INVOICE, "$.targetId"),),
+    AuditEventType.DISPUTE_OPENED: (PartyRule(Named.DISPUTE, "$.targetId"),),
+    AuditEventType.DISPUTE_RESOLVED: (PartyRule(Named.DISPUTE, "$.targetId"),),
+    AuditEventType.FEEDBACK_GIVEN: (*_AGENT, *_in(Named.WORKFLOW, "workflowId")),
+    AuditEventType.AUCTION_OPENED: _WORKFLOW,
+    # Whose bids it lists may read the round as well (`GET /v1/auctions/{workflow_id}/{node}`).
+    AuditEventType.AUCTION_CLOSED: (
+        *_WORKFLOW,
+        *_in(Named.AGENT, "winnerDid", "bids[*].agentDid"),
+    ),
+    AuditEventType.BID_PLACED: (*_WORKFLOW, *_OF_AGENT),
+    AuditEventType.STAKE_LOCKED: _STAKED,
+    AuditEventType.STAKE_UNLOCKED: _STAKED,
+    AuditEventType.STAKE_SLASHED: (*_STAKED, *_in(Named.DID, "payerDid")),
+    AuditEventType.QUOTA_SET: (PartyRule(Named.DID, "$.targetId"),),
+    AuditEventType.STAKE_DEPOSITED: _PUT_IN,
+    AuditEventType.STAKE_WITHDRAWN: _PUT_IN,
+    AuditEventType.MEMBER_JOINED: _OPERATORS,
+    AuditEventType.MEMBER_CHANGED: _OPERATORS,
+    AuditEventType.SHARDS_TAKEN: _OPERATORS,
+    AuditEventType.SHARDS_GIVEN: _OPERATORS,
+    AuditEventType.COMMAND_REFUSED: _OPERATORS,
+}
+
+
+def party_rules_json() -> str:
+    """Return the rules as the database reads them: `{event type: [[named, path], ...]}`."""
+    rules = {event.value: [list(rule) for rule in rules] for event, rules in PARTY_RULES.items()}
+    return orjson.dumps(rules).decode()

@@ -1,0 +1,1 @@
+"""The index of the audit chain by party, kept beside the writer."""

@@ -1,0 +1,134 @@
+-- Operational: the audit entries of each party. What it holds follows from the chain.
+CREATE TABLE callboard.audit_party (
+    party text NOT NULL,
+    audit_id bigint NOT NULL,
+    PRIMARY KEY (party, audit_id)
+);
+-- One row: the entry up to which the parties of all are known.
+CREATE TABLE callboard.audit_party_mark (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    audit_id bigint NOT NULL CHECK (audit_id >= 0)
+) WITH (fillfactor = 10);
+INSERT INTO callboard.audit_party_mark (audit_id) VALUES (0);
+
+-- Store the parties of the entries behind the mark, at most p_rows_max and until p_bytes_max of their
+-- bodies are counted, and move the mark, in one transaction: each entry is indexed once. Nothing is done
+-- where the chain is more than p_behind_max entries ahead. Return where the mark is, and the newest entry.
+--
+-- p_rules: {event type: [[as what it names a party, where in the event], ...]}. An entry with a type
+-- that is not there stops the mark: code that knows the type goes on.
+--
+-- What is looked up for an entry is looked up by key, row by row (OFFSET 0): no plan reads a table whole,
+-- whatever was there when it was made.
+--
+-- An agent's owner is the one that it had at that entry: the owner of now, unless a later entry says from
+-- whom the agent went to another.
+CREATE FUNCTION callboard.index_parties(
+    p_rules jsonb, p_rows_max integer, p_bytes_max bigint, p_behind_max bigint)
+RETURNS TABLE (indexed_to bigint, newest bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off AS $$
+DECLARE
+    v_mark bigint;
+    v_newest bigint;
+    v_last bigint;
+    v_unknown bigint;
+    c_uuid CONSTANT text := '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$';
+BEGIN
+    SELECT m.audit_id, h.audit_seq INTO STRICT v_mark, v_newest
+    FROM callboard.audit_party_mark m, callboard.head h;
+    IF v_mark = v_newest OR v_newest - v_mark > p_behind_max THEN
+        RETURN QUERY SELECT v_mark, v_newest;
+        RETURN;
+    END IF;
+    SELECT m.audit_id INTO STRICT v_mark FROM callboard.audit_party_mark m FOR UPDATE;
+    SELECT max(id) INTO v_last FROM (
+        SELECT a.id, sum(octet_length(a.body)) OVER (ORDER BY a.id) - octet_length(a.body) AS before
+        FROM callboard.audit a WHERE a.id > v_mark AND a.id <= v_mark + p_rows_max
+    ) sized WHERE before < p_bytes_max;
+    SELECT min(a.id) INTO v_unknown FROM callboard.audit a
+    WHERE a.id > v_mark AND a.id <= v_last
+        AND NOT a.event_types <@ ARRAY(SELECT jsonb_object_keys(p_rules));
+    v_last := coalesce(v_unknown - 1, v_last, v_mark);
+    IF v_last > v_mark THEN
+        WITH event AS MATERIALIZED (
+            -- A NUL cannot be stored as jsonb; no party has one in its name.
+            SELECT a.id, e.value AS said
+            FROM (
+                SELECT id, replace(body, '\u0000', '\u0020')::jsonb AS body
+                FROM callboard.audit WHERE id > v_mark AND id <= v_last
+            ) a CROSS JOIN LATERAL jsonb_array_elements(coalesce(
+                a.body #> '{payload,events}', jsonb_build_array(jsonb_build_object(
+                    'type', a.body -> 'eventType', 'targetType', a.body -> 'targetType',
+                    'targetId', a.body -> 'targetId', 'payload', a.body -> 'payload')))) e
+        ), said AS MATERIALIZED (
+            SELECT DISTINCT e.id, r.value ->> 0 AS named, v.value #>> '{}' AS value
+            FROM event e
+            CROSS JOIN LATERAL jsonb_array_elements(p_rules -> (e.said ->> 'type')) r
+            CROSS JOIN LATERAL jsonb_path_query(e.said, (r.value ->> 1)::jsonpath) v(value)
+            WHERE jsonb_typeof(v.value) = 'string'
+        ), disputed AS MATERIALIZED (
+            SELECT s.id, d.complainant_did, d.respondent_did, w.payer_did
+            FROM said s CROSS JOIN LATERAL (
+                SELECT * FROM callboard.dispute
+                WHERE id = CASE WHEN s.value ~ c_uuid THEN s.value::uuid END OFFSET 0
+            ) d LEFT JOIN LATERAL (
+                SELECT payer_did FROM callboard.workflow WHERE id = d.workflow_id OFFSET 0
+            ) w ON true
+            WHERE s.named = 'dispute'
+        ), of_agent AS MATERIALIZED (
+            SELECT id, value AS did FROM said WHERE named = 'agent'
+            UNION
+            -- Of the two sides, the one that does not pay the workflow is its agent.
+            SELECT d.id, side.did FROM disputed d
+            CROSS JOIN LATERAL (VALUES (d.complainant_did), (d.respondent_did)) side(did)
+            WHERE d.payer_did IS NOT NULL AND side.did <> d.payer_did
+        ), handed_over AS MATERIALIZED (
+            SELECT f.did, a.id, coalesce(
+                e.value #>> '{payload,formerOwnerDid}', e.value #>> '{payload,yieldedBy}') AS former_did
+            FROM (SELECT did, min(id) AS first_id FROM of_agent GROUP BY did) f
+            CROSS JOIN LATERAL (
+                -- By its target: of a type there may be very many.
+                SELECT audit_id FROM callboard.audit_event
+                WHERE target_id = f.did AND audit_id > f.first_id
+                    AND event_type || '' IN ('agent.inherited', 'agent.registered') OFFSET 0
+            ) v CROSS JOIN LATERAL (
+                SELECT id, body FROM callboard.audit WHERE id = v.audit_id OFFSET 0
+            ) a CROSS JOIN LATERAL jsonb_array_elements(
+                replace(a.body, '\u0000', '\u0020')::jsonb #> '{payload,events}') e
+            WHERE (position('"formerOwnerDid":' IN a.body) > 0 OR position('"yieldedBy":' IN a.body) > 0)
+                AND e.value ->> 'targetId' = f.did
+        ), party AS (
+            SELECT id, actor_did AS did FROM callboard.audit WHERE id > v_mark AND id <= v_last
+            UNION SELECT id, value FROM said WHERE named = 'did'
+            UNION SELECT id, did FROM of_agent
+            UNION SELECT o.id, coalesce((
+                    SELECT h.former_did FROM handed_over h
+                    WHERE h.did = o.did AND h.id > o.id AND h.former_did IS NOT NULL
+                    ORDER BY h.id LIMIT 1
+                ), a.owner_did)
+            FROM of_agent o CROSS JOIN LATERAL (
+                SELECT owner_did FROM callboard.agent WHERE did = o.did OFFSET 0
+            ) a
+            UNION SELECT s.id, w.payer_did FROM said s CROSS JOIN LATERAL (
+                SELECT payer_did FROM callboard.workflow
+                WHERE id = CASE WHEN s.value ~ c_uuid THEN s.value::uuid END OFFSET 0
+            ) w WHERE s.named = 'workflow'
+            UNION SELECT d.id, side.did FROM disputed d CROSS JOIN LATERAL (
+                VALUES (d.complainant_did), (d.respondent_did), (d.payer_did)) side(did)
+            UNION SELECT s.id, i.payer_did FROM said s CROSS JOIN LATERAL (
+                SELECT payer_did FROM callboard.invoice
+                WHERE id = CASE WHEN s.value ~ c_uuid THEN s.value::uuid END OFFSET 0
+            ) i WHERE s.named = 'invoice'
+        )
+        -- Actors that are no DID are parts of the service.
+        INSERT INTO callboard.audit_party (party, audit_id)
+        SELECT did, id FROM party WHERE did LIKE 'did:%';
+        UPDATE callboard.audit_party_mark m SET audit_id = v_last;
+    END IF;
+    RETURN QUERY SELECT v_last, h.audit_seq FROM callboard.head h;
+END $$;
+REVOKE ALL ON FUNCTION callboard.index_parties(jsonb, integer, bigint, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION callboard.index_parties(jsonb, integer, bigint, bigint) TO ops_writer;
+GRANT SELECT ON callboard.audit_party, callboard.audit_party_mark TO ledger_reader;
