@@ -328,5 +328,5 @@ def _signer(body: Registration, keys: Sequence[str]) -> str:
 def _sealed(services: Services, secret: str | None) -> bytes | None:
     if secret is None:
         return None
-    key = bytes.fromhex(services.settings.deployment_key)
-    return seal(secret, key, os.urandom(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)
+    keys = services.settings.deployment_keys
+    return seal(secret, keys, os.urandom(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)
