@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from core.market.pricing import Price, TokenPrice
 from core.market.standing_bid import Offer
 from core.message import Message
-from core.trust.derived_keys import KEY_VERSION
+from core.trust.deployment_keys import FIRST_VERSION
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
@@ -96,7 +96,7 @@ class DispatchOrder(Message, frozen=True):
     verify_attempt: int = 0
     payer_did: str = ""
     public_key: str | None = None
-    key_version: int = KEY_VERSION
+    key_version: int = FIRST_VERSION
     is_cut_short: bool = False
     ends_ms: int = 0
     binding: str = ""

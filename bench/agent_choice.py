@@ -18,6 +18,7 @@ from actors.directory.agent_directory import Directory
 from actors.ports import Contact
 from core.market.ranking import render_reasons
 from core.market.reputation import Tally
+from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent
 from core.workflow.events import AgentSelected
 
@@ -30,7 +31,10 @@ ROUNDS, CALLS = 7, 2_000
 def build_directory(agents: int) -> Directory:
     """Return a directory of agents that differ in price and reputation; some of them are new."""
     known = Directory(
-        service="callboard", deployment_key=bytes(32), default_secret=None, max_concurrency=32
+        service="callboard",
+        deployment_keys=DeploymentKeys(),
+        default_secret=None,
+        max_concurrency=32,
     )
     dids = [f"did:key:z6MkAgentOfABenchThatChoosesAmongMany{number:07}" for number in range(agents)]
     known.put(

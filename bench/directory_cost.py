@@ -27,6 +27,7 @@ import psycopg
 from actors.directory.agent_directory import Directory
 from actors.directory.directory_sync import DirectorySync
 from bench.load.private_postgres import private_postgres
+from core.trust.deployment_keys import DeploymentKeys
 from ledger.embedded.server import OWNER, SERVICE, SUPERUSER
 from ledger.migrate import migrate
 from ledger.reads.reader import LedgerReader
@@ -71,7 +72,10 @@ class Cost:
 async def following(url: str) -> AsyncIterator[Directory]:
     """Follow the directory as an owner does."""
     directory = Directory(
-        service="callboard", deployment_key=bytes(32), default_secret=None, max_concurrency=32
+        service="callboard",
+        deployment_keys=DeploymentKeys(),
+        default_secret=None,
+        max_concurrency=32,
     )
     reader = LedgerReader(url, pool_size=1)
     sync = DirectorySync(

@@ -19,12 +19,21 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 import httpx
 
 from callboard import calls, cluster_calls, identity_calls, market_calls, replies, trust_calls
-from callboard.calls import ATTEMPTS_MAX, Call, NoReply, Reply, Steps, persistently
+from callboard.calls import (
+    ATTEMPTS_MAX,
+    Call,
+    CardSigner,
+    NoReply,
+    Reply,
+    Steps,
+    persistently,
+)
 from callboard.locating import DidKey, locate
 from callboard.replies import Published, Workflow, successful
 from callboard.tls import tls_context_for
 from core.records.api.record import Page, Record
 from core.records.api.shape import Json
+from core.trust.did_key import key_of_did
 from core.trust.requests.request_signature import signature_headers
 
 P = ParamSpec("P")
@@ -154,7 +163,6 @@ class _Operations:
     cancel = _Operation(calls.cancel, replies.Cancelled)
     resume = _Operation(calls.resume, replies.Resumed)
     node_result = _Operation(calls.node_result, replies.NodeResultTaken)
-    register_agent = _Operation(calls.register_agent, replies.Registered)
     deregister_agent = _Operation(calls.deregister_agent, replies.Deregistered)
     heartbeat = _Operation(calls.heartbeat, replies.HeartbeatTaken)
     agents = _Operation(calls.agents, replies.AgentPage)
@@ -243,6 +251,7 @@ class _Operations:
         location = locate(url, api_key, home, given)
         self.url = location.url.rstrip("/")
         self._api_key = location.api_key
+        self._did_key = location.did_key
         self._auth = None if location.did_key is None else _SignsRequests(location.did_key)
         self._reason = reason
         self._timeout_s = timeout_s
@@ -250,6 +259,28 @@ class _Operations:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
+
+    def _registration(
+        self,
+        card: Mapping[str, Any],
+        signing_secret: str | None,
+        private_key: str | Path | None,
+        owner_did: str | None,
+    ) -> Steps:
+        """Return the steps that register a card, signed where the agent's key is known."""
+        did, key = str(card.get("did", "")), self._did_key
+        if private_key is not None:
+            key = DidKey.read(private_key, did)
+        elif key is not None and (key.did != did or key_of_did(did) is None):
+            key = None  # of another DID, or it shows nothing of this one
+        if key is None:
+            return calls.register_agent(card, signing_secret=signing_secret)
+        own = None if self._did_key is None else self._did_key.did
+        owner = owner_did or own
+        if owner is None:
+            raise ValueError("a signed card names its owner: give owner_did")
+        signer = CardSigner(key, self.url, owner)
+        return calls.register_agent(card, signing_secret=signing_secret, signer=signer)
 
     def _attempts(self, steps: Steps) -> calls.Attempts:
         return persistently(steps, attempts_max=self._attempts_max)
@@ -432,6 +463,31 @@ class Client(_Operations):
         steps = calls.publish(manifest, wait_s=wait_s, idempotency_key=idempotency_key)
         return WorkflowHandle(self._run(steps, Published), self)
 
+    def register_agent(
+        self,
+        card: Mapping[str, Any],
+        *,
+        signing_secret: str | None = None,
+        private_key: str | Path | None = None,
+        owner_did: str | None = None,
+    ) -> replies.Registered:
+        """Register an agent card, or replace it. Spec: POST /v1/agents/register.
+
+        A client that signs by the agent's own `did:key` signs the card, too.
+
+        Args:
+            card: the agent card in its JSON form.
+            signing_secret: the secret the coordinator signs dispatches to this agent with.
+            private_key: the agent's, which signs the card: as of this client.
+            owner_did: the agent's owner, whom a signed card names; default the DID that signs the
+                requests.
+
+        Raises:
+            ValueError: the private key is none, or a signed card would name no owner.
+        """
+        steps = self._registration(card, signing_secret, private_key, owner_did)
+        return self._run(steps, replies.Registered)
+
     def _run(self, steps: Steps, record: type[R]) -> R:
         attempts = self._attempts(steps)
         try:
@@ -507,6 +563,31 @@ class AsyncClient(_Operations):
         """Publish a workflow; see `Client.publish`."""
         steps = calls.publish(manifest, wait_s=wait_s, idempotency_key=idempotency_key)
         return AsyncWorkflowHandle(await self._run(steps, Published), self)
+
+    async def register_agent(
+        self,
+        card: Mapping[str, Any],
+        *,
+        signing_secret: str | None = None,
+        private_key: str | Path | None = None,
+        owner_did: str | None = None,
+    ) -> replies.Registered:
+        """Register an agent card, or replace it. Spec: POST /v1/agents/register.
+
+        A client that signs by the agent's own `did:key` signs the card, too.
+
+        Args:
+            card: the agent card in its JSON form.
+            signing_secret: the secret the coordinator signs dispatches to this agent with.
+            private_key: the agent's, which signs the card: as of this client.
+            owner_did: the agent's owner, whom a signed card names; default the DID that signs the
+                requests.
+
+        Raises:
+            ValueError: the private key is none, or a signed card would name no owner.
+        """
+        steps = self._registration(card, signing_secret, private_key, owner_did)
+        return await self._run(steps, replies.Registered)
 
     async def _run(self, steps: Steps, record: type[R]) -> R:
         attempts = self._attempts(steps)

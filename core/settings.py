@@ -17,9 +17,8 @@ from typing import Any, Final, Literal
 from core.machine_size import Wanted
 from core.market.ranking import RankingRules
 from core.market.sharing.fair_queue import parse_weights
+from core.trust.deployment_keys import FORM, DeploymentKeys, parse_deployment_keys
 
-DEPLOYMENT_KEY_FORM: Final = "64 hex digits, which are 32 bytes"
-_DEPLOYMENT_KEY: Final = re.compile("[0-9a-fA-F]{64}")
 # The value of `cors_origins` that stands for every origin.
 ANY_ORIGIN: Final = "*"
 _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")
@@ -100,9 +99,8 @@ class Settings:
     )
 
     # Secrets. The first start creates the deployment key in the home.
-    deployment_key: str = _setting("", "hex of 32 bytes; result ids, stored secrets", secret=True)
-    deployment_key_previous: str = _setting(
-        "", "the key before, which connections between machines accept", secret=True
+    deployment_key: str = _setting(
+        "", "hex of 32 bytes; with versions others are accepted, too (decision 0266)", secret=True
     )
     signing_secret: str = _setting("", "signs dispatches where an agent gave none", secret=True)
     jwt_secret: str = _setting("", "HS256 secret of accepted access tokens", secret=True)
@@ -266,7 +264,8 @@ class Settings:
     connect_timeout_ms: int = _setting(5_000, "opening a connection to an agent", low=1)
     cancel_notice_timeout_ms: int = _setting(2_000, "the one try of a cancel notice", low=1)
     egress_allow: tuple[str, ...] = _setting(
-        ("127.0.0.0/8", "::1/128"), "networks that agents may live in although not public"
+        ("127.0.0.0/8", "::1/128"),
+        "networks that agents may live in although not public; join: none when not given",
     )
 
     # Ledger.
@@ -323,11 +322,11 @@ class Settings:
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             _check_range(item, getattr(self, item.name))
-        for name in ("deployment_key", "deployment_key_previous"):
-            key = getattr(self, name)
-            if key and _DEPLOYMENT_KEY.fullmatch(key) is None:
-                got = f"{len(key)} characters"  # a secret is not repeated in a message
-                raise SettingsError(name, got, DEPLOYMENT_KEY_FORM)
+        try:
+            DeploymentKeys.parse(self.deployment_key)
+        except ValueError:
+            got = f"{len(self.deployment_key)} characters"  # a secret is not repeated in a message
+            raise SettingsError("deployment_key", got, FORM) from None
         _check_transport(self)
         _check_urls(self)
         _check_origins(self.cors_origins)
@@ -349,6 +348,11 @@ class Settings:
             raise SettingsError(
                 "inflight_start", str(self.inflight_start), f"at most {self.inflight_max}"
             )
+
+    @property
+    def deployment_keys(self) -> DeploymentKeys:
+        """Return the deployment's keys by version."""
+        return parse_deployment_keys(self.deployment_key)
 
     @property
     def ranking(self) -> RankingRules:

@@ -95,7 +95,7 @@ class ApiDeployment:
             ),
             ReplyStore(settings.database_url, kept_s=settings.reply_kept_s),
             Admission(settings),
-            Peers(bytes.fromhex(settings.deployment_key)),
+            Peers(settings.deployment_keys),
         )
 
     def __serve_build_asgi_app__(self) -> Api:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.settings import (
-    DEPLOYMENT_KEY_FORM,
     Settings,
     SettingsError,
     build_settings,
@@ -23,6 +22,7 @@ from core.settings import (
     parse_setting,
     setting_names,
 )
+from core.trust.deployment_keys import FORM
 from serve_app.supervisor.deployment import Deployment, default_home, run_folder_of
 
 PREFIX = "CALLBOARD_"
@@ -105,7 +105,7 @@ def load_settings(
             )
     if values.get("deployment_key") == "":
         got = f"nothing, by {sources['deployment_key']}"
-        raise SettingsError("deployment_key", got, DEPLOYMENT_KEY_FORM)
+        raise SettingsError("deployment_key", got, FORM)
     return LoadedSettings(build_settings(values), sources)
 
 
@@ -121,7 +121,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     settings = load_settings(environment=environment).settings
     if not settings.deployment_key:
         expected = (
-            f"{DEPLOYMENT_KEY_FORM}: `callboard up` makes one at its first start;"
+            f"{FORM}: `callboard up` makes one at its first start;"
             f" otherwise set {PREFIX}DEPLOYMENT_KEY, the same on all machines"
         )
         raise SettingsError("deployment_key", "nothing", expected)

@@ -48,6 +48,7 @@ from core.market.ranking import (
 )
 from core.market.reputation import Tally
 from core.money import MICRO_MAX
+from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdict, VerifierSelected
 
@@ -81,7 +82,7 @@ class Directory:
 
     Args:
         service: the `<service>` of dispatch paths.
-        deployment_key: 32 bytes that unseal signing secrets.
+        deployment_keys: unseal signing secrets.
         default_secret: signs dispatches to agents without a secret of their own, or None.
         max_concurrency: for cards without `maxConcurrency`.
         rules: the weights of the ranking.
@@ -93,14 +94,14 @@ class Directory:
         self,
         *,
         service: str,
-        deployment_key: bytes,
+        deployment_keys: DeploymentKeys,
         default_secret: str | None,
         max_concurrency: int,
         rules: RankingRules = DEFAULT_RULES,
         latency_ms_max: int = 60_000,
         stake_bps: int = 0,
     ) -> None:
-        self._cards = CardReader(service, deployment_key, default_secret, max_concurrency)
+        self._cards = CardReader(service, deployment_keys, default_secret, max_concurrency)
         self._rules = rules
         self._rankings = OfferRankings(rules, self._weigh)
         self._latency_ms_max = latency_ms_max

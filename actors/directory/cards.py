@@ -13,6 +13,7 @@ from typing import Any
 from actors.ports import AgentEntry, AskingPrices
 from core.market.pricing import FREE, Price, TokenPrice, effective_price, parse_price
 from core.market.standing_bid import standing_offers
+from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import unseal
 
@@ -23,13 +24,13 @@ class CardReader:
 
     Args:
         service: the `<service>` of dispatch paths.
-        deployment_key: 32 bytes that unseal signing secrets.
+        deployment_keys: unseal signing secrets.
         default_secret: signs dispatches to agents without a secret of their own, or None.
         max_concurrency: for cards without `maxConcurrency`.
     """
 
     service: str
-    deployment_key: bytes
+    deployment_keys: DeploymentKeys
     default_secret: str | None
     max_concurrency: int
 
@@ -44,7 +45,7 @@ class CardReader:
         secret = self.default_secret
         if row["signing_secret"] is not None:
             secret = unseal(
-                bytes(row["signing_secret"]), self.deployment_key, KeyPurpose.SIGNING_SECRET
+                bytes(row["signing_secret"]), self.deployment_keys, KeyPurpose.SIGNING_SECRET
             )
         endpoint = str(row["endpoint"]).rstrip("/")
         base = endpoint.removesuffix("/node") if endpoint.endswith("/node") else None

@@ -129,7 +129,7 @@ class Dispatcher:
     ) -> None:
         self._settings = settings
         self._service = settings.service
-        self._key = bytes.fromhex(settings.deployment_key)
+        self._keys = settings.deployment_keys
         self._clock = clock
         self._begin = begin
         self._note = note
@@ -540,7 +540,7 @@ class Dispatcher:
         order, input_hash = ticket.order, built.inputs.hash
         event = sent_event_id(order)
         body = dispatch_body(
-            order, event, built.inputs.inputs, built.parents, ticket.started_ms, self._key
+            order, event, built.inputs.inputs, built.parents, ticket.started_ms, self._keys
         )
         settings = self._settings
         bytes_max = settings.dispatch_body_bytes_max

@@ -14,6 +14,7 @@ import orjson
 from actors.ports import DispatchOrder
 from core.ids import event_id, span_id, trace_id
 from core.timestamps import iso_ms
+from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import result_id
 from core.trust.signing import sign_body
 
@@ -32,7 +33,7 @@ def dispatch_body(
     inputs: bytes,
     parents: Mapping[str, Any],
     started_ms: int,
-    key: bytes,
+    keys: DeploymentKeys,
 ) -> bytes:
     """Return the body of a dispatch, with the member names of every agent dialect.
 
@@ -41,11 +42,11 @@ def dispatch_body(
         inputs: in canonical form, as they are hashed.
         parents: the parents' results, as values or texts.
         started_ms: the time of the dispatch, Unix milliseconds.
-        key: the deployment's key, for the result's token.
+        keys: the deployment's, for the result's token.
     """
     fragment = orjson.Fragment(inputs)
     token = result_id(
-        key,
+        keys,
         order.workflow_id,
         order.node,
         order.verify_attempt or order.attempt,

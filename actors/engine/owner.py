@@ -599,7 +599,7 @@ class Owner:
 def _build_directory(settings: Settings) -> AuctioningDirectory:
     return AuctioningDirectory(
         service=settings.service,
-        deployment_key=bytes.fromhex(settings.deployment_key),
+        deployment_keys=settings.deployment_keys,
         default_secret=settings.signing_secret or None,
         max_concurrency=settings.agent_concurrency,
         rules=settings.ranking,

@@ -224,7 +224,8 @@ class Runner:
         if request.is_dry_run:
             done(build_dry_run_reply(request, estimate, self._directory, now_ms))
             return
-        run = build_running_workflow(request, estimate, now_ms)
+        version = self._settings.deployment_keys.version
+        run = build_running_workflow(request, estimate, now_ms, key_version=version)
         actions: list[Action] = []
         if estimate.exceeds_budget:
             records: list[Record] = [build_budget_refusal(estimate, now_ms)]

@@ -17,7 +17,6 @@ import ray
 import ray.util
 from ray.exceptions import RayActorError, RayError
 
-from actors.transport.handshake import transport_keys
 from actors.transport.names import NAMESPACE
 from actors.transport.sockets import (
     Carrier,
@@ -29,6 +28,7 @@ from actors.transport.sockets import (
 from actors.transport.tcp import Credentials, TcpCarrier, TcpListener, TlsFiles
 from core.errors import ErrorCode, ServiceError
 from core.settings import OWN_ADDRESS, Settings
+from core.trust.derived_keys import KeyPurpose, derived_keys
 
 log = logging.getLogger("callboard.sockets")
 
@@ -182,7 +182,7 @@ def _credentials(settings: Settings) -> Credentials | None:
     files = TlsFiles(
         settings.transport_tls_certificate, settings.transport_tls_key, settings.transport_tls_ca
     )
-    keys = transport_keys(settings.deployment_key, settings.deployment_key_previous)
+    keys = derived_keys(settings.deployment_keys, KeyPurpose.TRANSPORT)
     return Credentials(keys, files if files.certificate else None)
 
 

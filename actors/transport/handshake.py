@@ -32,7 +32,6 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from actors.transport.frames import SealedFrames
-from core.trust.derived_keys import KEY_VERSION, KeyPurpose, derived_key
 
 VERSION: Final = 1
 PUBLIC_BYTES: Final = 32
@@ -88,20 +87,6 @@ class Side(NamedTuple):
     actor: str
     secret: X25519PrivateKey
     certificate: bytes = b""
-
-
-def transport_keys(deployment_key: str, previous: str) -> tuple[bytes, ...]:
-    """Return the keys of handshakes, the current one first.
-
-    Args:
-        deployment_key: hex of 32 bytes.
-        previous: the key before; empty: none.
-    """
-    return tuple(
-        derived_key(bytes.fromhex(key), KeyPurpose.TRANSPORT, KEY_VERSION)
-        for key in (deployment_key, previous)
-        if key
-    )
 
 
 def client_exchange(side: Side) -> Exchange:

@@ -172,9 +172,13 @@ def build_budget_refusal(estimate: Estimate, now_ms: int) -> WorkflowChanged:
 
 
 def build_running_workflow(
-    request: PublishRequest, estimate: Estimate, now_ms: int
+    request: PublishRequest, estimate: Estimate, now_ms: int, *, key_version: int
 ) -> RunningWorkflow:
-    """Return the running workflow in its initial state."""
+    """Return the running workflow in its initial state.
+
+    Args:
+        key_version: of the deployment's key in use.
+    """
     machine = WorkflowMachine(
         request.workflow_id,
         request.compiled,
@@ -182,6 +186,7 @@ def build_running_workflow(
         reserved=estimate.reserved,
         terms=estimate.terms,
         deadline_ms=now_ms + request.compiled.max_runtime_ms,
+        key_version=key_version,
     )
     watchers = {request.watcher} if request.watcher else set()
     return RunningWorkflow(

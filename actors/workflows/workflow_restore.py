@@ -40,7 +40,7 @@ def restore_workflow(
 
     Args:
         stored: an unfinished workflow's row and its node rows.
-        settings: defaults for members that the manifest leaves out.
+        settings: defaults for members that the manifest leaves out, and the deployment's keys.
         now_ms: the time of the restore.
         awaited: the attempts whose calls another member keeps open (`WorkflowMachine.restore`).
     """
@@ -58,6 +58,7 @@ def restore_workflow(
         agents_used={node["name"]: node["agents_used"] or () for node in stored.nodes},
         at_ms=now_ms,
         awaited=awaited,
+        key_version=settings.deployment_keys.version,
     )
     running = RunningWorkflow(stored.task_id, machine, payer_did=stored.payer_did)
     return running, decision.records, decision.actions

@@ -45,10 +45,26 @@ def register(
     signing_secret: Annotated[
         str | None, typer.Option(help="Sign dispatches to it with this secret.")
     ] = None,
+    private_key: Annotated[
+        Path | None,
+        typer.Option(help="Sign the card with the agent's key in this file.", show_default=False),
+    ] = None,
+    owner: Annotated[
+        str | None,
+        typer.Option(
+            help="The agent's owner, whom a signed card names.", metavar="DID", show_default=False
+        ),
+    ] = None,
 ) -> None:
-    """Register an agent, or replace its card."""
+    """Register an agent, or replace its card; signed where CALLBOARD_DID_KEY is its own key."""
     card = read_card(source)
-    session.show_record(session.client.register_agent(card, signing_secret=signing_secret))
+    try:
+        registered = session.client.register_agent(
+            card, signing_secret=signing_secret, private_key=private_key, owner_did=owner
+        )
+    except (ValueError, OSError) as error:
+        stop(EXIT_USAGE, f"the card is not signed: {error}")
+    session.show_record(registered)
 
 
 def read_card(source: str) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""`up`, `join`, `upgrade`, `down`, `settings`, `demo`: what runs here. Part of `callboard-server`.
+"""What runs here: `up`, `join`, `upgrade`, `rotate-deployment-key`, `down`, `settings`, `demo`.
+
+Part of `callboard-server`.
 
 The supervisor does the work in its own program: the client side imports nothing of the service.
 design.md section 6; decision 0121.
@@ -94,6 +96,21 @@ def upgrade(
     _become(supervisor("upgrade", *where, *([] if to is None else ["--to", str(to)])))
 
 
+def rotate_deployment_key(
+    end: Annotated[
+        bool, typer.Option("--end", help="End the key of before, which is accepted until then.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="End it although something can be read with it alone.")
+    ] = False,
+    home: HomeOption = None,
+) -> None:
+    """Bring a new deployment key into use without a stop; repeated: go on, and say what is left."""
+    where = ["--home", str(home or default_home())]
+    flags = [*(["--end"] if end else []), *(["--force"] if force else [])]
+    _become(supervisor("rotate-deployment-key", *where, *flags))
+
+
 def down(home: HomeOption = None, output: OutputOption = Output.text) -> None:
     """End every process of a deployment, or of this machine's part of it; its folder stays."""
     folder = home or default_home()
@@ -132,5 +149,5 @@ def _print_json(record: dict[str, str]) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs of this file."""
-    for function in (up, join, upgrade, down, settings, demo):
+    for function in (up, join, upgrade, rotate_deployment_key, down, settings, demo):
         app.command()(function)

@@ -115,7 +115,9 @@ class AnsweringAgent:
         service: the service name in paths and headers.
         signing_secret: check the signature of every dispatch with it; None skips the check.
         private_key: sign results with it: base64 of an Ed25519 key's 32 bytes. The public key goes
-            on the card.
+            on the card. Without another credential it signs requests, and the card of a `did:key`.
+        owner_did: the agent's owner; with it the card is signed also where another's API key
+            registers it.
         max_concurrency: how many dispatches the coordinator may have open at once.
         now_s: the wall clock, Unix seconds, by which a dispatch is too old or ahead.
     """
@@ -130,6 +132,7 @@ class AnsweringAgent:
         service: str = "callboard",
         signing_secret: str | None = None,
         private_key: str | None = None,
+        owner_did: str | None = None,
         max_concurrency: int = DEFAULT_CONCURRENCY,
         now_s: Callable[[], float] = time.time,
     ) -> None:
@@ -139,6 +142,7 @@ class AnsweringAgent:
         self._metadata = CardMetadata(name=name, author=author, model=model)
         self.max_concurrency = max_concurrency
         self.signer = None if private_key is None else _signer(private_key)
+        self.owner_did = owner_did
         self._now_s = now_s
         self._served: dict[str, _Served] = {}
         self._tasks: OrderedDict[str, asyncio.Task[Answer]] = OrderedDict()

@@ -169,5 +169,8 @@ async def _registered(
 
     client = await stack.enter_async_context(AsyncClient(**agent.credential()))
     card = agent.card(endpoint).to_json()
-    registered = await client.register_agent(card, signing_secret=agent.signing_secret)
+    signed: dict[str, str] = {}
+    if agent.signer is not None and agent.owner_did is not None:
+        signed = {"private_key": agent.signer.private_key, "owner_did": agent.owner_did}
+    registered = await client.register_agent(card, signing_secret=agent.signing_secret, **signed)
     return Liveness(agent, client, registered.heartbeat_token)

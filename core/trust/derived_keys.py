@@ -1,22 +1,19 @@
-"""Keys derived from the deployment's one key: one per purpose and version, by HKDF-SHA256.
+"""Keys derived from the deployment's keys: one per purpose and version, by HKDF-SHA256.
 
 A leaked derived key reveals neither the other purposes' keys nor the deployment's. The key's
-version is stored with each use, so that later versions can still read it. Pure. RFC 5869.
-Decision 0099.
+version is stored with each use, so that it can be read after a rotation. Pure. RFC 5869.
+Decisions 0099 and 0266.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-KEY_BYTES: Final = 32
-# The version of new derivations; all versions from 1 on can be read.
-KEY_VERSION: Final = 1
+from core.trust.deployment_keys import KEY_BYTES, DeploymentKeys
 
 
 class KeyPurpose(StrEnum):
@@ -30,15 +27,23 @@ class KeyPurpose(StrEnum):
     TRANSPORT = "transport"
 
 
-@lru_cache(maxsize=64)
-def derived_key(deployment_key: bytes, purpose: KeyPurpose, version: int) -> bytes:
+def derived_key(keys: DeploymentKeys, purpose: KeyPurpose, version: int) -> bytes:
     """Return the key of a purpose, 32 bytes.
 
     Args:
-        deployment_key: 32 secret bytes of the deployment.
-        version: 1 to `KEY_VERSION`.
+        version: one of `keys.versions`.
     """
-    assert len(deployment_key) == KEY_BYTES, len(deployment_key)
-    assert 1 <= version <= KEY_VERSION, version
+    key = keys.key(version)
+    assert key is not None, (version, keys)
+    return _derived(key, purpose, version)
+
+
+def derived_keys(keys: DeploymentKeys, purpose: KeyPurpose) -> tuple[bytes, ...]:
+    """Return the keys of a purpose by every key that is accepted, by the one in use first."""
+    return tuple(derived_key(keys, purpose, version) for version in keys.versions)
+
+
+@lru_cache(maxsize=64)
+def _derived(key: bytes, purpose: KeyPurpose, version: int) -> bytes:
     info = f"callboard/{purpose}/v{version}".encode()
-    return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(deployment_key)
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(key)

@@ -14,25 +14,27 @@ import hmac
 import re
 from typing import Final
 
-from core.trust.derived_keys import KEY_VERSION, KeyPurpose, derived_key
+from core.trust.deployment_keys import DeploymentKeys
+from core.trust.derived_keys import KeyPurpose, derived_keys
 
 PREFIX: Final = "hb_"
 _FORM: Final = re.compile(r"hb_([1-9][0-9]{0,9})_([A-Za-z0-9_-]{1,512})_([0-9a-f]{64})")
 
 
-def heartbeat_token(key: bytes, did: str, revision: int) -> str:
+def heartbeat_token(keys: DeploymentKeys, did: str, revision: int) -> str:
     """Return an agent's token.
 
     Args:
-        key: 32 secret bytes of the deployment.
+        keys: of the deployment.
         did: the agent's.
         revision: 1 or more, from the agent's row.
     """
     name = base64.urlsafe_b64encode(did.encode()).decode().rstrip("=")
-    return f"{PREFIX}{revision}_{name}_{_signature(key, did, revision, KEY_VERSION)}"
+    key, *_ = derived_keys(keys, KeyPurpose.HEARTBEAT_TOKEN)
+    return f"{PREFIX}{revision}_{name}_{_signature(key, did, revision)}"
 
 
-def read_heartbeat_token(key: bytes, token: str) -> tuple[str, int] | None:
+def read_heartbeat_token(keys: DeploymentKeys, token: str) -> tuple[str, int] | None:
     """Return (did, revision) of a valid token of this deployment, compared in constant time.
 
     The caller compares the revision with the agent's row. None for any other text.
@@ -46,12 +48,11 @@ def read_heartbeat_token(key: bytes, token: str) -> tuple[str, int] | None:
     except (binascii.Error, UnicodeDecodeError):
         return None
     revision = int(form[1])
-    for version in range(KEY_VERSION, 0, -1):
-        if hmac.compare_digest(_signature(key, did, revision, version), form[3]):
+    for key in derived_keys(keys, KeyPurpose.HEARTBEAT_TOKEN):
+        if hmac.compare_digest(_signature(key, did, revision), form[3]):
             return did, revision
     return None
 
 
-def _signature(key: bytes, did: str, revision: int, version: int) -> str:
-    derived = derived_key(key, KeyPurpose.HEARTBEAT_TOKEN, version)
-    return hmac.new(derived, f"{revision}|{did}".encode(), hashlib.sha256).hexdigest()
+def _signature(key: bytes, did: str, revision: int) -> str:
+    return hmac.new(key, f"{revision}|{did}".encode(), hashlib.sha256).hexdigest()

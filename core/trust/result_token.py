@@ -10,6 +10,7 @@ import hmac
 from functools import lru_cache
 from typing import Final
 
+from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose, derived_key
 
 # Hex of SHA-256. No other is looked at, however long.
@@ -17,7 +18,7 @@ _BINDING_CHARS: Final = 64
 
 
 def result_id(
-    deployment_key: bytes,
+    keys: DeploymentKeys,
     workflow_id: str,
     node: str,
     attempt: int,
@@ -31,15 +32,15 @@ def result_id(
     The token of a bound attempt says what it is bound to, before a dot.
 
     Args:
-        deployment_key: 32 secret bytes of this deployment.
+        keys: of this deployment.
         attempt: of the node, or of its verification. The two have different tokens, so that the
             agent that did the work cannot approve it.
-        key_version: the derived key's version, as stored with the attempt.
+        key_version: the key's, as stored with the attempt; one of `keys.versions`.
         binding: what the attempt is bound to, for a node without side effects (decision 0197).
     """
     prefix = "verify|" if is_verification else ""
     bound = f"|{binding}" if binding else ""
-    keyed = _keyed(deployment_key, key_version).copy()
+    keyed = _keyed(derived_key(keys, KeyPurpose.RESULT_ID, key_version)).copy()
     keyed.update(f"{prefix}{workflow_id}|{node}|{attempt}{bound}".encode())
     token = keyed.hexdigest()
     return f"{binding}.{token}" if binding else token
@@ -52,7 +53,6 @@ def read_binding(token: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _keyed(deployment_key: bytes, key_version: int) -> hmac.HMAC:
+def _keyed(key: bytes) -> hmac.HMAC:
     # To be copied for each token.
-    key = derived_key(deployment_key, KeyPurpose.RESULT_ID, key_version)
     return hmac.new(key, digestmod="sha256")

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from core.trust.deployment_keys import FIRST_VERSION
 from core.workflow.actions import Decision
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
@@ -74,6 +75,7 @@ class WorkflowMachine:
         reserved: the reservation of each node, verifier included (the estimate).
         deadline_ms: the end of `maxRuntimeMs`.
         terms: the price terms of nodes that have more than a number.
+        key_version: of the deployment's key by which tokens of new attempts are derived.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class WorkflowMachine:
         reserved: Mapping[str, int],
         deadline_ms: int,
         terms: Mapping[str, NodeTerms] | None = None,
+        key_version: int = FIRST_VERSION,
     ) -> None:
         self.workflow_id = workflow_id
         self.compiled = compiled
@@ -96,6 +99,7 @@ class WorkflowMachine:
             reserved=reserved,
             deadline_ms=deadline_ms,
             terms=terms or {},
+            key_version=key_version,
         )
 
     def __repr__(self) -> str:
@@ -191,6 +195,7 @@ class WorkflowMachine:
         agents_used: Mapping[str, Sequence[str]],
         at_ms: int,
         awaited: Set[tuple[str, int, int]] = frozenset(),
+        key_version: int = FIRST_VERSION,
     ) -> tuple[WorkflowMachine, Decision]:
         """Return the machine of a stored, unfinished workflow and the decision of its restore.
 
@@ -211,6 +216,7 @@ class WorkflowMachine:
             reserved=reserved,
             deadline_ms=deadline_ms,
             terms=terms,
+            key_version=key_version,
         )
         workflow = self._workflow
         workflow.status = WorkflowStatus(status)

@@ -14,7 +14,6 @@ from typing import Any, Final
 from msgspec import Struct
 
 from core.errors import NodeErrorCode
-from core.trust.derived_keys import KEY_VERSION
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, NodeChanged, Verdict
@@ -104,14 +103,16 @@ class NodeState(Struct):
         """Whether the agent has delivered and the verifier has not judged yet."""
         return self.status is NodeStatus.RUNNING and self.has_result
 
-    def begin_attempt(self, agent_did: str, price_micro: int, at_ms: int, timeout_ms: int) -> None:
+    def begin_attempt(
+        self, agent_did: str, price_micro: int, at_ms: int, timeout_ms: int, key_version: int
+    ) -> None:
         """Open the next attempt and clear the fields of the last one."""
         self.awaiting = AwaitedSelection.NOTHING
         self.is_retrying = False
         self.is_stand_in = False
         self.is_accepted = False
         self.attempt += 1
-        self.key_version = KEY_VERSION
+        self.key_version = key_version
         self.agent_did = agent_did
         if agent_did not in self.agents_used:
             self.agents_used += (agent_did,)

@@ -23,6 +23,7 @@ class WorkflowState:
     """One workflow.
 
     `nodes`, `results` and `terms` are by the node's name; results are texts, or references.
+    `key_version`: of the deployment's key by which tokens of new attempts are derived.
     `active_count`: nodes that are dispatched or running. `first_failure`: the error of the first
     failed node, with its name as `node`. `started_ms`, `succeeded_ms`: when it did so; None in a
     restored one that had begun before.
@@ -35,6 +36,7 @@ class WorkflowState:
     terms: Mapping[str, NodeTerms]
     nodes: dict[str, NodeState]
     unfinished_count: int
+    key_version: int
     active_count: int = 0
     status: WorkflowStatus = WorkflowStatus.PENDING
     results: dict[str, str | BlobRef] = field(default_factory=dict)
@@ -52,13 +54,16 @@ def new_workflow_state(
     reserved: Mapping[str, int],
     deadline_ms: int,
     terms: Mapping[str, NodeTerms],
+    key_version: int,
 ) -> WorkflowState:
     """Return the state of a workflow that is not accepted yet; arguments as `WorkflowMachine`'s."""
     nodes = {
         name: NodeState(node, unmet=len(node.depends_on)) for name, node in compiled.nodes.items()
     }
     budget = Budget(hold_micro, reserved)
-    return WorkflowState(workflow_id, compiled, deadline_ms, budget, terms, nodes, len(nodes))
+    return WorkflowState(
+        workflow_id, compiled, deadline_ms, budget, terms, nodes, len(nodes), key_version
+    )
 
 
 def find_node(workflow: WorkflowState, name: str) -> NodeState:

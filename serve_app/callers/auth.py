@@ -116,7 +116,7 @@ class Authenticator:
 
     def __init__(self, sources: Sources, settings: Settings) -> None:
         self._free_tier = key_hash(settings.free_tier_key) if settings.free_tier_key else b""
-        self._deployment_key = bytes.fromhex(settings.deployment_key)
+        self._deployment_keys = settings.deployment_keys
         self._wrong = WrongCredentials(settings)
         most = settings.keys_cached_max
         self._keys = Lookups("keys", sources.find_keys, self._wrong, remembered_max=most)
@@ -214,7 +214,7 @@ class Authenticator:
         return principal
 
     def _from_heartbeat_token(self, token: bytes) -> Principal:
-        found = read_heartbeat_token(self._deployment_key, token.decode("ascii", "replace"))
+        found = read_heartbeat_token(self._deployment_keys, token.decode("ascii", "replace"))
         if found is None:
             raise unauthorized("the heartbeat token is not valid")
         did, revision = found

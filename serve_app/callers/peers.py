@@ -14,7 +14,8 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.trust.derived_keys import KEY_VERSION, KeyPurpose, derived_key
+from core.trust.deployment_keys import DeploymentKeys
+from core.trust.derived_keys import KeyPurpose, derived_keys
 
 PEER_HEADER: Final = b"x-callboard-peer"
 UNKNOWN: Final = "unknown"
@@ -24,28 +25,27 @@ _ADDRESS_CHARS_MAX: Final = 45
 _IPV6_PREFIX: Final = 64
 
 
-def peer_token(deployment_key: bytes) -> str:
-    """Return the token by which replicas know that a header was set by HAProxy, 32 hex digits.
+def peer_tokens(keys: DeploymentKeys) -> tuple[str, ...]:
+    """Return the tokens by which replicas know that a header was set by HAProxy, 32 hex digits.
 
     Args:
-        deployment_key: the deployment's 32 bytes; the same on every machine.
+        keys: the deployment's, the same on every machine. The token of the one in use is first.
     """
-    return derived_key(deployment_key, KeyPurpose.PEER_TOKEN, KEY_VERSION).hex()[:32]
+    return tuple(key.hex()[:32] for key in derived_keys(keys, KeyPurpose.PEER_TOKEN))
 
 
 class Peers:
     """Reads the source address of requests.
 
     Args:
-        deployment_key: the deployment's; empty where no HAProxy of ours stands in front.
+        keys: the deployment's; none where no HAProxy of ours stands in front.
     """
 
-    def __init__(self, deployment_key: bytes) -> None:
-        token = peer_token(deployment_key) if deployment_key else ""
-        self._prefix = token.encode() + b" "
+    def __init__(self, keys: DeploymentKeys) -> None:
+        self._prefixes = tuple(f"{token} ".encode() for token in peer_tokens(keys))
 
     def __repr__(self) -> str:
-        return f"<Peers has_token={len(self._prefix) > 1}>"
+        return f"<Peers tokens={len(self._prefixes)}>"
 
     def address_of(self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> str:
         """Return the address that a request is counted under, "unknown" when there is none.
@@ -53,9 +53,10 @@ class Peers:
         IPv4 as it is, IPv6 by its /64 network: its holder has all addresses of it.
         """
         named = headers.get(PEER_HEADER)
-        size = len(self._prefix)
-        if named is not None and size > 1 and hmac.compare_digest(named[:size], self._prefix):
-            return _counted(named[size:].decode("ascii", "replace"))
+        if named is not None:
+            for prefix in self._prefixes:
+                if hmac.compare_digest(named[: len(prefix)], prefix):
+                    return _counted(named[len(prefix) :].decode("ascii", "replace"))
         client = scope.get("client")
         return _counted(str(client[0])) if client else UNKNOWN
 

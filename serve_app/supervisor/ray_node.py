@@ -18,7 +18,12 @@ from pathlib import Path
 
 from core.settings import MIB, Settings
 from ledger.embedded.tethered import tethered_command
-from serve_app.settings_from_env import AUTOSCALERS_MACHINE, DEPLOYMENT_MARK, child_environment
+from serve_app.settings_from_env import (
+    AUTOSCALERS_MACHINE,
+    DEPLOYMENT_MARK,
+    child_environment,
+    load_settings,
+)
 from serve_app.supervisor.deployment import Deployment, PortBlock
 from serve_app.supervisor.front import connections_possible, write_front
 from serve_app.supervisor.processes import command_of, marked_processes, process_name, send
@@ -206,10 +211,10 @@ class RayNode:
             environment: as `environment` returns it.
             python: the interpreter, in whose environment Ray is.
         """
-        # The first start has made the key's file after the settings were read.
         deployment = self._deployment
-        key = self._settings.deployment_key or deployment.deployment_key_file.read_text("ascii")
-        write_front(deployment.run_folder / "h", self._settings, bytes.fromhex(key.strip()))
+        # Read anew: the first start has made the key's file since, or a rotation has changed it.
+        keys = load_settings(environment=environment).settings.deployment_keys
+        write_front(deployment.run_folder / "h", self._settings, keys)
         session = deployment.run_folder / "ray"
         session.mkdir(exist_ok=True)
         # The `ray` script of that environment, found beside its interpreter.

@@ -26,6 +26,7 @@ from callboard import (
     Unavailable,
     WorkflowFailed,
 )
+from core.trust.card_signature import secret_hash, signed_bytes
 from core.trust.did_key import did_of_key
 from core.trust.requests.request_signature import (
     DIGEST,
@@ -422,6 +423,55 @@ def test_a_heartbeats_token_is_sent_instead_of_a_signature(service: ScriptedServ
     with Client(service.url, private_key=SEED) as client:
         client.heartbeat("did:net:a", status="busy", token="t")
     assert "signature" not in service.asked[0].headers
+
+
+OWN_DID = did_of_key(bytes(SigningKey(b"s" * 32).verify_key))
+
+
+def is_card_signed(body: Any, url: str, owner_did: str) -> bool:
+    """Say whether the key of these tests has signed a registration for a service and an owner."""
+    proof = body["cardProof"]
+    assert (proof["audience"], proof["ownerDid"]) == (url, owner_did)
+    message = signed_bytes(body["acard"], proof)
+    signature = base64.b64decode(body["acardSignature"].removeprefix("ed25519:"))
+    return is_signed_by_key(bytes(SigningKey(b"s" * 32).verify_key), message, signature)
+
+
+def test_a_client_signs_the_card_of_its_own_did_key(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"did": OWN_DID})] * 2
+    with Client(service.url, private_key=SEED) as client:
+        for _ in range(2):
+            client.register_agent({"did": OWN_DID, "name": "ä"}, signing_secret="hush")
+    first, second = (asked.body for asked in service.asked)
+    assert is_card_signed(first, service.url, OWN_DID)
+    assert first["cardProof"]["signingSecretSha256"] == secret_hash("hush")
+    assert first["signingSecret"] == "hush"
+    assert second["cardProof"]["counter"] > first["cardProof"]["counter"]
+
+
+@pytest.mark.parametrize("did", ["did:net:other", "did:key:z6Mkother"])
+def test_a_client_signs_no_card_of_another_did(service: ScriptedService, did: str) -> None:
+    service.script = [Scripted(200, {"did": did})]
+    with Client(service.url, private_key=SEED) as client:
+        client.register_agent({"did": did})
+    assert service.asked[0].body == {"acard": {"did": did}}
+
+
+def test_a_key_that_is_given_signs_for_the_owner_that_is_named(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"did": OWN_DID})]
+
+    async def register() -> None:
+        async with AsyncClient(service.url, "k") as client:
+            with pytest.raises(ValueError, match="owner_did"):
+                await client.register_agent({"did": OWN_DID}, private_key=SEED)
+            await client.register_agent(
+                {"did": OWN_DID}, private_key=SEED, owner_did="did:net:payer"
+            )
+
+    asyncio.run(register())
+    (asked,) = service.asked
+    assert is_card_signed(asked.body, service.url, "did:net:payer")
+    assert asked.headers["x-api-key"] == "k"
 
 
 @pytest.mark.parametrize("text", ["", "c2hvcnQ=", PEM.replace("MC4C", "MC4D"), "?"])

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from nacl.signing import SigningKey
 
+from callboard.client import Client
 from core.trust.card_signature import signed_registration
 from core.trust.did_key import did_of_key
 from tests.contract.conftest import Caller, Json, MakeCaller, answer, refusal, unique
@@ -180,3 +181,23 @@ def test_a_did_web_without_a_document_is_not_proven(
     problem = refusal(caller.http.post(REGISTER, json=body), 401, "INVALID_SIGNATURE")
     assert "refused" not in str(problem)
     refusal(anonymous.get(f"/v1/agents/{quote(did, safe='')}"), 404, "NOT_FOUND")
+
+
+def test_the_client_signs_cards_that_prove_whose_the_did_is(
+    payer: Caller, anonymous: httpx.Client
+) -> None:
+    """By the DID's own credential, then by another's API key with the agent's private key."""
+    url = str(anonymous.base_url).rstrip("/")
+    keys = [SigningKey.generate() for _ in range(2)]
+    seeds = [base64.b64encode(bytes(key)).decode() for key in keys]
+    own, hired = (did_of_key(bytes(key.verify_key)) for key in keys)
+    with Client(url, private_key=seeds[0]) as client:
+        client.register_agent(card(own))
+        again = client.register_agent({**card(own), "name": "another"})
+    assert again["did"] == own
+    with Client(url, payer.key) as client:
+        client.register_agent(card(hired), private_key=seeds[1], owner_did=payer.did)
+    found = [shown(anonymous, did) for did in (own, hired)]
+    proofs = [agent["ownership"]["provenBy"] for agent in found]
+    assert proofs == ["own_credential", "signature"], "the credential of the DID itself is enough"
+    assert [agent["ownerDid"] for agent in found] == [own, payer.did]

@@ -119,8 +119,8 @@ def _add_column(folder: Path) -> None:
     )
     _replace(
         state,
-        "        self.key_version = KEY_VERSION\n",
-        f'        self.key_version = KEY_VERSION\n        self.shade = "{NEWER_VALUE}"\n',
+        "        self.key_version = key_version\n",
+        f'        self.key_version = key_version\n        self.shade = "{NEWER_VALUE}"\n',
     )
     function = folder / "ledger/tables/write_function.py"
     version = int(function.read_text().partition("VERSION: Final = ")[2].split()[0])

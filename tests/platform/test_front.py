@@ -18,9 +18,10 @@ from ray import serve
 from ray.serve._private.http_util import parse_disconnect_disabled_header
 
 from core.settings import ANY_ORIGIN, Settings
+from core.trust.deployment_keys import DeploymentKeys
 from serve_app.api import all_operations
 from serve_app.callers.limits import RateClass
-from serve_app.callers.peers import PEER_HEADER, peer_token
+from serve_app.callers.peers import PEER_HEADER, peer_tokens
 from serve_app.openapi.docs_page import DOCS_POLICY
 from serve_app.supervisor.deployment import Deployment, PortBlock
 from serve_app.supervisor.front import (
@@ -36,7 +37,7 @@ from serve_app.supervisor.reply_headers import security_headers
 from serve_app.supervisor.spent_callers import NOT_WRITES, UNCOUNTED, WRITES_BY_BODY
 from tests.platform.deployments import free_port
 
-KEY = b"k" * 32
+KEYS = DeploymentKeys([(1, b"k" * 32)])
 ORIGIN = "https://pages.example"
 SERVES = f"""\
 global
@@ -56,7 +57,7 @@ backend replicas
 
 def run(folder: Path, configuration: Path, **settings: int) -> subprocess.CompletedProcess[str]:
     """Let the script have HAProxy check a configuration, as Serve lets it run one."""
-    script = write_front(folder, Settings(**settings), KEY)  # type: ignore[arg-type]  # numbers
+    script = write_front(folder, Settings(**settings), KEYS)  # type: ignore[arg-type]  # numbers
     return subprocess.run(
         [str(script), "-c", "-db", "-f", str(configuration)], capture_output=True, text=True
     )
@@ -72,7 +73,7 @@ def test_the_limits_stand_in_the_frontend_once_and_haproxy_takes_them(tmp_path: 
     assert text.count(MARK) == 1
     frontend = text.partition(ANCHOR)[2].partition("backend replicas")[0]
     assert "timeout http-request 7s" in frontend
-    assert f'set-header x-callboard-peer "{peer_token(KEY)} %[var(txn.caller)]"' in frontend
+    assert f'set-header x-callboard-peer "{peer_tokens(KEYS)[0]} %[var(txn.caller)]"' in frontend
 
 
 def test_without_its_frontend_haproxy_does_not_start(tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_serves_own_template_has_the_frontend() -> None:
 
 
 def test_the_token_is_private(tmp_path: Path) -> None:
-    script = write_front(tmp_path / "front", Settings(), KEY)
+    script = write_front(tmp_path / "front", Settings(), KEYS)
     assert script.parent.stat().st_mode & 0o077 == 0
     for file in script.parent.iterdir():
         assert file.stat().st_mode & 0o077 == 0, file
@@ -152,7 +153,7 @@ def haproxy(folder: Path, settings: Settings) -> Iterator[httpx.Client]:
         text = SERVES.replace("127.0.0.1:1\n", f"127.0.0.1:{port}\n")
         text = text.replace("127.0.0.1:2\n", f"127.0.0.1:{server.server_port}\n")
         configuration.write_text(text, encoding="ascii")
-        script = write_front(folder / "front", settings, KEY)
+        script = write_front(folder / "front", settings, KEYS)
         with subprocess.Popen([str(script), "-db", "-f", str(configuration)]) as process:
             transport = httpx.HTTPTransport(retries=8)  # until it listens
             url = f"http://127.0.0.1:{port}"

@@ -21,7 +21,11 @@ import pytest
 
 from callboard.supervising import supervisor as supervisor_command
 from core.settings import Settings
-from serve_app.settings_from_env import child_environment, load_settings
+from serve_app.settings_from_env import (
+    child_environment,
+    load_settings,
+    settings_as_environment,
+)
 from serve_app.supervisor.deployment import Deployment, DeploymentError, PortBlock, run_folder_of
 from serve_app.supervisor.machines.preflight import (
     check_machine,
@@ -130,11 +134,33 @@ def test_a_cluster_has_other_defaults_unless_they_are_given(tmp_path: Path) -> N
     from serve_app.supervisor.__main__ import _cluster_defaults
 
     flags = {"home": str(tmp_path)}
-    expected = {"host": "0.0.0.0", "machines_max": "64", "transport_host": "machine"}
+    expected = {
+        "egress_allow": "",
+        "host": "0.0.0.0",
+        "machines_max": "64",
+        "transport_host": "machine",
+    }
     assert _cluster_defaults(load_settings(flags, {})) == expected
-    own = {"CALLBOARD_MACHINES_MAX": "3", "CALLBOARD_TRANSPORT_HOST": "10.0.0.1"}
+    own = {
+        "CALLBOARD_EGRESS_ALLOW": "127.0.0.0/8",
+        "CALLBOARD_MACHINES_MAX": "3",
+        "CALLBOARD_TRANSPORT_HOST": "10.0.0.1",
+    }
     given = load_settings({**flags, "host": "10.0.0.1"}, own)
     assert _cluster_defaults(given) == {}
+
+
+def test_in_a_cluster_no_agent_lives_on_loopback_unless_a_setting_says_so(tmp_path: Path) -> None:
+    """A machine's own services listen there. What processes are told has it, too."""
+    from serve_app.supervisor.__main__ import _cluster_defaults
+
+    flags = {"home": str(tmp_path)}
+    alone = load_settings(flags, {})
+    assert "127.0.0.0/8" in alone.settings.egress_allow
+    joined = load_settings(flags | _cluster_defaults(alone), {})
+    assert joined.settings.egress_allow == ()
+    told = settings_as_environment(joined)
+    assert load_settings({}, told).settings.egress_allow == ()
 
 
 def test_an_autoscalers_machine_waits_to_be_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
         ({"CALLBOARD_FEE_BPS": "10001"}, "fee_bps"),
         ({"CALLBOARD_DISPATCH": "everywhere"}, "dispatch"),
         ({"CALLBOARD_INFLIGHT_MAX": "10"}, "inflight_start"),
-        ({"CALLBOARD_DEPLOYMENT_KEY_PREVIOUS": "ab" * 31}, "deployment_key_previous"),
+        ({"CALLBOARD_DEPLOYMENT_KEY": "2:" + "ab" * 31}, "deployment_key"),
         ({"CALLBOARD_TRANSPORT_HOST": "0.0.0.0"}, "transport_host"),
         ({"CALLBOARD_TRANSPORT_HOST": "::"}, "transport_host"),
         ({"CALLBOARD_TRANSPORT_HOST": "a.machine"}, "transport_host"),
@@ -185,7 +185,7 @@ def test_every_setting_has_a_sentence_and_a_readable_default() -> None:
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         assert parse_setting(name, text) == value
     assert {name for name in setting_names() if is_secret(name)} == {
-        "database_url", "owner_url", "deployment_key", "deployment_key_previous",
+        "database_url", "owner_url", "deployment_key",
         "signing_secret", "jwt_secret", "free_tier_key", "ray_token",
     }  # fmt: skip
 

@@ -16,6 +16,7 @@ import sqlalchemy.exc
 from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
+from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
 from ledger.agents.agent_live import LivenessStore
@@ -97,7 +98,7 @@ async def asked(gateway: Gateway, did: str, operation: Operation, workflow_id: s
         cast(Heartbeats, None),
         cast(ReplyStore, None),
         Admission(gateway.settings),
-        Peers(bytes(32)),
+        Peers(DeploymentKeys()),
     )
     endpoint = Endpoint([one for one in OPERATIONS if one.path == operation.path], services)
     sent: list[Any] = []

@@ -12,6 +12,7 @@ import orjson
 from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
+from core.trust.deployment_keys import DeploymentKeys
 from ledger.reads.stored import RowDict
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission
@@ -84,7 +85,7 @@ def test_a_bid_reads_no_results_of_the_task() -> None:
             cast(Heartbeats, None),
             cast(ReplyStore, None),
             Admission(SETTINGS),
-            Peers(bytes(32)),
+            Peers(DeploymentKeys()),
         )
         endpoint = Endpoint([one for one in OPERATIONS if one.path == PATH], services)
         sent: list[Any] = []

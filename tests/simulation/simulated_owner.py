@@ -27,6 +27,7 @@ from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
 from actors.transport.wire import answer_commands
 from core.shards.held_permits import HeldPermits
+from core.trust.deployment_keys import DeploymentKeys
 from ledger.commands import Command, Outcome
 from ledger.merged_runs import MergedRuns
 from ledger.reads.stored import StoredWorkflow
@@ -210,7 +211,7 @@ class SimulatedOwner(Owner):
             process.loop.charge,
             world.faults.may_raise,
             service="callboard",
-            deployment_key=bytes(32),
+            deployment_keys=DeploymentKeys(),
             default_secret=None,
             max_concurrency=32,
             stake_bps=world.market.stake_bps,

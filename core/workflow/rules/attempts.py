@@ -71,7 +71,9 @@ def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Deci
     state.status = next_node_status(state.status, NodeTrigger.AGENT_SELECTED)
     workflow.active_count += 1
     agent_timeout_ms = timeout_ms(workflow, state, event.at_ms)
-    state.begin_attempt(event.agent_did, price_micro, event.at_ms, agent_timeout_ms)
+    state.begin_attempt(
+        event.agent_did, price_micro, event.at_ms, agent_timeout_ms, workflow.key_version
+    )
     state.selection_json = event.selection_json
     set_token_price(state, event)
     lock_stake(state, event.stake_micro, decision)

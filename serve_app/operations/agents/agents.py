@@ -195,9 +195,9 @@ def _registered(call: Call, command: RegisterAgent, outcome: Outcome) -> dict[st
     if command.is_unchanged:
         # A signed card may come from anybody who has seen it: it earns no credential.
         return reply
-    key = bytes.fromhex(call.services.settings.deployment_key)
+    keys = call.services.settings.deployment_keys
     revision = int(outcome.result["tokenRevision"])
-    return {**reply, "heartbeatToken": heartbeat_token(key, command.did, revision)}
+    return {**reply, "heartbeatToken": heartbeat_token(keys, command.did, revision)}
 
 
 _REGISTER_ERRORS = (

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from core.canonical import canonical
 from core.errors import ErrorCode, ProblemList, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
@@ -314,7 +315,7 @@ def _signer(body: Registration, keys: Sequence[str]) -> str:
         raise ServiceError(ErrorCode.INVALID_SIGNATURE, f"no key is known for {did}")
     proof = None if body.card_proof is None else body.card_proof.raw
     try:
-        message = signed_bytes(body.acard.raw, proof)
+        message = signed_bytes(body.acard.raw, proof, canonical)
         for key in keys:
             if is_signed_by(key, message, body.acard_signature):
                 return key
@@ -328,5 +329,5 @@ def _signer(body: Registration, keys: Sequence[str]) -> str:
 def _sealed(services: Services, secret: str | None) -> bytes | None:
     if secret is None:
         return None
-    key = bytes.fromhex(services.settings.deployment_key)
-    return seal(secret, key, os.urandom(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)
+    keys = services.settings.deployment_keys
+    return seal(secret, keys, os.urandom(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)

@@ -35,7 +35,7 @@ from core.records.api.shape import parsed
 from core.records.api.workflows import NodeResult, NodeResultTaken
 from core.records.stored_manifest import read_stored_manifest
 from core.trust.access import Principal, agent_holder
-from core.trust.derived_keys import KEY_VERSION
+from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import read_binding, result_id
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.reads.stored import StoredWorkflow
@@ -176,12 +176,12 @@ async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
         workflow_id = str(uuid.UUID(body.workflow_id))
     except ValueError:
         raise _unauthorized() from None
-    key = bytes.fromhex(call.services.settings.deployment_key)
-    row = await _read_dispatched(call, key, workflow_id, body.node_id, token)
+    keys = call.services.settings.deployment_keys
+    row = await _read_dispatched(call, keys, workflow_id, body.node_id, token)
     binding = read_binding(body.result_id)
     for is_verification, newest in ((False, row["attempt"]), (True, row["verify_attempt"])):
         for number in range(newest, max(0, newest - ATTEMPTS_KNOWN_MAX), -1):
-            if not is_token(key, row, number, token, is_verification=is_verification):
+            if not is_token(keys, row, number, token, is_verification=is_verification):
                 continue
             sent = _Dispatched(
                 row,
@@ -195,7 +195,7 @@ async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
 
 
 async def _read_dispatched(
-    call: Call, key: bytes, workflow_id: str, node_id: str, token: bytes
+    call: Call, keys: DeploymentKeys, workflow_id: str, node_id: str, token: bytes
 ) -> Mapping[str, Any]:
     """Return the row of a dispatched node.
 
@@ -204,8 +204,9 @@ async def _read_dispatched(
     Raises:
         ServiceError: UNAUTHORIZED; OVERLOADED: it is not committed yet.
     """
-    first = {"workflow_id": workflow_id, "name": node_id, "attempt": 1, "key_version": KEY_VERSION}
-    is_early = b"." in token and is_token(key, first, 1, token, is_verification=False)
+    # No attempt is open, as far as is known here: the key may be any that is accepted.
+    first = {"workflow_id": workflow_id, "name": node_id, "attempt": 0, "key_version": 1}
+    is_early = b"." in token and is_token(keys, first, 1, token, is_verification=False)
     for pause_s in (*_EARLY_PAUSES_S, None):
         row = await call.services.reads.dispatched_node(workflow_id, node_id)
         is_committed = row is not None and (row["attempt"] or is_terminal(row["status"]))
@@ -221,19 +222,24 @@ async def _read_dispatched(
 
 
 def is_token(
-    key: bytes, row: Mapping[str, Any], number: int, token: bytes, *, is_verification: bool
+    keys: DeploymentKeys,
+    row: Mapping[str, Any],
+    number: int,
+    token: bytes,
+    *,
+    is_verification: bool,
 ) -> bool:
     """Say whether a token is that of the node's attempt, or verification, of this number.
 
     The row names the version of the open attempt's keys; earlier attempts may have earlier ones.
     """
-    newest = min(row["key_version"], KEY_VERSION)
     is_open = not is_verification and number == row["attempt"]
-    oldest = max(1, newest) if is_open else 1
+    newest = row["key_version"]  # 0 before the first attempt
+    versions = [one for one in keys.versions if newest and (not is_open or one == newest)]
     binding = read_binding(token.decode("utf-8", "replace"))
     expected = (
         result_id(
-            key,
+            keys,
             str(row["workflow_id"]),
             row["name"],
             number,
@@ -241,7 +247,7 @@ def is_token(
             key_version=version,
             binding=binding,
         )
-        for version in range(newest, oldest - 1, -1)
+        for version in versions
     )
     return any(hmac.compare_digest(one.encode(), token) for one in expected)
 

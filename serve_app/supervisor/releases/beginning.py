@@ -37,11 +37,21 @@ def upgrade(loaded: LoadedSettings, to: Path | None) -> int:
         release = Release(own.python, own.folder, generation)
         if to is not None:
             release = Release.in_folder(to.absolute(), generation)
-        turn = _take_turn(deployment)
-        environment = _environment(deployment) | release.environment()
+        turn = take_turn(deployment, _LOCK)
     except DeploymentError as refusal:
         print(f"callboard: {refusal}", file=sys.stderr)
         return 1
+    try:
+        return _upgrade(deployment, release, turn)
+    except DeploymentError as refusal:
+        print(f"callboard: {refusal}", file=sys.stderr)
+        return 1
+    finally:
+        os.close(turn)
+
+
+def _upgrade(deployment: Deployment, release: Release, turn: int) -> int:
+    environment = running_environment(deployment) | release.environment()
     print(f"upgrading {deployment.home} to {release.folder}", flush=True)
     command = [release.python, "-m", "serve_app.supervisor.releases.upgrade"]
     # Not in the folder of the release: `Keeper._step` says why.
@@ -51,14 +61,17 @@ def upgrade(loaded: LoadedSettings, to: Path | None) -> int:
     ).returncode
 
 
-def _take_turn(deployment: Deployment) -> int:
-    """Keep other upgrades away while the file returned is open: each would end what others start.
+def take_turn(deployment: Deployment, lock: str) -> int:
+    """Keep others away while the file returned is open: each would end what others start.
+
+    Args:
+        lock: the file's name.
 
     Raises:
-        DeploymentError: one is under way.
+        DeploymentError: another one is at it.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    descriptor = os.open(deployment.home / _LOCK, flags, 0o600)
+    descriptor = os.open(deployment.home / lock, flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -67,7 +80,7 @@ def _take_turn(deployment: Deployment) -> int:
     return descriptor
 
 
-def _environment(deployment: Deployment) -> dict[str, str]:
+def running_environment(deployment: Deployment) -> dict[str, str]:
     """Return the variables of the head of Ray, from which every process has its own.
 
     Raises:

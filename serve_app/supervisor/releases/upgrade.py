@@ -52,6 +52,7 @@ from ledger.shards.shard_commands import ChangeMember
 from serve_app.app import APPLICATION, build
 from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.admin_key import ADMIN_DID
+from serve_app.supervisor.front import write_lines
 from serve_app.supervisor.releases.release import Release
 
 START_TIMEOUT_S: Final = 120.0
@@ -92,6 +93,8 @@ class Roll:
         self._say("replacing the ledger")  # 4
         await hand_over_ledger(settings)
         self._say("replacing the API's replicas")
+        # Serve starts HAProxy anew for them, on this machine by these lines.
+        write_lines(Path(settings.run_folder) / "h", settings, settings.deployment_keys)
         await asyncio.to_thread(_replace_replicas, settings)
         lease = await self._read_cluster()
         for machine in sorted({one.machine for one in self._before(lease)}):  # 5

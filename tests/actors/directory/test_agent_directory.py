@@ -12,12 +12,13 @@ from core.errors import NodeErrorCode
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from core.market.ranking import SHOWN_MAX, render_reasons
 from core.market.reputation import Tally
+from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal
 from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
 
-KEY = bytes(range(32))
+KEYS = DeploymentKeys([(1, bytes(range(32)))])
 CAPABILITY = "cap.text.keywords.v1"
 
 
@@ -39,7 +40,7 @@ def row(did: str, *, cents: int = 1, owner: str = "did:x:owner", **more: Any) ->
 def directory(*rows: dict[str, Any]) -> Directory:
     """Return a directory that knows these agents."""
     made = Directory(
-        service="callboard", deployment_key=KEY, default_secret=None, max_concurrency=32
+        service="callboard", deployment_keys=KEYS, default_secret=None, max_concurrency=32
     )
     made.put(rows)
     return made
@@ -414,7 +415,7 @@ def test_a_new_card_replaces_the_old_one_everywhere() -> None:
 
 
 def test_dispatch_addresses_and_secrets_follow_the_card() -> None:
-    sealed = seal("hush", KEY, bytes(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)
+    sealed = seal("hush", KEYS, bytes(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)
     known = directory(
         row("did:x:a"),
         row("did:x:b", endpoint="http://h/svc/node", signing_secret=sealed),

@@ -17,7 +17,7 @@ from core.settings import Settings
 from core.workflow.events import AgentNotSelected, AgentSelected, RetryDue
 from ledger.accounts.account_commands import Deposit
 from ledger.stakes.stake_commands import DepositStake
-from tests.actors.directory.test_agent_directory import KEY, row, select
+from tests.actors.directory.test_agent_directory import KEYS, row, select
 from tests.actors.engine.runner_bench import Bench, wid
 from tests.simulation.shapes import agent_rows
 
@@ -30,7 +30,7 @@ def directory(*, bps: int = BPS, **stakes: tuple[int, int]) -> Directory:
     """Return a directory of two agents at one cent, with these free and locked stakes."""
     made = Directory(
         service="callboard",
-        deployment_key=KEY,
+        deployment_keys=KEYS,
         default_secret=None,
         max_concurrency=32,
         stake_bps=bps,

@@ -21,7 +21,7 @@ from core.market.auction import AuctionTerms, Bid, award_auction, find_exclusion
 from core.market.reputation import Tally, score
 from core.workflow.actions import SelectBidder
 from core.workflow.events import AgentNotSelected, AgentSelected, AuctionClosed
-from tests.actors.directory.test_agent_directory import CAPABILITY, KEY, row
+from tests.actors.directory.test_agent_directory import CAPABILITY, KEYS, row
 from tests.core.market.test_ranked_candidates import count_lines
 
 A, B, C = "did:x:a", "did:x:b", "did:x:c"
@@ -45,7 +45,7 @@ def directory(
     """Return a directory whose agents have all staked enough."""
     made = kind(
         service="callboard",
-        deployment_key=KEY,
+        deployment_keys=KEYS,
         default_secret=None,
         max_concurrency=32,
         score_min_percent=score_min_percent,

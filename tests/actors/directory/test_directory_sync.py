@@ -13,6 +13,7 @@ from actors.directory import directory_sync
 from actors.directory.agent_directory import Directory
 from actors.directory.directory_sync import HEARD_PAUSE_MS_MAX, DirectorySync, _Poll
 from core.market.agent_liveness import HEARTBEAT_TTL_MS
+from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent
 from core.workflow.events import AgentSelected
 from ledger.reads.directory_tail import Look
@@ -121,7 +122,10 @@ PATIENCE_S = 60.0
 def empty_directory() -> Directory:
     """Return the directory of an owner that knows no agent yet."""
     return Directory(
-        service="callboard", deployment_key=bytes(32), default_secret=None, max_concurrency=1
+        service="callboard",
+        deployment_keys=DeploymentKeys(),
+        default_secret=None,
+        max_concurrency=1,
     )
 
 

@@ -27,7 +27,7 @@ from core.market.reputation import Tally
 from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, VerifierSelected
 from tests.actors.directory.full_directory import FullDirectory
-from tests.actors.directory.test_agent_directory import CAPABILITY, KEY, row, select
+from tests.actors.directory.test_agent_directory import CAPABILITY, KEYS, row, select
 
 OTHER = "cap.other.v1"
 PAYERS = ("p", "q")
@@ -57,7 +57,7 @@ class Pair:
         rules = RankingRules(trial_tasks=3, trial_share_bps=trial_share_bps)
         arguments: dict[str, Any] = {
             "service": "callboard",
-            "deployment_key": KEY,
+            "deployment_keys": KEYS,
             "default_secret": None,
             "max_concurrency": 2,
             "rules": rules,
@@ -324,7 +324,7 @@ class CountingDirectory(Directory):
 def many(count: int, *rows: dict[str, Any], **card: Any) -> CountingDirectory:
     """Return a directory of so many good agents of one owner, and of other agents."""
     known = CountingDirectory(
-        service="callboard", deployment_key=KEY, default_secret=None, max_concurrency=1
+        service="callboard", deployment_keys=KEYS, default_secret=None, max_concurrency=1
     )
     known.put([row(f"did:x:{number}", **card) for number in range(count)])
     known.put(rows)
@@ -481,7 +481,7 @@ def staked(count: int, *, free_micro: int | None = None) -> CountingDirectory:
     rates = {"pricing": {"model": "per-token", "inputRate": "0", "outputRate": "0.00001"}}
     by_token = {"capabilities": [{"id": CAPABILITY, **rates}]}
     known = CountingDirectory(
-        service="callboard", deployment_key=KEY, default_secret=None, max_concurrency=1,
+        service="callboard", deployment_keys=KEYS, default_secret=None, max_concurrency=1,
         stake_bps=5_000,
     )  # fmt: skip
     dids = [f"did:x:{number}" for number in range(count)]

@@ -19,6 +19,7 @@ from actors.shards.held_shards import HeldShards
 from actors.shards.shard_ledger import ShardLedger
 from actors.transport.messages import CancelRequest, PublishRequest
 from core.settings import Settings
+from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.events import AttemptSucceeded, Event
 from ledger.accounts.account_commands import Deposit
 from ledger.commands import Command, Outcome
@@ -134,7 +135,7 @@ class Bench:
         )  # fmt: skip
         self.directory = AuctioningDirectory(
             service="callboard",
-            deployment_key=bytes(32),
+            deployment_keys=DeploymentKeys(),
             default_secret=None,
             max_concurrency=32,
             stake_bps=stake_bps,

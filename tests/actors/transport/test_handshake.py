@@ -19,7 +19,6 @@ from actors.transport.handshake import (
     Side,
     client_exchange,
     server_exchange,
-    transport_keys,
 )
 
 NEW, OLD, OTHER = bytes(31) + b"n", bytes(31) + b"o", bytes(31) + b"x"
@@ -244,10 +243,3 @@ def test_another_protocol_gets_no_word() -> None:
 def test_no_message_of_a_handshake_is_larger_than_a_few_hundred_bytes() -> None:
     met = meet(client(NEW, OLD), server(NEW))
     assert max(met.client.wanted_bytes_max, met.server.wanted_bytes_max) < 200
-
-
-def test_transport_keys_are_derived_and_the_current_one_is_first() -> None:
-    current, previous = transport_keys("aa" * 32, "bb" * 32)
-    assert transport_keys("aa" * 32, "") == (current,)
-    assert transport_keys("bb" * 32, "") == (previous,)
-    assert bytes.fromhex("aa" * 32) not in (current, previous)

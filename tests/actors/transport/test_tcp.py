@@ -23,7 +23,6 @@ from actors.transport.handshake import (
     Agreed,
     Side,
     client_exchange,
-    transport_keys,
 )
 from actors.transport.sockets import (
     Carrier,
@@ -43,12 +42,21 @@ from actors.transport.tcp import (
     TlsFiles,
 )
 from core.errors import ErrorCode, ServiceError
+from core.trust.deployment_keys import DeploymentKeys
+from core.trust.derived_keys import KeyPurpose, derived_keys
 from tests.actors.transport.listening import listening
 from tests.federation.certificates import self_signed
 
 ACTOR = "ledger"
 KEY, PREVIOUS, OTHER = "a1" * 32, "b2" * 32, "c3" * 32
-CREDENTIALS = Credentials(transport_keys(KEY, ""))
+
+
+def transport_keys(text: str) -> tuple[bytes, ...]:
+    """Return the keys of handshakes of a deployment with these keys."""
+    return derived_keys(DeploymentKeys.parse(text), KeyPurpose.TRANSPORT)
+
+
+CREDENTIALS = Credentials(transport_keys(KEY))
 ANY_PORT = range(1)
 BY_RAY = ["by ray"]
 
@@ -247,13 +255,20 @@ async def test_a_call_that_is_too_large_for_its_frames_goes_by_ray(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("key", "previous", "is_served"),
-    [(KEY, "", True), (OTHER, KEY, True), (OTHER, "", False), (OTHER, PREVIOUS, False)],
+    ("keys", "is_served"),
+    [
+        (KEY, True),
+        (f"2:{OTHER},1:{KEY}", True),
+        (f"1:{KEY},2:{OTHER}", True),
+        (OTHER, False),
+        (f"2:{KEY}", False),
+        (f"2:{OTHER},1:{PREVIOUS}", False),
+    ],
 )
 async def test_a_caller_needs_one_of_the_keys(
-    served: Served, key: str, previous: str, *, is_served: bool
+    served: Served, keys: str, *, is_served: bool
 ) -> None:
-    with served.caller(Credentials(transport_keys(key, previous))) as call:
+    with served.caller(Credentials(transport_keys(keys))) as call:
         assert await call([1]) == ([2] if is_served else BY_RAY)
     assert served.listener.statistics().refused == (not is_served)
     assert served.actor.calls == is_served
@@ -288,9 +303,7 @@ class RawClient:
 
     async def shake_hands(self, key: str = KEY) -> Agreed:
         """Do the client's half of a handshake."""
-        exchange = client_exchange(
-            Side(transport_keys(key, ""), ACTOR, X25519PrivateKey.generate())
-        )
+        exchange = client_exchange(Side(transport_keys(key), ACTOR, X25519PrivateKey.generate()))
         received: bytes | None = None
         try:
             while True:
@@ -603,7 +616,7 @@ async def test_tls_and_the_key_are_both_needed(
             tls=files._replace(ca=tls(tmp_path, "stranger").ca)
         ),
         "without TLS": lambda: CREDENTIALS,
-        "of another key": lambda: Credentials(transport_keys(OTHER, ""), files),
+        "of another key": lambda: Credentials(transport_keys(OTHER), files),
     }
     served = Served(CREDENTIALS._replace(tls=files))
     with served.caller(callers[caller]()) as call:

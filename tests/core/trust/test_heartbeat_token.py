@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from core.trust.deployment_keys import DeploymentKeys
 from core.trust.heartbeat_token import heartbeat_token, read_heartbeat_token
 
-KEY = bytes(range(32))
+KEYS = DeploymentKeys([(1, bytes(range(32)))])
 
 
 @pytest.mark.parametrize("did", ["did:net:a", "did:web:host%3A8080:x_y", "did:x:" + "ü" * 20])
 def test_a_token_names_its_agent_and_revision(did: str) -> None:
-    token = heartbeat_token(KEY, did, 7)
+    token = heartbeat_token(KEYS, did, 7)
     assert token.isascii()
     assert token.count(".") == 0, "a credential with two full stops is taken for a JWT"
-    assert read_heartbeat_token(KEY, token) == (did, 7)
+    assert read_heartbeat_token(KEYS, token) == (did, 7)
 
 
 def test_no_changed_token_and_no_other_deployments_token_is_good() -> None:
-    token = heartbeat_token(KEY, "did:net:a", 7)
-    other = heartbeat_token(KEY, "did:net:b", 7)
+    token = heartbeat_token(KEYS, "did:net:a", 7)
+    other = heartbeat_token(KEYS, "did:net:b", 7)
     name, other_name = token.split("_")[2], other.split("_")[2]
     assert name != other_name
     for changed in (
@@ -31,5 +32,5 @@ def test_no_changed_token_and_no_other_deployments_token_is_good() -> None:
         "hb_7_\x00_" + "0" * 64,
         "",
     ):
-        assert read_heartbeat_token(KEY, changed) is None, changed
-    assert read_heartbeat_token(bytes(32), token) is None
+        assert read_heartbeat_token(KEYS, changed) is None, changed
+    assert read_heartbeat_token(DeploymentKeys.parse("00" * 32), token) is None

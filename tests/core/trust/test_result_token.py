@@ -4,38 +4,40 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from core.trust.derived_keys import KEY_VERSION
+from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import read_binding, result_id
 
-KEY = bytes(32)
+KEYS = DeploymentKeys.parse("00" * 32)
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
 
 
-def token(key: bytes, workflow_id: str, node: str, attempt: int, *, is_verification: bool) -> str:
-    """Return a token of the newest keys."""
+def token(
+    keys: DeploymentKeys, workflow_id: str, node: str, attempt: int, *, is_verification: bool
+) -> str:
+    """Return a token by the first key."""
     return result_id(
-        key,
+        keys,
         workflow_id,
         node,
         attempt,
         is_verification=is_verification,
-        key_version=KEY_VERSION,
+        key_version=1,
     )
 
 
 def test_result_id_differs_by_key_workflow_node_attempt_and_kind() -> None:
     tokens = [
-        token(KEY, WORKFLOW, "a", 1, is_verification=False),
-        token(KEY, WORKFLOW, "a", 1, is_verification=True),
-        token(KEY, WORKFLOW, "a", 2, is_verification=False),
-        token(KEY, WORKFLOW, "a", 2, is_verification=True),
-        token(KEY, WORKFLOW, "a|1", 1, is_verification=False),
-        token(KEY, WORKFLOW, "b", 1, is_verification=False),
-        token(KEY, WORKFLOW[:-1] + "2", "a", 1, is_verification=False),
-        token(b"1" * 32, WORKFLOW, "a", 1, is_verification=False),
+        token(KEYS, WORKFLOW, "a", 1, is_verification=False),
+        token(KEYS, WORKFLOW, "a", 1, is_verification=True),
+        token(KEYS, WORKFLOW, "a", 2, is_verification=False),
+        token(KEYS, WORKFLOW, "a", 2, is_verification=True),
+        token(KEYS, WORKFLOW, "a|1", 1, is_verification=False),
+        token(KEYS, WORKFLOW, "b", 1, is_verification=False),
+        token(KEYS, WORKFLOW[:-1] + "2", "a", 1, is_verification=False),
+        token(DeploymentKeys.parse("11" * 32), WORKFLOW, "a", 1, is_verification=False),
     ]
     assert all(one != other for one, other in combinations(tokens, 2))
-    assert tokens[0] == token(KEY, WORKFLOW, "a", 1, is_verification=False)
+    assert tokens[0] == token(KEYS, WORKFLOW, "a", 1, is_verification=False)
     assert len(bytes.fromhex(tokens[0])) == 32
 
 
@@ -43,12 +45,12 @@ def test_the_token_of_a_bound_attempt_says_what_it_is_bound_to_and_cannot_be_cha
     one, other = "0" * 64, "1" * 64
     tokens = {
         binding: result_id(
-            KEY,
+            KEYS,
             WORKFLOW,
             "a",
             1,
             is_verification=False,
-            key_version=KEY_VERSION,
+            key_version=1,
             binding=binding,
         )
         for binding in ("", one, other)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.errors import NodeErrorCode
-from core.trust.derived_keys import KEY_VERSION
+from core.trust.deployment_keys import FIRST_VERSION
 from core.workflow.actions import AwaitResult
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import AttemptAccepted, AttemptSucceeded
@@ -87,10 +87,10 @@ def test_cancel_tells_the_agent_of_an_accepted_attempt_also_after_a_crash() -> N
 
 def test_the_version_of_an_attempts_keys_is_stored_and_kept_over_a_crash() -> None:
     run = engine(chain("a", "b"))
-    assert (run.rows["a"].key_version, "b" in run.rows) == (KEY_VERSION, False)
+    assert (run.rows["a"].key_version, "b" in run.rows) == (FIRST_VERSION, False)
     run.accept_later("a")
     run.crash()
-    assert run.machine.node("a").key_version == run.rows["a"].key_version == KEY_VERSION
+    assert run.machine.node("a").key_version == run.rows["a"].key_version == FIRST_VERSION
 
 
 def test_accepted_attempt_finishes_and_is_paid_after_another_node_failed() -> None:

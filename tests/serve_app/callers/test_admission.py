@@ -13,13 +13,14 @@ from actors.gateway.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
 from core.trust.access import Principal
+from core.trust.deployment_keys import DeploymentKeys
 from core.trust.requests.did_standing import DidStanding
 from ledger.keys.nonces import Nonce
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission, Place
 from serve_app.callers.auth import Authenticator, Sources, StoredKey, key_hash
 from serve_app.callers.limits import Granted, RateClass, RateLimiter
-from serve_app.callers.peers import PEER_HEADER, Peers, peer_token
+from serve_app.callers.peers import PEER_HEADER, Peers, peer_tokens
 from serve_app.http.calls import Call, Operation, Reply
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.agents.heartbeat_store import Heartbeats
@@ -75,7 +76,7 @@ class Api:
             cast(Heartbeats, None),
             cast(ReplyStore, None),
             self.admission,
-            Peers(bytes.fromhex(KEY)),
+            Peers(DeploymentKeys.parse(KEY)),
         )
         operation = Operation(
             method=method,
@@ -116,7 +117,7 @@ class Api:
         async def nothing() -> Any:
             return {"type": "http.request", "body": b"{}", "more_body": False}
 
-        told = peer_token(bytes.fromhex(KEY)).encode() + b" " + address.encode()
+        told = peer_tokens(DeploymentKeys.parse(KEY))[0].encode() + b" " + address.encode()
         all_headers = {PEER_HEADER: told, **(headers or {})}
         if key is not None:
             all_headers[b"x-api-key"] = key.encode()

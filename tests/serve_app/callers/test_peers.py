@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from serve_app.callers.peers import PEER_HEADER, UNKNOWN, Peers, peer_token
+from core.trust.deployment_keys import DeploymentKeys
+from serve_app.callers.peers import PEER_HEADER, UNKNOWN, Peers, peer_tokens
 
-KEY = b"k" * 32
-TOKEN = peer_token(KEY).encode()
+KEYS = DeploymentKeys([(1, b"k" * 32)])
+TOKEN = peer_tokens(KEYS)[0].encode()
+OTHER = DeploymentKeys([(2, b"x" * 32)])
 SCOPE = {"client": ("127.0.0.1", 5)}
 
 
-def address(told: bytes | None, scope: object = SCOPE, key: bytes = KEY) -> str:
+def address(told: bytes | None, scope: object = SCOPE, keys: DeploymentKeys = KEYS) -> str:
     headers = {} if told is None else {PEER_HEADER: told}
-    return Peers(key).address_of(scope, headers)  # type: ignore[arg-type]  # scopes of one member
+    return Peers(keys).address_of(scope, headers)  # type: ignore[arg-type]  # scopes of one member
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_haproxy_tells_the_address(told: bytes, counted: str) -> None:
         b"192.0.2.7",
         b" 192.0.2.7",
         b"0" * 32 + b" 192.0.2.7",
-        peer_token(b"x" * 32).encode() + b" 192.0.2.7",
+        peer_tokens(OTHER)[0].encode() + b" 192.0.2.7",
         TOKEN.upper() + b" 192.0.2.7",
     ],
 )
@@ -49,9 +51,15 @@ def test_nobody_else_can_name_an_address(told: bytes | None) -> None:
     assert address(told) == "127.0.0.1"
 
 
+def test_haproxy_is_believed_by_each_key_while_they_change() -> None:
+    both = DeploymentKeys([(2, b"x" * 32), (1, b"k" * 32)])
+    for token in (TOKEN, *(one.encode() for one in peer_tokens(OTHER))):
+        assert address(token + b" 192.0.2.7", keys=both) == "192.0.2.7"
+
+
 def test_without_a_deployment_key_no_header_is_believed() -> None:
-    assert address(b" 192.0.2.7", key=b"") == "127.0.0.1"
-    assert address(peer_token(bytes(32)).encode() + b" 192.0.2.7", key=b"") == "127.0.0.1"
+    assert address(b" 192.0.2.7", keys=DeploymentKeys()) == "127.0.0.1"
+    assert address(TOKEN + b" 192.0.2.7", keys=DeploymentKeys()) == "127.0.0.1"
 
 
 def test_a_request_without_a_connection_has_no_address() -> None:

@@ -17,6 +17,7 @@ from actors.gateway.gateway import Gateway
 from core.errors import ServiceError
 from core.records.api.shape import Body
 from core.settings import Settings
+from core.trust.deployment_keys import DeploymentKeys
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission
 from serve_app.callers.auth import Authenticator
@@ -205,7 +206,7 @@ def test_the_endpoint_parses_large_bodies_in_pieces_and_judges_them_beside_the_l
         services = Services(
             cast(Gateway, _Settings()), cast(Authenticator, None),
             RateLimiter(_Settings.settings, cast(TakeBlock, None)), cast(Heartbeats, None),
-            cast(ReplyStore, None), Admission(_Settings.settings), Peers(bytes(32)),
+            cast(ReplyStore, None), Admission(_Settings.settings), Peers(DeploymentKeys()),
         )  # fmt: skip
         endpoint = Endpoint([operation], services)
         replies = []

@@ -5,7 +5,12 @@ Spec: contract.md section 3; decision 0251.
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import orjson
 import pytest
@@ -13,14 +18,19 @@ import pytest
 from core.errors import ErrorCode, ServiceError
 from core.trust.did_key import did_of_key
 from core.trust.did_web import document_keys, document_url
-from federation.documents import DocumentUnavailable
+from federation.documents import DocumentUnavailable, fetch_document
 from serve_app.callers.windows import WINDOW_MS
 from serve_app.operations.agents.did_documents import (
     ABSENT_MS,
+    DOCUMENT_BYTES_MAX,
     FETCHES_PER_OWNER,
     KEPT_MS,
     DidDocuments,
 )
+from tests.federation.certificates import self_signed
+from tests.federation.conftest import trusted
+
+__all__ = ["trusted"]
 
 DID = "did:web:agents.example.org"
 OWNER = "did:test:owner"
@@ -123,3 +133,85 @@ async def test_an_owner_has_so_many_documents_fetched_and_no_more() -> None:
     assert len(web.asked) == FETCHES_PER_OWNER
     await documents.keys(f"{DID}:more", "did:test:other", 1)
     await documents.keys(f"{DID}:again", OWNER, WINDOW_MS)
+
+
+# --- over https -----------------------------------------------------------------------------------
+
+LOOPBACK = ("127.0.0.0/8", "::1/128")
+
+
+class WebServer:
+    """An https server on loopback that gives one reply. `asked`: the first lines of requests.
+
+    `did`: the `did:web` whose document it has.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.reply = b""
+        self.did = ""
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request and close the connection."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            self.asked.append(head.decode().partition(" HTTP")[0])
+            writer.write(self.reply)
+            await writer.drain()
+        writer.close()
+
+    def replies(self, status: str, body: bytes = b"", *lines: str) -> None:
+        """Give this reply from now on."""
+        head = "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *lines])
+        self.reply = f"{head}\r\n\r\n".encode() + body
+
+
+@asynccontextmanager
+async def web_server(context: ssl.SSLContext) -> AsyncIterator[WebServer]:
+    """Run a server whose document is that of its DID."""
+    web = WebServer()
+    async with await asyncio.start_server(web.answer, "127.0.0.1", 0, ssl=context) as server:
+        web.did = f"did:web:localhost%3A{server.sockets[0].getsockname()[1]}:agents:a"
+        web.replies("200 OK", document(web.did, jwk()))
+        yield web
+
+
+async def fetched(web: WebServer, *egress_allow: str) -> tuple[str, ...]:
+    """Return the keys of the server's DID, by a replica with these settings."""
+    documents = DidDocuments(lambda url: fetch_document(url, egress_allow, DOCUMENT_BYTES_MAX))
+    return await documents.keys(web.did, OWNER, 0)
+
+
+async def test_a_document_is_read_by_https_where_the_egress_gate_lets_it(
+    trusted: ssl.SSLContext,
+) -> None:
+    async with web_server(trusted) as web:
+        assert await fetched(web, *LOOPBACK) == (text_of(KEY),)
+        assert web.asked == ["GET /agents/a/did.json"]
+        assert await fetched(web) == ()
+        assert len(web.asked) == 1, "not a byte goes to an address that is not public"
+
+
+async def test_a_redirect_a_large_document_and_another_ones_are_none(
+    trusted: ssl.SSLContext,
+) -> None:
+    async with web_server(trusted) as web:
+        web.replies("302 Found", document(web.did, jwk()), "Location: /agents/b/did.json")
+        assert await fetched(web, *LOOPBACK) == ()
+        web.replies("200 OK", document(web.did, jwk()) + b" " * DOCUMENT_BYTES_MAX)
+        assert await fetched(web, *LOOPBACK) == ()
+        web.replies("200 OK", document(DID, jwk()))
+        assert await fetched(web, *LOOPBACK) == ()
+        assert web.asked == ["GET /agents/a/did.json"] * 3, "no redirect is followed"
+
+
+async def test_a_server_of_a_ca_that_is_not_trusted_has_no_document(
+    trusted: ssl.SSLContext, tmp_path: Path
+) -> None:
+    folder = tmp_path / "stranger"
+    folder.mkdir()
+    stranger = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    stranger.load_cert_chain(self_signed(folder, "localhost"))
+    async with web_server(stranger) as web:
+        assert await fetched(web, *LOOPBACK) == ()
+        assert web.asked == []

@@ -11,6 +11,7 @@ import pytest
 from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
+from core.trust.deployment_keys import DeploymentKeys
 from ledger.reads.reader import RowPage
 from ledger.reads.stored import RowDict
 from ledger.replies import ReplyStore
@@ -80,7 +81,7 @@ async def answered(
         cast(Heartbeats, None),
         cast(ReplyStore, None),
         Admission(SETTINGS),
-        Peers(bytes(32)),
+        Peers(DeploymentKeys()),
     )
     endpoint = Endpoint([one for one in OPERATIONS if one.path == path], services)
     sent: list[Any] = []

@@ -23,14 +23,14 @@ from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcessEn
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import agent_holder
-from core.trust.derived_keys import KEY_VERSION
+from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import result_id
 from ledger.reads.stored import RowDict
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission
 from serve_app.callers.auth import Authenticator
 from serve_app.callers.limits import Granted, RateLimiter
-from serve_app.callers.peers import PEER_HEADER, Peers, peer_token
+from serve_app.callers.peers import PEER_HEADER, Peers, peer_tokens
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.work.results import OPERATIONS, names_of
@@ -38,6 +38,7 @@ from serve_app.services import Services
 from tests.serve_app.bounded import run
 
 KEY = bytes(range(32))
+KEYS = DeploymentKeys([(1, KEY)])
 # Calls a minute, of each agent and of each address.
 RATE = 3
 SETTINGS = Settings(deployment_key=KEY.hex(), machine_rate=RATE)
@@ -74,7 +75,7 @@ class Rows:
             "verify_attempt": 0,
             "agent_did": f"did:net:{node}",
             "verifier_did": None,
-            "key_version": KEY_VERSION,
+            "key_version": 1,
             **change,
         }
 
@@ -130,7 +131,7 @@ class Api:
             cast(Heartbeats, self.rows),
             cast(ReplyStore, None),
             Admission(SETTINGS),
-            Peers(KEY),
+            Peers(KEYS),
         )
         self._endpoint = Endpoint(OPERATIONS, services)
 
@@ -147,11 +148,11 @@ class Api:
         Args:
             after: written behind the body's members.
         """
-        token = result_id(KEY, WORKFLOW, node, 1, is_verification=False, key_version=KEY_VERSION)
+        token = result_id(KEYS, WORKFLOW, node, 1, is_verification=False, key_version=1)
         ids = {"workflowId": WORKFLOW, "nodeId": node, "resultId": token}
         body = orjson.dumps({**ids, "status": "success", "result": {}, **members})
         body = body[:-1] + after + body[-1:]
-        told = peer_token(KEY).encode() + b" " + address.encode()
+        told = peer_tokens(KEYS)[0].encode() + b" " + address.encode()
         scope = {
             "type": "http",
             "method": "POST",
@@ -321,12 +322,12 @@ def test_large_results_are_judged_in_the_turn_of_the_agents_owner() -> None:
 def bound_token() -> str:
     """Return the token of an early dispatch of node `a`."""
     return result_id(
-        KEY,
+        KEYS,
         WORKFLOW,
         "a",
         1,
         is_verification=False,
-        key_version=KEY_VERSION,
+        key_version=1,
         binding="0" * 64,
     )
 

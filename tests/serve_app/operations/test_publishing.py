@@ -14,6 +14,7 @@ from core.records.manifest import parse_manifest
 from core.shards.lease_messages import MemberState
 from core.shards.shard import shard_of
 from core.trust.access import Principal
+from core.trust.deployment_keys import DeploymentKeys
 from ledger.workflows.workflow_commands import PUBLISH_KEY
 from serve_app.callers.admission import Admission
 from serve_app.callers.peers import Peers
@@ -43,7 +44,7 @@ def made_request(gateway: Gateway, command_key: str | None) -> PublishRequest:
         cast(Any, None),
         cast(Any, None),
         Admission(gateway.settings),
-        Peers(bytes(32)),
+        Peers(DeploymentKeys()),
     )
     return publish_request(
         services,

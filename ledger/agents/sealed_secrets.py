@@ -1,0 +1,149 @@
+"""What was made with a key of the deployment: signing secrets by the key that seals them.
+
+The first byte of a sealed secret is the version of its key (`core/trust/sealing.py`), and an index
+finds it. Sealing anew changes no meaning, so it is no command: an operational statement replaces a
+secret that is still the one that was read. Replies and attempts of another key are only counted:
+they end by themselves. Decision 0266.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sql
+
+from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.reads.reader import LedgerReader
+
+# Replies that are looked at: of those that are kept, the ones that are removed next.
+_REPLIES_SEEN: Final = 1_000
+
+_SEALED: Final = sql.text(
+    """
+    SELECT did, signing_secret FROM callboard.agent
+    WHERE signing_secret IS NOT NULL AND substring(signing_secret, 1, 1) = :version
+        AND did > :after
+    ORDER BY did LIMIT :limit
+    """
+).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
+_COUNT: Final = sql.text(
+    """
+    SELECT count(*) AS secrets FROM callboard.agent
+    WHERE signing_secret IS NOT NULL AND substring(signing_secret, 1, 1) = :version
+    """
+).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
+_ATTEMPTS: Final = sql.text(
+    """
+    SELECT count(*) AS attempts, max(n.deadline_ms) AS last_ms
+    FROM callboard.workflow w JOIN callboard.node n ON n.workflow_id = w.id
+    WHERE w.completed_ms IS NULL AND n.status IN ('dispatched', 'running')
+        AND n.key_version = :version
+    """
+)
+# A reply is kept for the same time as every other, so those of an earlier key are removed first.
+_REPLIES: Final = sql.text(
+    """
+    SELECT coalesce(bool_or(substring(reply, 1, 1) = :version), false) AS has_replies
+    FROM (
+        SELECT reply FROM callboard.http_reply
+        WHERE expires_ms > (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+        ORDER BY expires_ms LIMIT :limit
+    ) AS next
+    """
+).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
+_RESEAL: Final = sql.text(
+    "SELECT callboard.reseal_secrets(:dids, :before, :after) AS resealed"
+).bindparams(
+    sql.bindparam("dids", type_=sql.ARRAY(sql.Text)),
+    sql.bindparam("before", type_=sql.ARRAY(sql.LargeBinary)),
+    sql.bindparam("after", type_=sql.ARRAY(sql.LargeBinary)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeWithKey:
+    """What is left that only one key can read: signing secrets, open attempts, kept replies.
+
+    `last_ms`: when the last of the attempts ends, Unix milliseconds; None without one.
+    """
+
+    secrets: int
+    attempts: int
+    last_ms: int | None
+    has_replies: bool
+
+    def __bool__(self) -> bool:
+        return bool(self.secrets or self.attempts or self.has_replies)
+
+
+async def sealed_secrets(
+    reader: LedgerReader, version: int, *, after: str, limit: int
+) -> list[tuple[str, bytes]]:
+    """Return (DID, sealed secret) of agents whose secret is sealed by a version, in their order.
+
+    Args:
+        after: only agents behind this DID.
+    """
+    values = {"version": bytes([version]), "after": after, "limit": limit}
+    return [
+        (row["did"], bytes(row["signing_secret"])) for row in await reader.rows(_SEALED, values)
+    ]
+
+
+class SealedSecrets:
+    """Replaces sealed secrets, and counts what was made with a key, as the operational role.
+
+    Args:
+        url: `postgresql://…` of a login that is a member of `ops_writer`.
+    """
+
+    def __init__(self, url: str) -> None:
+        # Durable: the key of before may be ended as soon as nothing is sealed by it any more.
+        self._pool = OperationalPool(
+            url, "callboard-secrets", size=1, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=True
+        )
+
+    def __repr__(self) -> str:
+        return f"SealedSecrets({self._pool!r})"
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._pool.close()
+
+    async def replace(self, changes: Sequence[tuple[str, bytes, bytes]]) -> int:
+        """Replace secrets that are still as they were read; return how many it were.
+
+        Args:
+            changes: (DID, sealed as before, sealed anew).
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        dids, before, after = (list(column) for column in zip(*changes, strict=True))
+        values = {"dids": dids, "before": before, "after": after}
+        (row,) = await self._pool.rows(_RESEAL, values)
+        return int(row["resealed"])
+
+    async def has_replies(self, version: int) -> bool:
+        """Say whether replies are kept that are sealed by a version.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        values = {"version": bytes([version]), "limit": _REPLIES_SEEN}
+        (row,) = await self._pool.rows(_REPLIES, values)
+        return bool(row["has_replies"])
+
+
+async def made_with_key(reader: LedgerReader, store: SealedSecrets, version: int) -> MadeWithKey:
+    """Return what is left that only the key of a version can read.
+
+    Raises:
+        ServiceError: LEDGER_UNAVAILABLE.
+    """
+    (counted,) = await reader.rows(_COUNT, {"version": bytes([version])})
+    (attempts,) = await reader.rows(_ATTEMPTS, {"version": version})
+    has_replies = await store.has_replies(version)
+    return MadeWithKey(counted["secrets"], attempts["attempts"], attempts["last_ms"], has_replies)

@@ -1,0 +1,148 @@
+"""Signing secrets are sealed anew after a rotation, each once, wherever the timekeeper ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Sequence
+
+import psycopg
+import pytest
+
+from actors.cluster.secret_watch import SECRETS_MAX, SecretWatch
+from core.settings import Settings
+from core.trust.deployment_keys import DeploymentKeys
+from core.trust.derived_keys import KeyPurpose
+from core.trust.sealing import NONCE_BYTES, seal, unseal
+from ledger.agents.sealed_secrets import SealedSecrets, made_with_key, sealed_secrets
+from ledger.reads.reader import LedgerReader
+from ledger.replies import ReplyStore
+from tests.conftest import Database
+from tests.ledger.making import AT, card, open_store
+
+pytestmark = pytest.mark.anyio
+
+BEFORE = DeploymentKeys.parse("ab" * 32)
+ROTATED = BEFORE.with_next(b"n" * 32).with_newest_in_use()
+AGENTS = 2 * SECRETS_MAX + 7
+
+
+def sealed(secret: str, keys: DeploymentKeys) -> bytes:
+    return seal(secret, keys, os.urandom(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)
+
+
+@pytest.fixture
+async def reader(database: Database) -> AsyncIterator[LedgerReader]:
+    """Reads of the test's database."""
+    async with LedgerReader(database.service_url, pool_size=1) as reader:
+        yield reader
+
+
+def watch(database: Database, reader: LedgerReader, keys: DeploymentKeys = ROTATED) -> SecretWatch:
+    """Return what a timekeeper that has just started does."""
+    settings = Settings(database_url=database.service_url, deployment_key=keys.text())
+    return SecretWatch(settings, reader)
+
+
+def name(number: int) -> str:
+    return f"did:test:sealed-{number:04}"
+
+
+async def register(database: Database, numbers: Sequence[int], keys: DeploymentKeys) -> None:
+    """Register agents, each with a secret of its own."""
+    store = await open_store(database.service_url)
+    commands = [
+        card(name(number), secret_encrypted=sealed(f"hush {number}", keys)) for number in numbers
+    ]
+    assert {outcome.error for outcome in await store.commit(commands, AT)} == {None}
+    await store.close()
+
+
+async def test_every_secret_is_sealed_anew_once_wherever_the_timekeeper_ends(
+    database: Database, reader: LedgerReader
+) -> None:
+    await register(database, range(AGENTS), BEFORE)
+    await register(database, [AGENTS], ROTATED)
+    left = [AGENTS]
+    store = SealedSecrets(database.service_url)
+    while left[-1]:
+        seen = watch(database, reader)  # a timekeeper that does one round and is killed
+        await seen.round()
+        await seen.close()
+        left.append((await made_with_key(reader, store, 1)).secrets)
+    assert left == [AGENTS, AGENTS - SECRETS_MAX, AGENTS - 2 * SECRETS_MAX, 0]
+    assert not await made_with_key(reader, store, 1)
+    await store.close()
+    found = await sealed_secrets(reader, 2, after="", limit=1_000)
+    only = ROTATED.with_one()
+    opened = {did: unseal(secret, only, KeyPurpose.SIGNING_SECRET) for did, secret in found}
+    assert opened == {name(number): f"hush {number}" for number in range(AGENTS + 1)}
+
+
+async def test_before_the_new_key_is_in_use_nothing_is_changed(
+    database: Database, reader: LedgerReader
+) -> None:
+    await register(database, [0], BEFORE)
+    for keys in (BEFORE, BEFORE.with_next(b"n" * 32)):
+        seen = watch(database, reader, keys)
+        assert not await seen.round()
+        await seen.close()
+    assert len(await sealed_secrets(reader, 1, after="", limit=2)) == 1
+
+
+async def test_a_secret_that_was_replaced_meanwhile_stays_and_nobody_waits(
+    database: Database, reader: LedgerReader
+) -> None:
+    """The writer may hold rows: they are left to the next round."""
+    await register(database, range(3), BEFORE)
+    read = await sealed_secrets(reader, 1, after="", limit=10)
+    await register(database, [0], ROTATED)  # another secret, with a new card
+    store = SealedSecrets(database.service_url)
+    changes = [(did, before, b"\2" + before[1:]) for did, before in read]
+    with psycopg.connect(database.superuser_url) as writer:
+        writer.execute("SELECT 1 FROM callboard.agent WHERE did = %s FOR UPDATE", [name(1)])
+        assert await store.replace(changes) == 1
+    assert await store.replace(changes) == 1
+    assert await store.replace(changes) == 0
+    await store.close()
+
+
+async def test_one_that_cannot_be_read_holds_up_no_other(
+    database: Database, reader: LedgerReader
+) -> None:
+    await register(database, [0], DeploymentKeys.parse("cd" * 32))
+    await register(database, [1], BEFORE)
+    seen = watch(database, reader)
+    assert not await seen.round()
+    await seen.close()
+    assert [did for did, _ in await sealed_secrets(reader, 1, after="", limit=9)] == [name(0)]
+    assert [did for did, _ in await sealed_secrets(reader, 2, after="", limit=9)] == [name(1)]
+
+
+async def test_replies_of_the_key_of_before_are_known(
+    database: Database, reader: LedgerReader
+) -> None:
+    replies = ReplyStore(database.service_url, kept_s=86_400)
+    store = SealedSecrets(database.service_url)
+    for keys in (ROTATED, BEFORE):
+        assert not (await made_with_key(reader, store, 1)).has_replies
+        text = seal("{}", keys, bytes(NONCE_BYTES), KeyPurpose.STORED_REPLY)
+        await replies.open("p", f"key {keys.version}", b"h" * 32)
+        await replies.keep("p", f"key {keys.version}", b"h" * 32, text)
+    assert (await made_with_key(reader, store, 1)).has_replies
+    await replies.close()
+    await store.close()
+
+
+async def test_secrets_are_found_by_an_index_and_changed_by_the_function_alone(
+    database: Database,
+) -> None:
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+        connection.execute("SET enable_seqscan = off")
+        plan = connection.execute(
+            "EXPLAIN SELECT did FROM callboard.agent WHERE signing_secret IS NOT NULL"
+            " AND substring(signing_secret, 1, 1) = '\\x01' AND did > 'a' ORDER BY did LIMIT 9"
+        ).fetchall()
+        assert "agent_sealed_by" in str(plan)
+        connection.execute("SET ROLE ops_writer")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("UPDATE callboard.agent SET signing_secret = NULL")
