@@ -25,7 +25,7 @@ from callboard.errors import (
 from callboard.locating import DidKey
 from callboard.replies import FINISHED
 from core.records.api.shape import Json
-from core.trust.card_signature import signed_registration
+from core.trust.identity.card_signature import signed_registration
 
 ATTEMPTS_MAX = 5
 RETRY_DELAY_S_MAX = 30.0

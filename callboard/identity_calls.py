@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from nacl.signing import SigningKey
 
 from callboard.calls import Call, Steps, _get, _one, _post, _segment
-from core.trust.agent_keys import rotation_message
+from core.trust.identity.agent_keys import rotation_message
 from core.trust.signatures import key_bytes
 
 

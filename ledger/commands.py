@@ -38,7 +38,7 @@ from ledger.prices.price_commands import SetPrice
 from ledger.quotas.quota_commands import SetQuota
 from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
-from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.trust.trust_commands import NoteReading, RevokeAgent, UnrevokeAgent
 from ledger.workflows.workflow_commands import (
     AdvanceWorkflow,
     PublishWorkflow,
@@ -64,6 +64,7 @@ Command = (
     | RotateKey
     | RevokeAgent
     | UnrevokeAgent
+    | NoteReading
     | RotateAgentKey
     | RegisterName
     | RenewName

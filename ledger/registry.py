@@ -92,10 +92,11 @@ from ledger.shards.shard_plan import (
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from ledger.stakes.stake_plan import add_stake_reads, plan_deposit_stake, plan_withdraw_stake
 from ledger.stakes.stake_risk import plan_slash_stake
-from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.trust.trust_commands import NoteReading, RevokeAgent, UnrevokeAgent
 from ledger.trust.trust_plan import (
     add_revoke_reads,
     add_unrevoke_reads,
+    plan_note_reading,
     plan_revoke_agent,
     plan_unrevoke_agent,
 )
@@ -161,6 +162,7 @@ KINDS: Final[dict[type, CommandKind]] = {
         plan_revoke_agent, add_revoke_reads, is_hashed=True, outlives_credential=True
     ),
     UnrevokeAgent: CommandKind(plan_unrevoke_agent, add_unrevoke_reads, outlives_credential=True),
+    NoteReading: CommandKind(plan_note_reading),
     RotateAgentKey: CommandKind(
         plan_rotate_agent_key, add_rotate_agent_key_reads, outlives_credential=True
     ),

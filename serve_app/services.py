@@ -26,6 +26,7 @@ from serve_app.callers.auth import Authenticator
 from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
+from serve_app.callers.readings import Readings
 from serve_app.callers.turns import RequestTurns
 from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDocuments
 from serve_app.operations.agents.heartbeat_store import Heartbeats
@@ -51,10 +52,12 @@ class Services:
     # One invoice of a payer at a time: two at once would be added up twice, for one of them.
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)
     did_documents: DidDocuments = field(init=False)
+    readings: Readings = field(init=False)
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.did_documents = DidDocuments(self._fetch_document)
+        self.readings = Readings(lambda note: self.gateway.commit(note))
 
     async def _fetch_document(self, url: str) -> bytes:
         return await fetch_document(url, self.settings.egress_allow, DOCUMENT_BYTES_MAX)

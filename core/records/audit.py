@@ -48,6 +48,7 @@ class AuditEventType(StrEnum):
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
     KEY_ROTATED = "key.rotated"
+    RIGHT_USED = "right.used"
     REPUTATION_REBUILT = "reputation.rebuilt"
     CAPABILITY_PRICED = "capability.priced"
     INVOICE_ISSUED = "invoice.issued"

@@ -93,6 +93,7 @@ PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.KEY_CREATED: _OWNED,
     AuditEventType.KEY_REVOKED: _OWNED,
     AuditEventType.KEY_ROTATED: _OWNED,
+    AuditEventType.RIGHT_USED: _OPERATORS,
     AuditEventType.REPUTATION_REBUILT: _OPERATORS,
     AuditEventType.CAPABILITY_PRICED: _OPERATORS,
     AuditEventType.INVOICE_ISSUED: (PartyRule(Named.INVOICE, "$.targetId"),),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.records.statuses import OwnershipProof
-from core.trust.did_web import is_did_web
+from core.trust.identity.did_web import is_did_web
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import (

@@ -12,7 +12,7 @@ from typing import Any
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
-from core.trust.agent_keys import KEYS_MAX, key_name
+from core.trust.identity.agent_keys import KEYS_MAX, key_name
 from ledger.commands import Outcome
 from ledger.identity.identity_commands import RotateAgentKey
 from ledger.tables.identity_tables import (

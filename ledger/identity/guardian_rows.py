@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from core.trust.recovery import HOUR_MS, Guardians, GuardianSets
+from core.trust.identity.recovery import HOUR_MS, Guardians, GuardianSets
 from ledger.tables.table import Row
 
 # A row of guardian_set, and of the replaced sets those that count on.

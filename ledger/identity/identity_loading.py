@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from core.trust.recovery import RecoveryType
+from core.trust.identity.recovery import RecoveryType
 from ledger.identity.guardian_rows import GUARDIAN_SETS, guardian_sets, read_guardians
 from ledger.identity.switches import SWITCHES
 from ledger.writer.read_set import ReadSet

@@ -13,7 +13,7 @@ from typing import Any
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
-from core.trust.name_terms import MONTHS_MAX, add_months
+from core.trust.identity.name_terms import MONTHS_MAX, add_months
 from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import check_proven
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName

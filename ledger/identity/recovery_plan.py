@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
-from core.trust.recovery import (
+from core.trust.identity.recovery import (
     HOUR_MS,
     OPEN_MAX,
     REPLACED_MAX,

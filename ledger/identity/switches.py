@@ -12,7 +12,7 @@ from typing import Final
 
 import sqlalchemy as sql
 
-from core.trust.inheritance import DAY_MS
+from core.trust.identity.inheritance import DAY_MS
 from ledger.reads.reader import LedgerReader, RowDict
 
 # Every switch, with `silent_ms` and `limit_ms`; void ones, of an owner of before or of an unproven

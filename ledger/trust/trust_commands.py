@@ -1,4 +1,4 @@
-"""Commands about whom to trust: agents are revoked, and taken back.
+"""Commands about whom to trust: agents are revoked, and taken back; what operators read is noted.
 
 Plain values, as in ledger/commands.py. Spec: Revocation; contract.md section 6 (Revocation).
 """
@@ -36,3 +36,15 @@ class UnrevokeAgent(AuthorizedCommand, frozen=True, kw_only=True):
     actor_did: str
     is_admin: bool
     did: str
+
+
+class NoteReading(AuthorizedCommand, frozen=True, kw_only=True):
+    """Say on the chain that a single right was used for reading, by which operation.
+
+    `operation`: its method and path, as declared. `authority` says the right and the reason. No
+    rejection, no result.
+    """
+
+    key: str
+    actor_did: str
+    operation: str

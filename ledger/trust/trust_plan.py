@@ -20,7 +20,7 @@ from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
 from core.workflow.transitions import NodeStatus
 from ledger.commands import Outcome
 from ledger.tables.market_tables import REVOCATIONS, UNREVOCATIONS
-from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
+from ledger.trust.trust_commands import NoteReading, RevokeAgent, UnrevokeAgent
 from ledger.workflows.quarantine_plan import check_not_quarantined, set_halted
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch, Refusal
@@ -29,6 +29,17 @@ from ledger.writer.state_cache import Escrow, Revocation
 
 # What an agent or a verifier has to say of its work.
 _SAID: Final = ("success", "rejected")
+
+
+def plan_note_reading(command: NoteReading, batch: Batch) -> Outcome:
+    """Note that a single right was used for reading."""
+    audit_id = batch.record(
+        AuditEventType.RIGHT_USED,
+        actor_did=command.actor_did,
+        target=("operation", command.operation),
+        payload={},
+    )
+    return batch.decided(command.key, audit_id=audit_id)
 
 
 def add_revoke_reads(command: RevokeAgent, read_set: ReadSet) -> None:

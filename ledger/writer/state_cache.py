@@ -17,7 +17,7 @@ from core.market.sharing.quota import QuotaLimits
 from core.records.statuses import OwnershipProof
 from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import SHARDS
-from core.trust.recovery import Guardians, GuardianSets, RecoveryType
+from core.trust.identity.recovery import Guardians, GuardianSets, RecoveryType
 from ledger.writer.barrier_reads import BarrierReads
 
 WORLD_ADDRESS: Final = "world"

@@ -5,7 +5,7 @@ more than the rest of a publish (docs/decisions/0010). The order is fixed:
 1. name the request; 2. refuse a method, or an Accept header that no reply satisfies; 3. who calls,
 by what is known without asking; 4. take a place for it; 5. look a new key up; 6. wait for the
 caller's turn; 7. may they; 8. read the body; 9. count the call; 10. parse; 11. handle, once per
-idempotency key; 12. answer; 13. give it all back.
+idempotency key; what a single right has read is noted; 12. answer; 13. give it all back.
 Spec: Authentication, Errors, Limits; contract.md sections 1–3; decisions 0101 and 0191.
 """
 
@@ -174,7 +174,29 @@ class Endpoint:
             if operation.repeats is Repeats.BY_REPLY:
                 caller = call.caller
                 return await once(call, caller.did, operation.handler, maker=caller)
-        return await operation.handler(call)
+        reply = await operation.handler(call)
+        if call.used_right is not None and rate is RateClass.READ:
+            await self._note_reading(call, operation, address)
+        return reply
+
+    async def _note_reading(self, call: Call, operation: Operation, address: str) -> None:
+        """Let it be known that a single right was used for reading.
+
+        Raises:
+            ServiceError: RATE_LIMITED; INVALID_REQUEST, the reason is none.
+        """
+        services, authority = self._services, call.authority
+        assert authority is not None, operation.path
+        name = f"{operation.method} {operation.path}"
+        note = services.readings.new(call.caller, authority, name, services.now_ms())
+        if note is None:
+            return
+        standing = await services.limiter.take(
+            call.principal, address, RateClass.WRITE, services.clock_ms()
+        )
+        if standing is not None and not standing.is_allowed:
+            raise standing.refusal()
+        services.readings.give(note)
 
     async def _recognise(self, scope: Scope, call: Call, address: str, place: Place) -> None:
         """Find out who calls, and take a place in the caller's name.

@@ -26,8 +26,8 @@ from callboard import (
     Unavailable,
     WorkflowFailed,
 )
-from core.trust.card_signature import secret_hash, signed_bytes
 from core.trust.did_key import did_of_key
+from core.trust.identity.card_signature import secret_hash, signed_bytes
 from core.trust.requests.request_signature import (
     DIGEST,
     METHOD,

@@ -17,7 +17,7 @@ import pytest
 import rfc8785
 from nacl.signing import SigningKey
 
-from core.trust.card_signature import signed_registration
+from core.trust.identity.card_signature import signed_registration
 from tests.contract.conftest import (
     Caller,
     Json,

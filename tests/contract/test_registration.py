@@ -14,8 +14,8 @@ import pytest
 from nacl.signing import SigningKey
 
 from callboard.client import Client
-from core.trust.card_signature import signed_registration
 from core.trust.did_key import did_of_key
+from core.trust.identity.card_signature import signed_registration
 from tests.contract.conftest import Caller, Json, MakeCaller, answer, refusal, unique
 from tests.contract.test_agents import REGISTER, card, self_signed
 

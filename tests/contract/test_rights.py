@@ -20,6 +20,7 @@ from tests.contract.conftest import (
     chain_of,
     refusal,
     unique,
+    wait,
 )
 from tests.contract.test_quarantine import quarantined
 
@@ -115,6 +116,27 @@ def test_what_an_administrator_does_with_anothers_workflow_says_why(
         (entry,) = answer(admin.http.get("/v1/audit", params=asked))["entries"]
         assert entry["payload"].get("authority") == expected, event
     agent.stub.gate.set()
+
+
+def test_what_a_single_right_reads_is_noted_once_with_its_reason(
+    payer: Caller, admin: Caller
+) -> None:
+    """Once in an hour for each reason, about the operation; never where a usual key would do."""
+    path, yearly, other = f"/v1/balances/{payer.did}", unique("Yearly look "), unique("Other ")
+    for reason in (yearly, yearly, other):
+        answer(admin.http.get(path, headers={"x-callboard-reason": reason}))
+    answer(payer.http.get(path, headers={"x-callboard-reason": yearly}))
+
+    def noted() -> list[tuple[str, dict[str, str]]]:
+        asked = {"targetId": "GET /v1/balances/{did}", "eventType": "right.used"}
+        entries = answer(admin.http.get("/v1/audit", params=asked))["entries"]
+        said = [(one["actorDid"], one["payload"]["authority"]) for one in entries]
+        return [one for one in said if one[1]["reason"] in (yearly, other)]
+
+    wait(lambda: len(noted()) == 2, "both notes")
+    assert noted() == [
+        (admin.did, {"right": "admin", "reason": reason}) for reason in (other, yearly)
+    ]
 
 
 @pytest.mark.parametrize("reason", ["x" * 513, "\udcff"])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
-from core.trust.inheritance import DAY_MS
+from core.trust.identity.inheritance import DAY_MS
 from ledger.agents.agent_live import Heartbeat, LivenessStore
 from ledger.commands import Command, OutcomeStatus
 from ledger.identity.inheritance_commands import (

@@ -27,6 +27,7 @@ from ledger.identity.recovery_commands import (
 )
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.prices.price_commands import SetPrice
+from ledger.trust.trust_commands import NoteReading
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.machine.auctions import AuctionRules
@@ -56,6 +57,7 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
         (RegisterName, RenewName, TransferName, ReleaseName), "says what an agent is called"
     ),
     CancelInheritance: "ends what has not moved anything",
+    NoteReading: "says what was read",
     SetPrice: "binds members when they choose; what is paid comes as NodePaid, within the escrow",
     GiveFeedback: "an opinion, which moves and counts nothing",
 }

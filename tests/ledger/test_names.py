@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
-from core.trust.name_terms import add_months
+from core.trust.identity.name_terms import add_months
 from ledger.commands import Command, OutcomeStatus
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
 from tests.conftest import Database

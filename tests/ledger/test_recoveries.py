@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from core.trust.recovery import HOUR_MS, recovery_id
+from core.trust.identity.recovery import HOUR_MS, recovery_id
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.commands import OutcomeStatus
 from ledger.identity.guardian_rows import guardian_sets

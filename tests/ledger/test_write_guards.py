@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from psycopg import DatabaseError
 
 from core.shards.lease_messages import MemberState
-from core.trust.recovery import recovery_id
+from core.trust.identity.recovery import recovery_id
 from ledger.schema import WRITER_ROLE
 from ledger.shards.shard_commands import ChangeMember
 from ledger.tables.cluster_tables import MEMBERS, SHARDS

@@ -16,7 +16,7 @@ from core.errors import QuarantineCode
 from core.market.pricing import FixedPrice
 from core.records.statuses import OwnershipProof
 from core.shards.lease_messages import MemberState
-from core.trust.recovery import recovery_id
+from core.trust.identity.recovery import recovery_id
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.commands import Command, OutcomeStatus
 from ledger.disputes.dispute_commands import GiveFeedback

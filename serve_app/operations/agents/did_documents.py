@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.errors import ErrorCode, ServiceError
-from core.trust.did_web import document_keys, document_url
+from core.trust.identity.did_web import document_keys, document_url
 from federation.documents import DocumentUnavailable
 from serve_app.callers.windows import AddressWindows
 

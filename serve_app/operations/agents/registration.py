@@ -23,10 +23,10 @@ from core.records.api.shape import kind_of
 from core.records.statuses import OwnershipProof
 from core.settings import Settings
 from core.trust.access import DID_KEY_ID, Principal, denial
-from core.trust.card_signature import check_age, check_audience, check_secret, signed_bytes
 from core.trust.derived_keys import KeyPurpose
 from core.trust.did_key import key_of_did
-from core.trust.did_web import is_did_web
+from core.trust.identity.card_signature import check_age, check_audience, check_secret, signed_bytes
+from core.trust.identity.did_web import is_did_web
 from core.trust.sealing import NONCE_BYTES, seal
 from core.trust.signatures import is_signed_by, key_bytes
 from ledger.agents.agent_commands import RegisterAgent

@@ -16,7 +16,7 @@ from core.records.api.identity import (
     InheritanceSetting,
 )
 from core.records.api.path_values import AnyDidPath
-from core.trust.inheritance import switch_status
+from core.trust.identity.inheritance import switch_status
 from ledger.identity.inheritance_commands import CancelInheritance, SetInheritance
 from ledger.identity.switches import switch_row
 from ledger.reads.reader import RowDict

@@ -11,8 +11,8 @@ from core.errors import ErrorCode, ServiceError
 from core.records.api.identity import AgentKeyRotated, AgentKeyRotation, KeyHistory
 from core.records.api.path_values import AnyDidPath
 from core.records.api.record import PageQuery
-from core.trust.agent_keys import canonical_key, key_name, rotation_message
 from core.trust.did_key import key_of_did
+from core.trust.identity.agent_keys import canonical_key, key_name, rotation_message
 from core.trust.signatures import is_signed_by
 from ledger.identity.identity_commands import RotateAgentKey
 from ledger.identity.identity_reads import key_rows

@@ -24,7 +24,7 @@ from core.records.api.identity import (
 )
 from core.records.api.path_values import AnyDidPath, RecoveryPath
 from core.trust.did_key import key_of_did
-from core.trust.recovery import cancel_message, recovery_id, recovery_messages
+from core.trust.identity.recovery import cancel_message, recovery_id, recovery_messages
 from core.trust.signatures import is_signed_by
 from ledger.identity.guardian_rows import guardian_sets
 from ledger.identity.identity_reads import current_keys, guardian_row, recovery_row

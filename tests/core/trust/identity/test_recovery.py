@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.trust.recovery import (
+from core.trust.identity.recovery import (
     Guardians,
     GuardianSets,
     RecoveryType,

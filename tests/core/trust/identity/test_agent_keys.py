@@ -7,7 +7,7 @@ import base64
 import pytest
 from nacl.signing import SigningKey
 
-from core.trust.agent_keys import canonical_key, key_name, rotation_message
+from core.trust.identity.agent_keys import canonical_key, key_name, rotation_message
 
 RAW = bytes(SigningKey(bytes(32)).verify_key)
 KEY = base64.b64encode(RAW).decode()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from core.timestamps import iso_ms, unix_ms
-from core.trust.name_terms import add_months
+from core.trust.identity.name_terms import add_months
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Who an agent is: its keys and their recovery, its card, name and heir."""
