@@ -21,7 +21,7 @@ def test_what_concerns_the_deployment_has_no_parties() -> None:
     unnamed = {event.value for event, rules in PARTY_RULES.items() if not rules}
     assert unnamed == {
         "ledger.created", "reputation.rebuilt", "capability.priced", "command.refused",
-        "member.joined", "member.changed", "shards.taken", "shards.given",
+        "member.joined", "member.changed", "shards.taken", "shards.given", "right.used",
     }  # fmt: skip
 
 
