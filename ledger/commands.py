@@ -19,7 +19,7 @@ from ledger.accounts.account_commands import Deposit
 from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation, RegisterAgent
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
-from ledger.identity.identity_commands import RotateAgentKey
+from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.identity.inheritance_commands import (
     CancelInheritance,
     RunInheritance,

@@ -27,8 +27,8 @@ from ledger.disputes.dispute_plan import (
     plan_open_dispute,
     plan_resolve_dispute,
 )
+from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.identity.agent_key_plan import add_rotate_agent_key_reads, plan_rotate_agent_key
-from ledger.identity.identity_commands import RotateAgentKey
 from ledger.identity.inheritance_commands import (
     CancelInheritance,
     RunInheritance,

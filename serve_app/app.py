@@ -37,9 +37,9 @@ from ledger.replies import ReplyStore
 from serve_app.api import Api, create_api
 from serve_app.callers.admission import Admission
 from serve_app.callers.auth import Authenticator
-from serve_app.callers.leases import sources_of, take_block_from
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
+from serve_app.callers.sources import sources_of, take_block_from
 from serve_app.http.compiling import switch_threads_often
 from serve_app.http.whole_replies import serve_whole_replies
 from serve_app.operations.agents.heartbeat_store import Heartbeats

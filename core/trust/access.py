@@ -8,7 +8,7 @@ section 3; decision 0123.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from core.errors import ErrorCode
@@ -40,6 +40,7 @@ COVERED_BY: Final[Mapping[str, str]] = {HEARTBEAT: "agents:write", SUGGEST: "wor
 DEFAULT_SCOPES: Final = tuple(
     f"{resource}:{verb}" for resource in RESOURCES for verb in ("read", "write")
 )
+_USUAL: Final = frozenset(DEFAULT_SCOPES)
 RIGHTS: Final = frozenset((*DEFAULT_SCOPES, *SINGLE_RIGHTS))
 # The key id of every caller with an access token, and of every one whose DID signed the request.
 JWT_KEY_ID: Final = "jwt"
@@ -93,13 +94,7 @@ def denial(
         return None
     if principal is None:
         return ErrorCode.UNAUTHORIZED
-    if principal.is_admin:
-        return None
-    if right is not None and not _covers(principal.scopes, right):
-        return ErrorCode.INSUFFICIENT_SCOPE
-    if parties is not None and principal.did not in parties:
-        return ErrorCode.FORBIDDEN
-    return None
+    return None if principal.is_admin else _denial(principal.did, principal.scopes, right, parties)
 
 
 def authority_used(
@@ -118,8 +113,7 @@ def authority_used(
         return None
     if right in SINGLE_RIGHTS and right in principal.scopes:
         return right
-    usual = replace(principal, scopes=frozenset(DEFAULT_SCOPES))
-    if principal.is_admin and denial(usual, right, parties) is not None:
+    if principal.is_admin and _denial(principal.did, _USUAL, right, parties) is not None:
         return ADMIN
     return None
 
@@ -162,6 +156,17 @@ def is_derived(maker: Principal, owner_did: str, scopes: Iterable[str]) -> bool:
         scopes: the key's scopes.
     """
     return owner_did == maker.did or ADMIN in scopes
+
+
+def _denial(
+    did: str, held: frozenset[str], right: str | None, parties: Collection[str] | None
+) -> ErrorCode | None:
+    """Return why one without the admin right is denied."""
+    if right is not None and not _covers(held, right):
+        return ErrorCode.INSUFFICIENT_SCOPE
+    if parties is not None and did not in parties:
+        return ErrorCode.FORBIDDEN
+    return None
 
 
 def _covers(held: frozenset[str], right: str) -> bool:

@@ -1,4 +1,4 @@
-"""Ed25519 signatures of agents: over a card, over a result.
+"""Ed25519 signatures: of agents over cards and results, of DIDs over requests.
 
 Pure; verifies a signature with a key and must not know the key's owner or origin.
 Spec: Authentication 3; contract.md head (Encodings) and section 6 (Signed results).
@@ -26,7 +26,21 @@ def is_signed_by(public_key: str, message: bytes, signature: object) -> bool:
         return False
     try:
         raw = base64.b64decode(signature.removeprefix(_PREFIX), validate=True)
-        VerifyKey(key_bytes(public_key)).verify(message, raw)
+        key = key_bytes(public_key)
+    except ValueError:
+        return False
+    return is_signed_by_key(key, message, raw)
+
+
+def is_signed_by_key(public_key: bytes, message: bytes, signature: bytes) -> bool:
+    """Say whether an Ed25519 signature over these bytes is this key's.
+
+    Args:
+        public_key: 32 bytes.
+        signature: 64 bytes; any other length is refused.
+    """
+    try:
+        VerifyKey(public_key).verify(message, signature)
     except (ValueError, nacl.exceptions.CryptoError):
         return False
     return True

@@ -14,7 +14,7 @@ from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from core.trust.identity.agent_keys import KEYS_MAX, key_name
 from ledger.commands import Outcome
-from ledger.identity.identity_commands import RotateAgentKey
+from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.tables.identity_tables import (
     AGENT_IDENTITIES,
     ENDED_OVERLAPS,

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from core.errors import ErrorCode, ServiceError
 from core.records.bounds import TIME_MS_MAX, is_did
 from core.settings import Settings
-from core.trust.access import ADMIN, DEFAULT_SCOPES, JWT_KEY_ID, Principal, is_scope
+from core.trust.access import ADMIN, DEFAULT_SCOPES, JWT_KEY_ID, RIGHTS, Principal
 from federation.documents import DocumentUnavailable
 
 log = logging.getLogger("callboard.api")
@@ -149,7 +149,9 @@ class AccessTokens:
         if not self._is_open:
             raise _refused("this deployment accepts no access tokens")
         try:
-            key = await self._key_of(jwt.get_unverified_header(token), clock_ms)
+            # Of the header alone: the whole token is read once, with its key.
+            header = jwt.get_unverified_header(token.partition(b".")[0] + b"..")
+            key = await self._key_of(header, clock_ms)
             claims = jwt.decode(
                 token,
                 key.key,
@@ -188,10 +190,12 @@ class AccessTokens:
         `admin` counts only where the issuer is named by a setting: any other holder of the secret
         could sign for everything.
         """
-        listed = claims.get("scope", " ".join(DEFAULT_SCOPES))
+        if "scope" not in claims:
+            return frozenset(DEFAULT_SCOPES)
+        listed = claims["scope"]
         if not isinstance(listed, str) or len(listed) > _SCOPES_CHARS_MAX:
             raise _refused(f"the access token's scope is no text of {_SCOPES_CHARS_MAX} characters")
-        scopes = frozenset(scope for scope in listed.split() if is_scope(scope))
+        scopes = RIGHTS.intersection(listed.split())
         return scopes if self._issuer is not None else scopes - {ADMIN}
 
 

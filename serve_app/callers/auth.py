@@ -15,7 +15,7 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from core.errors import ServiceError
 from core.settings import Settings
@@ -70,14 +70,6 @@ class GivenToken:
     text: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """The first line of a request: its method, and path and query as they were sent."""
-
-    method: str
-    target: bytes
-
-
 # A credential whose caller is not known yet.
 Pending = Unproven | GivenToken | SignedRequest
 
@@ -128,7 +120,7 @@ class Authenticator:
         return f"<Authenticator keys={self._keys!r} dids={self._standings!r}>"
 
     def recognise(
-        self, headers: Mapping[bytes, bytes], sent: Sent, now_ms: int, clock_ms: int
+        self, scope: Mapping[str, Any], headers: Mapping[bytes, bytes], now_ms: int, clock_ms: int
     ) -> Principal | Pending | None:
         """Return the caller as far as it is known without asking the database.
 
@@ -136,6 +128,8 @@ class Authenticator:
         then `Authorization`, then a signature.
 
         Args:
+            scope: of ASGI; a signature covers its method, path and query.
+            headers: those of the scope, by their names.
             now_ms: Unix time, milliseconds.
             clock_ms: a monotonic clock, milliseconds.
 
@@ -147,7 +141,7 @@ class Authenticator:
             authorization = headers.get(b"authorization")
             if authorization is None:
                 if SIGNATURE_HEADER in headers:
-                    return self._signed.read(headers, sent.method, sent.target, now_ms)
+                    return self._signed.read(headers, scope["method"], _target(scope), now_ms)
                 return None
             kind, _, credential = authorization.partition(b" ")
             credential = credential.strip(b" \t")  # as HAProxy does (spent_callers.py)
@@ -220,6 +214,13 @@ class Authenticator:
         did, revision = found
         key_id = f"{HEARTBEAT_KEY_ID}{revision}"
         return Principal(agent_holder(did), key_id, frozenset({HEARTBEAT}))
+
+
+def _target(scope: Mapping[str, Any]) -> bytes:
+    """Return path and query as they were sent."""
+    query: bytes = scope.get("query_string", b"")
+    path: bytes = (scope.get("raw_path") or b"").partition(b"?")[0]
+    return path + b"?" + query if query else path
 
 
 def _living(stored: StoredKey, now_ms: int) -> Principal:

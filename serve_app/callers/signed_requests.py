@@ -34,7 +34,6 @@ from core.trust.requests.request_signature import (
     METHOD,
     TARGET,
     is_digest_of,
-    is_signed_by_key,
     signed_text,
 )
 from core.trust.requests.signature_fields import (
@@ -43,7 +42,7 @@ from core.trust.requests.signature_fields import (
     read_digests,
     read_signature,
 )
-from core.trust.signatures import key_bytes
+from core.trust.signatures import is_signed_by_key, key_bytes
 from ledger.keys.nonces import Nonce
 from serve_app.callers.lookups import BATCH, WAITING_MAX, Lookups, WrongCredentials
 from serve_app.callers.windows import AddressWindows

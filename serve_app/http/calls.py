@@ -77,8 +77,8 @@ class Call:
     """One request: who asks, from which address, for what, with which body.
 
     `path_values`: the texts in its path, by their JSON names. `right`: that the operation takes.
-    `signed`: its signature, where it is the
-    credential. `pieces`: the parts of `json`, kept so that a large one is not freed in one go.
+    `signed`: its signature, where it is the credential. `pieces`: the parts of `json`, kept so that
+    a large one is not freed in one go.
     """
 
     services: Services

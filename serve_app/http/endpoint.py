@@ -23,7 +23,7 @@ import orjson
 from core.errors import ErrorCode, ServiceError
 from core.trust.access import BY_ADDRESS
 from serve_app.callers.admission import Place
-from serve_app.callers.auth import Pending, Sent, Unproven
+from serve_app.callers.auth import Pending, Unproven
 from serve_app.callers.limits import Headers, RateClass
 from serve_app.callers.signed_requests import SignedRequest
 from serve_app.http.bodies import ClientGone, check_media_type, held_bytes, read_body
@@ -206,7 +206,7 @@ class Endpoint:
         """
         authenticator = self._services.authenticator
         now_ms, clock_ms = self._services.now_ms(), self._services.clock_ms()
-        found = authenticator.recognise(call.headers, _sent(scope), now_ms, clock_ms)
+        found = authenticator.recognise(scope, call.headers, now_ms, clock_ms)
         if isinstance(found, Pending):
             call.signed = found if isinstance(found, SignedRequest) else None
             known_did = found.did if isinstance(found, Unproven) else None
@@ -257,12 +257,6 @@ def _is_known_to_haproxy(call: Call) -> bool:
     """Say whether HAProxy tells a caller from others as the limiter does (spent_callers.py)."""
     is_owners = call.principal is None or call.principal.rate_class != BY_ADDRESS
     return call.signed is None and is_owners
-
-
-def _sent(scope: Scope) -> Sent:
-    query = scope.get("query_string", b"")
-    path = (scope.get("raw_path") or b"").partition(b"?")[0]
-    return Sent(scope["method"], path + b"?" + query if query else path)
 
 
 def request_id_of(headers: Mapping[bytes, bytes]) -> str:

@@ -33,10 +33,10 @@ from core.trust.requests.request_signature import (
     METHOD,
     TARGET,
     content_digest,
-    is_signed_by_key,
     signed_text,
 )
 from core.trust.requests.signature_fields import read_signature
+from core.trust.signatures import is_signed_by_key
 from tests.callboard.scripted_service import Asked, Scripted, ScriptedService
 
 

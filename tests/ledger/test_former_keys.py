@@ -12,7 +12,7 @@ import pytest
 
 from core.errors import ErrorCode
 from ledger.agents.agent_commands import DeregisterAgent
-from ledger.identity.identity_commands import RotateAgentKey
+from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor

@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from core.workflow.events import Record
 from ledger.commands import Command
 from ledger.disputes.dispute_commands import GiveFeedback
-from ledger.identity.identity_commands import RotateAgentKey
+from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.identity.inheritance_commands import CancelInheritance
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
 from ledger.identity.recovery_commands import (

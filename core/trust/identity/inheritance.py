@@ -10,8 +10,6 @@ from enum import StrEnum
 from typing import Final
 
 DAY_MS: Final = 86_400_000
-# Ten years.
-DAYS_MAX: Final = 3_650
 # Of the switch's time: from then on it warns.
 WARNING_PERCENT: Final = 80
 

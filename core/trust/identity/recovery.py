@@ -18,7 +18,6 @@ from typing import Final
 
 # Of every recovery's id.
 _NAMESPACE: Final = uuid.UUID("5f0b9b56-5a0f-4f0e-9d5e-6f2f3c1a7b42")
-GUARDIANS_MAX: Final = 20
 OPEN_MAX: Final = 5
 # Sets of guardians that count on, at most.
 REPLACED_MAX: Final = 5

@@ -14,8 +14,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import nacl.exceptions
-from nacl.signing import SigningKey, VerifyKey
+from nacl.signing import SigningKey
 
 METHOD: Final = "@method"
 TARGET: Final = "@target-uri"
@@ -58,20 +57,6 @@ def signed_text(covered: Sequence[str], parameters: str, values: Mapping[str, st
     """
     lines = [f'"{name}": {values[name]}' for name in covered]
     return "\n".join([*lines, f'"@signature-params": {parameters}']).encode()
-
-
-def is_signed_by_key(public_key: bytes, message: bytes, signature: bytes) -> bool:
-    """Say whether an Ed25519 signature over these bytes is this key's.
-
-    Args:
-        public_key: 32 bytes.
-        signature: 64 bytes; any other length is refused.
-    """
-    try:
-        VerifyKey(public_key).verify(message, signature)
-    except (ValueError, nacl.exceptions.CryptoError):
-        return False
-    return True
 
 
 def signature_headers(

@@ -14,7 +14,7 @@ from core.records.api.record import PageQuery
 from core.trust.did_key import key_of_did
 from core.trust.identity.agent_keys import canonical_key, key_name, rotation_message
 from core.trust.signatures import is_signed_by
-from ledger.identity.identity_commands import RotateAgentKey
+from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.identity.identity_reads import key_rows
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass

@@ -21,6 +21,7 @@ from serve_app.callers.admission import Admission, Place
 from serve_app.callers.auth import Authenticator, Sources, StoredKey, key_hash
 from serve_app.callers.limits import Granted, RateClass, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_tokens
+from serve_app.callers.turns import AT_ONCE
 from serve_app.http.calls import Call, Operation, Reply
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.agents.heartbeat_store import Heartbeats
@@ -32,6 +33,7 @@ SETTINGS = Settings(
     deployment_key=KEY, replica_requests_max=50, waits_max=20, bodies_max=10, share_of_free=4
 )
 ALICE, BOB = "did:net:alice", "did:net:bob"
+COUNTED = "did:net:counted"  # whose calls are counted
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 Handler = Callable[[Call], Awaitable[Reply]]
 
@@ -43,9 +45,10 @@ class SettingsOnly:
 
 
 async def find_keys(digests: list[bytes]) -> list[StoredKey | None]:
+    classes = {ALICE: "unlimited", BOB: "unlimited", COUNTED: "standard"}
     principals = {
-        key_hash(did): StoredKey(Principal(did, did, frozenset({"admin"}), "unlimited"), None)
-        for did in (ALICE, BOB)
+        key_hash(did): StoredKey(Principal(did, did, frozenset({"admin"}), rate_class), None)
+        for did, rate_class in classes.items()
     }
     return [principals.get(digest) for digest in digests]
 
@@ -63,16 +66,33 @@ async def take_block(did: str, rate: str, wanted: int, limit: int) -> Granted:
 
 
 class Api:
-    """One operation behind its endpoint; `may_end` lets its requests end."""
+    """One operation behind its endpoint; `may_end` lets its requests end.
 
-    def __init__(self, *, method: str = "GET", scope: str | None = "agents:read") -> None:
+    Args:
+        stalled: what waits for `may_end` too: `look-up` of keys, or `count` of calls.
+    """
+
+    def __init__(
+        self, *, method: str = "GET", scope: str | None = "agents:read", stalled: str = ""
+    ) -> None:
         self.admission = Admission(SETTINGS)
         self.may_end = asyncio.Event()
+
+        async def find(digests: list[bytes]) -> list[StoredKey | None]:
+            if stalled == "look-up":
+                await self.may_end.wait()
+            return await find_keys(digests)
+
+        async def take(did: str, rate: str, wanted: int, limit: int) -> Granted:
+            if stalled == "count":
+                await self.may_end.wait()
+            return await take_block(did, rate, wanted, limit)
+
         self.reply_bytes = 2
         services = Services(
             cast(Gateway, SettingsOnly()),
-            Authenticator(Sources(find_keys, find_none, take_none), SETTINGS),
-            RateLimiter(SETTINGS, take_block),
+            Authenticator(Sources(find, find_none, take_none), SETTINGS),
+            RateLimiter(SETTINGS, take),
             cast(Heartbeats, None),
             cast(ReplyStore, None),
             self.admission,
@@ -281,15 +301,44 @@ def test_a_large_reply_is_counted_until_it_is_taken() -> None:
     run(scenario)
 
 
-def test_everything_is_given_back_when_the_client_leaves() -> None:
+@pytest.mark.parametrize("phase", ["look-up", "turn", "body", "count", "handler", "reply"])
+def test_everything_is_given_back_when_the_client_leaves(phase: str) -> None:
+    """A request is cancelled while it waits for one thing after the other."""
+
     async def scenario() -> None:
-        api = Api()
-        (task,) = await started(1, lambda: api.ask(ALICE, headers={b"prefer": b"wait=30"}))
+        api = Api(method="POST" if phase == "body" else "GET", stalled=phase)
+        never = asyncio.Event()
+        count, key, asked = 1, ALICE, dict[str, Any]()
+        match phase:
+            case "turn":
+                count = AT_ONCE + 1
+                api.may_end.set()
+                await api.ask(ALICE)  # its key is remembered
+                api.may_end.clear()
+            case "body":
+                asked = {"headers": {b"content-length": b"300000"}, "receive": never.wait}
+            case "count":
+                key = COUNTED
+            case "handler":
+                asked = {"headers": {b"prefer": b"wait=30"}}
+            case "reply":
+                api.may_end.set()
+                api.reply_bytes = 100 * KIB
+                asked = {"on_send": never.wait}
+        handled = api.handled
+        tasks = [asyncio.ensure_future(api.ask(key, **asked)) for _ in range(count)]
+        for _ in range(1 if phase == "turn" else 20):
+            await asyncio.sleep(0)
+        begun = {"turn": AT_ONCE, "handler": 1, "reply": 1}.get(phase, 0)
+        assert api.handled - handled == begun
         assert not api.is_idle()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with pytest.raises(asyncio.CancelledError):
+                await task
         assert api.is_idle()
+        api.may_end.set()
 
     run(scenario)
 

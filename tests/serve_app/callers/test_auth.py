@@ -18,7 +18,6 @@ from ledger.keys.nonces import Nonce
 from serve_app.callers.auth import (
     Authenticator,
     Pending,
-    Sent,
     Sources,
     StoredKey,
     key_hash,
@@ -79,7 +78,7 @@ async def principal_of(
     clock_ms: int,
     address: str = HERE,
 ) -> Principal | None:
-    found = asked.recognise(headers, Sent("GET", b"/"), now_ms, clock_ms)
+    found = asked.recognise({"method": "GET", "raw_path": b"/"}, headers, now_ms, clock_ms)
     if isinstance(found, Pending):
         return await asked.prove(found, address, now_ms, clock_ms)
     return found

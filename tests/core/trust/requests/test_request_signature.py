@@ -14,11 +14,11 @@ from core.trust.requests.request_signature import (
     TARGET,
     content_digest,
     is_digest_of,
-    is_signed_by_key,
     signature_headers,
     signed_text,
 )
 from core.trust.requests.signature_fields import SignatureDefect, read_digests, read_signature
+from core.trust.signatures import is_signed_by_key
 
 SEED = bytes(range(32))
 DID = "did:net:signer"

@@ -9,7 +9,7 @@ import pytest
 from core.errors import ErrorCode, ServiceError
 from ledger.operational import OperationalStore
 from ledger.reads.reader import LedgerReader
-from serve_app.callers.leases import find_keys_in, take_block_from
+from serve_app.callers.sources import find_keys_in, take_block_from
 from tests.conftest import Database
 
 NOBODY_LISTENS = "postgresql://nobody@127.0.0.1:1/nothing"

@@ -1,4 +1,4 @@
-"""Commands about who an agent is: its key is replaced.
+"""The command about the keys of agents: one is replaced.
 
 Plain values, as `ledger/commands.py` says. Signatures are verified before a command is made; a
 command names the key that they were verified with, and the writer refuses it where that is not the
