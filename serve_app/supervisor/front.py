@@ -59,6 +59,8 @@ PROXIES_MAX: Final = 4
 CALLER: Final = "txn.caller"
 _NO_BODY: Final = "{ method GET HEAD DELETE OPTIONS }"
 _BODY_MAX: Final = 65_536
+# Serve lets HAProxy tell what it has counted at every address of the machine.
+_TO_LOOPBACK: Final = r"s/^( *bind )\*?:([0-9]+)$/\1127.0.0.1:\2/"
 _SCRIPT: Final = """\
 #!/bin/sh
 # Written by serve_app/supervisor/front.py at each start.
@@ -69,7 +71,7 @@ for argument in "$@"; do
     before=$argument
 done
 if [ -n "$config" ] && ! grep -qF {mark} "$config"; then
-    sed -i {insert} "$config"
+    sed -i -E -e {insert} -e {loopback} "$config"
     grep -qF {mark} "$config" || {{ echo "no line '{anchor}' in $config" >&2; exit 1; }}
 fi
 exec {haproxy} "$@" -f {tables}
@@ -93,6 +95,7 @@ def write_front(folder: Path, settings: Settings, keys: DeploymentKeys) -> Path:
         mark=shlex.quote(MARK),
         anchor=ANCHOR,
         insert=shlex.quote(f"/^{ANCHOR}$/r {folder / _LINES}"),
+        loopback=shlex.quote(_TO_LOOPBACK),
         haproxy=shlex.quote(str(get_haproxy_binary())),
         tables=shlex.quote(str(folder / _TABLES)),
     )

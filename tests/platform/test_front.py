@@ -76,6 +76,30 @@ def test_the_limits_stand_in_the_frontend_once_and_haproxy_takes_them(tmp_path: 
     assert f'set-header x-callboard-peer "{peer_tokens(KEYS)[0]} %[var(txn.caller)]"' in frontend
 
 
+def test_what_haproxy_counts_is_told_on_loopback_alone(tmp_path: Path) -> None:
+    """Serve lets its pages of counters listen at every address: a stranger would read them."""
+    configuration = tmp_path / "haproxy.cfg"
+    pages = "listen stats\n  bind *:{0}\n  stats enable\nfrontend prometheus\n    bind :{1}\n"
+    open_pages = SERVES + pages.format(free_port(), free_port())
+    configuration.write_text(open_pages, encoding="ascii")
+    checked = run(tmp_path / "front", configuration)
+    assert checked.returncode == 0, checked.stderr
+    bound = [line for line in configuration.read_text("ascii").splitlines() if " bind " in line]
+    assert len(bound) == 3
+    assert all("bind 127.0.0.1:" in line for line in bound), bound
+
+
+def test_serves_template_opens_no_other_pages() -> None:
+    """A release of Ray that binds in another form is looked at anew."""
+    binds = [
+        line.strip() for line in serves_template().splitlines() if line.strip().startswith("bind ")
+    ]
+    assert [one for one in binds if "_host }}" not in one] == [
+        "bind :{{ config.metrics_port }}",
+        "bind *:{{ config.stats_port }}",
+    ]
+
+
 def test_without_its_frontend_haproxy_does_not_start(tmp_path: Path) -> None:
     configuration = tmp_path / "haproxy.cfg"
     configuration.write_text(SERVES.replace(ANCHOR, "frontend another"), encoding="ascii")
@@ -85,11 +109,16 @@ def test_without_its_frontend_haproxy_does_not_start(tmp_path: Path) -> None:
 
 
 def test_serves_own_template_has_the_frontend() -> None:
+    assert serves_template().split("\n").count(ANCHOR) == 1
+
+
+def serves_template() -> str:
+    """Return what Serve makes HAProxy's configuration of."""
     spec = find_spec("ray")
     assert spec is not None
     assert spec.origin is not None
     template = Path(spec.origin).parent / "serve" / "_private" / "haproxy_templates.py"
-    assert template.read_text(encoding="utf-8").split("\n").count(ANCHOR) == 1
+    return template.read_text(encoding="utf-8")
 
 
 def test_the_token_is_private(tmp_path: Path) -> None:
