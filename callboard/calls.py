@@ -271,6 +271,14 @@ def publish(
     return _one(Call("POST", path, body=dict(manifest), headers=headers, wait_s=held_s))
 
 
+def suggest(description: str) -> Steps:
+    """Draft a workflow from a description in words; nothing is stored.
+
+    Spec: POST /v1/workflows/suggest.
+    """
+    return _post("/v1/workflows/suggest", description=description)
+
+
 def publish_bulk(
     manifests: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
 ) -> Steps:

@@ -155,6 +155,7 @@ class _Iteration(Generic[P, R]):
 class _Operations:
     """Every operation of the service that a client offers."""
 
+    suggest = _Operation(calls.suggest, replies.Suggestion)
     publish_bulk = _Operation(calls.publish_bulk, replies.BulkPublished)
     workflow = _reading("/v1/workflows/{}", replies.Workflow)
     budget = _reading("/v1/workflows/{}/budget", replies.Budget)

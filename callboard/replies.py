@@ -75,6 +75,7 @@ from core.records.api.operators.keys import (
     KeyRotated,
     Readiness,
 )
+from core.records.api.planning import Draft, DraftChoice, Suggestion
 from core.records.api.problems import (
     Defect,
     Problem,
@@ -151,6 +152,8 @@ __all__ = [
     "DisputeOpened",
     "DisputePage",
     "DisputeResolved",
+    "Draft",
+    "DraftChoice",
     "DryRun",
     "Entry",
     "EntryPage",
@@ -209,6 +212,7 @@ __all__ = [
     "Stake",
     "StakeMoved",
     "StakeSlashed",
+    "Suggestion",
     "Task",
     "TaskPublished",
     "TaskSettled",

@@ -32,6 +32,7 @@ from serve_app.operations.work import (
     feedback,
     node_results,
     results,
+    suggesting,
     tasks,
     workflows,
 )
@@ -84,6 +85,7 @@ def all_operations() -> tuple[Operation, ...]:
         *disputes.OPERATIONS,
         *feedback.OPERATIONS,
         *tasks.OPERATIONS,
+        *suggesting.OPERATIONS,
         *stakes.OPERATIONS,
         *quotas.OPERATIONS,
         *auctions.OPERATIONS,

@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("core",),
-        ("records", "trust", "topology", "shards"),
+        ("planning", "records", "trust", "topology", "shards"),
         ("market",),
         ("workflow",),
         ("settings",),

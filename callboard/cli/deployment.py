@@ -134,11 +134,15 @@ def demo(
     doc: Annotated[
         str | None, typer.Option(help="A file or address to report on.", show_default=False)
     ] = None,
+    words: Annotated[
+        str | None,
+        typer.Option(help="Draft the workflow from these words.", show_default=False),
+    ] = None,
 ) -> None:
     """Start the service and six agents, report on an article, show who was paid what."""
     from callboard.demo.run import demonstrate
 
-    raise typer.Exit(demonstrate(home=home, keep=keep, document=doc))
+    raise typer.Exit(demonstrate(home=home, keep=keep, document=doc, words=words))
 
 
 def _print_json(record: dict[str, str]) -> None:

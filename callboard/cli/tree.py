@@ -107,6 +107,35 @@ def render(record: Mapping[str, Any], parents: Parents) -> Tree:
     return root
 
 
+def render_draft(suggestion: Mapping[str, Any]) -> Tree:
+    """Return the tree of a suggested workflow: each node's capability, price and sureness."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    draft = suggestion["draft"]
+    cost = credits_text(suggestion["estimatedCredits"])
+    root = Tree(Text(f"{draft['intent']}: {cost} credits", style="bold"))
+    choices = {one["node"]: one for one in suggestion["choices"]}
+    branches: dict[str, Tree] = {}
+    parents = {name: list(node.get("dependsOn") or ()) for name, node in draft["nodes"].items()}
+    for name, deepest, others in order(parents):
+        chosen = choices[name]
+        price = chosen["priceCredits"]
+        facts = [
+            chosen["capabilityId"],
+            "paid by tokens" if price is None else f"{credits_text(price)} credits",
+            f"{chosen['confidence']:.0%} sure",
+            f"else {chosen['alternative']}" if chosen["alternative"] else "",
+            "no agent takes it now" if name in suggestion["unavailable"] else "",
+        ]
+        line = Text(f"· {name}  ")
+        line.append("  ".join(fact for fact in facts if fact), style="dim")
+        if others:
+            line.append(f"  (after {', '.join(others)} too)", style="dim")
+        branches[name] = (root if deepest is None else branches[deepest]).add(line)
+    return root
+
+
 def order(parents: Parents) -> list[tuple[str, str | None, list[str]]]:
     """Return every node after its parents, with its deepest parent and its other ones."""
     depths: dict[str, int] = {}

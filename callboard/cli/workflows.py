@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +48,79 @@ def publish(
     session.show(reply, lambda: _print_record(reply))
     if reply["status"] not in ("success",) if wait else reply["status"] == "failed":
         raise typer.Exit(EXIT_UNSUCCESSFUL)
+
+
+@verb(app, "suggest")
+def suggest(
+    session: Session,
+    description: Annotated[
+        str, typer.Argument(help="What is to be done, in English.", metavar="DESCRIPTION")
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", help="An input that the draft leaves open.", metavar="NODE.NAME=VALUE"
+        ),
+    ] = None,
+    publish_it: Annotated[
+        bool, typer.Option("--publish", help="Ask whether to publish the draft, and do.")
+    ] = False,
+    is_agreed: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show its nodes until it ends.")] = False,
+) -> None:
+    """Draft a workflow from words."""
+    suggestion = session.client.suggest(description)
+    draft = suggestion["draft"]
+    _give_inputs(draft["nodes"], inputs or ())
+    if not publish_it:
+        session.show(suggestion, lambda: print_draft(suggestion))
+        return
+    if not session.is_json:
+        print_draft(suggestion)
+    open_inputs = _open_inputs(suggestion)
+    if open_inputs:
+        stop(EXIT_USAGE, f"give the inputs {', '.join(open_inputs)} by --input")
+    if not is_agreed:
+        typer.confirm("Publish it?", abort=True, err=True)
+    reply: Mapping[str, Any] = session.client.publish(draft)
+    if watch:
+        _watch(session, reply["workflowId"], depends_on(draft))
+    else:
+        session.show(reply, lambda: _print_record(reply))
+
+
+def _give_inputs(nodes: Mapping[str, Any], inputs: Sequence[str]) -> None:
+    """Put `node.name=value` into the payloads; ends the process when a node is not there."""
+    for given in inputs:
+        place, _, value = given.partition("=")
+        node, _, name = place.partition(".")
+        if node not in nodes or not name:
+            stop(EXIT_USAGE, f"--input {given}: expected NODE.NAME=VALUE, of {', '.join(nodes)}")
+        nodes[node].setdefault("payload", {})[name] = value
+
+
+def _open_inputs(suggestion: Mapping[str, Any]) -> list[str]:
+    nodes = suggestion["draft"]["nodes"]
+    return [
+        f"{node}.{name}"
+        for node, names in suggestion["openInputs"].items()
+        for name in names
+        if name not in nodes[node].get("payload", {})
+    ]
+
+
+def print_draft(suggestion: Mapping[str, Any]) -> None:
+    """Print a suggested workflow: its tree, what is to be given, what no agent offers."""
+    from rich import print as print_tree
+
+    from callboard.cli.tree import render_draft
+
+    print_tree(render_draft(suggestion))
+    open_inputs = _open_inputs(suggestion)
+    if open_inputs:
+        print(f"to give: {', '.join(open_inputs)}")
+    if suggestion["unmatched"]:
+        print(f"no agent for: {'; '.join(suggestion['unmatched'])}")
 
 
 def read_manifest(source: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 1. Start the service (unless the folder's service runs already) and, meanwhile, six agents.
 2. Make a payer: a key of its own, with credits.
 3. Register the agents from the cards they serve.
-4. Publish the workflow on the document and show its nodes live.
+4. Publish the workflow on the document, the example's or one that is drafted from words, and show
+   its nodes live.
 5. Print the report, the books, and what recomputing the audit chain gave.
 6. End the agents and, unless it is kept, the service.
 
@@ -33,7 +34,7 @@ from callboard.cli.session import (
     table,
 )
 from callboard.cli.tree import follow
-from callboard.cli.workflows import depends_on
+from callboard.cli.workflows import depends_on, print_draft
 from callboard.client import Client
 from callboard.demo.books import Books, books_of
 from callboard.demo.document import served
@@ -59,13 +60,16 @@ class UpFailed(Exception):
         self.code = code
 
 
-def demonstrate(*, home: Path | None, keep: bool, document: str | None) -> int:
+def demonstrate(
+    *, home: Path | None, keep: bool, document: str | None, words: str | None = None
+) -> int:
     """Run the demonstration and return its exit code.
 
     Args:
         home: the deployment's folder, None for one that is removed afterwards.
         keep: leave the service running.
         document: file or address to report on, None for the article of the example.
+        words: what the workflow is drafted from, None for the workflow of the example.
     """
     if not EXAMPLE.is_dir():
         print(
@@ -82,7 +86,7 @@ def demonstrate(*, home: Path | None, keep: bool, document: str | None) -> int:
             # Ended by SIGTERM, the service and the agents are still taken down on the way out.
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
             folder = stack.enter_context(_folder(home, keep))
-            return _in_folder(folder, url, keep=keep)
+            return _in_folder(folder, url, keep=keep, words=words)
     except UpFailed as failed:
         return failed.code
     except (AgentFailed, CallboardError, ChainBroken) as error:
@@ -108,14 +112,14 @@ def _folder(home: Path | None, keep: bool) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _in_folder(home: Path, document_url: str, *, keep: bool) -> int:
+def _in_folder(home: Path, document_url: str, *, keep: bool, words: str | None) -> int:
     is_ours = not _is_running(home)
     try:
         with AgentProcesses(home / "logs") as agents:
             if is_ours:
                 _up(home)
             addresses = agents.wait_ready()
-            is_good = _run_workflow(home, addresses, document_url)
+            is_good = _run_workflow(home, addresses, document_url, words)
     finally:
         if is_ours and not keep:
             subprocess.run(supervisor("down", "--home", str(home)), check=False)
@@ -146,7 +150,9 @@ def _free_port() -> int:
         return port
 
 
-def _run_workflow(home: Path, addresses: dict[str, str], document_url: str) -> bool:
+def _run_workflow(
+    home: Path, addresses: dict[str, str], document_url: str, said: str | None
+) -> bool:
     url = (home / "url").read_text().strip()
     with (
         Client(url, (home / "admin.key").read_text().strip()) as admin,
@@ -155,14 +161,15 @@ def _run_workflow(home: Path, addresses: dict[str, str], document_url: str) -> b
         payer.deposit(DEPOSIT_CREDITS)
         for address in addresses.values():
             admin.register_agent(read_card(address))
-        manifest = json.loads((EXAMPLE / "workflow.json").read_text(encoding="utf-8"))
-        manifest["nodes"]["fetch"]["payload"]["url"] = document_url
+        manifest = _drafted(payer, said) if said else _example()
+        manifest["nodes"]["fetch"].setdefault("payload", {})["url"] = document_url
         _heading(f"Publishing the workflow on {document_url}")
         published = payer.publish(manifest)
         record = follow(payer, published["workflowId"], depends_on(manifest))
         if record["status"] == "success":
             _heading("The report")
-            print(record["nodes"]["report"]["result"]["markdown"].rstrip())
+            pages = (node["result"].get("markdown") for node in record["nodes"].values())
+            print(next(page for page in pages if page).rstrip())
         entries = payer.transactions(workflow_id=record["id"], limit=100)["transactions"]
         books = books_of(entries)
         _heading("Who was paid what, in credits")
@@ -171,6 +178,18 @@ def _run_workflow(home: Path, addresses: dict[str, str], document_url: str) -> b
         _heading("The audit chain")
         print(f"{chain.entries} entries, chain intact, head {chain.head_hash}")
     return record["status"] == "success" and books.is_balanced
+
+
+def _example() -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((EXAMPLE / "workflow.json").read_text(encoding="utf-8"))
+    return manifest
+
+
+def _drafted(payer: Client, said: str) -> dict[str, Any]:
+    _heading("Drafting a workflow from words")
+    suggestion = payer.suggest(said)
+    print_draft(suggestion)
+    return dict(suggestion["draft"])
 
 
 def _payer_key(admin: Client) -> str:

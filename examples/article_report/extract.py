@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from callboard import Agent
 from examples.article_report.language import words
@@ -64,8 +65,16 @@ class _Reader(HTMLParser):
     handle_data = read_text
 
 
+class Extracted(TypedDict):
+    """What a document says, without its form."""
+
+    title: str
+    text: str
+    wordCount: int
+
+
 @agent.capability("cap.text.extract.v1", price_cents=1)
-def extract(body: str, contentType: str = "text/html") -> dict[str, Any]:
+def extract(body: str, contentType: str = "text/html") -> Extracted:
     """Extract the title and the readable text of an HTML page or a plain text."""
     body = body.replace("\0", "")
     if "html" in contentType:
@@ -80,7 +89,11 @@ def extract(body: str, contentType: str = "text/html") -> dict[str, Any]:
         lines = [re.sub(r"\s+", " ", paragraph).strip() for paragraph in paragraphs]
         title = lines[0].lstrip("# ")[:120] if lines else ""
     text = "\n".join(line for line in lines if line)
-    return {"title": re.sub(r"\s+", " ", title).strip(), "text": text, "words": len(words(text))}
+    return {
+        "title": re.sub(r"\s+", " ", title).strip(),
+        "text": text,
+        "wordCount": len(words(text)),
+    }
 
 
 if __name__ == "__main__":

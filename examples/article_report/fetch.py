@@ -5,7 +5,8 @@ from __future__ import annotations
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from callboard import Agent, AgentError
 
@@ -17,9 +18,18 @@ _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 agent = Agent("did:example:fetch", "Fetch")
 
 
+class Fetched(TypedDict):
+    """A document as it was served."""
+
+    url: str
+    contentType: str
+    bytes: int
+    body: str
+
+
 @agent.capability("cap.web.fetch.v1", price_cents=1)
-def fetch(url: str) -> dict[str, Any]:
-    """Fetch a document over HTTP."""
+def fetch(url: str) -> Fetched:
+    """Fetch an article or another document over HTTP."""
     address = urllib.parse.urlsplit(url)
     if address.scheme not in ("http", "https"):
         raise AgentError(f"cannot fetch {url!r}, expected an http or https address", "URL", True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from callboard import Agent
 from examples.article_report.language import STOP_WORDS, words
@@ -15,8 +16,21 @@ _SHORT_TEXT_WORDS = 150
 agent = Agent("did:example:keywords", "Keywords")
 
 
+class Keyword(TypedDict):
+    """A phrase and how much it tells."""
+
+    phrase: str
+    score: float
+
+
+class Keywords(TypedDict):
+    """The phrases that tell most, best first."""
+
+    keywords: list[Keyword]
+
+
 @agent.capability("cap.text.keywords.v1", price_cents=3)
-def keywords(text: str, count: int = 8) -> dict[str, Any]:
+def keywords(text: str, count: int = 8) -> Keywords:
     """Find key phrases: runs of words between stop words, scored by how they keep company."""
     phrases = Counter(
         phrase

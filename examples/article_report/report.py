@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from callboard import Agent
 
 agent = Agent("did:example:report", "Report")
+
+
+class Report(TypedDict):
+    """The report, as a page."""
+
+    markdown: str
 
 
 @agent.capability("cap.report.compose.v1", price_cents=4)
@@ -16,8 +24,8 @@ def compose(
     sentences: list[str],
     keywords: list[dict[str, Any]],
     sentiment: dict[str, Any],
-) -> dict[str, Any]:
-    """Compose a report in Markdown."""
+) -> Report:
+    """Write a report in Markdown."""
     minutes = max(1, round(wordCount / 220))
     points = "\n".join(f"- {sentence}" for sentence in sentences) or "- (no telling sentence)"
     phrases = ", ".join(str(keyword["phrase"]) for keyword in keywords) or "none"

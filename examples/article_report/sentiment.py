@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from callboard import Agent
 from examples.article_report.language import words
@@ -28,9 +29,24 @@ def _read_weights() -> dict[str, int]:
 _WEIGHTS = _read_weights()
 
 
+class Sentiment(TypedDict):
+    """The tone of a text. `score`: -1 to 1."""
+
+    label: str
+    score: float
+    positive: int
+    negative: int
+
+
+class Judged(TypedDict):
+    """The judgement of one text."""
+
+    sentiment: Sentiment
+
+
 @agent.capability("cap.text.sentiment.v1", price_cents=2)
-def sentiment(text: str) -> dict[str, Any]:
-    """Score a text by its words of praise and of complaint."""
+def sentiment(text: str) -> Judged:
+    """Score the tone of a text by its words of praise and of complaint."""
     positive = negative = 0
     found = words(text)
     for place, word in enumerate(found):
@@ -45,7 +61,9 @@ def sentiment(text: str) -> dict[str, Any]:
     label = "mixed" if judged else "neutral"
     if abs(score) >= _NEUTRAL_BELOW:
         label = "positive" if score > 0 else "negative"
-    return {"label": label, "score": score, "positive": positive, "negative": negative}
+    return {
+        "sentiment": {"label": label, "score": score, "positive": positive, "negative": negative}
+    }
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from callboard import Agent
 from examples.article_report.language import content_words, sentences
@@ -16,9 +17,16 @@ _OVERLAP_MAX = 0.5
 agent = Agent("did:example:summarise", "Summarise")
 
 
+class Summary(TypedDict):
+    """The sentences that tell most, in their order, of so many."""
+
+    sentences: list[str]
+    of: int
+
+
 @agent.capability("cap.text.summarise.v1", price_cents=5)
-def summarise(text: str, count: int = 4) -> dict[str, Any]:
-    """Pick the most telling sentences of a text, by the frequency of their words."""
+def summarise(text: str, count: int = 4) -> Summary:
+    """Summarise a text: pick its most telling sentences, by the frequency of their words."""
     found = sentences(text)
     frequency = Counter(content_words(text))
     scored: list[tuple[float, int, set[str]]] = []

@@ -267,3 +267,71 @@ def test_watch_draws_a_tree_on_a_terminal(service: ScriptedService) -> None:
     lines = drawn.decode()
     assert lines.index("▶ a") < lines.index("✓ a")
     assert lines.index("Test: running") < lines.index("Test: success")
+
+
+SUGGESTION = {
+    "draft": {
+        "intent": "Fetch it and count",
+        "nodes": {
+            "fetch": {"capabilityId": "cap.a.fetch.v1"},
+            "count": {"capabilityId": "cap.a.count.v1", "dependsOn": ["fetch"]},
+        },
+    },
+    "choices": [
+        {
+            "node": "fetch",
+            "capabilityId": "cap.a.fetch.v1",
+            "phrase": "Fetch it",
+            "confidence": 0.75,
+            "priceCredits": 0.1,
+            "alternative": "cap.b.fetch.v1",
+        },
+        {
+            "node": "count",
+            "capabilityId": "cap.a.count.v1",
+            "phrase": "count",
+            "confidence": 0.5,
+            "priceCredits": None,
+            "alternative": None,
+        },
+    ],
+    "unmatched": ["brew coffee"],
+    "openInputs": {"fetch": ["url"]},
+    "unavailable": ["count"],
+    "estimatedCredits": 0.3,
+    "estimatedMs": None,
+}
+
+
+def test_a_draft_is_a_tree_with_prices_and_says_what_is_open(service: ScriptedService) -> None:
+    service.script = [Scripted(200, SUGGESTION)]
+    result = run("workflow", "suggest", "Fetch it and count", "--url", service.url)
+    assert result.exit_code == 0, result.output
+    for part in (
+        "Fetch it and count: 0.3 credits",
+        "fetch  cap.a.fetch.v1  0.1 credits  75% sure  else cap.b.fetch.v1",
+        "count  cap.a.count.v1  paid by tokens  50% sure  no agent takes it now",
+        "to give: fetch.url",
+        "no agent for: brew coffee",
+    ):
+        assert part in " ".join(result.stdout.split()).replace("· ", "") or part in result.stdout
+
+
+def test_a_draft_is_published_with_its_inputs_after_asking(service: ScriptedService) -> None:
+    say = ("workflow", "suggest", "Fetch it and count", "--publish", "--url", service.url)
+    service.script = [Scripted(200, SUGGESTION)]
+    assert run(*say, "--yes").exit_code == 2, "an input is open"
+    service.script = [Scripted(200, SUGGESTION)]
+    given = ("--input", "fetch.url=https://example.org/?a=b")
+    assert run(*say, *given, stdin="n\n").exit_code == 1
+    assert len(service.asked) == 2, "nothing is published"
+    service.script = [
+        Scripted(200, SUGGESTION),
+        Scripted(200, {"workflowId": "w1", "status": "pending"}),
+    ]
+    assert run(*say, *given, stdin="y\n").exit_code == 0
+    published = service.asked[-1]
+    assert published.target == "/v1/workflows/publish"
+    assert published.body["nodes"]["fetch"]["payload"] == {"url": "https://example.org/?a=b"}
+    service.script = [Scripted(200, SUGGESTION)]
+    assert run(*say, "--input", "other.url=x").exit_code == 2

@@ -124,6 +124,9 @@ _RIGHTS: Final = {
         DELETE /v1/revoked/{did}
         POST /v1/trust/revoke
     """,
+    "workflows:read workflows:suggest": """
+        POST /v1/workflows/suggest
+    """,
     "workflows:read": """
         GET /v1/auctions/{workflow_id}/{node}
         GET /v1/tasks/{task_id}

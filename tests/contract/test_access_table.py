@@ -175,7 +175,8 @@ def test_the_table_has_every_operation_and_every_right() -> None:
     coming = {"schedules", "webhooks", "federation"}
     unused = {f"{resource}:{verb}" for resource in coming for verb in ("read", "write")}
     unused |= {"audit:all", "audit:write", "federation:admin", "capabilities:write", "admin"}
-    assert opening == RIGHTS - unused
+    # A free-tier key's, which no API key names.
+    assert opening == (RIGHTS - unused) | {SUGGEST}
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,7 @@ def test_a_document_of_200_kb_changes_the_report(tmp_path: Path) -> None:
     markdown = results["report"]["markdown"]
     assert "# The long watch" in markdown
     assert "lighthouse keeper" in markdown
-    assert results["sentiment"]["label"] == "positive"
+    assert results["sentiment"]["sentiment"]["label"] == "positive"
 
 
 def test_the_budget_covers_every_price() -> None:
@@ -91,7 +91,7 @@ def test_extract_reads_what_a_person_reads() -> None:
     assert "Home" not in found["text"]
     assert "font-family" not in found["text"]
     assert "The Coastal Reader" not in found["text"]
-    assert found["words"] == len(words(found["text"]))
+    assert found["wordCount"] == len(words(found["text"]))
     # Lines wrapped in the source are one line on the page.
     assert "when it was safe to cross the bar." in found["text"]
 
@@ -121,9 +121,9 @@ def test_a_summary_never_says_the_same_twice() -> None:
 
 
 def test_negation_turns_a_word_of_praise_around() -> None:
-    assert sentiment.sentiment("It was good.")["label"] == "positive"
-    assert sentiment.sentiment("It was not very good.")["label"] == "negative"
-    assert sentiment.sentiment("It was blue.")["label"] == "neutral"
+    assert sentiment.sentiment("It was good.")["sentiment"]["label"] == "positive"
+    assert sentiment.sentiment("It was not very good.")["sentiment"]["label"] == "negative"
+    assert sentiment.sentiment("It was blue.")["sentiment"]["label"] == "neutral"
 
 
 def test_keywords_are_phrases_without_stop_words() -> None:
@@ -136,10 +136,10 @@ def test_a_text_that_says_nothing_still_makes_a_report(text: str) -> None:
     found = extract.extract(text, "text/plain")
     composed = report.compose(
         found["title"],
-        found["words"],
+        found["wordCount"],
         summarise.summarise(found["text"])["sentences"],
         keywords.keywords(found["text"])["keywords"],
-        sentiment.sentiment(found["text"]),
+        sentiment.sentiment(found["text"])["sentiment"],
     )
     assert "no telling sentence" in composed["markdown"]
 

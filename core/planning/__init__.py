@@ -1,0 +1,3 @@
+"""Drafts of workflows from descriptions: deterministic, without a model and without a network."""
+
+from __future__ import annotations

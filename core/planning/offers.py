@@ -1,0 +1,76 @@
+"""What agents offer, as planning sees it: one capability, its schemas' members, its price. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+MEMBERS_MAX: Final = 64
+_NAME: Final = re.compile(r"[\w-]{1,128}")
+ANY: Final = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of the object that a schema describes. `kind`: its type with its format."""
+
+    name: str
+    kind: str
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A capability of one agent or of several alike.
+
+    `price`: of one of them, micro-credits; None: by tokens. `latency_ms`: what it usually takes;
+    None: not known.
+    """
+
+    capability_id: str
+    description: str
+    inputs: tuple[Member, ...] = ()
+    outputs: tuple[Member, ...] = ()
+    price: int | None = 0
+    latency_ms: float | None = None
+
+
+def members_of(schema: Mapping[str, Any] | None) -> tuple[Member, ...]:
+    """Return the members that a JSON Schema of an object names, of more than 64 the first.
+
+    Left out are those whose name a mapping would have to quote.
+    """
+    properties = (schema or {}).get("properties")
+    if not isinstance(properties, Mapping):
+        return ()
+    needed = (schema or {}).get("required")
+    required = set(map(str, needed)) if isinstance(needed, list) else set()
+    return tuple(
+        Member(name, _kind(inner), name in required)
+        for name, inner in islice(properties.items(), MEMBERS_MAX)
+        if _NAME.fullmatch(name)
+    )
+
+
+def fits(output: str, wanted: str) -> bool:
+    """Say whether a value of one kind may stand where another is wanted."""
+    if ANY in (output, wanted):
+        return True
+    output_type, _, output_format = output.partition(":")
+    wanted_type, _, wanted_format = wanted.partition(":")
+    if output_type != wanted_type and (output_type, wanted_type) != ("integer", "number"):
+        return False
+    return output_format == wanted_format
+
+
+def _kind(schema: Any) -> str:
+    if not isinstance(schema, Mapping):
+        return ANY
+    kind = schema.get("type")
+    if not isinstance(kind, str):
+        return ANY
+    mark = schema.get("contentMediaType") or schema.get("format") or ""
+    return f"{kind}:{str(mark).partition('/')[0]}" if mark else kind

@@ -1,0 +1,270 @@
+"""A draft of a workflow from a description and what agents offer. Pure and deterministic.
+
+Steps: (1) cut the description into phrases; (2) choose the best offer of each, neighbours of one
+capability are one node; (3) add a producer where a needed input has none and the phrase speaks of
+one; (4) fill inputs by earlier outputs, which makes the edges: what needs nothing of another runs
+beside it. The draft is a manifest's `intent` and `nodes`. Spec: suggest; decision 0290.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from core.planning.chaining import Step, best_source, connect, connect_later, is_generic
+from core.planning.offers import ANY, Member, Offer, fits
+from core.planning.phrases import Phrase, phrases
+from core.planning.ranking import OfferRanking, Ranked
+from core.planning.words import stems
+
+# What a phrase must reach of the best possible to be taken for work.
+SHARE_MIN: Final = 0.18
+NODES_MAX: Final = 32
+# Of a node that no phrase asks for by itself.
+_SURENESS_IMPLIED: Final = 0.5
+# How deep producers of producers are looked for.
+_PRODUCERS_DEEP: Final = 3
+_VERSION: Final = re.compile(r"\.v\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """How a node's capability was chosen. `sureness`: 0 to 1. `second`: the next best id, or ""."""
+
+    node: str
+    phrase: str
+    sureness: float
+    second: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """A draft with its reasons. `unmatched`: phrases for which there is no capability."""
+
+    intent: str
+    steps: list[Step] = field(default_factory=list)
+    chosen: list[Chosen] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """Return the nodes in the form that publish takes."""
+        return {step.name: _definition(step) for step in self.steps}
+
+    def open_inputs(self) -> dict[str, list[str]]:
+        """Return by node the needed inputs that nothing fills."""
+        found = {}
+        for step in self.steps:
+            left = [
+                one.name
+                for one in step.offer.inputs
+                if one.is_required and one.name not in step.sources and one.name not in step.payload
+            ]
+            if left:
+                found[step.name] = left
+        return found
+
+    @property
+    def latency_ms(self) -> float | None:
+        """How long the longest chain usually takes; None when that is not known of a node."""
+        ends: dict[str, float] = {}
+        for step in self.steps:
+            if step.offer.latency_ms is None:
+                return None
+            begin = max((ends[source.name] for source, _ in step.sources.values()), default=0.0)
+            ends[step.name] = begin + step.offer.latency_ms
+        return max(ends.values(), default=0.0)
+
+
+def plan(description: str, offers: Sequence[Offer]) -> Plan:
+    """Draft a workflow.
+
+    Args:
+        description: what is to be done, in English.
+        offers: among which capabilities are chosen.
+
+    Returns: the draft; without steps when no phrase names what anyone offers.
+    """
+    ranking = OfferRanking(offers)
+    draft = Plan(description.strip())
+    for phrase in phrases(description):  # (1)
+        ranked = ranking.rank(phrase)
+        if not ranked or ranked[0].share < SHARE_MIN:
+            draft.unmatched.append(phrase.text)
+            continue
+        _take(draft, phrase, ranked)  # (2)
+        if len(draft.steps) >= NODES_MAX:
+            break
+    for step in list(draft.steps):
+        _add_producers(draft, step, offers, ranking, _PRODUCERS_DEEP)  # (3)
+    for place, step in enumerate(draft.steps):
+        step.payload = _given(step.offer, step.phrases)
+        connect(step, draft.steps[:place])  # (4)
+    for place, step in enumerate(draft.steps):
+        connect_later(step, draft.steps[place + 1 :])
+    draft.steps = _in_order(draft.steps)
+    return draft
+
+
+def _in_order(steps: Sequence[Step]) -> list[Step]:
+    """Return each step after those that it needs, else as they are spoken of."""
+    done: dict[str, Step] = {}
+
+    def take(step: Step) -> None:
+        if step.name not in done:
+            for source, _ in step.sources.values():
+                take(source)
+            done[step.name] = step
+
+    for step in steps:
+        take(step)
+    return list(done.values())
+
+
+def _take(draft: Plan, phrase: Phrase, ranked: list[Ranked]) -> None:
+    best = ranked[0]
+    for step in draft.steps:
+        # What a later phrase says of the same capability is more of the same work.
+        if step.offer.capability_id == best.offer.capability_id:
+            step.phrases.append(phrase)
+            return
+    step = Step(_name(draft, best.offer), best.offer, [phrase])
+    draft.steps.append(step)
+    second = ranked[1].offer.capability_id if len(ranked) > 1 else ""
+    rival = ranked[1].score / best.score if len(ranked) > 1 else 0.0
+    sureness = round(best.share * (1 - rival / 2), 3)
+    draft.chosen.append(Chosen(step.name, phrase.text, sureness, second))
+
+
+def _add_producers(
+    draft: Plan, step: Step, offers: Sequence[Offer], ranking: OfferRanking, deep: int
+) -> None:
+    place = draft.steps.index(step)
+    for wanted in step.offer.inputs:
+        before = draft.steps[:place]
+        source = best_source(step, wanted, before)
+        if source is not None:
+            adapter = _adapter(step, wanted, source, before, offers)
+            if adapter is not None and len(draft.steps) < NODES_MAX:
+                _insert(draft, step, adapter)
+                place = draft.steps.index(step)
+            continue
+        if wanted.name in _given(step.offer, step.phrases):
+            continue
+        name = set(stems(wanted.name))
+        if not wanted.is_required and not name & step.said():
+            continue
+        if name & step.given() or deep == 0 or len(draft.steps) >= NODES_MAX:
+            continue
+        if wanted.kind in ("number", "integer") and step.has_number():
+            continue
+        producer = _producer(draft, step, wanted, offers, ranking)
+        if producer is None:
+            continue
+        added = _insert(draft, step, producer)
+        _add_producers(draft, added, offers, ranking, deep - 1)
+        place = draft.steps.index(step)
+
+
+def _insert(draft: Plan, step: Step, offer: Offer) -> Step:
+    """Put a node before a step whose input it fills."""
+    added = Step(_name(draft, offer), offer, step.phrases)
+    draft.steps.insert(draft.steps.index(step), added)
+    draft.chosen.append(Chosen(added.name, step.phrases[0].text, _SURENESS_IMPLIED, ""))
+    return added
+
+
+def _adapter(
+    step: Step,
+    wanted: Member,
+    source: tuple[Step, str],
+    before: Sequence[Step],
+    offers: Sequence[Offer],
+) -> Offer | None:
+    """Return the offer that makes what is wanted of what is there, where names say that it does.
+
+    A fetched `body` is no `text` until someone extracts it.
+    """
+    _, name = source
+    if name == wanted.name or set(stems(name)) <= step.said():
+        return None
+    there = {output.name for one in before for output in one.offer.outputs}
+    taken = {one.offer.capability_id for one in before} | {step.offer.capability_id}
+    for offer in sorted(offers, key=lambda one: one.capability_id):
+        needed = {one.name for one in offer.inputs if one.is_required}
+        makes = any(
+            one.name == wanted.name and fits(one.kind, wanted.kind) for one in offer.outputs
+        )
+        if makes and name in needed <= there and offer.capability_id not in taken:
+            return offer
+    return None
+
+
+def _producer(
+    draft: Plan, step: Step, wanted: Member, offers: Sequence[Offer], ranking: OfferRanking
+) -> Offer | None:
+    """Return the offer that makes what is wanted and that the step's phrases speak of."""
+    taken = {one.offer.capability_id for one in draft.steps}
+    name = set(stems(wanted.name))
+    is_any = is_generic(wanted) and (":" in wanted.kind or "string" in wanted.kind)
+    found: list[tuple[float, str, Offer]] = []
+    for offer in offers:
+        if offer.capability_id in taken:
+            continue
+        for output in offer.outputs:
+            if output.name != wanted.name or not fits(output.kind, wanted.kind):
+                continue
+            said = step.said() - set(stems(step.offer.description)) - name
+            spoken = said & set(stems(offer.description + " " + offer.capability_id))
+            score = sum(ranking.weight(word) for word in spoken)
+            if score > 0 or not is_any:
+                found.append((-score, offer.capability_id, offer))
+    if not found:
+        return None
+    found.sort(key=lambda one: one[:2])
+    if not is_any and found[0][0] == 0 and len(found) > 1:
+        return None  # several make it, and nothing says which
+    return found[0][2]
+
+
+def _name(draft: Plan, offer: Offer) -> str:
+    base = _VERSION.sub("", offer.capability_id).rpartition(".")[2] or "step"
+    taken = {step.name for step in draft.steps}
+    name, number = base, 2
+    while name in taken:
+        name, number = f"{base}-{number}", number + 1
+    return name
+
+
+def _definition(step: Step) -> dict[str, Any]:
+    node: dict[str, Any] = {"capabilityId": step.offer.capability_id}
+    needed = sorted({source.name for source, _ in step.sources.values()})
+    if needed:
+        node["dependsOn"] = needed
+        node["inputMappings"] = {
+            name: f"$.{source.name}.result.{output}"
+            for name, (source, output) in sorted(step.sources.items())
+        }
+    if step.payload:
+        node["payload"] = step.payload
+    return node
+
+
+def _given(offer: Offer, said: Sequence[Phrase]) -> dict[str, str]:
+    """Return the inputs that the description itself gives: a web address, a quoted text."""
+    address = next((one.address for one in said if one.address), "")
+    quoted = next((one.quoted for one in said if one.quoted), "")
+    found: dict[str, str] = {}
+    for member in offer.inputs:
+        if not member.kind.startswith(("string", ANY)):
+            continue
+        if member.kind == "string:uri" or stems(member.name)[:1] in (["url"], ["uri"], ["link"]):
+            value, address = address, ""
+        elif member.is_required:
+            value, quoted = quoted, ""
+        else:
+            continue
+        if value:
+            found[member.name] = value
+    return found

@@ -1,0 +1,60 @@
+"""Words of descriptions as stems, so that `summarise` finds `Summarizes`. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+import snowballstemmer
+
+# What says nothing of the work that is asked for.
+_EMPTY: Final = frozenset(
+    {
+        "a", "all", "also", "an", "and", "any", "are", "as", "at", "be", "been", "both", "by",
+        "can", "do", "does", "each", "for", "from", "give", "given", "gives", "had", "has", "have",
+        "her", "his", "i", "in", "into", "is", "it", "its", "let", "me", "my", "of", "on", "one",
+        "or", "other", "our", "out", "please", "she", "so", "some", "than", "that", "the", "their",
+        "them", "then", "there", "these", "they", "this", "those", "to", "two", "us", "use", "was",
+        "we", "what", "when", "where", "which", "whether", "who", "will", "with", "would", "you",
+        "your",
+    }
+)  # fmt: skip
+# Words that name the same, one of them for all.
+_SAME: Final = {
+    "picture": "image",
+    "photo": "image",
+    "photograph": "image",
+    "repo": "repository",
+    "homepage": "page",
+    "website": "page",
+    "webpage": "page",
+    "attraction": "sight",
+    "outlier": "anomaly",
+    "volatile": "volatility",
+    "download": "fetch",
+    "mail": "email",
+}
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\W\d_a-zA-Z]+|\d+")
+_STEMMER: Final = snowballstemmer.stemmer("english")
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text or of a name such as `targetLanguage`, in lower case."""
+    return [word.lower() for word in _WORD.findall(text)]
+
+
+def stems(text: str) -> list[str]:
+    """Return the stems of the words that say something, in their order."""
+    return [stem(word) for word in words(text) if word not in _EMPTY]
+
+
+@lru_cache(maxsize=16_384)
+def stem(word: str) -> str:
+    """Return a word's stem; British and American spellings have one."""
+    word = _SAME.get(word) or _SAME.get(word.removesuffix("s"), word)
+    if word.endswith(("ise", "ised", "ises", "ising")) and len(word) > 6:
+        head, _, tail = word.rpartition("is")
+        word = f"{head}iz{tail}"
+    found: str = _STEMMER.stemWord(word)
+    return found

@@ -1,0 +1,100 @@
+"""What agents offer for some words, with schemas and prices: what a draft chooses from.
+
+One read over the index of words (`offer_index.py`): the best capabilities, of each the agent whose
+owner registered it first. Of a card above 64 KiB only the id is told. Spec: suggest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import orjson
+import sqlalchemy as sql
+
+from core.market.pricing import FixedPrice, effective_price, parse_price
+from core.planning.offers import Offer, members_of
+from ledger.agents.offer_index import OfferIndex
+from ledger.prices.price_reads import price_of_row
+from ledger.reads.reader import LedgerReader, RowDict
+
+WORDS_MAX: Final = 2_000
+OFFERS_MAX: Final = 64
+CARD_BYTES_MAX: Final = 64 * 1024
+HITS_MAX: Final = 10_000
+
+_OFFERS: Final = sql.text(
+    """
+    WITH asked AS (
+        SELECT replace(plainto_tsquery('english', :words)::text, '&', '|')::tsquery AS query
+    ), hit AS MATERIALIZED (
+        SELECT did, capability_id, place, words FROM callboard.offer
+        WHERE words @@ (SELECT query FROM asked)
+        ORDER BY place, did, capability_id LIMIT :hits_max
+    ), best AS (
+        SELECT h.capability_id, max(ts_rank(h.words, asked.query)) AS rank,
+            (array_agg(h.did ORDER BY h.place, h.did))[1] AS did
+        FROM asked CROSS JOIN hit h
+        WHERE NOT EXISTS (SELECT 1 FROM callboard.offer_due d WHERE d.did = h.did)
+            AND NOT EXISTS (SELECT 1 FROM callboard.revocation v WHERE v.did = h.did
+                AND v.ended_ms IS NULL AND (v.expires_ms IS NULL
+                    OR v.expires_ms > extract(epoch FROM now()) * 1000))
+        GROUP BY h.capability_id ORDER BY rank DESC, h.capability_id LIMIT :limit
+    )
+    SELECT b.capability_id, p.price_cents, p.input_rate, p.output_rate, r.successful,
+        r.latency_ms_sum, CASE WHEN octet_length(a.card) <= :card_bytes THEN a.card END AS card
+    FROM best b JOIN callboard.agent a ON a.did = b.did
+        LEFT JOIN callboard.capability_price p ON p.capability_id = b.capability_id
+        LEFT JOIN callboard.reputation r ON r.agent_did = b.did
+    ORDER BY b.rank DESC, b.capability_id
+    """
+)
+
+
+async def find_offers(
+    reader: LedgerReader, offers: OfferIndex, words: str, *, caller: str
+) -> Callable[[], list[Offer]]:
+    """Read the 64 capabilities that fit these words best.
+
+    Args:
+        offers: brings the index up to date first.
+        words: of which each that fits counts; those beyond 2,000 characters are left out.
+        caller: the DID that searches; callers take turns.
+
+    Returns: what parses the cards that were read, which takes milliseconds: beside the event loop.
+
+    Raises:
+        ServiceError: OVERLOADED, LEDGER_UNAVAILABLE.
+    """
+    values = {
+        "words": words[:WORDS_MAX].replace("\x00", " "),
+        "limit": OFFERS_MAX,
+        "hits_max": HITS_MAX,
+        "card_bytes": CARD_BYTES_MAX,
+    }
+    rows = await reader.searches.rows(_OFFERS, values, caller=caller, before=offers.catch_up)
+    return lambda: _parse(rows)
+
+
+def _parse(rows: Sequence[RowDict]) -> list[Offer]:
+    return [_offer(row) for row in rows]
+
+
+def _offer(row: RowDict) -> Offer:
+    wanted = row["capability_id"]
+    card = {} if row["card"] is None else orjson.loads(row["card"])
+    offered: dict[str, Any] = next(
+        (one for one in card.get("capabilities", ()) if one.get("id") == wanted), {}
+    )
+    is_registered = row["price_cents"] is not None or row["input_rate"] is not None
+    price = effective_price(
+        parse_price(offered)[0] if offered else None, price_of_row(row) if is_registered else None
+    )
+    return Offer(
+        wanted,
+        str(offered.get("description") or ""),
+        members_of(offered.get("inputSchema")),
+        members_of(offered.get("outputSchema")),
+        price.micro if isinstance(price, FixedPrice) else None,
+        row["latency_ms_sum"] / row["successful"] if row["successful"] else None,
+    )

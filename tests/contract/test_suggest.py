@@ -1,0 +1,101 @@
+"""Drafts of workflows from descriptions. Spec: suggest (success of a free-tier key included)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import Caller, MakeAgent, answer, client, refusal, unique
+from tests.contract.credentials import FREE_TIER_KEY
+from tests.platform.deployments import RunningDeployment
+
+Json = dict[str, Any]
+PATH = "/v1/workflows/suggest"
+TEXT: Json = {"type": "string"}
+
+
+def offered(says: str, takes: Json, gives: Json, **more: Any) -> Json:
+    """Return what an agent says of its capability."""
+    return {
+        "description": says,
+        "inputSchema": {"type": "object", "properties": takes, "required": list(takes)},
+        "outputSchema": {"type": "object", "properties": gives},
+        "price_cents": 10,
+        **more,
+    }
+
+
+@pytest.fixture
+def word() -> str:
+    """A word that no agent of another test has."""
+    return unique("zq")
+
+
+@pytest.fixture
+def chain(make_agent: MakeAgent, word: str) -> tuple[str, str]:
+    """Two capabilities of which the second takes what the first makes."""
+    made = {"marks": TEXT}
+    first = offered(f"Collects {word} marks", {"source": TEXT}, made)
+    second = offered(f"Paints {word} marks as posters", made, {"poster": TEXT})
+    return tuple(
+        make_agent(price=says, capability=f"cap.{word}.{name}.v1").capability
+        for name, says in (("collect", first), ("paint", second))
+    )  # type: ignore[return-value]
+
+
+def test_a_draft_is_published_as_it_stands(
+    payer: Caller, chain: tuple[str, str], word: str
+) -> None:
+    said = f'Collect {word} marks of "the sea", then paint {word} posters, and brew coffee'
+    found = answer(payer.http.post(PATH, json={"description": said}))
+    collect, paint = chain
+    nodes = found["draft"]["nodes"]
+    assert nodes == {
+        "collect": {"capabilityId": collect, "payload": {"source": "the sea"}},
+        "paint": {
+            "capabilityId": paint,
+            "dependsOn": ["collect"],
+            "inputMappings": {"marks": "$.collect.result.marks"},
+        },
+    }
+    assert [one["capabilityId"] for one in found["choices"]] == [collect, paint]
+    assert (found["unmatched"], found["openInputs"]) == (["brew coffee"], {})
+    assert (found["unavailable"], found["estimatedCredits"]) == ([], 0.2)
+    assert found["estimatedMs"] is None, "the agents are new"
+    published = answer(payer.http.post("/v1/workflows/publish", json=found["draft"]))
+    assert payer.finished(f"/v1/workflows/{published['workflowId']}")["intent"] == said
+
+
+def test_a_producer_is_found_by_the_input_that_it_fills(
+    payer: Caller, chain: tuple[str, str], word: str
+) -> None:
+    found = answer(payer.http.post(PATH, json={"description": f"Paint {word} posters"}))
+    assert list(found["draft"]["nodes"]) == ["collect", "paint"]
+    assert found["openInputs"] == {"collect": ["source"]}
+
+
+def test_nodes_paid_by_tokens_have_a_limit(payer: Caller, make_agent: MakeAgent, word: str) -> None:
+    tokens = {"pricing": {"model": "per-token", "inputRate": 0.0001, "outputRate": 0.0001}}
+    says = {**offered(f"Sings {word}", {}, {}), "price_cents": None, **tokens}
+    make_agent(price={name: value for name, value in says.items() if value is not None})
+    found = answer(payer.http.post(PATH, json={"description": f"sing {word}"}))
+    (node,) = found["draft"]["nodes"].values()
+    assert node["maxCostCredits"] == 10
+    answer(payer.http.post("/v1/workflows/publish", json={**found["draft"], "dryRun": True}))
+
+
+def test_a_free_tier_key_may_suggest(
+    deployment: RunningDeployment, chain: tuple[str, str], word: str
+) -> None:
+    with client(deployment.url, FREE_TIER_KEY) as free:
+        found = answer(free.post(PATH, json={"description": f"paint {word} posters"}))
+        assert list(found["draft"]["nodes"]) == ["collect", "paint"]
+        refusal(free.post("/v1/workflows/publish", json=found["draft"]), 403, "INSUFFICIENT_SCOPE")
+
+
+def test_nothing_fitting_is_422_and_bad_bodies_are_400(payer: Caller) -> None:
+    nothing = payer.http.post(PATH, json={"description": unique("qqq")})
+    refusal(nothing, 422, "NO_CAPABILITY_MATCH")
+    for body in ({}, {"description": ""}, {"description": 5}, {"description": "x" * 10_001}):
+        refusal(payer.http.post(PATH, json=body), 400, "INVALID_REQUEST")
