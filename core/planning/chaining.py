@@ -8,7 +8,7 @@ from typing import Final
 
 from core.planning.offers import ANY, Member, Offer, fits
 from core.planning.phrases import Phrase
-from core.planning.words import stem, stems
+from core.planning.words import name_stems, stem
 
 _SAID: Final = 4.0
 _SAME_NAME: Final = 3.0
@@ -31,26 +31,30 @@ _GENERIC: Final = frozenset(
 
 @dataclass(slots=True)
 class Step:
-    """One node of a draft. `sources`: by input, the step and its output that fill it. `payload`: by
-    input, what the description itself gives."""
+    """One node of a draft.
+
+    `said`: stems of what the description says of it. `given`: of what the caller has already.
+    `sources`: by input, the step and its output that fill it. `payload`: by input, what the
+    description itself gives.
+    """
 
     name: str
     offer: Offer
-    phrases: list[Phrase]
+    phrases: list[Phrase] = field(default_factory=list)
+    said: set[str] = field(default_factory=set)
+    given: set[str] = field(default_factory=set)
     sources: dict[str, tuple[Step, str]] = field(default_factory=dict)
     payload: dict[str, str] = field(default_factory=dict)
 
-    def said(self) -> set[str]:
-        """Return the stems of what the description says of this step."""
-        return {stem for phrase in self.phrases for stem in phrase.stems}
+    def add(self, phrase: Phrase) -> None:
+        """Note a phrase that asks for this step."""
+        self.phrases.append(phrase)
+        self.said.update(phrase.stems)
+        self.given.update(phrase.given)
 
     def has_number(self) -> bool:
         """Say whether the description gives a number here."""
-        return any(stem.isdigit() for stem in self.said())
-
-    def given(self) -> set[str]:
-        """Return the stems of what the caller has already."""
-        return {stem for phrase in self.phrases for stem in phrase.given}
+        return any(one.isdigit() for one in self.said)
 
 
 def connect(step: Step, before: Sequence[Step]) -> None:
@@ -77,7 +81,16 @@ def connect_later(step: Step, after: Sequence[Step]) -> None:
 
 def depends(step: Step, on: Step) -> bool:
     """Say whether a step needs another, itself or through others."""
-    return any(source is on or depends(source, on) for source, _ in step.sources.values())
+    seen: set[str] = set()
+    waiting = [step]
+    while waiting:
+        for source, _ in waiting.pop().sources.values():
+            if source is on:
+                return True
+            if source.name not in seen:
+                seen.add(source.name)
+                waiting.append(source)
+    return False
 
 
 def best_source(step: Step, wanted: Member, before: Sequence[Step]) -> tuple[Step, str] | None:
@@ -107,18 +120,18 @@ def is_generic(member: Member) -> bool:
     kind, _, mark = member.kind.partition(":")
     if kind in ("object", "array") or mark:
         return True
-    name = set(stems(member.name))
+    name = name_stems(member.name)
     return bool(name) and name <= _GENERIC
 
 
 def _score(step: Step, wanted: Member, other: Step, output: Member) -> float:
     score = 0.0
-    name = set(stems(output.name))
-    if name and name <= step.said() and name - set(stems(wanted.name)):
+    name, wanted_name = name_stems(output.name), name_stems(wanted.name)
+    if name and name <= step.said and name - wanted_name:
         score += _SAID
     if output.name == wanted.name:
         score += _SAME_NAME
-    elif name & set(stems(wanted.name)):
+    elif name & wanted_name:
         score += _LIKE_NAME
     if ":" in output.kind and output.kind == wanted.kind:
         score += _SAME_FORMAT

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-MEMBERS_MAX: Final = 64
+MEMBERS_MAX: Final = 16
 _NAME: Final = re.compile(r"[\w-]{1,128}")
 ANY: Final = "any"
 
@@ -39,7 +39,7 @@ class Offer:
 
 
 def members_of(schema: Mapping[str, Any] | None) -> tuple[Member, ...]:
-    """Return the members that a JSON Schema of an object names, of more than 64 the first.
+    """Return the members that a JSON Schema of an object names, of more than 16 the first.
 
     Left out are those whose name a mapping would have to quote.
     """

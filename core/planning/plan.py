@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from core.planning.chaining import Step, best_source, connect, connect_later, is_generic
-from core.planning.offers import ANY, Member, Offer, fits
+from core.planning.chaining import Step, best_source, connect, connect_later
+from core.planning.makers import Makers
+from core.planning.offers import ANY, Offer
 from core.planning.phrases import Phrase, phrases
 from core.planning.ranking import OfferRanking, Ranked
-from core.planning.words import stems
+from core.planning.words import name_stems, stems
 
 # What a phrase must reach of the best possible to be taken for work.
 SHARE_MIN: Final = 0.18
-NODES_MAX: Final = 32
+NODES_MAX: Final = 24
 # Of a node that no phrase asks for by itself.
 _SURENESS_IMPLIED: Final = 0.5
 # How deep producers of producers are looked for.
@@ -86,7 +87,9 @@ def plan(description: str, offers: Sequence[Offer]) -> Plan:
 
     Returns: the draft; without steps when no phrase names what anyone offers.
     """
+    offers = sorted(offers, key=lambda one: one.capability_id)
     ranking = OfferRanking(offers)
+    makers = Makers(offers, ranking)
     draft = Plan(description.strip())
     for phrase in phrases(description):  # (1)
         ranked = ranking.rank(phrase)
@@ -97,7 +100,7 @@ def plan(description: str, offers: Sequence[Offer]) -> Plan:
         if len(draft.steps) >= NODES_MAX:
             break
     for step in list(draft.steps):
-        _add_producers(draft, step, offers, ranking, _PRODUCERS_DEEP)  # (3)
+        _add_producers(draft, step, makers, _PRODUCERS_DEEP)  # (3)
     for place, step in enumerate(draft.steps):
         step.payload = _given(step.offer, step.phrases)
         connect(step, draft.steps[:place])  # (4)
@@ -127,9 +130,10 @@ def _take(draft: Plan, phrase: Phrase, ranked: list[Ranked]) -> None:
     for step in draft.steps:
         # What a later phrase says of the same capability is more of the same work.
         if step.offer.capability_id == best.offer.capability_id:
-            step.phrases.append(phrase)
+            step.add(phrase)
             return
-    step = Step(_name(draft, best.offer), best.offer, [phrase])
+    step = Step(_name(draft, best.offer), best.offer)
+    step.add(phrase)
     draft.steps.append(step)
     second = ranked[1].offer.capability_id if len(ranked) > 1 else ""
     rival = ranked[1].score / best.score if len(ranked) > 1 else 0.0
@@ -137,95 +141,40 @@ def _take(draft: Plan, phrase: Phrase, ranked: list[Ranked]) -> None:
     draft.chosen.append(Chosen(step.name, phrase.text, sureness, second))
 
 
-def _add_producers(
-    draft: Plan, step: Step, offers: Sequence[Offer], ranking: OfferRanking, deep: int
-) -> None:
+def _add_producers(draft: Plan, step: Step, makers: Makers, deep: int) -> None:
     place = draft.steps.index(step)
     for wanted in step.offer.inputs:
         before = draft.steps[:place]
         source = best_source(step, wanted, before)
         if source is not None:
-            adapter = _adapter(step, wanted, source, before, offers)
+            adapter = makers.adapter(step, wanted, source, before)
             if adapter is not None and len(draft.steps) < NODES_MAX:
                 _insert(draft, step, adapter)
                 place = draft.steps.index(step)
             continue
         if wanted.name in _given(step.offer, step.phrases):
             continue
-        name = set(stems(wanted.name))
-        if not wanted.is_required and not name & step.said():
+        name = name_stems(wanted.name)
+        if not wanted.is_required and not name & step.said:
             continue
-        if name & step.given() or deep == 0 or len(draft.steps) >= NODES_MAX:
+        if name & step.given or deep == 0 or len(draft.steps) >= NODES_MAX:
             continue
         if wanted.kind in ("number", "integer") and step.has_number():
             continue
-        producer = _producer(draft, step, wanted, offers, ranking)
+        producer = makers.producer(step, wanted, draft.steps)
         if producer is None:
             continue
         added = _insert(draft, step, producer)
-        _add_producers(draft, added, offers, ranking, deep - 1)
+        _add_producers(draft, added, makers, deep - 1)
         place = draft.steps.index(step)
 
 
 def _insert(draft: Plan, step: Step, offer: Offer) -> Step:
     """Put a node before a step whose input it fills."""
-    added = Step(_name(draft, offer), offer, step.phrases)
+    added = Step(_name(draft, offer), offer, step.phrases, step.said, step.given)
     draft.steps.insert(draft.steps.index(step), added)
     draft.chosen.append(Chosen(added.name, step.phrases[0].text, _SURENESS_IMPLIED, ""))
     return added
-
-
-def _adapter(
-    step: Step,
-    wanted: Member,
-    source: tuple[Step, str],
-    before: Sequence[Step],
-    offers: Sequence[Offer],
-) -> Offer | None:
-    """Return the offer that makes what is wanted of what is there, where names say that it does.
-
-    A fetched `body` is no `text` until someone extracts it.
-    """
-    _, name = source
-    if name == wanted.name or set(stems(name)) <= step.said():
-        return None
-    there = {output.name for one in before for output in one.offer.outputs}
-    taken = {one.offer.capability_id for one in before} | {step.offer.capability_id}
-    for offer in sorted(offers, key=lambda one: one.capability_id):
-        needed = {one.name for one in offer.inputs if one.is_required}
-        makes = any(
-            one.name == wanted.name and fits(one.kind, wanted.kind) for one in offer.outputs
-        )
-        if makes and name in needed <= there and offer.capability_id not in taken:
-            return offer
-    return None
-
-
-def _producer(
-    draft: Plan, step: Step, wanted: Member, offers: Sequence[Offer], ranking: OfferRanking
-) -> Offer | None:
-    """Return the offer that makes what is wanted and that the step's phrases speak of."""
-    taken = {one.offer.capability_id for one in draft.steps}
-    name = set(stems(wanted.name))
-    is_any = is_generic(wanted) and (":" in wanted.kind or "string" in wanted.kind)
-    found: list[tuple[float, str, Offer]] = []
-    for offer in offers:
-        if offer.capability_id in taken:
-            continue
-        for output in offer.outputs:
-            if output.name != wanted.name or not fits(output.kind, wanted.kind):
-                continue
-            said = step.said() - set(stems(step.offer.description)) - name
-            spoken = said & set(stems(offer.description + " " + offer.capability_id))
-            score = sum(ranking.weight(word) for word in spoken)
-            if score > 0 or not is_any:
-                found.append((-score, offer.capability_id, offer))
-    if not found:
-        return None
-    found.sort(key=lambda one: one[:2])
-    if not is_any and found[0][0] == 0 and len(found) > 1:
-        return None  # several make it, and nothing says which
-    return found[0][2]
 
 
 def _name(draft: Plan, offer: Offer) -> str:

@@ -37,17 +37,19 @@ class OfferRanking:
     """The offers among which phrases choose."""
 
     def __init__(self, offers: Sequence[Offer]) -> None:
-        self._offers = sorted(offers, key=lambda offer: offer.capability_id)
-        self._counts = [_words_of(offer) for offer in self._offers]
-        self._lengths = [sum(counts.values()) for counts in self._counts]
-        self._mean = sum(self._lengths) / max(1, len(self._lengths))
-        known: Counter[str] = Counter()
-        for counts in self._counts:
-            known.update(counts.keys())
-        total = len(self._offers)
+        counted = [(offer, _words_of(offer)) for offer in offers]
+        total = len(counted)
+        mean = sum(counts.total() for _, counts in counted) / max(1, total)
+        # By word, what it counts for each offer that has it.
+        self._parts: dict[str, list[tuple[Offer, float]]] = {}
+        for offer, counts in counted:
+            length = _B * counts.total() / mean if mean else 0.0
+            for word, count in counts.items():
+                part = count * (_K1 + 1) / (count + _K1 * (1 - _B + length))
+                self._parts.setdefault(word, []).append((offer, part))
         self._weights = {
-            word: math.log(1 + (total - count + 0.5) / (count + 0.5))
-            for word, count in known.items()
+            word: math.log(1 + (total - len(parts) + 0.5) / (len(parts) + 0.5))
+            for word, parts in self._parts.items()
         }
         self._unknown = math.log(1 + total + 0.5)
 
@@ -57,23 +59,16 @@ class OfferRanking:
         for place, word in enumerate(phrase.stems):
             asked[word] = max(asked.get(word, 0), _FIRST_WORD if place == 0 else 1.0)
         most = sum(weight * self.weight(word) * (_K1 + 1) / 2 for word, weight in asked.items())
-        found = []
-        for offer, counts, length in zip(self._offers, self._counts, self._lengths, strict=True):
-            score = sum(
-                weight * self.weight(word) * self._part(counts[word], length)
-                for word, weight in asked.items()
-                if word in counts
-            )
-            if score > 0:
-                found.append(Ranked(offer, score, min(1.0, score / most)))
+        scores: dict[Offer, float] = {}
+        for word, weight in sorted(asked.items()):
+            for offer, part in self._parts.get(word, ()):
+                scores[offer] = scores.get(offer, 0.0) + weight * self.weight(word) * part
+        found = [Ranked(one, score, min(1.0, score / most)) for one, score in scores.items()]
         return sorted(found, key=_best_first)
 
     def weight(self, word: str) -> float:
         """Return how much a word tells: the rarer among the offers, the more."""
         return self._weights.get(word, self._unknown)
-
-    def _part(self, count: int, length: int) -> float:
-        return count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * length / self._mean))
 
 
 def _best_first(one: Ranked) -> tuple[float, float, str]:

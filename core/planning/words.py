@@ -50,6 +50,12 @@ def stems(text: str) -> list[str]:
 
 
 @lru_cache(maxsize=16_384)
+def name_stems(name: str) -> frozenset[str]:
+    """Return the stems of a name such as `targetLanguage`."""
+    return frozenset(stems(name))
+
+
+@lru_cache(maxsize=16_384)
 def stem(word: str) -> str:
     """Return a word's stem; British and American spellings have one."""
     word = _SAME.get(word) or _SAME.get(word.removesuffix("s"), word)

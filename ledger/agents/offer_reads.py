@@ -1,7 +1,7 @@
 """What agents offer for some words, with schemas and prices: what a draft chooses from.
 
 One read over the index of words (`offer_index.py`): the best capabilities, of each the agent whose
-owner registered it first. Of a card above 64 KiB only the id is told. Spec: suggest.
+owner registered it first. Of a card above 32 KiB only the id is told. Spec: suggest.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ledger.prices.price_reads import price_of_row
 from ledger.reads.reader import LedgerReader, RowDict
 
 WORDS_MAX: Final = 2_000
-OFFERS_MAX: Final = 64
-CARD_BYTES_MAX: Final = 64 * 1024
+OFFERS_MAX: Final = 48
+CARD_BYTES_MAX: Final = 32 * 1024
 HITS_MAX: Final = 10_000
 
 _OFFERS: Final = sql.text(
@@ -54,7 +54,7 @@ _OFFERS: Final = sql.text(
 async def find_offers(
     reader: LedgerReader, offers: OfferIndex, words: str, *, caller: str
 ) -> Callable[[], list[Offer]]:
-    """Read the 64 capabilities that fit these words best.
+    """Read the 48 capabilities that fit these words best.
 
     Args:
         offers: brings the index up to date first.

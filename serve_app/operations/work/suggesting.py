@@ -7,9 +7,10 @@ Spec: suggest; contract.md section 6; decision 0290.
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -24,7 +25,10 @@ from core.trust.access import SUGGEST
 from ledger.agents.offer_reads import find_offers
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply
+from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.work.publishing import publish_request, workflow_limits
+
+T = TypeVar("T")
 
 # What a node that is paid by tokens may cost, unless the caller says otherwise.
 _LIMIT_MICRO: Final = 10 * MICRO_PER_CREDIT
@@ -42,14 +46,14 @@ async def suggest(call: Call) -> Reply:
     """Draft a workflow."""
     description = call.given(SuggestRequest).description.strip()
     found = await _offers(call, description)
-    draft = await asyncio.to_thread(plan, description, found)
+    draft = await _in_thread(partial(plan, description, found))
     # What makes a needed input may be named by nothing but that input.
     missing = " ".join(name for names in draft.open_inputs().values() for name in names)
     if missing:
         known = {offer.capability_id for offer in found}
         more = [one for one in await _offers(call, missing) if one.capability_id not in known]
         if more:
-            draft = await asyncio.to_thread(plan, description, [*found, *more])
+            draft = await _in_thread(partial(plan, description, [*found, *more]))
     if not draft.steps:
         raise ServiceError(
             ErrorCode.NO_CAPABILITY_MATCH,
@@ -58,12 +62,17 @@ async def suggest(call: Call) -> Reply:
     return Reply(_suggestion(draft, await _tried(call, draft)))
 
 
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Do what takes milliseconds in the thread of large manifests, one after the other."""
+    return await in_thread(IN_LOOP_BYTES_MAX + 1, work)
+
+
 async def _offers(call: Call, words: str) -> list[Offer]:
     services = call.services
     parse = await find_offers(
         services.reader, services.gateway.offers, words, caller=call.caller.did
     )
-    return await asyncio.to_thread(parse)
+    return await _in_thread(parse)
 
 
 async def _tried(call: Call, draft: Plan) -> _Tried:
