@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("core",),
-        ("records", "trust", "topology", "shards"),
+        ("records", "trust", "topology", "shards", "schemas"),
         ("market",),
         ("workflow",),
         ("settings",),
