@@ -6,7 +6,7 @@ simulation's virtual clock. No implementation here. design.md sections 3 and 6.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Protocol
@@ -79,6 +79,7 @@ class DispatchOrder(Message, frozen=True):
     `binding`: what the attempt is bound to, for a node without side effects.
     `ends_ms`: when the workflow ends at the latest, after which nothing of the order is of use; 0:
     with `timeout_ms`.
+    `input_schema`, `output_schema`: the names of its agent's schemas, "" where it has none.
     """
 
     workflow_id: str
@@ -100,6 +101,8 @@ class DispatchOrder(Message, frozen=True):
     is_cut_short: bool = False
     ends_ms: int = 0
     binding: str = ""
+    input_schema: str = ""
+    output_schema: str = ""
 
     def without_inputs(self) -> DispatchOrder:
         """Return the order without what its inputs are made of, which may be large."""
@@ -155,6 +158,7 @@ class AgentEntry(Message, frozen=True):
     """The part of an agent card that dispatching reads.
 
     `prices`: by capability id, None where the card has no price. `standing`: its standing bids.
+    `input_schemas`, `output_schemas`: the names of the schemas of those capabilities that have one.
     """
 
     did: str
@@ -169,6 +173,8 @@ class AgentEntry(Message, frozen=True):
     public_key: str | None = None
     former_key: str | None = None
     former_until_ms: int = 0
+    input_schemas: dict[str, str] = field(default_factory=dict)
+    output_schemas: dict[str, str] = field(default_factory=dict)
 
     def valid_keys(self, at_ms: int) -> tuple[str, ...]:
         """Return the keys whose signatures count at a time, the current one first."""
@@ -216,6 +222,10 @@ class DirectoryPort(Protocol):
     def is_revoked(self, did: str, at_ms: int) -> bool: ...
 
     def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices: ...
+
+    def schemas_of(
+        self, capability_id: str, target_agent_id: str | None, *, is_output: bool
+    ) -> Sequence[bytes]: ...
 
     def list_available_agents(
         self, action: SelectAgent, at_ms: int, *, payer_did: str

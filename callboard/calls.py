@@ -439,6 +439,40 @@ def agents(
     return _get("/v1/agents", limit=limit, offset=offset, cursor=cursor)
 
 
+def discover(
+    words: str | None = None,
+    *,
+    capability_id: str | None = None,
+    owner_did: str | None = None,
+    limit: int | None = None,
+    min_reputation: float | None = None,
+    max_price_cents: int | None = None,
+    max_latency_ms: int | None = None,
+    region: str | None = None,
+    availability: str | None = None,
+) -> Steps:
+    """Find agents, the best first.
+
+    Args:
+        words: any of them is enough.
+        capability_id: an id, or its beginning and `*`.
+        min_reputation: 0 to 1.
+        max_latency_ms: of an agent's average.
+    """
+    return _get(
+        "/v1/discover",
+        q=words,
+        capabilityId=capability_id,
+        ownerDid=owner_did,
+        limit=limit,
+        minReputation=None if min_reputation is None else str(min_reputation),
+        maxPriceCents=max_price_cents,
+        maxLatencyMs=max_latency_ms,
+        region=region,
+        availability=availability,
+    )
+
+
 def deregister_agent(did: str) -> Steps:
     """Take an agent out of service; registering it again brings it back."""
     return _one(Call("DELETE", f"/v1/agents/{_segment(did)}"))

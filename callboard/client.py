@@ -168,6 +168,7 @@ class _Operations:
     heartbeat = _Operation(calls.heartbeat, replies.HeartbeatTaken)
     agents = _Operation(calls.agents, replies.AgentPage)
     agent = _reading("/v1/agents/{}", replies.Agent)
+    discover = _Operation(calls.discover, replies.Discovered)
     balance = _Operation(calls.balance, replies.Balance)
     deposit = _Operation(calls.deposit, replies.Deposited)
     transactions = _Operation(calls.transactions, replies.EntryPage)

@@ -16,6 +16,7 @@ from core.records.api.agents import (
     Live,
     Registered,
 )
+from core.records.api.discovery import Discovered, Found, FoundAgent
 from core.records.api.identity import (
     AgentKey,
     AgentKeyRotated,
@@ -148,6 +149,7 @@ __all__ = [
     "Defect",
     "Deposited",
     "Deregistered",
+    "Discovered",
     "Dispute",
     "DisputeOpened",
     "DisputePage",
@@ -159,6 +161,8 @@ __all__ = [
     "EntryPage",
     "Escrow",
     "Feedback",
+    "Found",
+    "FoundAgent",
     "GuardianSet",
     "GuardiansSet",
     "Health",

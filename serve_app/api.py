@@ -23,7 +23,7 @@ from serve_app.http.endpoint import (
     send_reply,
 )
 from serve_app.http.paths import kept_apart, path_text
-from serve_app.operations.agents import agents, heartbeats, prices, stakes, trust
+from serve_app.operations.agents import agents, discovery, heartbeats, prices, stakes, trust
 from serve_app.operations.identity import inheritance, key_rotation, names, recovery
 from serve_app.operations.money import accounts, disputes, invoices, ledger, quotas
 from serve_app.operations.service import audit, cluster, health, keys
@@ -76,6 +76,7 @@ def all_operations() -> tuple[Operation, ...]:
         *node_results.OPERATIONS,
         *ledger.OPERATIONS,
         *agents.OPERATIONS,
+        *discovery.OPERATIONS,
         *heartbeats.OPERATIONS,
         *audit.OPERATIONS,
         *keys.OPERATIONS,

@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("core",),
-        ("planning", "records", "trust", "topology", "shards"),
+        ("planning", "records", "trust", "topology", "shards", "schemas"),
         ("market",),
         ("workflow",),
         ("settings",),

@@ -19,9 +19,11 @@ from typing import Any, Final, NamedTuple
 from actors.directory.agent_stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
 from actors.directory.cards import CardReader, find_asking_prices, find_target_prices
 from actors.directory.circuits import Circuits, Opened
+from actors.directory.offered_schemas import OfferedSchemas
 from actors.directory.ranked_offers import OfferRankings, RankedOffers, Terms, Weighed
 from actors.directory.revoked_agents import Revocations
 from actors.ports import AgentEntry, AskingPrices, Contact
+from actors.values.agent_schemas import AgentSchemas
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import (
     UNHEARD,
@@ -88,6 +90,7 @@ class Directory:
         rules: the weights of the ranking.
         latency_ms_max: the average latency at which the speed score is 0, milliseconds.
         stake_bps: the stake required of an agent, basis points of the node's price.
+        schemas: keeps the schemas of the cards; None: one of its own.
     """
 
     def __init__(
@@ -100,8 +103,11 @@ class Directory:
         rules: RankingRules = DEFAULT_RULES,
         latency_ms_max: int = 60_000,
         stake_bps: int = 0,
+        schemas: AgentSchemas | None = None,
     ) -> None:
-        self._cards = CardReader(service, deployment_keys, default_secret, max_concurrency)
+        kept = schemas or AgentSchemas()
+        self._cards = CardReader(service, deployment_keys, default_secret, max_concurrency, kept)
+        self._offered_schemas = OfferedSchemas(kept)
         self._rules = rules
         self._rankings = OfferRankings(rules, self._weigh)
         self._latency_ms_max = latency_ms_max
@@ -213,6 +219,18 @@ class Directory:
             if offers:
                 self._asked[capability_id] = known
         return known
+
+    def schemas_of(
+        self, capability_id: str, target_agent_id: str | None, *, is_output: bool
+    ) -> Sequence[bytes]:
+        """Return the texts of the schemas that a node may meet; none where they are not known."""
+        offers = self._by_capability.get(capability_id, {})
+        if target_agent_id is None:
+            return self._offered_schemas.texts(capability_id, len(offers), is_output=is_output)
+        entry = offers.get(target_agent_id)
+        if entry is None:
+            return ()
+        return self._offered_schemas.text(entry, capability_id, is_output=is_output)
 
     # -- selection --------------------------------------------------------------------------------
 
@@ -613,6 +631,7 @@ class Directory:
         entry = self._entries.pop(did, None)
         self._stored_ms.pop(did, None)
         if entry is not None and entry.url:
+            self._offered_schemas.count(entry, -1)
             for capability_id in entry.prices:
                 offers = self._by_capability[capability_id]
                 del offers[did]
@@ -627,6 +646,7 @@ class Directory:
         self._mark(entry.did)
         if not entry.url:
             return  # a card without an address can be read, but its agent gets no dispatch
+        self._offered_schemas.count(entry, 1)
         for capability_id in entry.prices:
             self._by_capability.setdefault(capability_id, {})[entry.did] = entry
             self._asked.pop(capability_id, None)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.ports import AgentEntry, AskingPrices
+from actors.values.agent_schemas import AgentSchemas
 from core.market.pricing import FREE, Price, TokenPrice, effective_price, parse_price
 from core.market.standing_bid import standing_offers
 from core.trust.deployment_keys import DeploymentKeys
@@ -27,12 +28,14 @@ class CardReader:
         deployment_keys: unseal signing secrets.
         default_secret: signs dispatches to agents without a secret of their own, or None.
         max_concurrency: for cards without `maxConcurrency`.
+        schemas: keeps the schemas of the cards.
     """
 
     service: str
     deployment_keys: DeploymentKeys
     default_secret: str | None
     max_concurrency: int
+    schemas: AgentSchemas
 
     def build_entry(self, row: Mapping[str, Any], order: int) -> AgentEntry:
         """Return the entry of a row (`did, owner_did, card, endpoint, public_key, signing_secret`,
@@ -69,7 +72,16 @@ class CardReader:
             public_key=row["public_key"],
             former_key=row.get("former_key"),
             former_until_ms=row.get("former_until_ms") or 0,
+            input_schemas=self._schema_names(card, "inputSchema"),
+            output_schemas=self._schema_names(card, "outputSchema"),
         )
+
+    def _schema_names(self, card: dict[str, Any], member: str) -> dict[str, str]:
+        return {
+            one["id"]: self.schemas.keep(one[member])
+            for one in card["capabilities"]
+            if one.get(member) is not None
+        }
 
 
 def find_target_prices(

@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import Struct
-
 from actors.dispatch.agent_queue import AGED_MS, AgentQueues
 from actors.dispatch.cancel_notices import CancelNotices
 from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event_id
@@ -31,16 +29,18 @@ from actors.dispatch.order_inputs import (
     is_small,
     limit_bytes,
 )
+from actors.dispatch.ticket import Receive, Ticket
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
 from actors.process.slices import SLICE_MS, run_in_slices
+from actors.values.agent_schemas import AgentSchemas
 from actors.values.reply_events import (
     ReceivedReply,
     build_failed_event,
-    judge_received,
     unhealthy_failure,
 )
-from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcess
+from actors.values.schema_checks import SchemaChecks
+from actors.values.value_process import ValueProcess
 from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
 from core.market.sharing.inflight_bytes import InflightBytes
@@ -55,34 +55,10 @@ from core.workflow.events import (
     WorkStarted,
 )
 from federation.http_client import HttpClient, HttpRequest
-from federation.http_connection import Exchange, HttpFailure, HttpFailureKind, Outcome
+from federation.http_connection import HttpFailure, HttpFailureKind, Outcome
 from federation.name_resolver import NameResolver
 
 log = logging.getLogger("callboard.dispatch")
-
-Receive = Callable[[str, Event], None]
-
-
-class _Ticket(Struct, eq=False):
-    """An order that is queued, open, or, with a timer `until`, held by its agent.
-
-    Compared by identity: an order may be here twice, for two owners. `is_over`: the order was
-    released while its request was open, so a later acceptance is not held. `step`: what an open
-    order waits for. `bytes_max`: the most that its body has, 0 where that does not count.
-    `bytes_held`: of its body, until the agent's socket has taken it; `untaken`: the timer of that.
-    """
-
-    order: DispatchOrder
-    receive: Receive
-    until: asyncio.TimerHandle | None = None
-    is_over: bool = False
-    step: asyncio.Task[None] | Exchange | None = None
-    bytes_max: int = 0
-    bytes_held: int = 0
-    untaken: asyncio.TimerHandle | None = None
-    is_sent: bool = False
-    started_ms: int = 0
-    started_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +87,7 @@ class Dispatcher:
         permits: how many orders an agent takes from here at once; None: the setting.
         valid_keys: an agent's keys that are valid now; none of an agent that is not known here.
         may_send: whether anything may be sent now; while it may not, open orders wait for `resume`.
+        schemas: the agents' schemas, of which orders carry the names.
     """
 
     def __init__(
@@ -126,6 +103,7 @@ class Dispatcher:
         blobs: Blobs | None = None,
         valid_keys: Callable[[str], tuple[str, ...]] = lambda _: (),
         may_send: Callable[[], bool] = lambda: True,
+        schemas: AgentSchemas | None = None,
     ) -> None:
         self._settings = settings
         self._service = settings.service
@@ -146,7 +124,7 @@ class Dispatcher:
         def weight_of(payer: str) -> int:
             return weights.get(payer, 1)
 
-        self._queues: AgentQueues[_Ticket] = AgentQueues(
+        self._queues: AgentQueues[Ticket] = AgentQueues(
             settings.inflight_start,
             settings.inflight_max,
             self._permits.allowed,
@@ -155,10 +133,11 @@ class Dispatcher:
             self._may_open,
         )
         self._value_process = ValueProcess(weight_of)
-        self._tickets: dict[int, _Ticket] = {}  # by the identity of the order in it
-        self._open: set[_Ticket] = set()
+        self.checks = SchemaChecks(schemas or AgentSchemas(), self._value_process, self._load)
+        self._tickets: dict[int, Ticket] = {}  # by the identity of the order in it
+        self._open: set[Ticket] = set()
         # Open orders that have not begun.
-        self._beginning: OrderedDict[_Ticket, None] = OrderedDict()
+        self._beginning: OrderedDict[Ticket, None] = OrderedDict()
         self._begins: asyncio.Handle | None = None
         self._large_turn = asyncio.Lock()
         self._resumed = asyncio.Event()
@@ -217,7 +196,7 @@ class Dispatcher:
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order once its agent and the limits allow; `receive` gets its events."""
-        ticket = self._tickets[id(order)] = _Ticket(order, receive)
+        ticket = self._tickets[id(order)] = Ticket(order, receive)
         assert order.sources is not None, "an order that is held elsewhere was sent"
         if not is_small(order.sources):
             ticket.bytes_max = limit_bytes(order.sources, self._settings.dispatch_body_bytes_max)
@@ -231,7 +210,7 @@ class Dispatcher:
 
     def hold(self, order: DispatchOrder) -> None:
         """Hold an order that its agent has accepted from another process."""
-        ticket = self._tickets[id(order)] = _Ticket(order, _receive_unexpected)
+        ticket = self._tickets[id(order)] = Ticket(order, _receive_unexpected)
         self._begin(order.agent_did)
         self._queues.hold(order.agent_did, ticket)
         self._release_in(ticket, order.timeout_ms)
@@ -360,7 +339,7 @@ class Dispatcher:
 
     # -- one order --------------------------------------------------------------------------------
 
-    def _start(self, ticket: _Ticket) -> None:
+    def _start(self, ticket: Ticket) -> None:
         # In a later turn: who sends an order does not hear of it before `send` returns.
         self._open.add(ticket)
         if ticket.bytes_max:
@@ -385,17 +364,17 @@ class Dispatcher:
         finally:  # an exception that is not of one order ends this slice, not the ones after it
             self._begins = loop.call_soon(self._begin_orders) if self._beginning else None
 
-    def _stop(self, ticket: _Ticket) -> None:
+    def _stop(self, ticket: Ticket) -> None:
         """Stop an open order where it is."""
         self._beginning.pop(ticket, None)
         if ticket.step is not None:
             ticket.step.cancel()
 
-    def _may_open(self, payer: str, ticket: _Ticket) -> bool:
+    def _may_open(self, payer: str, ticket: Ticket) -> bool:
         """Whether a payer may open an order: what does not count needs no room."""
         return not ticket.bytes_max or self._bytes.has_room(payer)
 
-    def _hold_bytes(self, ticket: _Ticket, held: int) -> None:
+    def _hold_bytes(self, ticket: Ticket, held: int) -> None:
         """Count an order's body; what waits for bytes goes on when they are free.
 
         Every payer's orders, when all have room again; else its own payer's alone, and a timer
@@ -433,24 +412,24 @@ class Dispatcher:
         self._queues.retry_starved()
         self._start_waiting()
 
-    def _forget(self, ticket: _Ticket, contact: Contact) -> None:
+    def _forget(self, ticket: Ticket, contact: Contact) -> None:
         del self._tickets[id(ticket.order)]
         self._note(ticket.order, contact)
 
-    def _park(self, ticket: _Ticket, contact: Contact, remaining_ms: int) -> None:
+    def _park(self, ticket: Ticket, contact: Contact, remaining_ms: int) -> None:
         """Let an accepted order keep its place: the agent works on, although no request is open."""
         self._begin(ticket.order.agent_did)  # first: the agent is not idle for a moment
         self._note(ticket.order, contact)
         self._queues.park(ticket, self._clock.now_ms())
         self._release_in(ticket, remaining_ms)
 
-    def _release_in(self, ticket: _Ticket, delay_ms: int) -> None:
+    def _release_in(self, ticket: Ticket, delay_ms: int) -> None:
         # The owner of the workflow releases the order. If that message is lost between machines,
         # the order is held no longer than the attempt's timeout.
         loop = asyncio.get_running_loop()
         ticket.until = loop.call_later(max(0, delay_ms) / 1000, self.release, ticket.order)
 
-    def _take_step(self, ticket: _Ticket, step: Callable[..., None], *arguments: Any) -> None:
+    def _take_step(self, ticket: Ticket, step: Callable[..., None], *arguments: Any) -> None:
         """Do one step of an open order; whatever is raised ends this order alone."""
         before = self._at_work.begin(ticket.order.workflow_id)
         try:
@@ -461,7 +440,7 @@ class Dispatcher:
             self._at_work.end(before)
 
     def _take_task(
-        self, ticket: _Ticket, step: Callable[..., Awaitable[None]], *arguments: Any
+        self, ticket: Ticket, step: Callable[..., Awaitable[None]], *arguments: Any
     ) -> None:
         """Do a step that waits, for the store or the judging, until its workflow's end at most."""
         order = ticket.order
@@ -480,7 +459,7 @@ class Dispatcher:
 
         ticket.step = asyncio.get_running_loop().create_task(named())
 
-    def _end_broken(self, ticket: _Ticket) -> None:
+    def _end_broken(self, ticket: Ticket) -> None:
         order = ticket.order
         log.exception("dispatch failed workflow=%s node=%s", order.workflow_id, order.node)
         if ticket not in self._open:
@@ -492,7 +471,7 @@ class Dispatcher:
         self._close(ticket, Contact.UNKNOWN)
         deliver_event(order, ticket.receive, event)
 
-    def _begin_order(self, ticket: _Ticket) -> None:
+    def _begin_order(self, ticket: Ticket) -> None:
         order = ticket.order
         ticket.started_ms = self._clock.now_ms()
         ticket.started_s = asyncio.get_running_loop().time()
@@ -509,23 +488,41 @@ class Dispatcher:
             self._post_or_fail(ticket, build_in_loop(sources, bytes_max))
 
     async def _build_in_child_and_post(
-        self, ticket: _Ticket, sources: InputSources, bytes_max: int
+        self, ticket: Ticket, sources: InputSources, bytes_max: int
     ) -> None:
         payer_did = ticket.order.payer_did
         await self._wait_large_turn()
         built = await build_in_child(payer_did, sources, self._load, self._value_process, bytes_max)
         await self._wait_large_turn()
-        while not self._may_send():  # until the workflow's end at most
+        await self._wait_until_sending()
+        self._post_or_fail(ticket, built)
+
+    async def _wait_until_sending(self) -> None:
+        """Return when something may be sent; its caller waits until the workflow's end at most."""
+        while not self._may_send():
             self._resumed.clear()
             await self._resumed.wait()
-        self._post_or_fail(ticket, built)
 
     async def _wait_large_turn(self) -> None:
         """Return in a turn of the loop in which no other order's large texts are worked on."""
         async with self._large_turn:
             await asyncio.sleep(0)
 
-    def _post_or_fail(self, ticket: _Ticket, built: OrderInputs | Failure) -> None:
+    def _post_or_fail(self, ticket: Ticket, built: OrderInputs | Failure) -> None:
+        order = ticket.order
+        if order.input_schema and not isinstance(built, Failure):
+            if not self.checks.is_little(order.input_schema, len(built.inputs.inputs)):
+                self._take_task(ticket, self._judge_inputs_and_post, built)
+                return
+            built = self.checks.judge_inputs(order, built.inputs.inputs) or built
+        self._post_judged(ticket, built)
+
+    async def _judge_inputs_and_post(self, ticket: Ticket, built: OrderInputs) -> None:
+        refused = await self.checks.judge_inputs_beside(ticket.order, built.inputs.inputs)
+        await self._wait_until_sending()
+        self._post_judged(ticket, refused or built)
+
+    def _post_judged(self, ticket: Ticket, built: OrderInputs | Failure) -> None:
         if isinstance(built, Failure):
             self._fail(ticket, built, Contact.UNKNOWN)
         else:
@@ -535,7 +532,7 @@ class Dispatcher:
         assert self._blobs is not None, "a large result was stored without a store"
         return await self._blobs.load(refs)
 
-    def _post(self, ticket: _Ticket, built: OrderInputs) -> None:
+    def _post(self, ticket: Ticket, built: OrderInputs) -> None:
         """Send the request of an order whose inputs are complete."""
         order, input_hash = ticket.order, built.inputs.hash
         event = sent_event_id(order)
@@ -585,7 +582,7 @@ class Dispatcher:
         except ValueError as error:  # of a card that was registered before it was judged like this
             answered(HttpFailure(HttpFailureKind.BROKEN, str(error)))
 
-    def _answer(self, ticket: _Ticket, event: str, input_hash: str, outcome: Outcome) -> None:
+    def _answer(self, ticket: Ticket, event: str, input_hash: str, outcome: Outcome) -> None:
         order = ticket.order
         if isinstance(outcome, HttpFailure):
             failure, contact = judge_failure(order, outcome, self._settings)
@@ -603,26 +600,26 @@ class Dispatcher:
             _ended_ms(ticket),
             self._valid_keys(order.agent_did),
         )
-        if len(outcome.body) > JUDGED_IN_LOOP_BYTES_MAX:
+        if not self.checks.is_little(order.output_schema, len(outcome.body)):
             # Before the order is closed: the limit of open orders bounds the bytes that wait.
             self._take_task(ticket, self._judge_and_end, received)
         else:
-            self._end(ticket, judge_received(order, received), Contact.REACHED)
+            self._end(ticket, self.checks.judge(order, received), Contact.REACHED)
 
-    async def _judge_and_end(self, ticket: _Ticket, received: ReceivedReply) -> None:
-        event = await self._value_process.judge(ticket.order, received)
+    async def _judge_and_end(self, ticket: Ticket, received: ReceivedReply) -> None:
+        event = await self.checks.judge_beside(ticket.order, received)
         body = self._large_body(event)
         if body is not None:
             await self._store_and_end(ticket, event, body, Contact.REACHED)
             return
         self._close_and_deliver(ticket, event, Contact.REACHED)
 
-    def _fail(self, ticket: _Ticket, failure: Failure, contact: Contact) -> None:
+    def _fail(self, ticket: Ticket, failure: Failure, contact: Contact) -> None:
         """End an order without a reply."""
         event = build_failed_event(ticket.order, failure, ticket.started_ms, _ended_ms(ticket))
         self._end(ticket, event, contact)
 
-    def _end(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
+    def _end(self, ticket: Ticket, event: Event, contact: Contact) -> None:
         """End an order with the event of its reply; a large result is stored first."""
         body = self._large_body(event)
         if body is None:
@@ -637,13 +634,13 @@ class Dispatcher:
         return large_body(event, self._settings.result_inline_bytes_max)
 
     async def _store_and_end(
-        self, ticket: _Ticket, event: Event, body: bytes, contact: Contact
+        self, ticket: Ticket, event: Event, body: bytes, contact: Contact
     ) -> None:
         assert self._blobs is not None
         stored = await store_large_result(event, body, self._blobs)
         self._close_and_deliver(ticket, stored, contact)
 
-    def _close_and_deliver(self, ticket: _Ticket, event: Event, contact: Contact) -> None:
+    def _close_and_deliver(self, ticket: Ticket, event: Event, contact: Contact) -> None:
         """Close an order and deliver its last event, or hold its place while its agent works."""
         remaining_ms = None
         if isinstance(event, AttemptAccepted) and not ticket.is_over:
@@ -651,7 +648,7 @@ class Dispatcher:
         self._close(ticket, contact, remaining_ms)
         deliver_event(ticket.order, ticket.receive, event)
 
-    def _close(self, ticket: _Ticket, contact: Contact, accepted_ms: int | None = None) -> None:
+    def _close(self, ticket: Ticket, contact: Contact, accepted_ms: int | None = None) -> None:
         """Close an open order; `accepted_ms`: how long its agent may still hold it."""
         self._open.remove(ticket)
         ticket.step = None
@@ -674,7 +671,7 @@ def deliver_event(order: DispatchOrder, receive: Receive, event: Event) -> None:
         log.exception("event not received workflow=%s node=%s", order.workflow_id, order.node)
 
 
-def _ended_ms(ticket: _Ticket) -> int:
+def _ended_ms(ticket: Ticket) -> int:
     """Return when an order has ended, which is now.
 
     The span by the monotonic clock: the wall clock may be set while the agent works.

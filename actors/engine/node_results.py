@@ -14,6 +14,7 @@ import orjson
 
 from actors.dispatch.order_inputs import hash_small_inputs
 from actors.engine.runner import Runner
+from actors.ports import DispatchOrder
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from actors.values.reply_events import check_signature
 from actors.workflows.dispatch_orders import bind_open_attempt
@@ -78,6 +79,17 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
         runner.commit_empty_step(request.workflow_id, key, confirmed)
         return
     done(already_settled_error(request.node, request.attempt, state.status))  # 4
+
+
+def find_order_to_judge(runner: Runner, request: NodeResultRequest) -> DispatchOrder | None:
+    """Return the order whose result is to be judged by a schema before it is taken, or None."""
+    run = runner.find_run(request.workflow_id)
+    if run is None or request.failure is not None or request.verify_attempt:
+        return None
+    order = run.orders.get((request.node, False))
+    if order is None or not order.output_schema or order.attempt != request.attempt:
+        return None
+    return order
 
 
 def already_settled_error(node: str, attempt: int, status: str) -> ServiceError:
@@ -154,8 +166,8 @@ def _build_event(
             node, attempt, is_good, failure, began_ms, now_ms, request.verify_attempt
         )
     began_ms = min(now_ms, state.started_ms or state.dispatched_ms or now_ms)
-    if failure is None:
-        failure = _check_signature(runner, run, request)
+    # A wrong signature is fraud, whatever else is wrong with the result.
+    failure = _check_signature(runner, run, request) or failure
     if failure is not None:
         return AttemptFailed(node, attempt, failure, began_ms, now_ms)
     return AttemptSucceeded(

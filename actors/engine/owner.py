@@ -25,6 +25,8 @@ from collections.abc import (
 from functools import partial
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from actors.directory.auction_candidates import AuctioningDirectory
 from actors.directory.circuits import Opened
 from actors.directory.directory_sync import DirectorySync
@@ -33,7 +35,7 @@ from actors.dispatch.handed_calls import HandedShard
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.peer_messages import PeerCalls
 from actors.dispatch.remote_dispatch import RemoteDispatch
-from actors.engine.node_results import take_result
+from actors.engine.node_results import find_order_to_judge, take_result
 from actors.engine.outbox import Outboxes
 from actors.engine.restorer import AheadLedger, Restorer, read_until_success
 from actors.engine.runner import Runner
@@ -59,6 +61,7 @@ from actors.transport.messages import (
     WatchReply,
     WatchRequest,
 )
+from actors.values.agent_schemas import AgentSchemas
 from actors.workflows.step_commands import moved_error, rereading_error
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
@@ -147,7 +150,8 @@ class Owner:
         self._clock = LoopClock()
         self._reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
         self._blob_store = BlobStore(settings.database_url, self._reader)
-        self._directory = _build_directory(settings)
+        self._schemas = AgentSchemas(self._read_card)
+        self._directory = _build_directory(settings, self._schemas)
         self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
         self._directory_sync = DirectorySync(
             self._directory,
@@ -169,6 +173,7 @@ class Owner:
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
             valid_keys=lambda did: self._directory.valid_keys(did, self._clock.now_ms()),
             may_send=self.may_send,
+            schemas=self._schemas,
         )
         self.remote_dispatch = RemoteDispatch(
             self._dispatcher,
@@ -359,15 +364,45 @@ class Owner:
                 case ResumeRequest():
                     runner.resume(request, settle)
                 case NodeResultRequest():
-                    take_result(runner, request, self._clock.now_ms(), settle)
+                    order = find_order_to_judge(runner, request)
+                    if order is None:
+                        take_result(runner, request, self._clock.now_ms(), settle)
+                    else:
+                        self._begin(self._judge_and_take(runner, order, request, reply))
                 case WatchRequest():
                     is_held = runner.watch(request.workflow_id, request.watcher)
                     settle(WatchReply() if is_held else None)
-        except ServiceError as error:  # the workflow's cost cannot be estimated
+        except ServiceError as error:  # its cost cannot be estimated, or a mapping cannot fit
             settle(error)
         except Exception:  # the edge of one request: the others of its batch are answered too
             log.exception("request failed workflow=%s", request.workflow_id)
             settle(ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service"))
+
+    async def _judge_and_take(
+        self,
+        runner: Runner,
+        order: DispatchOrder,
+        request: NodeResultRequest,
+        reply: asyncio.Future[OwnerReply],
+    ) -> None:
+        """Take a result that was handed in after it was judged by its agent's outputSchema."""
+        settle = _build_settle(reply)
+        result = request.result_ref or request.result_json
+        assert result is not None, "a result without a failure"
+        try:
+            failure = await self._dispatcher.checks.judge_result(order, result)
+            judged = replace(request, failure=failure)
+            take_result(runner, judged, self._clock.now_ms(), settle)
+        except ServiceError as error:
+            settle(error)
+        except Exception:  # the edge of one request: its agent may hand the result in again
+            log.exception("result not judged workflow=%s", request.workflow_id)
+            detail = "judging the result took too long or broke off; hand it in again"
+            settle(ServiceError(ErrorCode.OVERLOADED, detail))
+
+    async def _read_card(self, did: str) -> str | None:
+        row = await self._reader.agent(did)
+        return None if row is None else str(row["card"])
 
     def _is_held(self, request: OwnerRequest) -> bool:
         """Say whether a request is this owner's to answer: nothing begins in a frozen shard."""
@@ -596,7 +631,7 @@ class Owner:
         return self._runner
 
 
-def _build_directory(settings: Settings) -> AuctioningDirectory:
+def _build_directory(settings: Settings, schemas: AgentSchemas) -> AuctioningDirectory:
     return AuctioningDirectory(
         service=settings.service,
         deployment_keys=settings.deployment_keys,
@@ -606,6 +641,7 @@ def _build_directory(settings: Settings) -> AuctioningDirectory:
         latency_ms_max=settings.reputation_latency_ms_max,
         stake_bps=settings.stake_bps,
         score_min_percent=settings.auction_score_min_percent,
+        schemas=schemas,
     )
 
 

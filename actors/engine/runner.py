@@ -47,6 +47,7 @@ from actors.workflows.dispatch_orders import (
 )
 from actors.workflows.door import Door
 from actors.workflows.driven_shards import DrivenShards
+from actors.workflows.mapping_checks import check_mappings
 from actors.workflows.publish_estimate import (
     build_budget_refusal,
     build_dry_run_reply,
@@ -220,6 +221,7 @@ class Runner:
             done(refused)
             return
         now_ms, bps = self._clock.now_ms(), self._settings.auction_stake_bps
+        check_mappings(request.compiled, self._directory)
         estimate = estimate_cost(request.compiled, self._directory, auction_stake_bps=bps)
         if request.is_dry_run:
             done(build_dry_run_reply(request, estimate, self._directory, now_ms))

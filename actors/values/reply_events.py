@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from actors.ports import DispatchOrder
+from actors.values.agent_schemas import refused_result
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.message import Message
+from core.schemas.value_schema import ValueSchema
 from core.trust.signatures import is_signed_by, result_message
 from core.workflow.events import (
     AttemptAccepted,
@@ -49,8 +51,14 @@ class ReceivedReply(Message, frozen=True):
     valid_keys: tuple[str, ...] = ()
 
 
-def judge_received(order: DispatchOrder, received: ReceivedReply) -> Event:
-    """Return the event of a reply."""
+def judge_received(
+    order: DispatchOrder, received: ReceivedReply, schema: ValueSchema | None = None
+) -> Event:
+    """Return the event of a reply.
+
+    Args:
+        schema: the agent's outputSchema; None: any result will do.
+    """
     reply = judge_reply(
         received.http_status,
         received.content_type,
@@ -77,7 +85,7 @@ def judge_received(order: DispatchOrder, received: ReceivedReply) -> Event:
             at_ms,
             order.verify_attempt,
         )
-    return _build_success_event(order, reply, received)
+    return _build_success_event(order, reply, received, schema)
 
 
 def build_failed_event(
@@ -162,7 +170,9 @@ def _unavailable_failure(order: DispatchOrder, message: str, details: str) -> Fa
     )
 
 
-def _build_success_event(order: DispatchOrder, reply: Success, received: ReceivedReply) -> Event:
+def _build_success_event(
+    order: DispatchOrder, reply: Success, received: ReceivedReply, schema: ValueSchema | None
+) -> Event:
     started_ms, at_ms = received.started_ms, received.at_ms
     try:
         result = canonical(reply.result)
@@ -176,6 +186,10 @@ def _build_success_event(order: DispatchOrder, reply: Success, received: Receive
         )
         if wrong is not None:
             return build_failed_event(order, wrong, started_ms, at_ms)
+    breach = None if schema is None else schema.find_breach(reply.result, len(received.body))
+    if breach is not None:
+        refused = refused_result(order.agent_did, breach)
+        return build_failed_event(order, refused, started_ms, at_ms)
     metrics: dict[str, Any] = {**reply.metrics, "latency_ms": at_ms - started_ms}
     return AttemptSucceeded(
         order.node,

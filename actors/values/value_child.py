@@ -13,9 +13,12 @@ import signal
 import sys
 from typing import IO, Final, Literal
 
+import orjson
+
 from actors.ports import DispatchOrder
 from actors.process.garbage import collect_rarely
 from actors.transport.wire import Wire
+from actors.values.agent_schemas import schema_name
 from actors.values.handed_in_results import HandedIn, JudgedHandIn, judge_handed_in
 from actors.values.input_texts import (
     FillTexts,
@@ -27,6 +30,7 @@ from actors.values.input_texts import (
 )
 from actors.values.reply_events import ReceivedReply, judge_received
 from core.message import Message
+from core.schemas.value_schema import Breach, CompiledSchemas, ValueSchema, compile_text
 from core.workflow.events import Event, Failure
 
 LENGTH_BYTES: Final = 8
@@ -34,31 +38,66 @@ LENGTH_ORDER: Final[Literal["big"]] = "big"
 
 
 class ReplyOfOrder(Message, frozen=True):
-    """A reply, and the order that it answers, without its inputs."""
+    """A reply, and the order that it answers, without its inputs.
+
+    `output_schema`: the text of the schema that the order names, empty where it names none.
+    """
 
     order: DispatchOrder
     reply: ReceivedReply
+    output_schema: bytes = b""
 
 
-Request = ReplyOfOrder | HandedIn | MapTexts | FillTexts
+class JudgeText(Message, frozen=True):
+    """Asks whether the value of a text breaks a schema; both are JSON texts."""
+
+    schema: bytes
+    text: bytes
+
+
+class JudgedText(Message, frozen=True):
+    """Where the value breaks the schema, None where it does not."""
+
+    breach: Breach | None = None
+
+
+Request = ReplyOfOrder | HandedIn | MapTexts | FillTexts | JudgeText
 REQUESTS: Final = Wire[Request](Request)
 EVENTS: Final = Wire[Event](Event)
 HAND_INS: Final = Wire[JudgedHandIn](JudgedHandIn)
 MAPPED: Final = Wire[MappedTexts | Failure](MappedTexts | Failure)
 FILLED: Final = Wire[InputText | Failure](InputText | Failure)
+JUDGED_TEXT: Final = Wire[JudgedText](JudgedText)
+# Of the schemas that were judged by last; one process judges at a time.
+_COMPILED: Final = CompiledSchemas(32 * 1024 * 1024)
 
 
 def answer_frame(body: bytes) -> bytes:
     """Return the encoded answer to an encoded request."""
     match REQUESTS.decode(body):
-        case ReplyOfOrder(order, reply):
-            return EVENTS.encode(judge_received(order, reply))
+        case ReplyOfOrder(order, reply, output_schema):
+            return EVENTS.encode(judge_received(order, reply, _compiled(output_schema)))
+        case JudgeText(schema_text, text):
+            schema = _compiled(schema_text)
+            breach = None
+            if schema is not None:
+                breach = schema.find_breach(orjson.loads(text), len(text))
+            return JUDGED_TEXT.encode(JudgedText(breach))
         case MapTexts() as asked:
             return MAPPED.encode(map_texts(asked))
         case FillTexts() as asked:
             return FILLED.encode(fill_texts(asked))
         case handed_in:
             return HAND_INS.encode(judge_handed_in(handed_in))
+
+
+def _compiled(text: bytes) -> ValueSchema | None:
+    if not text:
+        return None
+    name = schema_name(text)
+    if name not in _COMPILED:
+        _COMPILED.add(name, text, compile_text(text))
+    return _COMPILED.get(name)
 
 
 def _main(requests: IO[bytes], answers: IO[bytes]) -> None:

@@ -32,14 +32,17 @@ from actors.values.value_child import (
     EVENTS,
     FILLED,
     HAND_INS,
+    JUDGED_TEXT,
     LENGTH_BYTES,
     LENGTH_ORDER,
     MAPPED,
     REQUESTS,
+    JudgeText,
     ReplyOfOrder,
     Request,
 )
 from core.market.sharing.fair_queue import FairQueue
+from core.schemas.value_schema import Breach
 from core.workflow.events import Event, Failure
 
 log = logging.getLogger("callboard.dispatch")
@@ -105,15 +108,21 @@ class ValueProcess:
         """How many replies were judged."""
         return self._judged
 
-    async def judge(self, order: DispatchOrder, reply: ReceivedReply) -> Event:
+    async def judge(
+        self, order: DispatchOrder, reply: ReceivedReply, output_schema: bytes = b""
+    ) -> Event:
         """Return the event of a reply.
+
+        Args:
+            output_schema: the text of its agent's outputSchema, empty for none.
 
         Raises:
             ValueProcessEnded: the process ended, was closed, or timed out.
         """
         # A reply is judged without the agent's secret.
         bare = replace(order.without_inputs(), secret=None)
-        event = EVENTS.decode(await self._answer(order.payer_did, ReplyOfOrder(bare, reply)))
+        asked = ReplyOfOrder(bare, reply, output_schema)
+        event = EVENTS.decode(await self._answer(order.payer_did, asked))
         self._judged += 1
         return event
 
@@ -137,6 +146,11 @@ class ValueProcess:
     async def fill_texts(self, payer_did: str, asked: FillTexts) -> InputText | Failure:
         """Return the inputs of a node. Raises ValueProcessEnded as `judge` does."""
         return FILLED.decode(await self._answer(payer_did, asked))
+
+    async def find_breach(self, payer_did: str, schema: bytes, text: bytes) -> Breach | None:
+        """Return where the value of a text breaks a schema. Raises ValueProcessEnded as `judge`."""
+        found = await self._answer(payer_did, JudgeText(schema, text))
+        return JUDGED_TEXT.decode(found).breach
 
     async def _answer(self, holder: str, asked: Request) -> bytes:
         if self._is_closed:

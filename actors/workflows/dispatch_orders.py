@@ -133,6 +133,9 @@ def build_order(
         is_cut_short=action.timeout_ms < node.timeout_ms,
         ends_ms=machine.deadline_ms,
         binding=binding,
+        # A verifier's inputs and verdict have forms of their own.
+        input_schema="" if verify_attempt else entry.input_schemas.get(capability_id, ""),
+        output_schema="" if verify_attempt else entry.output_schemas.get(capability_id, ""),
     )
 
 
@@ -204,6 +207,7 @@ def rebuild_accepted_orders(
             timeout_ms=max(1, due_ms - now_ms),
             public_key=entry.public_key,
             binding="" if node.has_side_effects else bind_open_attempt(run, name),
+            output_schema=entry.output_schemas.get(node.capability_id, ""),
         )
         orders.append(order)
     return orders
@@ -255,6 +259,11 @@ def rebuild_handed_orders(
                 key_version=state.key_version,
                 ends_ms=machine.deadline_ms,
                 binding=bind_open_attempt(run, call.node) if is_bound else "",
+                output_schema=(
+                    ""
+                    if is_verification or entry is None
+                    else entry.output_schemas.get(node.capability_id, "")
+                ),
             ),
         )
 

@@ -41,6 +41,7 @@ app.add_typer(reviews.dispute, name="dispute")
 app.add_typer(reviews.feedback, name="feedback")
 app.add_typer(reviews.task, name="task")
 cluster.add_to(app)
+agents.add_to(app)
 
 
 def add_server_verbs(app: typer.Typer, *, is_installed: bool) -> None:

@@ -36,6 +36,48 @@ def _capability_ids(card: dict[str, Any]) -> list[str]:
     return [capability["id"] for capability in card.get("capabilities", [])]
 
 
+def discover(
+    session: Session,
+    words: Annotated[str | None, typer.Argument(help="Words; any of them is enough.")] = None,
+    capability: Annotated[
+        str | None, typer.Option(help="A capability's id, or its beginning and *.")
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Only agents of this DID.")] = None,
+    limit: Annotated[int, typer.Option(help="How many.", min=1, max=100)] = 20,
+    min_reputation: Annotated[
+        float | None, typer.Option(help="From 0 to 1.", min=0, max=1, show_default=False)
+    ] = None,
+    max_price_cents: Annotated[int | None, typer.Option(help="Whole cents.", min=0)] = None,
+    max_latency_ms: Annotated[int | None, typer.Option(help="Of the average.", min=0)] = None,
+    region: Annotated[str | None, typer.Option(help="As the card says.")] = None,
+    availability: Annotated[str | None, typer.Option(help="Such as available.")] = None,
+) -> None:
+    """Find agents by words, capability or owner, the best first."""
+    if words is None and capability is None and owner is None:
+        stop(EXIT_USAGE, "give words, --capability or --owner")
+    reply = session.client.discover(
+        words,
+        capability_id=capability,
+        owner_did=owner,
+        limit=limit,
+        min_reputation=min_reputation,
+        max_price_cents=max_price_cents,
+        max_latency_ms=max_latency_ms,
+        region=region,
+        availability=availability,
+    )
+    session.show_table(
+        reply,
+        [{**found, "why": "; ".join(found.why)} for found in reply.results],
+        ("score", "capabilityId", "agentDid", "why"),
+    )
+
+
+def add_to(top: typer.Typer) -> None:
+    """Add the verb of this file that stands by itself."""
+    verb(top, "discover")(discover)
+
+
 @verb(app, "register")
 def register(
     session: Session,

@@ -236,12 +236,13 @@ def agent_record(
         "isRevoked": is_revoked,
         "registeredAt": iso_time(row["registered_ms"]),
         "updatedAt": iso_time(row["updated_ms"]),
-        "availability": _availability(row, live, now_ms),
+        "availability": availability_of(row, live, now_ms),
         "live": None if live is None else _live_record(live),
     }
 
 
-def _availability(row: Row, live: Row | None, now_ms: int) -> Availability:
+def availability_of(row: Row, live: Row | None, now_ms: int) -> Availability:
+    """Return whether an agent would be sent work, by its row and its heartbeats and probes."""
     if row["status"] != "active":
         return Availability.INACTIVE
     if not row["endpoint"]:

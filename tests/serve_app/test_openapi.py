@@ -27,6 +27,7 @@ from tests.contract.described import closed
 OPERATIONS = all_operations()
 _RESOURCES = {
     "agent": "agents", "heartbeat": "agents", "reputation": "agents", "stakes": "agents",
+    "discover": "agents",
     "balances": "ledger", "invoices": "ledger", "disputes": "ledger", "quotas": "ledger",
     "tasks": "workflows", "auctions": "workflows", "revoked": "trust",
 }  # fmt: skip

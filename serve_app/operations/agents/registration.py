@@ -9,18 +9,21 @@ import base64
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Final
 
 import orjson
 
 from core.canonical import canonical
-from core.errors import ErrorCode, ProblemList, ServiceError
+from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent import AgentCard, without_secrets
 from core.records.agent_forms import BESIDE_BYTES_MAX, Registration
 from core.records.api.shape import kind_of
 from core.records.statuses import OwnershipProof
+from core.schemas.schema_cost import SchemaDefect
+from core.schemas.value_schema import schema_defect
 from core.settings import Settings
 from core.trust.access import DID_KEY_ID, Principal, denial
 from core.trust.derived_keys import KeyPurpose
@@ -32,9 +35,13 @@ from core.trust.signatures import is_signed_by, key_bytes
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import invalid
+from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.agents.endpoints import endpoint_refusals
 from serve_app.operations.views import current_card
 from serve_app.services import Services
+
+# Larger schemas are not remembered.
+SMALL_SCHEMA_BYTES: Final = 4 * 1024
 
 
 async def registration(
@@ -72,6 +79,7 @@ async def registration_before_endpoint(
     """
     card = body.acard.parsed
     _check_prices(body.acard.raw["capabilities"])
+    await _check_schemas(card)
     owner_did = body.owner_did or principal.did
     code = denial(principal, None, (owner_did,))
     if code is not None:
@@ -155,6 +163,46 @@ def _check_prices(capabilities: list[dict[str, Any]]) -> None:
     if problems:
         detail = "a price or standing bid of the agent card is not valid"
         raise ServiceError(ErrorCode.INVALID_REQUEST, detail, problems.kept)
+
+
+async def _check_schemas(card: AgentCard) -> None:
+    """Refuse schemas that values are not judged by; each is compiled, in a thread.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    schemas = [
+        (f"acard.capabilities[{position}].{member}", orjson.dumps(schema))
+        for position, one in enumerate(card.capabilities)
+        for member, schema in (
+            ("inputSchema", one.input_schema),
+            ("outputSchema", one.output_schema),
+        )
+        if schema is not None
+    ]
+    if not schemas:
+        return
+    problems = await in_thread(IN_LOOP_BYTES_MAX + 1, partial(_schema_problems, schemas))
+    if problems:
+        detail = "a schema of the agent card cannot be used"
+        raise ServiceError(ErrorCode.INVALID_REQUEST, detail, problems.kept)
+
+
+def _schema_problems(schemas: Sequence[tuple[str, bytes]]) -> ProblemList:
+    problems = ProblemList()
+    for where, text in schemas:
+        judge = _small_schema_defect if len(text) <= SMALL_SCHEMA_BYTES else schema_defect
+        defect = judge(text)
+        if defect is not None:
+            path = where + defect.path.removeprefix("$")
+            problems.append(Problem(path, defect.got, defect.expected))
+    return problems
+
+
+# A fleet's cards, and a card that comes again, have the same schemas.
+@lru_cache(maxsize=1_024)
+def _small_schema_defect(text: bytes) -> SchemaDefect | None:
+    return schema_defect(text)
 
 
 def check_size(settings: Settings, body: Any, written_bytes: int) -> None:

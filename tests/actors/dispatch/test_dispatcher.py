@@ -25,6 +25,7 @@ from actors.dispatch.order_inputs import BUILT_IN_LOOP_BYTES_MAX
 from actors.ports import Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
+from actors.values.agent_schemas import AgentSchemas
 from core.canonical import hash_text
 from core.errors import NodeErrorCode
 from core.ids import event_id
@@ -91,6 +92,7 @@ async def scene(
     blobs: Blobs | None = None,
     names: NameResolver | None = None,
     may_send: Callable[[], bool] = lambda: True,
+    schemas: AgentSchemas | None = None,
     **settings: Any,
 ) -> AsyncIterator[Scene]:
     """Serve `handler` at every path and give a dispatcher to it."""
@@ -109,6 +111,7 @@ async def scene(
         at_work=AtWork(),
         blobs=blobs,
         may_send=may_send,
+        schemas=schemas,
     )
     try:
         yield Scene(dispatcher, f"http://127.0.0.1:{runner.addresses[0][1]}", contacts=contacts)

@@ -10,7 +10,7 @@ import warnings
 import pytest
 from aiohttp import web
 
-from actors.dispatch.dispatcher import _Ticket
+from actors.dispatch.ticket import Ticket
 from actors.ports import Contact, DispatchOrder
 from core.errors import NodeErrorCode
 from core.workflow.events import (
@@ -254,9 +254,9 @@ async def test_a_step_that_is_cancelled_before_it_begins_leaves_no_coroutine() -
     """Its work was a coroutine that was never awaited, which is a warning."""
     agents = Agents()
     async with scene(agents.serve) as here:
-        ticket = _Ticket(here.order(), raising, started_ms=2**42)
+        ticket = Ticket(here.order(), raising, started_ms=2**42)
 
-        async def work(_: _Ticket) -> None:
+        async def work(_: Ticket) -> None:
             raise AssertionError
 
         with warnings.catch_warnings(record=True) as seen:

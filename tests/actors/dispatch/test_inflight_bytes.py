@@ -13,13 +13,13 @@ import pytest
 from aiohttp import web
 
 from actors.dispatch import dispatcher
-from actors.dispatch.dispatcher import _Ticket
 from actors.dispatch.order_inputs import (
     BUILT_IN_LOOP_BYTES_MAX,
     OrderInputs,
     build_in_loop,
     limit_bytes,
 )
+from actors.dispatch.ticket import Ticket
 from actors.ports import DispatchOrder, InputSources
 from core.canonical import canonical
 from core.records.manifest import parse_manifest
@@ -124,7 +124,7 @@ async def test_bytes_that_are_given_back_let_those_go_that_have_room_then(
             order = here.order(payer_did=payer, agent_did=f"did:x:{number}", sources=sources)
             here.dispatcher.send(order, lambda *_: None)
         assert here.dispatcher.waiting_of(OTHER) == 3
-        ended = _Ticket(here.order(payer_did=GREEDY), lambda *_: None, bytes_held=given_back)
+        ended = Ticket(here.order(payer_did=GREEDY), lambda *_: None, bytes_held=given_back)
         here.dispatcher._hold_bytes(ended, 0)
         found = {payer: here.dispatcher.waiting_of(payer) for payer in (GREEDY, OTHER)}
         assert {payer: count for payer, count in found.items() if count} == waiting

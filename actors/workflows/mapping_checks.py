@@ -1,0 +1,91 @@
+"""Refuses a workflow whose mapping cannot fit, by the schemas that its agents are known to have.
+
+A mapping is refused when, for every pair of an agent that may produce the result and one that may
+take the input, no value fits. One agent without a schema, or more schemas than are looked at, and
+it is let through: what breaks a schema fails at its dispatch. Spec: Input mapping expressions.
+Decision 0287.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+
+from actors.ports import DirectoryPort
+from core.errors import Problem, ProblemList
+from core.records.graph import node_path
+from core.records.manifest_problems import refused_manifest
+from core.records.mapping import InputMapping
+from core.schemas.mapping_fit import Looks, SchemaTypes, find_misfit
+from core.workflow.dag import CompiledNode, CompiledWorkflow
+
+# Of a publish, which is one turn of its owner's loop: 5 ms.
+LOOKS_MAX: Final = 5_000
+_BYTES_PER_LOOK: Final = 256
+
+
+def check_mappings(compiled: CompiledWorkflow, directory: DirectoryPort) -> None:
+    """Refuse mappings that cannot fit, as far as the looks of a publish go.
+
+    Raises:
+        ServiceError: INVALID_MANIFEST, with each of them.
+    """
+    check = _Check(compiled, directory)
+    problems = ProblemList()
+    for node in compiled.nodes.values():
+        if node.mappings:
+            problems.extend(check.problems(node))
+    if problems:
+        raise refused_manifest(problems)
+
+
+class _Check:
+    def __init__(self, compiled: CompiledWorkflow, directory: DirectoryPort) -> None:
+        self._compiled = compiled
+        self._directory = directory
+        self._looks = Looks(LOOKS_MAX)
+        self._types: dict[bytes, SchemaTypes] = {}
+
+    def problems(self, node: CompiledNode) -> list[Problem]:
+        """Return the mappings of a node that cannot fit."""
+        expecting = self._schemas_of(node, is_output=False)
+        if not expecting:
+            return []
+        found = []
+        for mapping in node.mappings:
+            misfit = self._misfit(mapping, expecting)
+            if misfit is not None:
+                got, expected = misfit
+                path = f"{node_path(node.name)}.inputMappings.{mapping.input_name}"
+                found.append(Problem(path, f"{mapping.expression}: {got}", expected))
+        return found
+
+    def _misfit(self, mapping: InputMapping, expecting: Sequence[bytes]) -> tuple[str, str] | None:
+        """Return why a mapping fits no pair of schemas; None where it may fit one."""
+        misfit = None
+        for output in self._schemas_of(self._compiled.nodes[mapping.source], is_output=True):
+            for expected in expecting:
+                misfit = find_misfit(
+                    self._types_of(output),
+                    mapping.steps,
+                    self._types_of(expected),
+                    mapping.input_name,
+                )
+                if misfit is None:
+                    return None
+        return misfit
+
+    def _schemas_of(self, node: CompiledNode, *, is_output: bool) -> Sequence[bytes]:
+        bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
+        return self._directory.schemas_of(node.capability_id, bound_to, is_output=is_output)
+
+    def _types_of(self, text: bytes) -> SchemaTypes:
+        types = self._types.get(text)
+        if types is None:
+            self._looks.left -= len(text) // _BYTES_PER_LOOK
+            # Beyond the looks nothing is read any more.
+            schema = orjson.loads(text) if self._looks.left > 0 else True
+            types = self._types[text] = SchemaTypes(schema, self._looks)
+        return types

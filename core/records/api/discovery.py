@@ -1,0 +1,106 @@
+"""Discovery: what agents are looked for by, and what is found.
+
+Spec: Settlement rules 9 (discovery ranking); contract.md sections 6 and 7 (Discovery).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+from core.records.api.agents import AvailabilityWord
+from core.records.api.kinds import Count, Did, Ratio, text, whole
+from core.records.api.record import Record
+from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Mismatch, got_of
+from core.records.bounds import CAPABILITY_ID_PATTERN, NAME_CHARS_MAX, TEXT_CHARS_MAX
+
+FOUND_MAX: Final = 100
+FOUND_DEFAULT: Final = 20
+LATENCY_MS_MAX: Final = 30 * 24 * 3_600_000
+PRICE_CENTS_MAX: Final = 10**11
+_CAPABILITY: Final = re.compile(CAPABILITY_ID_PATTERN)
+_DIGITS_MAX: Final = 12
+
+
+def _ratio(value: Any) -> float:
+    number = value
+    if isinstance(value, str):
+        try:
+            number = float(value[:_DIGITS_MAX])
+        except ValueError:
+            raise Mismatch(got_of(value), "a number from 0 to 1") from None
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= 1:
+        raise Mismatch(got_of(value), "a number from 0 to 1")
+    return float(number)
+
+
+def _whole_text(most: int) -> Kind:
+    def take(value: Any) -> int:
+        is_number = isinstance(value, str) and value.isascii() and value.isdigit()
+        if not is_number or len(value) > _DIGITS_MAX or int(value) > most:
+            raise Mismatch(got_of(value), f"a whole number from 0 to {most}")
+        return int(value)
+
+    return Kind({"type": "integer", "minimum": 0, "maximum": most}, take)
+
+
+def _pattern(value: Any) -> str:
+    whole_id = value[:-1] if isinstance(value, str) and value.endswith("*") else value
+    if not isinstance(whole_id, str) or _CAPABILITY.fullmatch(whole_id) is None:
+        raise Mismatch(got_of(value), "a capability's id, or its beginning and *")
+    return str(value)
+
+
+RatioSent = Annotated[float, Kind({"type": "number", "minimum": 0, "maximum": 1}, _ratio)]
+CapabilityPattern = Annotated[str, Kind({"type": "string", "maxLength": 129}, _pattern)]
+
+
+class DiscoverQuery(Body):
+    """What is looked for, at least one of `q`, `capabilityId` and `ownerDid`, and what is kept."""
+
+    q: Annotated[Maybe[str], text(1, TEXT_CHARS_MAX), "words; any of them is enough"] = None
+    capability_id: Annotated[Maybe[CapabilityPattern], "an id, or its beginning and *"] = None
+    owner_did: Annotated[Maybe[Did], "only agents of this owner"] = None
+    limit: Annotated[Maybe[int], _whole_text(10**9), "most results, 100 at most"] = None
+    min_reputation: Maybe[RatioSent] = None
+    max_price_cents: Annotated[Maybe[int], _whole_text(PRICE_CENTS_MAX)] = None
+    max_latency_ms: Annotated[Maybe[int], _whole_text(LATENCY_MS_MAX), "of the average"] = None
+    region: Annotated[Maybe[str], text(1, NAME_CHARS_MAX), "as the card says"] = None
+    availability: Annotated[Maybe[AvailabilityWord], "as reported or probed"] = None
+
+
+class DiscoveryRequest(Body):
+    """What is looked for in words, and what is kept of it."""
+
+    query: Annotated[str, text(0, TEXT_CHARS_MAX), "words; any of them is enough"]
+    limit: Annotated[MaybeNull[int], whole(1, 10**9), "most results, 100 at most"] = None
+    min_reputation: MaybeNull[RatioSent] = None
+    max_price_cents: Annotated[MaybeNull[int], whole(0, PRICE_CENTS_MAX)] = None
+
+
+class FoundAgent(Record):
+    """Who offers a capability that was found."""
+
+    did: Did
+    name: str | None
+    endpoint: str
+
+
+class Found(Record):
+    """A capability of an agent that was found; `why`: what it was found and ranked by."""
+
+    agent_did: Did
+    capability_id: str
+    description: str
+    score: Ratio
+    reputation: Ratio
+    agent: FoundAgent
+    why: list[str]
+
+
+class Discovered(Record):
+    """What was found, the best first, and the cards of its agents, each once."""
+
+    results: list[Found]
+    agents: list[Json]
+    limit: Count

@@ -1,0 +1,1 @@
+"""JSON Schemas of capabilities: what they cost, what they refuse, which values they may meet."""

@@ -1,0 +1,147 @@
+"""Whether what a mapping takes of a result can be what an input expects, by their schemas.
+
+Conservative: a mapping does not fit only when no value at all could: the two schemas allow no
+common JSON type, or the result never has the path, or the inputs never the name. What is not
+understood here allows every type. Spec: Input mapping expressions; issue "Registry and planning" 2.
+Decision 0287.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.schemas.schema_cost import resolve_reference
+
+# Of one question; a schema may refer to itself. After so many, every type is taken as possible.
+LOOKS_MAX: Final = 200
+_ALL: Final = frozenset(("null", "boolean", "number", "string", "array", "object"))
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class Looks:
+    """How many looks at schema objects are left, about 1 us each, of all questions together."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+def find_misfit(
+    output: SchemaTypes, steps: tuple[str | int, ...], expected: SchemaTypes, input_name: str
+) -> tuple[str, str] | None:
+    """Return what the result has at a path and what the input expects, or None when they may fit.
+
+    Args:
+        output: of the schema of the result.
+        steps: the path inside the result.
+        expected: of the schema of the inputs.
+    """
+    taken = expected.at((input_name,))
+    if not taken:
+        return "an input that is never taken", "an input of the capability's inputSchema"
+    got = output.at(steps)
+    if not got:
+        return "a path that the result never has", "a path of its outputSchema"
+    return None if got & taken else (_text(got), _text(taken))
+
+
+class SchemaTypes:
+    """The JSON types that a schema allows at a path; integers are numbers.
+
+    Args:
+        root: the schema.
+        looks: what is left of them; when none is, every type is possible.
+    """
+
+    def __init__(self, root: Any, looks: Looks) -> None:
+        self._root = root
+        self._looks = looks
+        self._until = 0
+
+    def at(self, steps: tuple[str | int, ...]) -> frozenset[str]:
+        """Return the types of the values at a path; none: no value has the path."""
+        self._until = max(0, self._looks.left - LOOKS_MAX)
+        return self._of(self._root, steps)
+
+    def _of(self, schema: Any, steps: tuple[str | int, ...]) -> frozenset[str]:
+        if self._looks.left <= self._until:
+            return _ALL
+        self._looks.left -= 1
+        if not isinstance(schema, dict):
+            return _NONE if schema is False else _ALL
+        if "$ref" in schema:
+            # Up to draft 7 the members beside a reference say nothing.
+            try:
+                return self._of(resolve_reference(self._root, schema["$ref"]), steps)
+            except LookupError:
+                return _ALL
+        types = self._below(schema, steps) if steps else _own_types(schema)
+        for one in _items(schema, "allOf"):
+            types &= self._of(one, steps)
+        for name in ("anyOf", "oneOf"):
+            if alternatives := _items(schema, name):
+                types &= _NONE.union(*(self._of(one, steps) for one in alternatives))
+        return types
+
+    def _below(self, schema: dict[str, Any], steps: tuple[str | int, ...]) -> frozenset[str]:
+        step, rest = steps[0], steps[1:]
+        holder = "object" if isinstance(step, str) else "array"
+        if holder not in _own_types(schema):
+            return _NONE
+        if isinstance(step, str):
+            members = schema.get("properties")
+            if isinstance(members, dict) and step in members:
+                return self._of(members[step], rest)
+            if schema.get("patternProperties"):
+                return _ALL
+            return self._of(schema.get("additionalProperties", True), rest)
+        most = schema.get("maxItems")
+        if isinstance(most, int | float) and step >= most:
+            return _NONE
+        items = schema.get("items", True)
+        prefix, others = schema.get("prefixItems"), items
+        if isinstance(items, list):  # as up to 2019-09
+            prefix, others = items, schema.get("additionalItems", True)
+        if isinstance(prefix, list) and step < len(prefix):
+            return self._of(prefix[step], rest)
+        return self._of(others, rest)
+
+
+def _own_types(schema: dict[str, Any]) -> frozenset[str]:
+    types = _ALL
+    named = schema.get("type")
+    if isinstance(named, str):
+        named = [named]
+    if isinstance(named, list):
+        types &= {"number" if one == "integer" else one for one in named if isinstance(one, str)}
+    if "const" in schema:
+        types &= {_type_of(schema["const"])}
+    if isinstance(schema.get("enum"), list):
+        types &= {_type_of(one) for one in schema["enum"]}
+    return types
+
+
+def _items(schema: dict[str, Any], name: str) -> list[Any]:
+    value = schema.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _type_of(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def _text(types: frozenset[str]) -> str:
+    return " or ".join(sorted(types))

@@ -1,0 +1,312 @@
+"""Bounds what it costs to judge a value by a JSON Schema, before the schema is compiled.
+
+A schema is written by a stranger and judged in a process that serves everybody. The cost of judging
+is bounded by `cost of the schema x bytes of the value`: the cost counts how often one place of a
+value is looked at, in units of about 20 ns. References multiply looks without a limit (each of 60
+definitions that names the next twice makes 2^60), so they are followed here, and a schema that
+looks at a place too often is refused.
+
+Theory: at one place, a schema is joined by those that look at the same place (`$ref`, `allOf`,
+...): its *closure*, with multiplicity. A closure hands each place below it to a multiset of
+schemas. The cost of a schema is the larger of the weight of its closure and of the cost of what it
+hands any place below; a schema that comes to itself again at the same place, or more than once per
+level, has no bound. Decision 0285.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+Schema: TypeAlias = "dict[str, Any] | bool"
+
+COST_MAX: Final = 4_096
+# Steps of this analysis, about 1 us each; a usual schema of 8 KiB takes a tenth of them.
+STEPS_MAX: Final = 20_000
+# Of schemas at one place, one of which names the next.
+DEPTH_MAX: Final = 128
+
+_LISTS_IN_PLACE: Final = ("allOf", "anyOf", "oneOf")
+_ONES_IN_PLACE: Final = ("not", "if", "then", "else")
+_DICTS_IN_PLACE: Final = ("dependentSchemas", "dependencies")
+_OTHER_MEMBERS: Final = ("additionalProperties", "unevaluatedProperties")
+_EACH_ITEM: Final = ("contains", "unevaluatedItems", "additionalItems")
+_UNEVALUATED: Final = ("unevaluatedProperties", "unevaluatedItems")
+# What the two keywords ask of a closure again, once per alternative of it.
+_UNEVALUATED_FACTOR: Final = 4
+# They change what a reference means.
+_REFUSED: Final = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor")
+_ENTRIES_PER_UNIT: Final = 4
+_UNITS_PER_ALTERNATIVE: Final = 2
+
+
+class SchemaDefect(Exception):
+    """A schema that is not judged by; `path` inside it, what was got, what is expected."""
+
+    def __init__(self, path: str, got: str, expected: str) -> None:
+        super().__init__(path, got, expected)
+        self.path = path
+        self.got = got
+        self.expected = expected
+
+
+class _Place(Struct, eq=False):
+    """A schema object, and what looks at its place and below; found once.
+
+    `below`: for each class of places below, how often which schema object looks at them.
+    """
+
+    schema: dict[str, Any]
+    path: str
+    closure: Counter[int] | None = None
+    is_open: bool = False
+    below: list[Counter[int]] | None = None
+    cost: int = 0
+
+
+def schema_cost(schema: Schema, pattern_cost: dict[str, int]) -> int:
+    """Return how often one place of a value is looked at, at most, in units of 20 ns.
+
+    Args:
+        schema: of at most `DEPTH_MAX` levels.
+        pattern_cost: what each of `patterns_of(schema)` costs per byte.
+
+    Raises:
+        SchemaDefect: a reference leaves the schema or names nothing, or there is no bound.
+    """
+    if isinstance(schema, bool):
+        return 1
+    return _Analysis(schema, pattern_cost).cost()
+
+
+def patterns_of(schema: Any) -> Iterator[str]:
+    """Yield the regular expressions that a schema may apply."""
+    waiting = [schema]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, dict):
+            if isinstance(value.get("pattern"), str):
+                yield value["pattern"]
+            if isinstance(value.get("patternProperties"), dict):
+                yield from value["patternProperties"]
+            waiting.extend(value.values())
+
+
+def resolve_reference(root: Any, reference: Any) -> Any:
+    """Return what a reference inside a schema names.
+
+    Raises:
+        LookupError: it leaves the schema, or names nothing.
+    """
+    if reference == "#":
+        return root
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        raise LookupError(reference)
+    value = root
+    for step in reference[2:].split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list):
+            if not (name.isascii() and name.isdigit() and int(name[:9]) < len(value)):
+                raise LookupError(reference)
+            value = value[int(name[:9])]
+        elif isinstance(value, dict) and name in value:
+            value = value[name]
+        else:
+            raise LookupError(reference)
+    return value
+
+
+class _Analysis:
+    def __init__(self, root: dict[str, Any], pattern_cost: dict[str, int]) -> None:
+        self._root = root
+        self._pattern_cost = pattern_cost
+        self._places: dict[int, _Place] = {}  # by the identity of the object, which `root` holds
+        self._steps = 0
+        self._depth = 0
+
+    def cost(self) -> int:
+        """1. Find every schema that places are handed to. 2. Raise their costs until none grows:
+        one that is handed to itself more than once per level grows for ever."""
+        reached = [self._place(self._root, "$")]
+        found = {id(self._root)}
+        for place in reached:  # 1; grows meanwhile
+            below = self._below(place)
+            place.cost = self._weight(self._closure(place))
+            for targets in below:
+                for target in targets:
+                    if target not in found:
+                        found.add(target)
+                        reached.append(self._places[target])
+        is_growing = True
+        while is_growing:  # 2
+            is_growing = False
+            for place in reversed(reached):
+                for targets in self._below(place):
+                    cost = 0
+                    for target, times in targets.items():
+                        self._step(place)
+                        cost += times * self._places[target].cost
+                    if cost > place.cost:
+                        place.cost, is_growing = cost, True
+                if place.cost > COST_MAX:
+                    raise _too_costly(place.path)
+        return reached[0].cost
+
+    def _place(self, schema: dict[str, Any], path: str) -> _Place:
+        place = self._places.get(id(schema))
+        if place is None:
+            place = self._places[id(schema)] = _Place(schema, path)
+            for name in _REFUSED:
+                if name in schema:
+                    raise SchemaDefect(f"{path}.{name}", name, "$ref to a place in this schema")
+            if "$id" in schema and schema is not self._root:
+                raise SchemaDefect(f"{path}.$id", "$id", "one at the root alone")
+        self._step(place)
+        return place
+
+    def _step(self, place: _Place) -> None:
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            raise _too_costly(place.path)
+
+    def _closure(self, place: _Place) -> Counter[int]:
+        """Return how often each schema object looks at the place of one of them."""
+        if place.closure is not None:
+            return place.closure
+        if place.is_open:
+            raise SchemaDefect(place.path, "a reference to itself", "one that ends")
+        place.is_open = True
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise SchemaDefect(place.path, "a longer chain of references", f"{DEPTH_MAX} at most")
+        closure = Counter({id(place.schema): 1})
+        for joined in self._joined(place):
+            for target, times in self._closure(joined).items():
+                self._step(place)
+                closure[target] += times
+        if any(name in place.schema for name in _UNEVALUATED):
+            for target in closure:
+                closure[target] *= _UNEVALUATED_FACTOR
+        self._depth -= 1
+        place.closure, place.is_open = closure, False
+        return closure
+
+    def _referenced(self, place: _Place) -> _Place | None:
+        if "$ref" not in place.schema:
+            return None
+        path = f"{place.path}.$ref"
+        try:
+            target = resolve_reference(self._root, place.schema["$ref"])
+        except LookupError:
+            got = str(place.schema["$ref"])[:200]
+            raise SchemaDefect(path, got, "# or #/ and a path in this schema") from None
+        if isinstance(target, dict):
+            return self._place(target, str(place.schema["$ref"]))
+        if isinstance(target, bool):
+            return None
+        raise SchemaDefect(path, str(place.schema["$ref"])[:200], "the path of a schema")
+
+    def _joined(self, place: _Place) -> Iterator[_Place]:
+        """Yield the schemas that look at the same place as this one."""
+        schema = place.schema
+        referenced = self._referenced(place)
+        if referenced is not None:
+            yield referenced
+        for name in _LISTS_IN_PLACE:
+            yield from self._of_list(place, name)
+        for name in _ONES_IN_PLACE:
+            if isinstance(schema.get(name), dict):
+                yield self._place(schema[name], f"{place.path}.{name}")
+        for name in _DICTS_IN_PLACE:
+            yield from (one for _, one in self._of_dict(place, name))
+
+    def _of_list(self, place: _Place, name: str) -> Iterator[_Place]:
+        items = place.schema.get(name)
+        for position, item in enumerate(items if isinstance(items, list) else ()):
+            if isinstance(item, dict):
+                yield self._place(item, f"{place.path}.{name}[{position}]")
+
+    def _of_dict(self, place: _Place, name: str) -> Iterator[tuple[str, _Place]]:
+        members = place.schema.get(name)
+        for key, member in (members if isinstance(members, dict) else {}).items():
+            if isinstance(member, dict):
+                yield key, self._place(member, f"{place.path}.{name}.{key[:80]}")
+
+    def _of_names(self, place: _Place, names: Iterable[str]) -> Iterator[_Place]:
+        for name in names:
+            if isinstance(place.schema.get(name), dict):
+                yield self._place(place.schema[name], f"{place.path}.{name}")
+
+    def _below(self, place: _Place) -> list[Counter[int]]:
+        """Return, for each class of places below, how often which schema looks at them.
+
+        The classes: each member that is named, other members, names of members, each item of a
+        prefix, other items. A pattern may match every member.
+        """
+        if place.below is not None:
+            return place.below
+        members: dict[str, Counter[int]] = {}
+        others: Counter[int] = Counter()
+        exempt: dict[str, Counter[int]] = {}
+        names: Counter[int] = Counter()
+        prefix: dict[int, Counter[int]] = {}
+        items: Counter[int] = Counter()
+        for joined_id, times in self._closure(place).items():
+            joined = self._places[joined_id]
+            named = joined.schema.get("properties")
+            other = [id(one.schema) for one in self._of_names(joined, _OTHER_MEMBERS)]
+            for key, one in self._of_dict(joined, "properties"):
+                members.setdefault(key, Counter())[id(one.schema)] += times
+            for target in other:
+                others[target] += times
+                for key in named if isinstance(named, dict) else ():
+                    self._step(joined)
+                    exempt.setdefault(key, Counter())[target] += times
+            for _, one in self._of_dict(joined, "patternProperties"):
+                others[id(one.schema)] += times
+            for one in self._of_names(joined, ("propertyNames",)):
+                names[id(one.schema)] += times
+            for one in self._of_names(joined, ("items", *_EACH_ITEM)):
+                items[id(one.schema)] += times
+            for keyword in ("prefixItems", "items"):
+                for position, one in enumerate(self._of_list(joined, keyword)):
+                    prefix.setdefault(position, Counter())[id(one.schema)] += times
+        place.below = [others, names, items]
+        for key, targets in members.items():
+            place.below.append(targets + others - exempt.get(key, Counter()))
+        place.below += [targets + items for targets in prefix.values()]
+        self._steps += len(place.below) * (1 + len(others) + len(items))
+        self._step(place)
+        return place.below
+
+    def _weight(self, closure: Counter[int]) -> int:
+        return sum(
+            times * self._own_weight(self._places[target].schema)
+            for target, times in closure.items()
+        )
+
+    def _own_weight(self, schema: dict[str, Any]) -> int:
+        """Return what a schema object costs at a place: its entries, alternatives and patterns."""
+        weight = 1
+        for name, value in schema.items():
+            if name == "enum" and isinstance(value, list):
+                # Scalars are found by their hash, others are compared one by one.
+                objects = sum(isinstance(one, dict | list) for one in value)
+                weight += _UNITS_PER_ALTERNATIVE * objects
+            elif name == "pattern" and isinstance(value, str):
+                weight += self._pattern_cost.get(value, COST_MAX)
+            elif isinstance(value, dict | list):
+                weight += len(value) // _ENTRIES_PER_UNIT
+                if name == "patternProperties" and isinstance(value, dict):
+                    weight += sum(self._pattern_cost.get(one, COST_MAX) for one in value)
+        return weight
+
+
+def _too_costly(path: str) -> SchemaDefect:
+    expected = f"at most {COST_MAX} looks at a place of a value, references followed"
+    return SchemaDefect(path, "a schema that takes too long to judge by", expected)

@@ -1,0 +1,227 @@
+"""A JSON Schema as it is enforced: compiled once, judged in bounded time, without the network.
+
+References stay inside the schema, patterns run in time linear in the text (the `regex` engine: no
+look-around, no back-references), `format` is an annotation. Drafts 4 to 2020-12; without `$schema`
+it is 2020-12. Spec: Agent card (inputSchema, outputSchema). Decisions 0285 and 0286.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import Any, Final
+
+import orjson
+from jsonschema_rs import (
+    Draft4Validator,
+    Draft6Validator,
+    Draft7Validator,
+    Draft201909Validator,
+    Draft202012Validator,
+    RegexOptions,
+    ValidationError,
+    Validator,
+)
+
+from core.json_bounds import DEPTH_MAX, is_deeper_than
+from core.message import Message
+from core.schemas.schema_cost import COST_MAX, SchemaDefect, patterns_of, schema_cost
+
+# Judging takes at most 20 ns per unit of `cost * bytes`, telling where a value is wrong 130 ns.
+TOLD_UNITS_MAX: Final = 8_000_000
+JUDGED_UNITS_MAX: Final = 64_000_000
+PATTERNS_MAX: Final = 64
+TEXT_CHARS_MAX: Final = 300
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+# Of a compiled pattern, with what it costs per byte of text, in the units of `schema_cost`.
+_PATTERN_SIZES: Final = ((1 << 10, 4), (1 << 12, 32), (1 << 15, 256), (1 << 17, 1_024))
+_DRAFTS: Final[dict[str, type[Validator]]] = {
+    "http://json-schema.org/draft-04/schema": Draft4Validator,
+    "http://json-schema.org/draft-06/schema": Draft6Validator,
+    "http://json-schema.org/draft-07/schema": Draft7Validator,
+    "https://json-schema.org/draft/2019-09/schema": Draft201909Validator,
+    "https://json-schema.org/draft/2020-12/schema": Draft202012Validator,
+}
+# What a compiled schema holds in memory, besides its patterns, per byte of its text.
+_HELD_PER_BYTE: Final = 20
+
+
+class Breach(Message, frozen=True):
+    """Where a value breaks a schema: a path as in `$.items[0].name`, and what is wrong there."""
+
+    path: str
+    problem: str
+
+
+class ValueSchema:
+    """A compiled schema.
+
+    Args:
+        schema: as registered.
+
+    Raises:
+        SchemaDefect: it is no valid JSON Schema, or one that is not judged by.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        if is_deeper_than(schema, DEPTH_MAX):
+            raise SchemaDefect("$", "a deeper schema", f"at most {DEPTH_MAX} levels")
+        draft = _draft_of(schema)
+        patterns = _pattern_costs(schema)
+        self.cost = schema_cost(schema, {text: cost for text, (_, cost) in patterns.items()})
+        limit = max((size for size, _ in patterns.values()), default=_PATTERN_SIZES[0][0])
+        try:
+            self._validator = draft(
+                schema,
+                pattern_options=RegexOptions(size_limit=limit, dfa_size_limit=limit),
+                validate_formats=False,
+                offline=True,
+            )
+        except ValidationError as error:
+            path = _path_text(error.instance_path)
+            raise SchemaDefect(path, _shown(error.message), "a valid JSON Schema") from None
+        except ValueError as error:
+            raise SchemaDefect("$", _shown(str(error)), "a valid JSON Schema") from None
+        self.held_bytes = sum(size for size, _ in patterns.values())
+
+    def __repr__(self) -> str:
+        return f"<ValueSchema cost={self.cost}>"
+
+    def find_breach(self, value: Any, size_bytes: int) -> Breach | None:
+        """Return where a value breaks the schema, or None.
+
+        A value that would take too long to judge breaks it: its writer knows the schema.
+
+        Args:
+            value: a JSON value of at most `DEPTH_MAX` levels.
+            size_bytes: of its text, or more.
+        """
+        units = self.cost * size_bytes
+        if units > JUDGED_UNITS_MAX:
+            return Breach("$", f"{size_bytes} bytes are too many to be judged by this schema")
+        if self._validator.is_valid(value):
+            return None
+        if units > TOLD_UNITS_MAX:
+            return Breach("$", "the value breaks the schema, and is too large to tell where")
+        try:
+            self._validator.validate(value)
+        except ValidationError as error:
+            return Breach(_path_text(error.instance_path), _problem(error))
+        raise AssertionError("a value is invalid and has no error")
+
+
+class CompiledSchemas:
+    """The schemas compiled last, by the hash of their text; what is not used is dropped.
+
+    Args:
+        bytes_max: what they may hold in memory together, by estimate.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        # A schema that is not judged by is remembered as None.
+        self._kept: OrderedDict[str, tuple[ValueSchema | None, int]] = OrderedDict()
+        self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<CompiledSchemas kept={len(self._kept)} bytes={self._bytes}>"
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._kept
+
+    def get(self, name: str) -> ValueSchema | None:
+        """Return a kept schema by its hash; None of one that is not judged by."""
+        self._kept.move_to_end(name)
+        return self._kept[name][0]
+
+    def add(self, name: str, text: bytes, compiled: ValueSchema | None) -> None:
+        """Keep a schema that was compiled; None: one that is not judged by."""
+        if name in self._kept:
+            return
+        held = len(text) * _HELD_PER_BYTE + (0 if compiled is None else compiled.held_bytes)
+        self._kept[name] = (compiled, held)
+        self._bytes += held
+        while self._bytes > self._bytes_max and len(self._kept) > 1:
+            _, (_, dropped) = self._kept.popitem(last=False)
+            self._bytes -= dropped
+
+
+def compile_text(text: bytes) -> ValueSchema | None:
+    """Return the compiled schema of a text, None of one that is not judged by.
+
+    Cards that were registered before schemas were judged may hold any.
+    """
+    try:
+        return ValueSchema(orjson.loads(text))
+    except (SchemaDefect, ValueError):
+        return None
+
+
+def schema_defect(text: bytes) -> SchemaDefect | None:
+    """Return why values are not judged by the schema of a text, None where they are."""
+    try:
+        ValueSchema(orjson.loads(text))
+    except SchemaDefect as defect:
+        return defect.with_traceback(None)
+    return None
+
+
+def _draft_of(schema: Any) -> type[Validator]:
+    if not isinstance(schema, dict):
+        return Draft202012Validator
+    named = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
+    draft = _DRAFTS.get(named.rstrip("#")) if isinstance(named, str) else None
+    if draft is None:
+        raise SchemaDefect("$.$schema", _shown(str(named)), "a draft from 4 to 2020-12")
+    return draft
+
+
+def _pattern_costs(schema: Any) -> dict[str, tuple[int, int]]:
+    """Return the size of each pattern and what it costs per byte.
+
+    The engine tells no size; it refuses what exceeds a limit, so limits are tried in turn.
+    """
+    costs: dict[str, tuple[int, int]] = {}
+    for text in patterns_of(schema):
+        if text not in costs:
+            costs[text] = _pattern_cost(text)
+        if len(costs) > PATTERNS_MAX:
+            raise SchemaDefect("$", "more patterns", f"at most {PATTERNS_MAX} patterns")
+    return costs
+
+
+def _pattern_cost(text: str) -> tuple[int, int]:
+    for size, cost in _PATTERN_SIZES:
+        options = RegexOptions(size_limit=size, dfa_size_limit=size)
+        try:
+            Draft202012Validator({"pattern": text}, pattern_options=options, offline=True)
+        except ValueError:
+            continue
+        return size, cost
+    expected = "a pattern without look-around and back-references, at most 128 KiB compiled"
+    raise SchemaDefect("$", f"the pattern {_shown(text)}", expected)
+
+
+def _path_text(steps: list[Any]) -> str:
+    """Return a path as `$.field[0]`, cut to a bounded text."""
+    return _shown("$" + "".join(f"[{step}]" if type(step) is int else f".{step}" for step in steps))
+
+
+def _problem(error: ValidationError) -> str:
+    """Return what is wrong: the keyword, and its own value where that is short.
+
+    Not the instance: it is the payer's or the agent's, and what breaks a schema may be a secret.
+    """
+    keyword = error.kind.name
+    value = getattr(error.kind, "value", None)
+    text = "" if value is None or isinstance(value, dict | list) else f" {value}"
+    return _shown(f"breaks {keyword}{text}")
+
+
+def _shown(text: str) -> str:
+    """Return foreign text as one bounded line, without what PostgreSQL cannot store."""
+    line = " ".join(_CONTROL.sub(" ", text[: 4 * TEXT_CHARS_MAX]).split())
+    return line if len(line) <= TEXT_CHARS_MAX else line[: TEXT_CHARS_MAX - 1] + "…"
+
+
+assert _PATTERN_SIZES[-1][1] <= COST_MAX

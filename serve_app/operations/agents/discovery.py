@@ -1,0 +1,187 @@
+"""Discovery: who offers what is looked for, the best first, and why.
+
+It shows public cards alone. Spec: Settlement rules 9 (discovery ranking); contract.md sections 6
+and 7 (Discovery). Decision 0288.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from actors.process.slices import Slices
+from core.errors import ErrorCode
+from core.market.pricing import FixedPrice, Price, effective_price, parse_price
+from core.money import MICRO_PER_CENT
+from core.records.agent import without_secrets
+from core.records.api.discovery import (
+    FOUND_DEFAULT,
+    FOUND_MAX,
+    Discovered,
+    DiscoverQuery,
+    DiscoveryRequest,
+)
+from ledger.agents.agent_live import live_rows
+from ledger.agents.discovery_reads import Asked, find_offers
+from ledger.prices.price_reads import registered_prices
+from ledger.reads.reader import RowDict
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Call, Operation, Reply, invalid
+from serve_app.operations.views import availability_of, current_card
+
+# What only a card says is looked for among the best so many.
+LOOKED_AT_MAX: Final = 200
+
+
+async def discover(call: Call) -> Reply:
+    """Find agents by words, capability or owner."""
+    query = call.given(DiscoverQuery)
+    if query.q is None and query.capability_id is None and query.owner_did is None:
+        raise invalid("q", "nothing", "q, capabilityId or ownerDid")
+    return await _found(call, query)
+
+
+async def discover_by_words(call: Call) -> Reply:
+    """Find agents by words."""
+    body = call.given(DiscoveryRequest)
+    query = DiscoverQuery(
+        q=body.query,
+        limit=body.limit,
+        min_reputation=body.min_reputation,
+        max_price_cents=body.max_price_cents,
+    )
+    return await _found(call, query)
+
+
+async def _found(call: Call, query: DiscoverQuery) -> Reply:
+    services = call.services
+    limit = max(1, min(query.limit or FOUND_DEFAULT, FOUND_MAX))
+    by_card = (query.max_price_cents, query.region, query.availability)
+    pattern = query.capability_id
+    asked = Asked(
+        words=query.q,
+        capability_id=None if pattern is None else pattern.removesuffix("*"),
+        is_prefix=pattern is not None and pattern.endswith("*"),
+        owner_did=query.owner_did,
+        reputation_min=query.min_reputation or 0.0,
+        latency_ms_max=query.max_latency_ms,
+    )
+    rows = await find_offers(
+        services.reader,
+        services.gateway.offers,
+        asked,
+        limit=limit if by_card == (None, None, None) else LOOKED_AT_MAX,
+        slowest_ms=services.settings.reputation_latency_ms_max,
+        caller=call.caller.did,
+    )
+    live: Mapping[str, RowDict] = {}
+    if query.availability is not None and rows:
+        dids = {row["did"] for row in rows}
+        live = {row["did"]: row for row in await live_rows(services.reader, dids=dids)}
+    registered: Mapping[str, Price] = {}
+    if query.max_price_cents is not None and rows:
+        ids = {row["capability_id"] for row in rows}
+        registered = await registered_prices(services.reader, ids)
+    results: list[dict[str, Any]] = []
+    cards: dict[str, dict[str, Any]] = {}
+    slices, now_ms = Slices(), services.now_ms()
+    for row in rows:
+        if len(results) == limit:
+            break
+        await slices.pause()
+        card = cards.get(row["did"]) or without_secrets(current_card(row))
+        offered = next(
+            (one for one in card["capabilities"] if one["id"] == row["capability_id"]), None
+        )
+        if offered is None:
+            continue
+        price = effective_price(parse_price(offered)[0], registered.get(row["capability_id"]))
+        availability = availability_of(row, live.get(row["did"]), now_ms)
+        if not _is_kept(query, card, price, availability):
+            continue
+        cards[row["did"]] = card
+        results.append(_result(row, card, offered, _why(query, row, price, availability)))
+    return Reply({"results": results, "agents": list(cards.values()), "limit": limit})
+
+
+def _is_kept(
+    query: DiscoverQuery, card: Mapping[str, Any], price: Price, availability: str
+) -> bool:
+    if query.availability is not None and availability != query.availability:
+        return False
+    if query.region is not None and _region(card) != query.region:
+        return False
+    if query.max_price_cents is None:
+        return True
+    # What one paid by tokens will cost is not known beforehand.
+    return isinstance(price, FixedPrice) and price.micro <= query.max_price_cents * MICRO_PER_CENT
+
+
+def _region(card: Mapping[str, Any]) -> Any:
+    metadata = card.get("metadata")
+    inside = metadata.get("region") if isinstance(metadata, dict) else None
+    return card.get("region", inside)
+
+
+def _why(query: DiscoverQuery, row: RowDict, price: Price, availability: str) -> list[str]:
+    """Return what a result was found and ranked by, in words."""
+    why = []
+    if query.q is not None:
+        why.append("words: " + ", ".join(sorted(row["matched"])))
+    if query.capability_id is not None:
+        kind = "begins with" if query.capability_id.endswith("*") else "is"
+        why.append(f"capability {kind} {query.capability_id.removesuffix('*')}")
+    if query.owner_did is not None:
+        why.append(f"owner {query.owner_did}")
+    if query.max_price_cents is not None and isinstance(price, FixedPrice):
+        why.append(f"price {price.micro / MICRO_PER_CENT:g} cents")
+    if query.region is not None:
+        why.append(f"region {query.region}")
+    if query.availability is not None:
+        why.append(f"availability {availability}")
+    why.append(f"reputation {row['reputation']:g}")
+    return why
+
+
+def _result(
+    row: RowDict, card: Mapping[str, Any], offered: Mapping[str, Any], why: Sequence[str]
+) -> dict[str, Any]:
+    metadata = card.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return {
+        "agentDid": row["did"],
+        "capabilityId": row["capability_id"],
+        "description": offered.get("description") or "",
+        "score": round(row["score"], 6),
+        "reputation": row["reputation"],
+        "agent": {"did": row["did"], "name": name, "endpoint": row["endpoint"]},
+        "why": list(why),
+    }
+
+
+OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/v1/discover",
+        handler=discover,
+        summary="Find agents by words, capability or owner",
+        scope="agents:read",
+        rate=RateClass.READ,
+        tag="agents",
+        reply=Discovered,
+        query=DiscoverQuery,
+        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/agent/discovery",
+        handler=discover_by_words,
+        summary="Find agents by words",
+        scope="agents:read",
+        rate=RateClass.READ,
+        tag="agents",
+        body=DiscoveryRequest,
+        reply=Discovered,
+        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE),
+    ),
+)

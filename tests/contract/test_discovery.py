@@ -1,0 +1,151 @@
+"""Discovery, row by row, with exactly what clients send.
+
+Spec: Settlement rules 9 (discovery ranking); contract.md section 6 (Discovery), section 7.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.contract.conftest import Caller, MakeAgent, answer, refusal, unique
+
+Json = dict[str, Any]
+SENT = "/v1/agent/discovery"
+
+
+def word() -> str:
+    """Return a word that no other test's agents have."""
+    return "w" + unique("").replace("-", "").replace(".", "")[-12:] + "x"
+
+
+def described(make_agent: MakeAgent, words: str, cents: int = 10, **card: Any) -> Any:
+    """Start and register an agent with this description."""
+    return make_agent(price={"price_cents": cents, "description": words, **card})
+
+
+def test_what_clients_send_finds_cards_and_results(payer: Caller, make_agent: MakeAgent) -> None:
+    """The bytes of contract.md section 7: a query alone, and with what else is sent."""
+    name = word()
+    agent = described(make_agent, f"Counts {name} in a text")
+    for body in (
+        {"query": name},
+        {"query": f"please count {name}", "limit": 5, "minReputation": 0.5},
+    ):
+        reply = answer(
+            payer.http.post(
+                SENT,
+                content=json.dumps(body).encode(),
+                headers={"Content-Type": "application/json"},
+            )
+        )
+        (found,) = [one for one in reply["results"] if one["agentDid"] == agent.did]
+        assert found == {
+            "agentDid": agent.did,
+            "capabilityId": agent.capability,
+            "description": f"Counts {name} in a text",
+            "score": found["score"],
+            "reputation": 0.5,
+            "agent": {"did": agent.did, "name": None, "endpoint": agent.stub.url},
+            "why": found["why"],
+        }
+        assert any(name in reason for reason in found["why"])
+        assert agent.card in reply["agents"]
+
+
+def test_get_finds_by_words_id_beginning_and_owner(
+    payer: Caller, make_agent: MakeAgent, make_caller: Any
+) -> None:
+    owner = make_caller(0)
+    name, stem = word(), f"cap.{word()}."
+    agent = make_agent(
+        capability=f"{stem}count.v1",
+        price={"price_cents": 7, "description": name},
+        owner=owner,
+    )
+    other = make_agent(capability=f"{stem}other.v1")
+    queries: list[tuple[Json, list[str]]] = [
+        ({"q": name}, [agent.did]),
+        ({"capabilityId": agent.capability}, [agent.did]),
+        ({"capabilityId": f"{stem}*"}, sorted([agent.did, other.did])),
+        ({"capabilityId": f"{stem}cou*"}, [agent.did]),
+        ({"ownerDid": owner.did}, [agent.did]),
+        ({"q": name, "capabilityId": other.capability}, []),
+    ]
+    for query, dids in queries:
+        reply = answer(payer.http.get("/v1/discover", params=query))
+        assert sorted(one["agentDid"] for one in reply["results"]) == dids, query
+
+
+@pytest.mark.parametrize(
+    ("kept", "left_out"),
+    [
+        ({"maxPriceCents": 10}, {"maxPriceCents": 9}),
+        ({"minReputation": 0.5}, {"minReputation": 0.51}),
+        ({"maxLatencyMs": 1}, {"region": "elsewhere"}),
+        ({"availability": "available"}, {"availability": "offline"}),
+    ],
+)
+def test_filters(payer: Caller, make_agent: MakeAgent, kept: Json, left_out: Json) -> None:
+    name = word()
+    agent = described(make_agent, name)
+    found = answer(payer.http.get("/v1/discover", params={"q": name, **kept}))
+    assert [one["agentDid"] for one in found["results"]] == [agent.did]
+    none = answer(payer.http.get("/v1/discover", params={"q": name, **left_out}))
+    assert (none["results"], none["agents"]) == ([], [])
+
+
+def test_region_is_the_cards(payer: Caller, make_agent: MakeAgent) -> None:
+    name = word()
+    agent = described(make_agent, name)
+    changed = {"metadata": {"region": "eu-west"}}
+    owner = payer.http
+    refusal(owner.patch(f"/v1/agents/{agent.did}", json=changed), 403, "FORBIDDEN")
+    none = answer(payer.http.get("/v1/discover", params={"q": name, "region": "eu-west"}))
+    assert none["results"] == []
+
+
+def test_reputation_ranks_what_words_leave_equal(payer: Caller, make_agent: MakeAgent) -> None:
+    name = word()
+    good, unknown = (described(make_agent, name) for _ in range(2))
+    payer.run({"nodes": {"a": {"capabilityId": good.capability}}})
+    reply = answer(payer.http.get("/v1/discover", params={"q": name}))
+    assert [one["agentDid"] for one in reply["results"]] == [good.did, unknown.did]
+    first, second = reply["results"]
+    assert first["reputation"] > second["reputation"] == 0.5
+    reputation = answer(payer.http.get(f"/v1/reputation/{good.did}"))
+    assert first["reputation"] == reputation["overallScore"]
+
+
+def test_agent_that_is_gone_or_revoked_is_not_found(
+    payer: Caller, admin: Caller, make_agent: MakeAgent
+) -> None:
+    name = word()
+    gone, revoked = (described(make_agent, name) for _ in range(2))
+    answer(admin.http.delete(f"/v1/agents/{gone.did}"))
+    body = {"did": revoked.did, "reason": "a test", "evidence": {}}
+    answer(admin.http.post("/v1/trust/revoke", json=body))
+    assert answer(payer.http.post(SENT, json={"query": name}))["results"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [
+        ({}, "q"),
+        ({"capabilityId": "no id!"}, "capabilityId"),
+        ({"q": "x", "minReputation": "2"}, "minReputation"),
+        ({"q": "x", "maxPriceCents": "-1"}, "maxPriceCents"),
+        ({"q": "x", "availability": "perhaps"}, "availability"),
+    ],
+)
+def test_bad_query_is_refused_by_its_member(payer: Caller, query: Json, path: str) -> None:
+    body = refusal(payer.http.get("/v1/discover", params=query), 400, "INVALID_REQUEST")
+    assert [error["path"] for error in body["errors"]] == [path]
+
+
+def test_discovery_needs_a_key(anonymous: httpx.Client) -> None:
+    refusal(anonymous.post(SENT, json={"query": "x"}), 401, "UNAUTHORIZED")
+    refusal(anonymous.get("/v1/discover", params={"q": "x"}), 401, "UNAUTHORIZED")
