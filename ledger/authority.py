@@ -25,9 +25,13 @@ class SignedBy(Message, frozen=True):
 
 
 class OpenedBy(Message, frozen=True):
-    """An API key, by its id."""
+    """An API key, by its id.
+
+    `key_hash`: SHA-256 of the secret that was given; none where code of before does not say it.
+    """
 
     key_id: str
+    key_hash: bytes = b""
 
 
 class PermittedCommand(Message, frozen=True, kw_only=True):

@@ -61,7 +61,7 @@ class Principal:
     single classes, calls per minute. `expires_ms`: the end of the credential, None for never.
     `is_stranger`: its calls count for its address as well, because nothing is stored of a DID that
     costs nothing to make. `signing_key`: base64 of the key by which its DID has signed the request,
-    None without a signature.
+    None without a signature. `key_hash`: SHA-256 of the API key, none of another credential.
     """
 
     did: str
@@ -72,6 +72,7 @@ class Principal:
     expires_ms: int | None = None
     is_stranger: bool = False
     signing_key: str | None = None
+    key_hash: bytes = b""
 
     @property
     def is_admin(self) -> bool:

@@ -299,10 +299,8 @@ def _after_registration(
             proven_by=proof,
             card_counter=counter,
         )
-        new_key = _bound_key(command, agent)
-        if known is not None and new_key not in (None, known.public_key):
-            check_new_key(command.did, known, new_key, batch)
-        return replace(agent, public_key=new_key)
+        # No key is refused: the history is that of a claim which was never the DID's.
+        return replace(agent, public_key=_bound_key(command, agent))
     is_same_owner = known.owner_did == command.owner_did
     revision = known.revision + 1
     agent = replace(

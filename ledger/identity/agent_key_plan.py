@@ -63,8 +63,14 @@ def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Outcome:
     )
 
 
-def check_new_key(did: str, known: KnownAgent, new_key: str, batch: Batch) -> None:
+def check_new_key(
+    did: str, known: KnownAgent, new_key: str, batch: Batch, *, is_recovery: bool = False
+) -> None:
     """Refuse a key that is or was one of this DID, and one more than a history holds.
+
+    Args:
+        is_recovery: by the word of guardians, whom a stolen key that was rotated so often must not
+            shut out.
 
     Raises:
         Refusal: CONFLICT.
@@ -73,7 +79,7 @@ def check_new_key(did: str, known: KnownAgent, new_key: str, batch: Batch) -> No
         raise Refusal(
             ErrorCode.CONFLICT, f"the new key is in the history of {did}: none is accepted again"
         )
-    if known.key_number >= KEYS_MAX:
+    if known.key_number >= KEYS_MAX and not is_recovery:
         raise Refusal(
             ErrorCode.CONFLICT,
             f"{did} has had {known.key_number} keys, expected at most {KEYS_MAX}",

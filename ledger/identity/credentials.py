@@ -39,9 +39,12 @@ def check_credential(command: AuthorizedCommand, batch: Batch) -> None:
                 raise _ended(f"the key of {did} was replaced meanwhile")
             if batch.cache.is_revoked(did, batch.clock_ms):
                 raise _ended(f"{did} is revoked")
-        case OpenedBy(key_id):
-            if key_id not in batch.cache.live_keys:
+        case OpenedBy(key_id, key_hash):
+            known = batch.cache.live_keys.get(key_id)
+            if known is None:
                 raise _ended(f"the key {key_id} has ended")
+            if key_hash and not known.opens(key_hash, batch.clock_ms):
+                raise _ended(f"the key {key_id} was rotated meanwhile")
 
 
 def is_current_key(did: str, public_key: str, batch: Batch) -> bool:

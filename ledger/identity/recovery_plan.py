@@ -118,7 +118,7 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
         if known.recovery_type != kind:
             detail = f"got {kind}, expected {known.recovery_type}, as the request was made"
             raise Refusal(ErrorCode.CONFLICT, detail)
-    check_new_key(did, agent, command.new_key, batch)
+    check_new_key(did, agent, command.new_key, batch, is_recovery=True)
     for signer, public_key in command.signers:  # 4
         _check_signer(signer, public_key, batch)
     displaced = None
@@ -250,7 +250,7 @@ def _complete(
     """
     did, agent = known.did, _agent(known.did, batch)
     try:
-        check_new_key(did, agent, known.new_key, batch)  # 1
+        check_new_key(did, agent, known.new_key, batch, is_recovery=True)  # 1
     except Refusal:
         return _cancelled(recovery_id, known, actor_did, batch)
     after = replace_key(did, agent, known.new_key, batch)  # 2

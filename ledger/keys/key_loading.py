@@ -18,22 +18,25 @@ from ledger.writer.state_cache import KnownKey, StateCache
 # `api_key_live` and `api_key_live_child` have it: an owner may have ended any number of them.
 _IS_LIVE: Final = f"""revoked_ms IS NULL AND coalesce(expires_ms, {TIME_MS_MAX})
             > (extract(epoch FROM statement_timestamp()) * 1000)::bigint"""
+_FIELDS: Final = (
+    "id, owner_did, parent_id, depth, expires_ms, hash, previous_hash, previous_ends_ms"
+)
 _LIVE: Final = f"""
     WITH RECURSIVE ended AS (
-        (SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
+        (SELECT {_FIELDS} FROM callboard.api_key
         WHERE id = ANY(%s) AND revoked_ms IS NULL
         UNION
-        SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
+        SELECT {_FIELDS} FROM callboard.api_key
         WHERE owner_did = ANY(%s) AND {_IS_LIVE})
         UNION
         SELECT k.* FROM ended JOIN LATERAL (
-            SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
+            SELECT {_FIELDS} FROM callboard.api_key
             WHERE parent_id = ended.id AND {_IS_LIVE}
         ) AS k ON true
     )
     SELECT * FROM ended
     UNION
-    SELECT id, owner_did, parent_id, depth, expires_ms, hash FROM callboard.api_key
+    SELECT {_FIELDS} FROM callboard.api_key
     WHERE id = ANY(%s) AND revoked_ms IS NULL
 """
 _COUNTS: Final = f"""

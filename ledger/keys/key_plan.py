@@ -119,7 +119,12 @@ def plan_rotate_key(command: RotateKey, batch: Batch) -> Outcome:
             "previous_ends_ms": ends_ms,
         },
     )
-    batch.cache.live_keys[command.key_id] = replace(known, hash=command.key_hash)
+    batch.cache.live_keys[command.key_id] = replace(
+        known,
+        hash=command.key_hash,
+        previous_hash=None if ends_ms is None else known.hash,
+        previous_ends_ms=ends_ms,
+    )
     audit_id = batch.record(
         AuditEventType.KEY_ROTATED,
         actor_did=command.actor_did,

@@ -102,7 +102,8 @@ class KnownMember:
 class KnownKey:
     """A live API key: whose it is, which key it was made with, on how many it stands.
 
-    `expires_ms` None: never. `hash`: by which it is known now.
+    `expires_ms` None: never. `hash`: by which it is known now; `previous_hash`: also by this one
+    until `previous_ends_ms`.
     """
 
     owner_did: str
@@ -110,6 +111,13 @@ class KnownKey:
     depth: int
     expires_ms: int | None
     hash: bytes
+    previous_hash: bytes | None = None
+    previous_ends_ms: int | None = None
+
+    def opens(self, key_hash: bytes, at_ms: int) -> bool:
+        """Say whether a secret, by its SHA-256, is this key's at a time, Unix milliseconds."""
+        is_overlap = self.previous_ends_ms is not None and at_ms < self.previous_ends_ms
+        return key_hash == self.hash or (is_overlap and key_hash == self.previous_hash)
 
 
 @dataclass(frozen=True, slots=True)

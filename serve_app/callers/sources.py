@@ -75,6 +75,7 @@ def _stored(row: RowDict | None, digest: bytes) -> StoredKey | None:
         rate_class=row["rate_class"],
         rate_limits=tuple((row["rate_limits"] or {}).items()),
         expires_ms=row["expires_ms"],
+        key_hash=digest,
     )
     ends_ms = row["expires_ms"]
     if not hmac.compare_digest(bytes(row["hash"]), digest):  # the secret of before a rotation

@@ -230,7 +230,11 @@ class Call:
         caller = self.caller
         if caller.signing_key is not None:
             return SignedBy(caller.did, caller.signing_key)
-        return None if caller.key_id in (JWT_KEY_ID, FREE_TIER) else OpenedBy(caller.key_id)
+        return (
+            None
+            if caller.key_id in (JWT_KEY_ID, FREE_TIER)
+            else OpenedBy(caller.key_id, caller.key_hash)
+        )
 
     @property
     def reason(self) -> str:

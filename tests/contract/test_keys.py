@@ -208,6 +208,9 @@ def test_a_key_is_rotated_by_none_who_would_get_more_by_it(
         refusal(response, 400, "INVALID_REQUEST")
     answer(caller.http.get("/v1/ledger/balance"))
     made = answer(admin.http.post(path))
+    # Which is remembered for a second, in which it may still read.
+    for at in (path, "/v1/keys"):
+        refusal(caller.http.post(at, json={}), 401, "UNAUTHORIZED")
     wait(lambda: caller.http.get("/v1/ledger/balance").status_code == 401, "its end")
     answer(anonymous.get("/v1/ledger/balance", headers={"x-api-key": made["key"]}))
     answer(admin.http.delete(f"/v1/keys/{caller.key_id}"))

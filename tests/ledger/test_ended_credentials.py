@@ -27,6 +27,7 @@ from tests.ledger.checking import Auditor
 from tests.ledger.making import (
     AGENT,
     AT,
+    PAYER,
     api_key,
     card,
     new_key,
@@ -157,4 +158,47 @@ async def test_a_did_key_and_an_api_key_count_as_long_as_they_are(
         None, UNAUTHORIZED, None, UNAUTHORIZED, None, None, UNAUTHORIZED, UNAUTHORIZED,
     ]  # fmt: skip
     assert {one.status for one in await store.commit(commands[:1], AT)} == {OutcomeStatus.REPEATED}
+    await store.close()
+
+
+async def test_the_secret_of_before_a_rotation_gives_nothing_that_lasts(
+    database: Database, auditor: Auditor
+) -> None:
+    """Else who has stolen it could rotate the key once more, and shut its owner out. In the overlap
+    both secrets count, also after a restart of the writer."""
+    store = await open_store(database.service_url)
+    stolen, next_one = OpenedBy("k", b"k" * 32), OpenedBy("k", b"n" * 32)
+
+    def rotated(by: OpenedBy, to: bytes, *, overlap_ms: int = 0) -> AuthorizedCommand:
+        command = RotateKey(
+            key=new_key(), actor_did=PAYER, key_id="k", key_hash=to, overlap_ms=overlap_ms,
+            owner_did=PAYER,
+        )  # fmt: skip
+        return replace(command, credential=by)
+
+    def child(by: OpenedBy, key_id: str) -> AuthorizedCommand:
+        return replace(api_key(key_id, key_id.encode() * 16, owner_did=PAYER), credential=by)
+
+    batch: list[Command] = [
+        api_key("k", b"k" * 32), rotated(stolen, b"n" * 32), rotated(stolen, b"t" * 32),
+        child(stolen, "c1"), child(next_one, "c2"),
+    ]  # fmt: skip
+    outcomes = await store.commit(batch, AT)
+    assert [one.error for one in outcomes] == [None, None, UNAUTHORIZED, UNAUTHORIZED, None]
+    await store.close()
+    store = await open_store(database.service_url)
+    last = OpenedBy("k", b"l" * 32)
+    batch = [
+        child(stolen, "c3"),
+        rotated(next_one, b"l" * 32, overlap_ms=50),
+        child(next_one, "c4"),
+    ]
+    outcomes = await store.commit(batch, AT + 1)
+    assert [one.error for one in outcomes] == [UNAUTHORIZED, None, None]
+    await store.close()
+    store = await open_store(database.service_url)
+    outcomes = await store.commit([child(next_one, "c5"), child(last, "c6")], AT + 2)
+    assert [one.error for one in outcomes] == [None, None]
+    outcomes = await store.commit([child(next_one, "c7"), child(last, "c8")], AT + 51)
+    assert [one.error for one in outcomes] == [UNAUTHORIZED, None]
     await store.close()

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from core.errors import ErrorCode
+from core.records.statuses import OwnershipProof
 from ledger.agents.agent_commands import DeregisterAgent
 from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.writer.store import LedgerStore
@@ -172,4 +173,17 @@ async def test_the_chain_names_both_keys(database: Database, auditor: Auditor) -
         " WHERE event_type = 'agent.key_rotated' ORDER BY id"
     ).fetchall()
     assert found == [("K1", "K2"), ("K2", "K3")]
+    await store.close()
+
+
+async def test_keys_of_a_claim_that_yields_do_not_bar_those_of_the_proof(
+    database: Database, auditor: Auditor
+) -> None:
+    """Who claims a DID without a proof can put its true key into the history, and fill that."""
+    store = await open_store(database.service_url)
+    claim = [card(public_key=key) for key in ("true", "thief's")]
+    proven = card(owner_did=AGENT, public_key="true", proof=OwnershipProof.OPERATOR)
+    outcomes = await store.commit([*claim, proven, rotate("next", "true")], AT)
+    assert [one.error for one in outcomes] == [None] * 4
+    assert current(auditor)[0] == "next"
     await store.close()

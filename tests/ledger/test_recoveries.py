@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
+from core.trust.identity.agent_keys import KEYS_MAX
 from core.trust.identity.recovery import HOUR_MS, recovery_id
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.commands import OutcomeStatus
@@ -469,4 +470,19 @@ async def test_what_code_of_before_has_stored_counts_by_names(
     rest = complete() if kind == TIME_LOCK else request(kind, TWO)
     (done,) = await store.commit([rest], AT + 2)
     assert (done.error, current(auditor)) == (None, "K2")
+    await store.close()
+
+
+async def test_a_full_history_shuts_no_guardian_out(database: Database, auditor: Auditor) -> None:
+    """Who has stolen the key can rotate it until the history is full: only that ends."""
+    store = await opened(database.service_url)
+    await store.close()
+    with psycopg.connect(database.superuser_url) as connection:
+        connection.execute("UPDATE callboard.agent SET key_number = %s", (KEYS_MAX,))
+    store = await open_store(database.service_url)
+    outcomes = await store.commit(
+        [rotate("K9", "K1"), request(SOCIAL, ONE, TWO), rotate("K9", "K2")], AT + 1
+    )
+    assert [one.error for one in outcomes] == [CONFLICT, None, CONFLICT]
+    assert current(auditor) == "K2"
     await store.close()
