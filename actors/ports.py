@@ -77,6 +77,7 @@ class DispatchOrder(Message, frozen=True):
     `key_version`: the version of the key that the attempt's token is derived from, as stored.
     `is_cut_short`: the workflow's remaining runtime limits `timeout_ms`, not the node's timeout.
     `binding`: what the attempt is bound to, for a node without side effects.
+    `capability_version`: which version of it the agent's card offers, "" where it says none.
     `ends_ms`: when the workflow ends at the latest, after which nothing of the order is of use; 0:
     with `timeout_ms`.
     `input_schema`, `output_schema`: the names of its agent's schemas, "" where it has none.
@@ -103,6 +104,7 @@ class DispatchOrder(Message, frozen=True):
     binding: str = ""
     input_schema: str = ""
     output_schema: str = ""
+    capability_version: str = ""
 
     def without_inputs(self) -> DispatchOrder:
         """Return the order without what its inputs are made of, which may be large."""
@@ -157,7 +159,8 @@ class DispatchPort(Protocol):
 class AgentEntry(Message, frozen=True):
     """The part of an agent card that dispatching reads.
 
-    `prices`: by capability id, None where the card has no price. `standing`: its standing bids.
+    `prices`: by capability id, and by its version's id where the card says one; None where it has
+    no price. `standing`: its standing bids. `versions`: by capability id, what the card says.
     `input_schemas`, `output_schemas`: the names of the schemas of those capabilities that have one.
     """
 
@@ -175,6 +178,7 @@ class AgentEntry(Message, frozen=True):
     former_until_ms: int = 0
     input_schemas: dict[str, str] = field(default_factory=dict)
     output_schemas: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
 
     def valid_keys(self, at_ms: int) -> tuple[str, ...]:
         """Return the keys whose signatures count at a time, the current one first."""

@@ -18,7 +18,15 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
-from callboard import calls, cluster_calls, identity_calls, market_calls, replies, trust_calls
+from callboard import (
+    calls,
+    capability_calls,
+    cluster_calls,
+    identity_calls,
+    market_calls,
+    replies,
+    trust_calls,
+)
 from callboard.calls import (
     ATTEMPTS_MAX,
     Call,
@@ -180,6 +188,11 @@ class _Operations:
     health = _Operation(calls.health, replies.Health)
     price = _reading("/v1/capabilities/{}/price", replies.Price)
     set_price = _Operation(market_calls.set_price, replies.PriceSet)
+    publish_version = _Operation(capability_calls.publish_version, replies.VersionPublished)
+    versions_of = _Operation(capability_calls.versions_of, replies.CapabilityVersionPage)
+    version = _Operation(capability_calls.version, replies.CapabilityVersionWhole)
+    deprecate_version = _Operation(capability_calls.deprecate_version, replies.VersionDeprecated)
+    negotiate_version = _Operation(capability_calls.negotiate_version, replies.Negotiated)
     stake = _reading("/v1/stakes/{}", replies.Stake)
     deposit_stake = _Operation(market_calls.deposit_stake, replies.StakeMoved)
     withdraw_stake = _Operation(market_calls.withdraw_stake, replies.StakeMoved)
@@ -231,6 +244,7 @@ class _Operations:
 
     iterate_workflows = _Iteration(calls.workflows, replies.WorkflowPage)
     iterate_agents = _Iteration(calls.agents, replies.AgentPage)
+    iterate_versions = _Iteration(capability_calls.versions_of, replies.CapabilityVersionPage)
     iterate_transactions = _Iteration(calls.transactions, replies.EntryPage)
     iterate_audit = _Iteration(calls.audit, replies.AuditPage)
     iterate_invoices = _Iteration(market_calls.invoices, replies.InvoicePage)

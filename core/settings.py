@@ -289,6 +289,10 @@ class Settings:
     )
     names_per_owner_max: int = _setting(100, "names of one owner's agents", low=1)
     names_per_agent_max: int = _setting(10, "names of one agent", low=1)
+    versions_per_owner_max: int = _setting(1_000, "versions of one owner's capabilities", low=1)
+    versions_per_capability_max: int = _setting(
+        100, "versions of one capability", low=1, high=1_000
+    )
 
     # Market.
     stake_bps: int = _setting(

@@ -18,6 +18,7 @@ from core.message import Message
 from ledger.accounts.account_commands import Deposit
 from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation, RegisterAgent
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
+from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.identity.inheritance_commands import (
@@ -78,6 +79,8 @@ Command = (
     | CancelRecovery
     | CompleteRecovery
     | SetPrice
+    | PublishVersion
+    | DeprecateVersion
     | SetQuota
     | DepositStake
     | WithdrawStake

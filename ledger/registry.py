@@ -20,6 +20,12 @@ from ledger.auctions.auction_plan import (
     plan_end_bidding,
     plan_place_bid,
 )
+from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
+from ledger.capabilities.version_plan import (
+    add_version_reads,
+    plan_deprecate_version,
+    plan_publish_version,
+)
 from ledger.commands import BarrierCommand, Command, Outcome
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.disputes.dispute_plan import (
@@ -186,6 +192,10 @@ KINDS: Final[dict[type, CommandKind]] = {
     CancelRecovery: CommandKind(plan_cancel_recovery, add_recovery_reads, outlives_credential=True),
     CompleteRecovery: CommandKind(plan_complete_recovery, add_recovery_reads, is_asked_again=True),
     SetPrice: CommandKind(plan_set_price),
+    PublishVersion: CommandKind(plan_publish_version, add_version_reads, outlives_credential=True),
+    DeprecateVersion: CommandKind(
+        plan_deprecate_version, add_version_reads, outlives_credential=True
+    ),
     SetQuota: CommandKind(plan_set_quota, add_quota_reads),
     DepositStake: CommandKind(plan_deposit_stake, add_stake_reads, is_hashed=True),
     WithdrawStake: CommandKind(plan_withdraw_stake, add_stake_reads, is_hashed=True),

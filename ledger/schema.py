@@ -33,6 +33,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.types import TypeEngine
 
 from core.errors import ErrorCode, ServiceError
+from ledger.tables.capability_tables import CAPABILITY_LINE, CAPABILITY_VERSION
 from ledger.tables.cluster_tables import MEMBER, SHARD
 from ledger.tables.history_tables import (
     AUDIT,
@@ -152,6 +153,8 @@ former_key = _read(FORMER_KEY)
 agent_name = _read(AGENT_NAME)
 recovery = _read(RECOVERY)
 capability_price = _read(CAPABILITY_PRICE)
+capability_line = _read(CAPABILITY_LINE)
+capability_version = _read(CAPABILITY_VERSION)
 quota = _read(QUOTA)
 stake = _read(STAKE)
 reputation = _read(REPUTATION)

@@ -24,6 +24,7 @@ from serve_app.http.endpoint import (
 )
 from serve_app.http.paths import kept_apart, path_text
 from serve_app.operations.agents import agents, discovery, heartbeats, prices, stakes, trust
+from serve_app.operations.capabilities import capability_versions
 from serve_app.operations.identity import inheritance, key_rotation, names, recovery
 from serve_app.operations.money import accounts, disputes, invoices, ledger, quotas
 from serve_app.operations.service import audit, cluster, health, keys
@@ -82,6 +83,7 @@ def all_operations() -> tuple[Operation, ...]:
         *keys.OPERATIONS,
         *accounts.OPERATIONS,
         *prices.OPERATIONS,
+        *capability_versions.OPERATIONS,
         *invoices.OPERATIONS,
         *disputes.OPERATIONS,
         *feedback.OPERATIONS,

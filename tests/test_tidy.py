@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("core",),
+        ("capabilities",),
         ("planning", "records", "trust", "topology", "shards", "schemas"),
         ("market",),
         ("workflow",),

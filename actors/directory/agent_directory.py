@@ -20,6 +20,7 @@ from actors.directory.agent_stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
 from actors.directory.cards import CardReader, find_asking_prices, find_target_prices
 from actors.directory.circuits import Circuits, Opened
 from actors.directory.offered_schemas import OfferedSchemas
+from actors.directory.published_versions import NOT_OFFERED, PublishedVersions, most_telling
 from actors.directory.ranked_offers import OfferRankings, RankedOffers, Terms, Weighed
 from actors.directory.revoked_agents import Revocations
 from actors.ports import AgentEntry, AskingPrices, Contact
@@ -124,6 +125,7 @@ class Directory:
         self._conditions: dict[str, _Condition] = {}
         self.stakes = Stakes(stake_bps, self._mark)
         self.revocations = Revocations(self._note_changed)
+        self.published = PublishedVersions()
         self._circuits = Circuits()
         self._in_flight: Counter[str] = Counter()
         self._order = 0
@@ -242,6 +244,8 @@ class Directory:
         Args:
             payer_did: the workflow's, here and below; "" for one whose attempts never timed out.
         """
+        if action.versions:
+            return self._select_version(action, at_ms, payer_did)
         if action.target_agent_id is not None:
             unavailable = self._find_target_failure(action, at_ms, payer_did)
             if unavailable is None:
@@ -260,6 +264,18 @@ class Directory:
         reasons = self._build_reasons(ranking, action, best, at_ms, payer_did)
         self._note_chosen(best.did, at_ms, payer_did)
         return self._selected(action, best.did, at_ms, reasons)
+
+    def _select_version(
+        self, action: SelectAgent, at_ms: int, payer_did: str
+    ) -> AgentSelected | AgentNotSelected:
+        """Answer a selection that names versions: the first of them that has an agent for it."""
+        refused: list[AgentNotSelected] = []
+        for one in self.published.split(action):
+            answer = self.select(one, at_ms, payer_did=payer_did)
+            if isinstance(answer, AgentSelected):
+                return answer
+            refused.append(answer)
+        return AgentNotSelected(action.node, most_telling(refused, action), at_ms)
 
     def select_verifier(
         self, action: SelectVerifier, at_ms: int, *, payer_did: str = ""
@@ -287,6 +303,8 @@ class Directory:
         As `select`, but without selecting an agent and without a price limit; only some of the
         agents when there are many.
         """
+        if action.versions:
+            return self._list_of_version(action, at_ms, payer_did)
         dids: list[str] = []
         if action.target_agent_id is not None:
             failure = self._find_target_failure(action, at_ms, payer_did)
@@ -313,6 +331,17 @@ class Directory:
         ranking = self._find_ranking(action, at_ms)
         refused = self._find_refused(action, at_ms, payer_did)
         return [], self._build_failure(action, (ranking.free, ranking.locked), refused)
+
+    def _list_of_version(
+        self, action: SelectAgent, at_ms: int, payer_did: str
+    ) -> tuple[list[str], Failure | None]:
+        refused: list[AgentNotSelected] = []
+        for one in self.published.split(action):
+            dids, failure = self.list_available_agents(one, at_ms, payer_did=payer_did)
+            if failure is None:
+                return dids, None
+            refused.append(AgentNotSelected(action.node, failure, at_ms))
+        return [], most_telling(refused, action)
 
     def _selected(
         self, action: SelectAgent, did: str, at_ms: int, reasons: str | None
@@ -506,7 +535,7 @@ class Directory:
             entry = self._entries[target]
             if action.capability_id in entry.prices:
                 return self._find_price_failure(entry, action)
-            details = "capability_not_offered"
+            details = NOT_OFFERED
         return Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,
             f"{target} cannot take {action.capability_id!r}: {details}",

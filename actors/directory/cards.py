@@ -12,6 +12,7 @@ from typing import Any
 
 from actors.ports import AgentEntry, AskingPrices
 from actors.values.agent_schemas import AgentSchemas
+from core.capabilities.semver import is_version, version_id
 from core.market.pricing import FREE, Price, TokenPrice, effective_price, parse_price
 from core.market.standing_bid import standing_offers
 from core.trust.deployment_keys import DeploymentKeys
@@ -58,13 +59,17 @@ class CardReader:
             url = f"{endpoint}{card['dispatchPath']}"
         if not endpoint:
             url = ""
+        versions = _versions_of(card["capabilities"])
+        # A stored member that is no valid price counts as no price.
+        prices = {c["id"]: parse_price(c)[0] for c in card["capabilities"]}
+        for capability_id, version in versions.items():
+            prices[version_id(capability_id, version)] = prices[capability_id]
         return AgentEntry(
             did=row["did"],
             owner_did=row["owner_did"],
             url=url,
             cancel_url=f"{prefix}/cancel",
-            # A stored member that is no valid price counts as no price.
-            prices={c["id"]: parse_price(c)[0] for c in card["capabilities"]},
+            prices=prices,
             secret=secret,
             max_concurrency=int(card.get("maxConcurrency") or self.max_concurrency),
             order=order,
@@ -74,6 +79,7 @@ class CardReader:
             former_until_ms=row.get("former_until_ms") or 0,
             input_schemas=self._schema_names(card, "inputSchema"),
             output_schemas=self._schema_names(card, "outputSchema"),
+            versions=versions,
         )
 
     def _schema_names(self, card: dict[str, Any], member: str) -> dict[str, str]:
@@ -82,6 +88,11 @@ class CardReader:
             for one in card["capabilities"]
             if one.get(member) is not None
         }
+
+
+def _versions_of(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return by capability which version a card offers; what is no version counts as none."""
+    return {c["id"]: c["version"] for c in capabilities if is_version(c.get("version"))}
 
 
 def find_target_prices(

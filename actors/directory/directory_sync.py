@@ -1,4 +1,4 @@
-"""Keeps an owner's directory of agents, prices and stakes in sync with the ledger.
+"""Keeps an owner's directory of agents, prices, versions and stakes in sync with the ledger.
 
 The sync reads all rows once at the start, page by page, then the changes: on request, and when a
 look at the ledger, twice a second and on each notice, has found some. A request that registers an
@@ -28,6 +28,7 @@ from ledger.agents.directory_reads import (
     newest_change,
     price_changes,
     revocation_changes,
+    version_changes,
 )
 from ledger.agents.reputation import reputation_pages, tally_of
 from ledger.prices.price_reads import price_of_row
@@ -81,6 +82,7 @@ class DirectorySync:
         # Capabilities and agents that a read has not found, until cards change.
         self._missing: set[tuple[str, str | None]] = set()
         self._prices_id = 0
+        self._versions_id = 0
         self._revocations_id = 0
         self._stakes = _Poll(self._read_stakes)
         self._live = _Poll(self._read_live)
@@ -106,6 +108,7 @@ class DirectorySync:
         async for rows in directory_pages(self._reader):
             await self._put(rows)
         await self._read_prices()
+        await self._read_versions()
         await self._read_revocations()
         for poll in self._polls:
             await poll.read_changes()
@@ -157,6 +160,7 @@ class DirectorySync:
         await self._read_agents()
         await self._read_revocations()
         await self._read_prices()
+        await self._read_versions()
         await self._stakes.read_changes()
         await self._live.read_changes()
         return waiting
@@ -185,6 +189,15 @@ class DirectorySync:
             is_last = len(rows) < CHANGES_MAX
             if rows:
                 self._prices_id = rows[-1]["changed_id"]
+
+    async def _read_versions(self) -> None:
+        is_last = False
+        while not is_last:
+            rows = await version_changes(self._reader, after=self._versions_id)
+            self._directory.published.apply_rows(rows)
+            is_last = len(rows) < CHANGES_MAX
+            if rows:
+                self._versions_id = rows[-1]["changed_id"]
 
     async def _read_revocations(self) -> None:
         is_last, is_changed = False, False

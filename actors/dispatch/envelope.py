@@ -54,6 +54,7 @@ def dispatch_body(
         key_version=order.key_version,
         binding=order.binding,
     )
+    version = order.capability_version
     return orjson.dumps(
         {
             "eventId": event,
@@ -65,6 +66,7 @@ def dispatch_body(
             "agentDid": order.agent_did,
             "capabilityId": order.capability_id,
             "capability": order.capability_id,
+            **({"capabilityVersion": version} if version else {}),
             "inputs": fragment,
             "input": fragment,
             "parents": parents,

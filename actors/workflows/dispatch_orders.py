@@ -136,6 +136,7 @@ def build_order(
         # A verifier's inputs and verdict have forms of their own.
         input_schema="" if verify_attempt else entry.input_schemas.get(capability_id, ""),
         output_schema="" if verify_attempt else entry.output_schemas.get(capability_id, ""),
+        capability_version=entry.versions.get(capability_id, ""),
     )
 
 

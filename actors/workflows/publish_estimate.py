@@ -218,14 +218,19 @@ def build_dry_run_reply(
     # Once for nodes that ask for the same: a thousand looks at a thousand agents take seconds.
     @cache
     def list_available_agents(
-        capability_id: str, target: str | None, allow_fallback: bool
+        capability_id: str, target: str | None, allow_fallback: bool, versions: str
     ) -> tuple[list[str], Failure | None]:
-        action = SelectAgent("", capability_id, target, allow_fallback, (), MICRO_MAX)
+        action = SelectAgent(
+            "", capability_id, target, allow_fallback, (), MICRO_MAX, versions=versions
+        )
         return directory.list_available_agents(action, now_ms, payer_did=request.payer_did)
 
     selections = {
         name: list_available_agents(
-            node.capability_id, node.target_agent_id, node.allow_broadcast_fallback
+            node.capability_id,
+            node.target_agent_id,
+            node.allow_broadcast_fallback,
+            node.versions,
         )
         for name, node in request.compiled.nodes.items()
     }

@@ -9,7 +9,18 @@ from importlib.util import find_spec
 
 import typer
 
-from callboard.cli import agents, audit, cluster, identity, keys, ledger, market, reviews, workflows
+from callboard.cli import (
+    agents,
+    audit,
+    capabilities,
+    cluster,
+    identity,
+    keys,
+    ledger,
+    market,
+    reviews,
+    workflows,
+)
 from callboard.cli.session import EXIT_USAGE, stop
 
 # The verbs of `deployment.py`, which is part of `callboard-server`.
@@ -24,6 +35,7 @@ app = typer.Typer(
 )
 app.add_typer(workflows.app, name="workflow")
 app.add_typer(agents.app, name="agent")
+app.add_typer(capabilities.app, name="capability")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(audit.app, name="audit")
 app.add_typer(keys.app, name="key")

@@ -138,6 +138,12 @@ def show(session: Session, did: _Did) -> None:
     session.show_record(agent if session.is_json else without_card)
 
 
+@verb(app, "deregister")
+def deregister(session: Session, did: _Did) -> None:
+    """Take an agent out of service; registering it again brings it back."""
+    session.show_record(session.client.deregister_agent(did))
+
+
 @verb(app, "rotate-key")
 def rotate_key(
     session: Session,

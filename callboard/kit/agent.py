@@ -34,6 +34,7 @@ class Agent(AnsweringAgent):
         heartbeat_period_s: float = serving.HEARTBEAT_PERIOD_S,
         drain_timeout_s: float = serving.DRAIN_TIMEOUT_S,
         deregister: bool = False,
+        publish_versions: bool = False,
     ) -> None:
         """Serve until SIGINT or SIGTERM; prints one line once the agent is ready.
 
@@ -50,9 +51,12 @@ class Agent(AnsweringAgent):
             heartbeat_period_s: seconds between heartbeats; one speaks for 60 s.
             drain_timeout_s: how long work under way may take once the agent was told to end.
             deregister: take the agent out of service at the end; else it is only offline.
+            publish_versions: publish the declared versions that are not published yet, once the
+                agent is registered.
 
         Raises:
-            CallboardError: the coordinator could not be reached or refused the card.
+            CallboardError: the coordinator could not be reached or refused the card or a version.
+            VersionDiffers: a version is published with other schemas.
         """
         life = serving.Life(
             host=host,
@@ -63,6 +67,7 @@ class Agent(AnsweringAgent):
             heartbeat_period_s=heartbeat_period_s,
             drain_timeout_s=drain_timeout_s,
             deregister=deregister,
+            publish_versions=publish_versions,
         )
         asyncio.run(serving.run(self, life))
 

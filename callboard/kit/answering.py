@@ -88,6 +88,7 @@ class _Served:
     call: Callable[..., Any]
     signature: Signature
     is_async: bool
+    changelog: str
 
     def arguments(self, request: DispatchRequest, context: Context) -> dict[str, Any]:
         """Bind a request to the function's parameters; see `Signature`."""
@@ -171,6 +172,15 @@ class AnsweringAgent:
         """The ids of what this agent offers, in the order of their declaration."""
         return tuple(self._served)
 
+    @property
+    def versions(self) -> list[tuple[Capability, str]]:
+        """The capabilities that say a version, each with its changelog."""
+        return [
+            (served.capability, served.changelog)
+            for served in self._served.values()
+            if "version" in (served.capability.model_extra or {})
+        ]
+
     def capability(
         self,
         capability_id: str,
@@ -179,6 +189,8 @@ class AnsweringAgent:
         price_cents: int | None = None,
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
+        version: str | None = None,
+        changelog: str = "",
     ) -> Callable[[_H], _H]:
         """Declare the function that serves a capability; it may be `async`.
 
@@ -193,6 +205,9 @@ class AnsweringAgent:
             price_cents: the fixed price per node, in cents.
             input_schema: JSON Schema of the inputs; default: what the type hints say.
             output_schema: JSON Schema of the result; default: what the type hints say.
+            version: which version of the capability this is, for example `1.4.0`; nodes can ask
+                for it once it is published, which `run(publish_versions=True)` does.
+            changelog: what has changed in it.
 
         Raises:
             ValueError: the agent already serves this capability.
@@ -204,16 +219,20 @@ class AnsweringAgent:
             summary = (inspect.getdoc(call) or "").partition("\n")[0]
             signature = Signature(call)
             self._served[capability_id] = _Served(
-                Capability(
-                    id=capability_id,
-                    description=description if description is not None else summary,
-                    price_cents=price_cents,
-                    input_schema=input_schema or signature.input_schema,
-                    output_schema=output_schema or signature.output_schema,
+                Capability.model_validate(
+                    {
+                        "id": capability_id,
+                        "description": description if description is not None else summary,
+                        "price_cents": price_cents,
+                        "inputSchema": input_schema or signature.input_schema,
+                        "outputSchema": output_schema or signature.output_schema,
+                        **({} if version is None else {"version": version}),
+                    }
                 ),
                 call,
                 signature,
                 inspect.iscoroutinefunction(call),
+                changelog,
             )
             return call
 

@@ -42,6 +42,7 @@ class Life:
     heartbeat_period_s: float
     drain_timeout_s: float
     deregister: bool
+    publish_versions: bool = False
 
 
 def routes(agent: AnsweringAgent, endpoint: str) -> Handle:
@@ -132,7 +133,7 @@ async def run(agent: AnsweringAgent, life: Life) -> None:
         serving(agent, host=life.host, port=life.port, endpoint=life.endpoint) as public,
         contextlib.AsyncExitStack() as stack,
     ):
-        liveness = await _registered(agent, public, stack) if life.register else None
+        liveness = await _registered(agent, public, stack, life) if life.register else None
         async with contextlib.AsyncExitStack() as beating:
             if liveness is not None:
                 await beating.enter_async_context(liveness.beating(life.heartbeat_period_s))
@@ -161,7 +162,7 @@ def _stop_at_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 
 
 async def _registered(
-    agent: AnsweringAgent, endpoint: str, stack: contextlib.AsyncExitStack
+    agent: AnsweringAgent, endpoint: str, stack: contextlib.AsyncExitStack, life: Life
 ) -> Liveness:
     # Here, because httpx costs half a second that an agent registered by others need not spend.
     from callboard.client import AsyncClient
@@ -173,4 +174,8 @@ async def _registered(
     if agent.signer is not None and agent.owner_did is not None:
         signed = {"private_key": agent.signer.private_key, "owner_did": agent.owner_did}
     registered = await client.register_agent(card, signing_secret=agent.signing_secret, **signed)
+    if life.publish_versions:
+        from callboard.kit.version_publishing import publish_versions
+
+        await publish_versions(agent, client)
     return Liveness(agent, client, registered.heartbeat_token)

@@ -51,6 +51,8 @@ class AuditEventType(StrEnum):
     RIGHT_USED = "right.used"
     REPUTATION_REBUILT = "reputation.rebuilt"
     CAPABILITY_PRICED = "capability.priced"
+    VERSION_PUBLISHED = "capability_version.published"
+    VERSION_DEPRECATED = "capability_version.deprecated"
     INVOICE_ISSUED = "invoice.issued"
     INVOICE_PAID = "invoice.paid"
     INVOICE_VOIDED = "invoice.voided"

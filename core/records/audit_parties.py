@@ -96,6 +96,8 @@ PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.RIGHT_USED: _OPERATORS,
     AuditEventType.REPUTATION_REBUILT: _OPERATORS,
     AuditEventType.CAPABILITY_PRICED: _OPERATORS,
+    AuditEventType.VERSION_PUBLISHED: _in(Named.DID, "ownerDid", "formerOwnerDid"),
+    AuditEventType.VERSION_DEPRECATED: _OWNED,
     AuditEventType.INVOICE_ISSUED: (PartyRule(Named.INVOICE, "$.targetId"),),
     AuditEventType.INVOICE_PAID: (PartyRule(Named.INVOICE, "$.targetId"),),
     AuditEventType.INVOICE_VOIDED: (PartyRule(Named.INVOICE, "$.targetId"),),

@@ -26,6 +26,7 @@ AGENT_NAME_CHARS_MAX: Final = 32
 AGENT_NAME_PATTERN: Final = r"^[A-Za-z0-9](?:[A-Za-z0-9-]{1,30}[A-Za-z0-9])$"
 CAPABILITY_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
+
 _DID: Final = re.compile(DID_PATTERN[1:-1])
 _AGENT_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,30}[a-z0-9])")
 _CAPABILITY_ID: Final = re.compile(CAPABILITY_ID_PATTERN[1:-1])

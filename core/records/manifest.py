@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,6 +26,7 @@ from pydantic import (
 from pydantic import ValidationError as PydanticError
 from pydantic.alias_generators import to_camel
 
+from core.capabilities.semver import RANGE_PATTERN, parse_range
 from core.errors import Problem, ProblemList
 from core.json_bounds import json_problem
 from core.money import credits_number, micro_from_cents, micro_from_credits
@@ -78,10 +80,22 @@ def _node_name(value: object) -> object:
     return value
 
 
+def _with_versions(value: str) -> str:
+    if "@" in value:
+        parse_range(value.partition("@")[2])
+    return value
+
+
 # A NUL has no place in the database's text columns, which these become.
 PlainText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=TEXT_CHARS_MAX)]
 AgentId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,256}$")]
 CapabilityId = Annotated[str, StringConstraints(pattern=CAPABILITY_ID_PATTERN)]
+# A capability, perhaps with the versions of it that will do: `cap.x.y.v1@>=1.2`.
+CapabilityOfVersions = Annotated[
+    str,
+    StringConstraints(pattern=rf"{CAPABILITY_ID_PATTERN[:-1]}(@{RANGE_PATTERN})?$"),
+    AfterValidator(_with_versions),
+]
 NodeName = Annotated[str, BeforeValidator(_node_name)]
 DurationMs = Annotated[int, Field(ge=1, le=DURATION_MS_MAX)]
 CreditsMicro = Annotated[
@@ -105,7 +119,7 @@ class _ClosedRecord(BaseModel):
 class NodeDefinition(_ClosedRecord):
     """One task of a workflow, bound to a capability. Spec: Node definition."""
 
-    capability_id: CapabilityId
+    capability_id: CapabilityOfVersions
     depends_on: list[str] = Field(default_factory=list)
     payload: dict[str, Any] = Field(default_factory=dict)
     input_mappings: dict[str, str] = Field(default_factory=dict)

@@ -141,6 +141,10 @@ def add_unsupported_problems(
             got = described(node["auctionWindowMs"])
             expected = "an auction window only with selection: auction"
             problems.append(Problem(f"{path_of(name)}.auctionWindowMs", got, expected))
+        if is_auction and "@" in str(node.get("capabilityId")):
+            got = described(node["capabilityId"])
+            expected = "no versions with selection: auction, whoever offers the capability bids"
+            problems.append(Problem(f"{path_of(name)}.capabilityId", got, expected))
         if is_auction and node.get("targetAgentId") is not None:
             got = described(node["targetAgentId"])
             expected = "no target with selection: auction, the winner takes the node"

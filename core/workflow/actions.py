@@ -21,6 +21,7 @@ class SelectAgent(Message, frozen=True):
     `price_max_micro`: dearer agents are no candidates. `exclude`: who must not be taken.
     `attempt`: the number that it will have; with the workflow's id it decides about trials.
     `price`: the capability's price at publish. `is_by_token`: agents paid by tokens may be taken.
+    `versions`: only agents that offer a published version of this range; "": whatever they offer.
     """
 
     node: str
@@ -33,6 +34,7 @@ class SelectAgent(Message, frozen=True):
     attempt: int = 1
     price: Price | None = None
     is_by_token: bool = False
+    versions: str = ""
 
 
 class SelectBidder(Message, frozen=True):

@@ -25,6 +25,7 @@ __all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits",
 class CompiledNode(Message, frozen=True, kw_only=True):
     """One node with every default filled in. `has_templates`: a payload string contains `{{`.
 
+    `versions`: which versions of the capability it may be done by, as a range; "" for all.
     Without `has_side_effects` it may be dispatched while its parents' commit is under way.
 
     `payload_bytes`: of the payload's text; `template_count`: how often `{{` stands in it. They tell
@@ -50,6 +51,7 @@ class CompiledNode(Message, frozen=True, kw_only=True):
     payload_bytes: int = 0
     template_count: int = 0
     has_side_effects: bool = True
+    versions: str = ""
 
 
 class CompiledWorkflow(Message, frozen=True, kw_only=True):
@@ -99,9 +101,10 @@ def compile_workflow(
     for name in plan.order:
         node = manifest.nodes[name]
         payload = orjson.dumps(node.payload)
+        capability_id, _, versions = node.capability_id.partition("@")
         nodes[name] = CompiledNode(
             name=name,
-            capability_id=node.capability_id,
+            capability_id=capability_id,
             depends_on=plan.parents[name],
             children=tuple(plan.children[name]),
             payload=node.payload,
@@ -125,6 +128,7 @@ def compile_workflow(
             has_side_effects=(
                 limits.side_effects_default if node.side_effects is None else node.side_effects
             ),
+            versions=versions,
         )
     settings = manifest.settings
     return CompiledWorkflow(

@@ -15,7 +15,14 @@ import sqlalchemy as sql
 from core.records.audit import AuditEventType
 from ledger.reads.pages import pages
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent, audit_event, capability_price, former_key, revocation
+from ledger.schema import (
+    agent,
+    audit_event,
+    capability_price,
+    capability_version,
+    former_key,
+    revocation,
+)
 
 # Of changes of cards, prices and revocations.
 CHANGES_MAX: Final = 500
@@ -47,9 +54,10 @@ _OF_AGENTS: Final = (
     AuditEventType.AGENT_RECOVERED,
 )
 _OF_PRICES: Final = (AuditEventType.CAPABILITY_PRICED,)
+_OF_VERSIONS: Final = (AuditEventType.VERSION_PUBLISHED, AuditEventType.VERSION_DEPRECATED)
 _OF_REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
 # A commit of one of these sets `Batch.is_directory_changed`.
-DIRECTORY_EVENTS: Final = (*_OF_AGENTS, *_OF_PRICES, *_OF_REVOCATIONS)
+DIRECTORY_EVENTS: Final = (*_OF_AGENTS, *_OF_PRICES, *_OF_VERSIONS, *_OF_REVOCATIONS)
 
 
 def directory_pages(
@@ -106,6 +114,23 @@ async def price_changes(reader: LedgerReader, *, after: int = 0) -> list[RowDict
     return await reader.rows(
         sql.select(capability_price, changed.c.changed_id)
         .join(changed, changed.c.target_id == capability_price.c.capability_id)
+        .order_by(changed.c.changed_id)
+        .limit(CHANGES_MAX)
+    )
+
+
+async def version_changes(reader: LedgerReader, *, after: int = 0) -> list[RowDict]:
+    """Return the versions of capabilities that were published or deprecated later, without their
+    schemas, as `directory_changes` does agents.
+
+    Args:
+        after: an audit id; 0 for every version there is.
+    """
+    changed = _changed(_OF_VERSIONS, after)
+    version = capability_version.c
+    return await reader.rows(
+        sql.select(version.capability_id, version.version, version.status, changed.c.changed_id)
+        .join(changed, changed.c.target_id == version.id)
         .order_by(changed.c.changed_id)
         .limit(CHANGES_MAX)
     )

@@ -11,6 +11,11 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from ledger.tables.capability_tables import (
+    CAPABILITY_LINES,
+    CAPABILITY_VERSIONS,
+    DEPRECATED_VERSIONS,
+)
 from ledger.tables.cluster_tables import MEMBERS, SHARDS
 from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, COMMANDS
 from ledger.tables.identity_tables import (
@@ -69,7 +74,7 @@ from ledger.tables.work_tables import (
 from ledger.tables.writes import COUNT, NOW, ROWS, Write, indent, listed
 
 # Version 1 is written by hand (migration 0001), versions 1 and 2 are dropped by 0010.
-VERSION: Final = 7
+VERSION: Final = 8
 FUNCTION: Final = f"callboard.commit_batch_v{VERSION}"
 
 # In this order: the keys first, because whatever else a repeat would run into, it is known by its
@@ -111,6 +116,9 @@ WRITES: Final = (
     REVOKED_KEYS,
     ENDED_API_KEYS,
     PRICES,
+    CAPABILITY_LINES,
+    CAPABILITY_VERSIONS,
+    DEPRECATED_VERSIONS,
     QUOTAS,
     STAKES,
     STAKE_SHARES,

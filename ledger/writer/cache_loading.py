@@ -17,6 +17,7 @@ from core.errors import ErrorCode, QuarantineCode
 from core.money import MICRO_MAX
 from core.records.statuses import OwnershipProof
 from ledger.auctions.round_loading import load_rounds
+from ledger.capabilities.version_loading import load_versions
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced
 from ledger.identity.identity_loading import load_identity, load_recoveries
@@ -119,6 +120,7 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
         await load_rounds(connection, cache, missing_nodes)
     await load_identity(connection, cache, read_set)
     await load_keys(connection, cache, read_set)
+    await load_versions(connection, cache, read_set)
     if read_set.member_ids:
         await load_gone_members(connection, cache, read_set.member_ids)
 

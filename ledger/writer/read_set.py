@@ -27,6 +27,8 @@ class ReadSet:
     `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one; all keys of
     `ended_owners` end.
     `member_ids`: of members that may be GONE.
+    `capability_ids`: whose line of versions may get another one, `version_ids`: versions, by id;
+    `line_owners`: who may get another version, which are counted.
 
     `ending` are the workflows whose payers may get something back: their wallets are needed too.
     `published`: payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may
@@ -58,6 +60,9 @@ class ReadSet:
     ended_owners: set[str] = field(default_factory=set)
     key_owners: set[str] = field(default_factory=set)
     member_ids: set[str] = field(default_factory=set)
+    capability_ids: set[str] = field(default_factory=set)
+    version_ids: set[str] = field(default_factory=set)
+    line_owners: set[str] = field(default_factory=set)
     barrier: BarrierCommand | None = None
     published: set[tuple[str, int]] = field(default_factory=set)
     quota_dids: set[str] = field(default_factory=set)

@@ -182,6 +182,14 @@ class KnownRecovery:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownLine:
+    """A capability's line of versions: whose it is, and how many versions it has."""
+
+    owner_did: str
+    versions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Revocation:
     """Who has revoked an agent, and until when; None: for good."""
 
@@ -284,7 +292,8 @@ class StateCache:
     # recoveries by id, of an agent all that are open with one of them; keys that can be
     # revoked or make others, how many keys and active agents an owner has, which claimed DIDs have
     # keys or agents of their own, (workflow, node) pairs that are already paid or have succeeded,
-    # members that are GONE, and the stored rows that its one command stands on.
+    # members that are GONE, lines of versions by capability, versions by id and whether they are
+    # active, how many versions an owner has, and the stored rows that its one command stands on.
     former_keys: set[tuple[str, str]] = field(default_factory=set)
     names: dict[str, KnownName] = field(default_factory=dict)
     name_counts: dict[str, int] = field(default_factory=dict)
@@ -297,6 +306,9 @@ class StateCache:
     callers: set[str] = field(default_factory=set)
     settled: set[tuple[str, str]] = field(default_factory=set)
     gone_members: set[str] = field(default_factory=set)
+    lines: dict[str, KnownLine] = field(default_factory=dict)
+    versions: dict[str, bool] = field(default_factory=dict)
+    version_counts: dict[str, int] = field(default_factory=dict)
     barrier_reads: BarrierReads | None = None
     # The audit record of each payer's newest invoice, and of the newest correction of reputations,
     # since this cache was read, `read_audit_id`: what was added up before is stale.
@@ -326,6 +338,9 @@ class StateCache:
         self.callers.clear()
         self.settled.clear()
         self.gone_members.clear()
+        self.lines.clear()
+        self.versions.clear()
+        self.version_counts.clear()
         self.barrier_reads = None
         self.owned.clear()
         _shrink(self.escrows)

@@ -59,6 +59,13 @@ _RIGHTS: Final = {
     """,
     "capabilities:read": """
         GET /v1/capabilities/{capability_id}/price
+        GET /v1/capabilities/{capability_id}/versions
+        GET /v1/capabilities/{capability_id}/versions/{version}
+        POST /v1/capabilities/negotiate
+    """,
+    "capabilities:write": """
+        POST /v1/capabilities/versions
+        POST /v1/capabilities/{capability_id}/versions/{version}/deprecate
     """,
     "disputes:resolve": """
         POST /v1/disputes/{dispute_id}/resolve

@@ -76,6 +76,7 @@ UNKNOWN: Final = {
     "key_id": "no-such-key",
     "audit_id": "999999999",
     "capability_id": "cap.test.none.v1",
+    "version": "1.0.0",
     "machine": "0" * 12,
 }
 
@@ -174,7 +175,7 @@ def test_the_table_has_every_operation_and_every_right() -> None:
     # entries that `audit:read` does.
     coming = {"schedules", "webhooks", "federation"}
     unused = {f"{resource}:{verb}" for resource in coming for verb in ("read", "write")}
-    unused |= {"audit:all", "audit:write", "federation:admin", "capabilities:write", "admin"}
+    unused |= {"audit:all", "audit:write", "federation:admin", "admin"}
     # A free-tier key's, which no API key names.
     assert opening == (RIGHTS - unused) | {SUGGEST}
 

@@ -194,6 +194,20 @@ def cancel_recovery(scene: Scene) -> Request:
     return f"/v1/identity/recover/{made(scene, recover)}/cancel", {}, {"signature": "ed25519:AAAA"}
 
 
+def publish_version(scene: Scene) -> Request:
+    one = {"capabilityId": unique("cap.repeats."), "version": "1.0.0"}
+    one = {**one, "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}}
+    return "/v1/capabilities/versions", one, {**one, "changelog": "another"}
+
+
+def deprecate_version(scene: Scene) -> Request:
+    path, one, _ = publish_version(scene)
+    for version in ("1.0.0", "1.1.0"):
+        answer(scene.http.post(path, json={**one, "version": version}))
+    path = f"/v1/capabilities/{one['capabilityId']}/versions/1.0.0/deprecate"
+    return path, {}, {"successor": "1.1.0"}
+
+
 def deposit(scene: Scene) -> Request:
     return "/v1/ledger/deposit", {"amount": 1}, {"amount": 2}
 
@@ -301,7 +315,8 @@ POSTS: tuple[Callable[[Scene], Request], ...] = (
     resume_machine,
     publish, publish_list_form, publish_bulk, cancel, resume, node_result, register, register_flat,
     register_bulk, make_key, rotate_key, rotate_agent_key, name_agent, renew_name, transfer_name,
-    name_heir, recover, cancel_recovery, deposit, invoice, pay_invoice, void_invoice, dispute,
+    name_heir, recover, cancel_recovery, publish_version, deprecate_version, deposit, invoice,
+    pay_invoice, void_invoice, dispute,
     resolve, feedback, publish_task, task_feedback, put_at_stake, unstake, quota, rebuild, bid,
     bid_for_task, slash, revoke,
 )  # fmt: skip

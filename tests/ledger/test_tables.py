@@ -42,6 +42,7 @@ def test_every_described_write_is_in_the_function_once() -> None:
     described = {
         value
         for module in (
+            "capability_tables",
             "cluster_tables",
             "history_tables",
             "identity_tables",

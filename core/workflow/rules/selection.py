@@ -68,6 +68,7 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
             state.attempt + 1,
             terms.price,
             terms.is_by_token,
+            node.versions,
         )
     )
 

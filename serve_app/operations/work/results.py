@@ -309,12 +309,13 @@ async def _judged(
     """
     name = sent.node["name"]
     definition = read_stored_manifest(stored.row["manifest"]).nodes[name]
+    capability_id = definition.capability_id or definition.capability or name
     is_verdict = sent.verify_attempt > 0
     handed_in = HandedIn(
         body=call.body,
         event_id=event_id(stored.id, name, sent.attempt, sent.binding)
         + ("#verify" if is_verdict else ""),
-        capability_id=definition.capability_id or definition.capability or name,
+        capability_id=capability_id.partition("@")[0],  # behind it stand versions
         is_verdict=is_verdict,
     )
     judged: JudgedHandIn

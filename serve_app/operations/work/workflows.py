@@ -53,6 +53,7 @@ from serve_app.http.calls import (
 )
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.lists import listed, page_of
+from serve_app.operations.capabilities.deprecation_headers import manifest_warnings
 from serve_app.operations.views import iso_time, visible_workflow, workflow_record, workflow_summary
 from serve_app.operations.whose import visible_head
 from serve_app.operations.work.publishing import (
@@ -110,7 +111,7 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
 
     request = await in_thread(len(call.body), compiled)
     reply = await services.to_the_end(services.gateway.publish(request))
-    headers = (REPLAYED,) if reply.is_repeat else ()
+    headers = ((REPLAYED,) if reply.is_repeat else ()) + await manifest_warnings(call)
     if wait_s is None or request.is_dry_run:
         return Reply(published(reply, is_dry_run=request.is_dry_run), headers=headers)
     applied = (b"preference-applied", b"wait=%g" % wait_s)

@@ -165,7 +165,7 @@ class Tail:
 class Feeds:
     """Stands for the reads of an owner: counts them, and one of them fails."""
 
-    NAMES = ("directory_changes", "revocation_changes", "price_changes")
+    NAMES = ("directory_changes", "revocation_changes", "price_changes", "version_changes")
     PAGES = ("live_pages", "reputation_pages", "stake_pages")
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,97 @@
+"""The versions of capabilities that an owner knows to be published, and which a range means.
+
+A card may say any version of any capability; a range means only versions that the capability's line
+has, which has one owner and a bounded number of them. So what others register makes no range slower
+and takes no node away from the versions that its payer means. Decisions 0280, 0282.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from core.capabilities.choosing_versions import PublishedVersion, by_preference, find_within
+from core.capabilities.semver import parse_range, parse_version, version_id
+from core.errors import NodeErrorCode
+from core.workflow.actions import SelectAgent
+from core.workflow.events import AgentNotSelected, Failure, Verdict
+
+# Of a target, as `agent_directory.py` says it.
+NOT_OFFERED: Final = "capability_not_offered"
+# Ranges whose versions are remembered.
+KNOWN_MAX: Final = 4_096
+
+
+class PublishedVersions:
+    """Published versions by capability, in the order in which they are chosen."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[PublishedVersion]] = {}
+        self._known: dict[tuple[str, str], tuple[str, ...]] = {}
+
+    def __repr__(self) -> str:
+        return f"<PublishedVersions capabilities={len(self._lines)} ranges={len(self._known)}>"
+
+    def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Store versions from rows (`capability_id, version, status`)."""
+        changed: dict[str, dict[str, PublishedVersion]] = {}
+        for row in rows:
+            one = PublishedVersion(parse_version(row["version"]), row["status"] == "deprecated")
+            changed.setdefault(row["capability_id"], {})[row["version"]] = one
+        for capability_id, versions in changed.items():
+            kept = (
+                one
+                for one in self._lines.get(capability_id, ())
+                if str(one.version) not in versions
+            )
+            self._lines[capability_id] = by_preference([*kept, *versions.values()])
+        if changed:
+            self._known.clear()
+
+    def split(self, action: SelectAgent) -> list[SelectAgent]:
+        """Return a selection that names versions as selections of one version each, in order.
+
+        A target is looked for in all of them before another agent takes its place.
+        """
+        found = [
+            replace(action, capability_id=one, versions="")
+            for one in self.find_within(action.capability_id, action.versions)
+        ]
+        if action.target_agent_id is None or not action.allow_fallback:
+            return found
+        return [
+            *(replace(one, allow_fallback=False) for one in found),
+            *(replace(one, target_agent_id=None) for one in found),
+        ]
+
+    def find_within(self, capability_id: str, versions: str) -> tuple[str, ...]:
+        """Return the ids of the published versions of a range, the one to be tried first first.
+
+        Args:
+            versions: a range that was checked when it was published.
+        """
+        asked = (capability_id, versions)
+        found = self._known.get(asked)
+        if found is None:
+            line = self._lines.get(capability_id, [])
+            wanted = find_within(line, parse_range(versions))
+            found = tuple(version_id(capability_id, str(one.version)) for one in wanted)
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            self._known[asked] = found
+        return found
+
+
+def most_telling(refused: Sequence[AgentNotSelected], action: SelectAgent) -> Failure:
+    """Return why no agent of any version was selected: that one is not offered tells least."""
+    for one in refused:
+        failure = one.failure
+        is_offered = failure.details != NOT_OFFERED
+        if is_offered and failure.code is not NodeErrorCode.NO_CANDIDATE:
+            return failure
+    if refused:
+        return refused[0].failure
+    message = f"no version of {action.capability_id!r} is published that {action.versions!r} means"
+    return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)

@@ -1,0 +1,58 @@
+"""Publishes the versions that an agent's capabilities declare, once it is registered.
+
+A version that is published already must have the same schemas: what never changes is the schema of
+a version, so code that has changed needs another one. Spec: Capability version.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callboard.errors import CallboardError
+
+if TYPE_CHECKING:
+    from callboard.client import AsyncClient
+    from callboard.kit.answering import AnsweringAgent
+
+
+class VersionDiffers(Exception):
+    """A version is published with other schemas than the code's.
+
+    Args:
+        version_id: `capability@version`.
+    """
+
+    def __init__(self, version_id: str) -> None:
+        super().__init__(version_id)
+        self.version_id = version_id
+
+    def __str__(self) -> str:
+        return f"{self.version_id} is published with other schemas: declare another version"
+
+
+async def publish_versions(agent: AnsweringAgent, client: AsyncClient) -> None:
+    """Publish each declared version that is not published yet.
+
+    Raises:
+        VersionDiffers: one is published with other schemas.
+        CallboardError: the coordinator refused one.
+    """
+    for offered, changelog in agent.versions:
+        version = str((offered.model_extra or {})["version"])
+        schemas = offered.input_schema or {}, offered.output_schema or {}
+        try:
+            known = await client.version(offered.id, version)
+        except CallboardError as error:
+            if error.code != "NOT_FOUND":
+                raise
+        else:
+            if (known.input_schema, known.output_schema) != schemas:
+                raise VersionDiffers(f"{offered.id}@{version}")
+            continue
+        await client.publish_version(
+            offered.id,
+            version,
+            input_schema=schemas[0],
+            output_schema=schemas[1],
+            changelog=changelog,
+        )

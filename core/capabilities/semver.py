@@ -1,0 +1,226 @@
+"""Semantic versions, their order, and ranges of them.
+
+Versions are those of semver.org 2.0.0 without build metadata, which has no place in the order: two
+versions are never the same. A range is comparators with blanks or commas between them, all of which
+must hold: `1.2.3`, `=`, `>`, `>=`, `<`, `<=`, `^1.2` (up to the next change that may break), `~1.2`
+(up to the next minor version), `1.x`, `*`. A pre-release is in a range only where a comparator
+names one of the same three numbers. Spec: Capability version; contract.md section 6 (Capability
+versions). Decision 0280.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache, total_ordering
+from typing import Final
+
+VERSION_CHARS_MAX: Final = 64
+RANGE_CHARS_MAX: Final = 64
+COMPARATORS_MAX: Final = 4
+_NUMBER: Final = r"(?:0|[1-9][0-9]{0,8})"
+_LABEL: Final = r"(?:0|[1-9][0-9]{0,8}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+VERSION_PATTERN: Final = rf"^{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_LABEL}(\.{_LABEL})*)?$"
+# What may follow a capability's id and "@"; whether it is a range says `parse_range`.
+RANGE_PATTERN: Final = rf"[0-9A-Za-z.^~<>=*, -]{{1,{RANGE_CHARS_MAX}}}"
+
+_VERSION: Final = re.compile(VERSION_PATTERN[1:-1])
+_COMPARATOR: Final = re.compile(r"(>=|<=|>|<|=|\^|~)?\s*([0-9A-Za-z.*-]+)")
+_WILD: Final = ("x", "X", "*")
+# Below every pre-release of its three numbers.
+_LEAST: Final = ((0, 0, ""),)
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version. `labels`: of a pre-release, none of a release."""
+
+    major: int
+    minor: int
+    patch: int
+    labels: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        numbers = f"{self.major}.{self.minor}.{self.patch}"
+        return f"{numbers}-{'.'.join(self.labels)}" if self.labels else numbers
+
+    def __lt__(self, other: Version) -> bool:
+        return self.order < other.order
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """Its three numbers."""
+        return self.major, self.minor, self.patch
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """What it is sorted by: a pre-release comes before its release, numbers before words."""
+        labels = tuple((0, int(one), "") if one.isdigit() else (1, 0, one) for one in self.labels)
+        return (*self.numbers, not labels, labels)
+
+    @property
+    def promise(self) -> tuple[object, ...]:
+        """What two versions share whose later one promises to break nothing of the earlier: those
+        that `^` of the earlier holds. A pre-release promises nothing."""
+        if self.labels:
+            return self.order
+        if self.major or self.minor:
+            return (self.major,) if self.major else (0, self.minor)
+        return self.numbers
+
+
+def is_version(value: object) -> bool:
+    """Say whether a value is the text of a version."""
+    return (
+        type(value) is str
+        and len(value) <= VERSION_CHARS_MAX
+        and _VERSION.fullmatch(value) is not None
+    )
+
+
+@lru_cache(maxsize=4_096)
+def parse_version(text: str) -> Version:
+    """Return the version of a text for which `is_version` holds.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not is_version(text):
+        raise ValueError(f"got {text[:VERSION_CHARS_MAX]!r}, expected a version such as 1.4.0")
+    numbers, _, labels = text.partition("-")
+    major, minor, patch = map(int, numbers.split("."))
+    return Version(major, minor, patch, tuple(labels.split(".")) if labels else ())
+
+
+def version_id(capability_id: str, version: str) -> str:
+    """Return the id of a capability's version; no capability's id holds an "@"."""
+    return f"{capability_id}@{version}"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """A range: from its lowest, included, to its highest; `pre`: whose pre-releases it names.
+
+    `low` and `high` are orders of versions; `has_high`: the highest is included.
+    """
+
+    low: tuple[object, ...] | None = None
+    has_low: bool = True
+    high: tuple[object, ...] | None = None
+    has_high: bool = False
+    pre: frozenset[tuple[int, int, int]] = frozenset()
+
+    def __contains__(self, version: Version) -> bool:
+        if version.labels and version.numbers not in self.pre:
+            return False
+        order = version.order
+        if self.low is not None and not (order >= self.low if self.has_low else order > self.low):
+            return False
+        return self.high is None or (order <= self.high if self.has_high else order < self.high)
+
+    def __and__(self, other: VersionRange) -> VersionRange:
+        low, has_low, high, has_high = self.low, self.has_low, self.high, self.has_high
+        if other.low is not None and (low is None or other.low >= low):
+            has_low = other.has_low and (has_low or other.low != low)
+            low = other.low
+        if other.high is not None and (high is None or other.high <= high):
+            has_high = other.has_high and (has_high or other.high != high)
+            high = other.high
+        return VersionRange(low, has_low, high, has_high, self.pre | other.pre)
+
+
+@lru_cache(maxsize=4_096)
+def parse_range(text: str) -> VersionRange:
+    """Return the range of a text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    refused = ValueError(
+        f"got {text[:RANGE_CHARS_MAX]!r}, expected versions or comparators such as >=1.2 <2,"
+        f" at most {COMPARATORS_MAX}"
+    )
+    if len(text) > RANGE_CHARS_MAX:
+        raise refused
+    rest, found, count = text.replace(",", " ").strip(), VersionRange(), 0
+    while rest:
+        match = _COMPARATOR.match(rest)
+        count += 1
+        if match is None or count > COMPARATORS_MAX:
+            raise refused
+        one = _comparator(match.group(1) or "", match.group(2))
+        if one is None:
+            raise refused
+        found &= one
+        after = rest[match.end() :]
+        if after and not after[0].isspace() and after[0] not in "<>=^~":
+            raise refused
+        rest = after.lstrip()
+    if not count:
+        raise refused
+    return found
+
+
+def _comparator(sign: str, text: str) -> VersionRange | None:
+    """Return the range of one comparator, None of what is none."""
+    if is_version(text):
+        return _of_version(sign, parse_version(text))
+    parts = text.split(".")
+    while parts and parts[-1] in _WILD:
+        parts.pop()
+    numbers = [int(one) for one in parts if re.fullmatch(_NUMBER, one)]
+    if len(numbers) != len(parts) or len(numbers) > 2 or text.count(".") > 2 or text == "":
+        return None
+    if not numbers:
+        return VersionRange() if sign in ("", "=", ">=") else None
+    return _of_part(sign, numbers)
+
+
+def _of_version(sign: str, version: Version) -> VersionRange:
+    order = version.order
+    pre = frozenset({version.numbers}) if version.labels else frozenset()
+    match sign:
+        case ">" | ">=":
+            return VersionRange(order, sign == ">=", pre=pre)
+        case "<" | "<=":
+            return VersionRange(None, True, order, sign == "<=", pre)
+        case "^":
+            return VersionRange(order, True, _floor(_next_breaking(version.numbers)), False, pre)
+        case "~":
+            high = _floor((version.major, version.minor + 1, 0))
+            return VersionRange(order, True, high, False, pre)
+    return VersionRange(order, True, order, True, pre)
+
+
+def _of_part(sign: str, numbers: list[int]) -> VersionRange:
+    """Return the range of a comparator with one or two numbers: all versions that begin so."""
+    low = (*numbers, *(0,) * (3 - len(numbers)))
+    first = _floor(low[0:3])
+    after = _floor((numbers[0], numbers[1] + 1, 0) if len(numbers) == 2 else (numbers[0] + 1, 0, 0))
+    match sign:
+        case ">":
+            return VersionRange(after)
+        case ">=":
+            return VersionRange(first)
+        case "<":
+            return VersionRange(None, True, first)
+        case "<=":
+            return VersionRange(None, True, after)
+        case "^":
+            # Of `^0` and `^1` every version that begins so; of `^0.2` what 0.2.0 shares.
+            if numbers[0] > 0:
+                after = _floor((numbers[0] + 1, 0, 0))
+    return VersionRange(first, True, after)
+
+
+def _next_breaking(numbers: tuple[int, int, int]) -> tuple[int, int, int]:
+    major, minor, patch = numbers
+    if major:
+        return major + 1, 0, 0
+    return (0, minor + 1, 0) if minor else (0, 0, patch + 1)
+
+
+def _floor(numbers: tuple[int, ...]) -> tuple[object, ...]:
+    """Return the order below every version of these numbers, pre-releases included."""
+    return (*numbers, False, _LEAST)

@@ -1,0 +1,1 @@
+"""What the registry shows beside agents: versions of capabilities, and of cards."""

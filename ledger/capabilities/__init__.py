@@ -1,0 +1,1 @@
+"""Versions of capabilities: published, deprecated, listed."""

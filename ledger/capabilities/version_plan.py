@@ -1,0 +1,199 @@
+"""Planning capability versions: published into a line of versions that has an owner, deprecated.
+
+A version never changes and never goes, so what was judged by the versions that there were holds as
+long as there are as many. Spec: Capability version; contract.md section 6 (Capability versions).
+Decision 0280.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.capabilities.semver import version_id
+from core.errors import ErrorCode
+from core.records.audit import AuditEventType
+from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
+from ledger.commands import Outcome
+from ledger.tables.capability_tables import (
+    CAPABILITY_LINES,
+    CAPABILITY_VERSIONS,
+    DEPRECATED_VERSIONS,
+)
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import KnownLine
+
+
+def add_version_reads(command: PublishVersion | DeprecateVersion, read_set: ReadSet) -> None:
+    """Add what is looked at before a version is published or deprecated."""
+    read_set.capability_ids.add(command.capability_id)
+    read_set.version_ids.add(version_id(command.capability_id, command.version))
+    if isinstance(command, DeprecateVersion):
+        others = [command.successor]
+    else:
+        others = [command.deprecates]
+        read_set.line_owners |= {command.owner_did or command.actor_did}
+        if command.agent_did is not None:
+            read_set.agent_dids.add(command.agent_did)
+    read_set.version_ids |= {version_id(command.capability_id, one) for one in others if one}
+
+
+def plan_publish_version(command: PublishVersion, batch: Batch) -> Outcome:
+    """Add a version to a capability's line of versions, or begin the line.
+
+    Steps: (1) the caller may, (2) it is new, and was compared with all there are, (3) there is room
+    for it, (4) what it succeeds is deprecated, (5) it is stored.
+    """
+    capability_id, cache = command.capability_id, batch.cache
+    line = cache.lines.get(capability_id)
+    owner_did = _owner(command, line, batch)  # (1)
+    own_id = version_id(capability_id, command.version)
+    if own_id in cache.versions:  # (2)
+        raise Refusal(ErrorCode.CONFLICT, f"{own_id} is published already")
+    count = 0 if line is None else line.versions
+    if count != command.versions_expected:
+        detail = f"another version of {capability_id} was published meanwhile: try again"
+        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+    _count_version(command, line, owner_did, batch)  # (3)
+    if command.deprecates is not None:  # (4)
+        former_id = version_id(capability_id, command.deprecates)
+        _check_active(former_id, batch)
+    cache.lines[capability_id] = KnownLine(owner_did, count + 1)
+    cache.versions[own_id] = True
+    row = {"capability_id": capability_id, "owner_did": owner_did, "versions": count + 1}
+    batch.put(CAPABILITY_LINES, capability_id, row)
+    batch.put(
+        CAPABILITY_VERSIONS,
+        own_id,
+        {
+            "id": own_id,
+            "capability_id": capability_id,
+            "version": command.version,
+            "input_schema": command.input_schema,
+            "output_schema": command.output_schema,
+            "schema_hash": command.schema_hash,
+            "changelog": command.changelog,
+            "published_by_did": command.actor_did,
+        },
+    )
+    audit_id = batch.record(  # (5)
+        AuditEventType.VERSION_PUBLISHED,
+        actor_did=command.actor_did,
+        target=("capability_version", own_id),
+        payload={
+            "ownerDid": owner_did,
+            "schemaHash": command.schema_hash,
+            **({"formerOwnerDid": line.owner_did} if line and line.owner_did != owner_did else {}),
+        },
+    )
+    if command.deprecates is not None:
+        _deprecate(command, former_id, command.version, owner_did, batch)
+    batch.is_directory_changed = True
+    result = {"ownerDid": owner_did, "publishedMs": batch.now_ms}
+    return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Outcome:
+    """Deprecate a version of the caller's line."""
+    line = batch.cache.lines.get(command.capability_id)
+    own_id = version_id(command.capability_id, command.version)
+    if line is None or own_id not in batch.cache.versions:
+        raise Refusal(ErrorCode.NOT_FOUND, f"the version {own_id} is not known")
+    _check_owner(command, line)
+    _check_active(own_id, batch)
+    if command.successor is not None:
+        successor_id = version_id(command.capability_id, command.successor)
+        if successor_id == own_id or not batch.cache.versions.get(successor_id, False):
+            detail = f"successor: got {successor_id}, expected another active version"
+            raise Refusal(ErrorCode.CONFLICT, detail)
+    audit_id = _deprecate(command, own_id, command.successor, line.owner_did, batch)
+    batch.is_directory_changed = True
+    return batch.decided(command.key, result={"deprecatedMs": batch.now_ms}, audit_id=audit_id)
+
+
+def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str:
+    """Return whose line it is with this version; refuse who may not publish it."""
+    if line is not None:
+        _check_owner(command, line)
+        named_did = command.owner_did if command.is_admin else None
+        return named_did or line.owner_did
+    owner_did = command.owner_did or command.actor_did
+    if command.is_admin:
+        return owner_did
+    if command.agent_did is None:
+        raise Refusal(
+            ErrorCode.FORBIDDEN,
+            f"{owner_did} has no active agent of a proven DID that offers {command.capability_id}:"
+            " its versions begin with one, or with an administrator",
+        )
+    agent = batch.cache.agents.get(command.agent_did)
+    if (
+        agent is None
+        or agent.revision != command.agent_revision
+        or not (agent.is_active and agent.proven_by is not None and agent.owner_did == owner_did)
+    ):
+        detail = f"the agent {command.agent_did} has changed meanwhile: try again"
+        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+    return owner_did
+
+
+def _check_owner(command: PublishVersion | DeprecateVersion, line: KnownLine) -> None:
+    own = command.actor_did if isinstance(command, DeprecateVersion) else command.owner_did
+    if (own or command.actor_did) != line.owner_did and not command.is_admin:
+        raise Refusal(
+            ErrorCode.FORBIDDEN, f"the versions of {command.capability_id} are another owner's"
+        )
+
+
+def _is_given(line: KnownLine | None, owner_did: str) -> bool:
+    """Say whether a line goes to another owner."""
+    return line is not None and line.owner_did != owner_did
+
+
+def _count_version(
+    command: PublishVersion, line: KnownLine | None, owner_did: str, batch: Batch
+) -> None:
+    """Count another version of a line and of its owner; refuse it beyond either bound."""
+    counts = batch.cache.version_counts
+    count = 0 if line is None else line.versions
+    is_given = _is_given(line, owner_did)
+    total = counts.get(owner_did, 0) + (count if is_given else 0)
+    for what, number, most in (
+        (command.capability_id, count, command.line_versions_max),
+        (owner_did, total, command.owner_versions_max),
+    ):
+        if number >= most:
+            raise Refusal(
+                ErrorCode.CONFLICT, f"{what} has {number} versions, expected fewer than {most}"
+            )
+    counts[owner_did] = total + 1
+    if line is not None and is_given and line.owner_did in counts:
+        counts[line.owner_did] -= count
+
+
+def _check_active(own_id: str, batch: Batch) -> None:
+    is_active = batch.cache.versions.get(own_id)
+    if is_active is None:
+        raise Refusal(ErrorCode.NOT_FOUND, f"the version {own_id} is not known")
+    if not is_active:
+        raise Refusal(ErrorCode.CONFLICT, f"{own_id} is deprecated already")
+
+
+def _deprecate(
+    command: PublishVersion | DeprecateVersion,
+    own_id: str,
+    successor: str | None,
+    owner_did: str,
+    batch: Batch,
+) -> int:
+    batch.cache.versions[own_id] = False
+    batch.put(DEPRECATED_VERSIONS, own_id, {"id": own_id, "successor": successor})
+    payload: dict[str, Any] = {"ownerDid": owner_did}
+    if successor is not None:
+        payload["successor"] = successor
+    return batch.record(
+        AuditEventType.VERSION_DEPRECATED,
+        actor_did=command.actor_did,
+        target=("capability_version", own_id),
+        payload=payload,
+    )

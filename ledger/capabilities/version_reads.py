@@ -1,0 +1,86 @@
+"""Committed rows of capability versions, and which agent lets its owner begin a line.
+
+Reads like those of `reader.py`, over the same pool: plain dicts keyed by column. Spec: Capability
+version; contract.md section 6 (Capability versions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sqlalchemy as sql
+
+from core.capabilities.choosing_versions import PublishedVersion
+from core.capabilities.semver import parse_version
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import agent, capability_line, capability_version
+
+_HEADS = tuple(
+    column
+    for column in capability_version.c
+    if column.name not in ("input_schema", "output_schema")
+)
+
+
+async def version_rows(reader: LedgerReader, capability_id: str) -> list[RowDict]:
+    """Return all versions of a capability without their schemas, in no order.
+
+    A line has a bounded number of versions, which have no order in the database.
+    """
+    query = sql.select(*_HEADS).where(capability_version.c.capability_id == capability_id)
+    return await reader.rows(query)
+
+
+async def versions_of_capabilities(
+    reader: LedgerReader, capability_ids: Iterable[str]
+) -> list[RowDict]:
+    """Return all versions of some capabilities, without schemas and changelogs."""
+    version = capability_version.c
+    columns = (version.capability_id, version.version, version.status, version.successor)
+    query = sql.select(*columns, version.deprecated_ms)
+    return await reader.rows(query.where(version.capability_id.in_(list(capability_ids))))
+
+
+async def whole_version_rows(reader: LedgerReader, ids: Iterable[str]) -> dict[str, RowDict]:
+    """Return versions with their schemas, by id."""
+    query = sql.select(capability_version).where(capability_version.c.id.in_(list(ids)))
+    return {row["id"]: row for row in await reader.rows(query)}
+
+
+async def line_owner(reader: LedgerReader, capability_id: str) -> str | None:
+    """Return whose line of versions a capability has, None when it has none."""
+    query = sql.select(capability_line.c.owner_did).where(
+        capability_line.c.capability_id == capability_id
+    )
+    rows = await reader.rows(query)
+    return str(rows[0]["owner_did"]) if rows else None
+
+
+async def proven_offer(
+    reader: LedgerReader, owner_did: str, capability_id: str
+) -> tuple[str, int] | None:
+    """Return an active agent of an owner that offers a capability and whose DID is proven to be
+    that owner's, with the revision of its card; None when there is none."""
+    rows = await reader.rows(
+        sql.select(agent.c.did, agent.c.revision)
+        .where(
+            agent.c.owner_did == owner_did,
+            agent.c.status == "active",
+            agent.c.proven_by.is_not(None),
+            agent.c.capability_ids.contains([capability_id]),
+        )
+        .limit(1)
+    )
+    return (rows[0]["did"], rows[0]["revision"]) if rows else None
+
+
+def published(rows: Iterable[RowDict]) -> list[PublishedVersion]:
+    """Return versions as the choice between them sees them."""
+    return [
+        PublishedVersion(
+            parse_version(row["version"]),
+            row["status"] == "deprecated",
+            None if row["successor"] is None else parse_version(row["successor"]),
+        )
+        for row in rows
+    ]

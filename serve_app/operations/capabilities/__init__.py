@@ -1,0 +1,1 @@
+"""Operations on capabilities: their versions."""

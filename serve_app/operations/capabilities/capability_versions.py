@@ -1,0 +1,431 @@
+"""Versions of capabilities: published by the owner of a capability's line of versions, listed,
+deprecated, negotiated.
+
+Spec: Capability version, Versioning; contract.md section 6 (Capability versions, Versions).
+Decisions 0280 to 0282.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final
+
+import orjson
+
+from core.canonical import canonical, hash_bytes
+from core.capabilities.choosing_versions import (
+    PublishedVersion,
+    find_latest,
+    find_way,
+    negotiate,
+)
+from core.capabilities.schema_breaks import Break, find_breaks
+from core.capabilities.semver import Version, parse_range, parse_version, version_id
+from core.errors import ErrorCode, Problem, ProblemList, ServiceError
+from core.records.api.path_values import CapabilityPath
+from core.records.api.record import PageQuery
+from core.records.api.registry.capability_versions import (
+    SCHEMA_BYTES_MAX,
+    CapabilityVersion,
+    CapabilityVersionPage,
+    CapabilityVersionPath,
+    CapabilityVersionWhole,
+    Negotiated,
+    Negotiation,
+    VersionDeprecated,
+    VersionDeprecation,
+    VersionPublication,
+    VersionPublished,
+)
+from core.records.api.shape import refused
+from core.timestamps import iso_ms
+from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
+from ledger.capabilities.version_reads import (
+    line_owner,
+    proven_offer,
+    published,
+    version_rows,
+    whole_version_rows,
+)
+from ledger.reads.reader import RowDict
+from serve_app.callers.limits import RateClass
+from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.http.compiling import in_thread
+from serve_app.http.lists import listed, page_of
+from serve_app.operations.capabilities.deprecation_headers import (
+    deprecation_headers,
+    sunset_ms,
+)
+from serve_app.operations.capabilities.sent_schemas import check_schemas
+from serve_app.operations.views import iso_time, shown
+
+# Comparing two versions may take as long as work on so much text, however short they are.
+COMPARED_BYTES: Final = 2 * SCHEMA_BYTES_MAX
+
+
+async def publish(call: Call) -> Reply:
+    """Publish a version of a capability.
+
+    Steps: (1) the caller may, as far as that can be seen here, (2) the schemas are good, (3) they
+    keep what the version promises, (4) the ledger decides.
+    """
+    body, services = call.given(VersionPublication), call.services
+    rows = await version_rows(services.reader, body.capability_id)
+    owner_did = await line_owner(services.reader, body.capability_id) if rows else None
+    if owner_did is not None:  # (1)
+        call.require(call.right, owner_did)
+    if body.owner_did is not None:
+        call.require(call.right, body.owner_did)
+    offer = None
+    if owner_did is None:
+        claimant = body.owner_did or call.caller.did
+        offer = await proven_offer(services.reader, claimant, body.capability_id)
+    versions = published(rows)
+    before, after = _neighbours(parse_version(body.version), versions)
+    ids = [version_id(body.capability_id, str(one)) for one in (before, after) if one is not None]
+    known = await whole_version_rows(services.reader, ids)
+    size = COMPARED_BYTES + len(call.body)
+    schemas, compatibility = await in_thread(  # (2), (3)
+        size, partial(_judged, body, before, after, known)
+    )
+    command = PublishVersion(
+        key=call.command_key(f"version:{services.new_id()}"),
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        owner_did=body.owner_did,
+        agent_did=None if offer is None else offer[0],
+        agent_revision=0 if offer is None else offer[1],
+        capability_id=body.capability_id,
+        version=body.version,
+        input_schema=schemas[0].decode(),
+        output_schema=schemas[1].decode(),
+        schema_hash=_schema_hash(*schemas),
+        changelog=body.changelog,
+        deprecates=body.deprecates_version,
+        versions_expected=len(rows),
+        owner_versions_max=services.settings.versions_per_owner_max,
+        line_versions_max=services.settings.versions_per_capability_max,
+    )
+    outcome = await call.commit(command)  # (4)
+    await services.gateway.owners.refresh()
+    own_id = version_id(body.capability_id, body.version)
+    return Reply(
+        {
+            "success": True,
+            "id": own_id,
+            "versionId": own_id,
+            "capabilityId": body.capability_id,
+            "version": body.version,
+            "status": "active",
+            "schemaHash": command.schema_hash,
+            "changelog": body.changelog,
+            "publishedByDid": call.caller.did,
+            "publishedAt": iso_time(outcome.result["publishedMs"]),
+            "successor": None,
+            "deprecatedAt": None,
+            "sunsetAt": None,
+            "ownerDid": outcome.result["ownerDid"],
+            "deprecatesVersion": body.deprecates_version,
+            "compatibility": compatibility,
+        }
+    )
+
+
+async def list_versions(call: Call) -> Reply:
+    """List a capability's versions, the newest first."""
+    capability_id = call.given(CapabilityPath).capability_id
+    page = page_of(call, call.given(PageQuery))
+    rows = await _line(call, capability_id)
+    latest = find_latest(published(rows))
+    assert latest is not None, capability_id
+    rows.sort(key=lambda row: parse_version(row["version"]), reverse=True)
+    if page.after is not None:
+        try:
+            after = parse_version(page.after)
+        except ValueError:
+            expected = "the nextCursor of a page of this list"
+            raise invalid("cursor", page.after, expected) from None
+        rows = [row for row in rows if parse_version(row["version"]) < after]
+    records = [_shown(row) for row in rows[page.offset : page.offset + page.limit + 1]]
+    found = listed("versions", records, page, lambda record: record["version"])
+    return Reply({**found, "latest": str(latest.version)})
+
+
+async def get_version(call: Call) -> Reply:
+    """Read a version with its schemas."""
+    path = call.given(CapabilityVersionPath)
+    rows = await _line(call, path.capability_id)
+    asked = parse_version(path.version)
+    earlier = [one for row in rows if (one := parse_version(row["version"])) < asked]
+    before = max(earlier, default=None)
+    own_id = version_id(path.capability_id, path.version)
+    ids = [own_id] if before is None else [own_id, version_id(path.capability_id, str(before))]
+    known = await whole_version_rows(call.services.reader, ids)
+    if own_id not in known:
+        raise not_found(f"the version {own_id}")
+    row = known[own_id]
+    compatibility = None
+    if before is not None:
+        compatibility = await in_thread(COMPARED_BYTES, partial(_compared, known[ids[1]], row))
+    whole = {
+        **_shown(row),
+        "inputSchema": orjson.Fragment(row["input_schema"]),
+        "outputSchema": orjson.Fragment(row["output_schema"]),
+        "compatibility": compatibility,
+    }
+    return Reply(whole, headers=deprecation_headers(row))
+
+
+async def deprecate(call: Call) -> Reply:
+    """Deprecate a version, for good."""
+    path = call.given(CapabilityVersionPath)
+    successor = call.given(VersionDeprecation).successor
+    command = DeprecateVersion(
+        key=call.command_key(f"deprecate:{call.services.new_id()}"),
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        capability_id=path.capability_id,
+        version=path.version,
+        successor=successor,
+    )
+    outcome = await call.commit(command)
+    await call.services.gateway.owners.refresh()
+    own_id = version_id(path.capability_id, path.version)
+    deprecated_ms = outcome.result["deprecatedMs"]
+    return Reply(
+        {
+            "success": True,
+            "id": own_id,
+            "versionId": own_id,
+            "capabilityId": path.capability_id,
+            "version": path.version,
+            "status": "deprecated",
+            "successor": successor,
+            "deprecatedAt": iso_ms(deprecated_ms),
+            "sunsetAt": iso_ms(sunset_ms(deprecated_ms)),
+        }
+    )
+
+
+async def negotiate_version(call: Call) -> Reply:
+    """Say which version a caller should use, and the way from it to the latest."""
+    body = call.given(Negotiation)
+    rows = {row["version"]: row for row in await _line(call, body.capability_id)}
+    versions = published(rows.values())
+    preferred = None if body.preferred_version is None else parse_range(body.preferred_version)
+    supported = [parse_range(text) for text in body.supported_versions]
+    chosen, latest = negotiate(versions, supported, preferred), find_latest(versions)
+    assert latest is not None, body.capability_id
+    if chosen is None:
+        raise _not_acceptable(body, versions)
+    row = rows[str(chosen.version)]
+    return Reply(
+        {
+            "capabilityId": body.capability_id,
+            "versionId": row["id"],
+            "version": row["version"],
+            "status": row["status"],
+            "schemaHash": row["schema_hash"],
+            "sunsetAt": _shown(row)["sunsetAt"],
+            "latest": str(latest.version),
+            "migrationPath": await _migration_path(call, body.capability_id, versions, chosen),
+        },
+        headers=deprecation_headers(row),
+    )
+
+
+async def _migration_path(
+    call: Call, capability_id: str, versions: list[PublishedVersion], start: PublishedVersion
+) -> list[dict[str, Any]]:
+    way = [start, *find_way(versions, start)]
+    if len(way) == 1:
+        return []
+    ids = [version_id(capability_id, str(one.version)) for one in way]
+    known = await whole_version_rows(call.services.reader, ids)
+    steps = []
+    for former, later in pairwise(ids):
+        compare = partial(_compared, known[former], known[later])
+        compatibility = await in_thread(COMPARED_BYTES, compare)
+        steps.append({**compatibility, "changelog": known[later]["changelog"]})
+    return steps
+
+
+def _not_acceptable(body: Negotiation, versions: list[PublishedVersion]) -> ServiceError:
+    newest = sorted((one.version for one in versions), reverse=True)[:10]
+    shown_ones = ", ".join(map(str, newest)) + (", …" if len(versions) > 10 else "")
+    got = ", ".join(body.supported_versions)[:200]
+    return ServiceError(
+        ErrorCode.NOT_ACCEPTABLE,
+        f"no version of {body.capability_id} is among the supported ones, there are {shown_ones}",
+        (Problem("supportedVersions", got, f"one of {shown_ones}"),),
+    )
+
+
+async def _line(call: Call, capability_id: str) -> list[RowDict]:
+    """Return the versions of a capability.
+
+    Raises:
+        ServiceError: NOT_FOUND, it has none.
+    """
+    rows = await version_rows(call.services.reader, capability_id)
+    if not rows:
+        raise not_found(f"a version of {capability_id}")
+    return rows
+
+
+def _neighbours(
+    version: Version, versions: Sequence[PublishedVersion]
+) -> tuple[Version | None, Version | None]:
+    """Return the version before a new one, and the one after it that promises to break nothing."""
+    others = [one.version for one in versions]
+    before = max((one for one in others if one < version), default=None)
+    after = min((one for one in others if one > version), default=None)
+    return before, after if after is not None and after.promise == version.promise else None
+
+
+def _judged(
+    body: VersionPublication,
+    before: Version | None,
+    after: Version | None,
+    known: dict[str, RowDict],
+) -> tuple[tuple[bytes, bytes], dict[str, Any] | None]:
+    """Return the schemas in their canonical form, and what they break of the version before.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; a schema is none, or the version breaks what it promises.
+    """
+    check_schemas(body)
+    problems, compatibility = ProblemList(), None
+    version, mine = parse_version(body.version), (body.input_schema, body.output_schema)
+    if before is not None:
+        theirs = _schemas_of(known[version_id(body.capability_id, str(before))])
+        breaks = find_breaks(*theirs, *mine)
+        compatibility = _compatibility(str(before), body.version, breaks)
+        if before.promise == version.promise:
+            problems.extend(
+                Problem(one.path, one.now, f"{one.was}, as in {before}, or a version that may break"
+                        f" {one.affected}")
+                for one in breaks
+                if one.is_decided
+            )  # fmt: skip
+    if after is not None:
+        theirs = _schemas_of(known[version_id(body.capability_id, str(after))])
+        problems.extend(
+            Problem(one.path, one.was, f"{one.now}, as in {after}, which may not break this one")
+            for one in find_breaks(*mine, *theirs)
+            if one.is_decided
+        )
+    if problems:
+        raise refused(problems)
+    return (canonical(mine[0]), canonical(mine[1])), compatibility
+
+
+def _schemas_of(row: RowDict) -> tuple[Any, Any]:
+    return orjson.loads(row["input_schema"]), orjson.loads(row["output_schema"])
+
+
+def _compared(former: RowDict, later: RowDict) -> dict[str, Any]:
+    breaks = find_breaks(*_schemas_of(former), *_schemas_of(later))
+    return _compatibility(former["version"], later["version"], breaks)
+
+
+def _compatibility(former: str, later: str, breaks: list[Break]) -> dict[str, Any]:
+    return {
+        "fromVersion": former,
+        "toVersion": later,
+        "isCompatible": not breaks,
+        "breaks": [
+            {
+                "path": one.path,
+                "affected": one.affected,
+                "was": one.was,
+                "now": one.now,
+                "isDecided": one.is_decided,
+            }
+            for one in breaks
+        ],
+    }
+
+
+def _schema_hash(input_schema: bytes, output_schema: bytes) -> str:
+    """Return the hash over `{inputSchema, outputSchema}` in its canonical form."""
+    return hash_bytes(b'{"inputSchema":%b,"outputSchema":%b}' % (input_schema, output_schema))
+
+
+def _shown(row: RowDict) -> dict[str, Any]:
+    deprecated_ms = row["deprecated_ms"]
+    sunset_at = None if deprecated_ms is None else iso_ms(sunset_ms(deprecated_ms))
+    return shown(CapabilityVersion, row, version_id=row["id"], sunset_at=sunset_at)
+
+
+_VERSIONS: Final = "/v1/capabilities/{capability_id}/versions"
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/capabilities/versions",
+        handler=publish,
+        summary="Publish a version of a capability",
+        scope="capabilities:write",
+        rate=RateClass.WRITE,
+        tag="capabilities",
+        body=VersionPublication,
+        reply=VersionPublished,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_REPLY,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/capabilities/negotiate",
+        handler=negotiate_version,
+        summary="Say which version of a capability a caller should use",
+        scope="capabilities:read",
+        rate=RateClass.READ,
+        tag="capabilities",
+        body=Negotiation,
+        reply=Negotiated,
+        errors=(ErrorCode.NOT_FOUND,),
+    ),
+    Operation(
+        method="GET",
+        path=_VERSIONS,
+        path_values=CapabilityPath,
+        handler=list_versions,
+        summary="List the versions of a capability, the newest first",
+        scope="capabilities:read",
+        rate=RateClass.READ,
+        tag="capabilities",
+        query=PageQuery,
+        reply=CapabilityVersionPage,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_VERSIONS}/{{version}}",
+        path_values=CapabilityVersionPath,
+        handler=get_version,
+        summary="Read a version of a capability with its schemas",
+        scope="capabilities:read",
+        rate=RateClass.READ,
+        tag="capabilities",
+        reply=CapabilityVersionWhole,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_VERSIONS}/{{version}}/deprecate",
+        path_values=CapabilityVersionPath,
+        handler=deprecate,
+        summary="Deprecate a version of a capability",
+        scope="capabilities:write",
+        rate=RateClass.WRITE,
+        tag="capabilities",
+        body=VersionDeprecation,
+        is_body_optional=True,
+        reply=VersionDeprecated,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+        repeats=Repeats.BY_REPLY,
+    ),
+)

@@ -1,0 +1,298 @@
+"""Capability versions, row by row: published, listed, deprecated, negotiated, asked for by nodes.
+
+Spec: Capability version; contract.md section 6 (Capability versions); decisions 0280 to 0282.
+"""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.contract.conftest import (
+    Caller,
+    MakeAgent,
+    MakeCaller,
+    RegisteredAgent,
+    answer,
+    refusal,
+    unique,
+)
+
+Json = dict[str, Any]
+VERSIONS = "/v1/capabilities/versions"
+NEGOTIATE = "/v1/capabilities/negotiate"
+TEXT: Json = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+LONGER: Json = {**TEXT, "properties": {"text": {"type": "string"}, "limit": {"type": "integer"}}}
+OTHER: Json = {"type": "object", "properties": {"text": {"type": "integer"}}, "required": ["text"]}
+
+
+def path_of(capability: str) -> str:
+    return f"/v1/capabilities/{capability}/versions"
+
+
+def version(capability: str, number: str, **more: object) -> Json:
+    """Return the body that publishes a version."""
+    body = {"capabilityId": capability, "version": number, "inputSchema": TEXT}
+    return {**body, "outputSchema": TEXT, "changelog": f"What is in {number}.", **more}
+
+
+def publish(caller: Caller, capability: str, number: str, **more: object) -> Json:
+    return answer(caller.http.post(VERSIONS, json=version(capability, number, **more)))
+
+
+@pytest.fixture
+def agent(make_agent: MakeAgent, payer: Caller) -> RegisteredAgent:
+    """An agent that is proven to be the payer's."""
+    return make_agent(ownerDid=payer.did)
+
+
+def test_versions_are_published_and_listed_newest_first(
+    payer: Caller, agent: RegisteredAgent, make_caller: MakeCaller
+) -> None:
+    capability, other = agent.capability, make_caller()
+    refusal(other.http.get(path_of(capability)), 404, "NOT_FOUND")
+    first = publish(payer, capability, "1.9.0")
+    assert first["versionId"] == first["id"] == f"{capability}@1.9.0"
+    assert (first["ownerDid"], first["compatibility"]) == (payer.did, None)
+    second = publish(payer, capability, "1.10.0", inputSchema=LONGER, deprecatesVersion="1.9.0")
+    assert second["schemaHash"] != first["schemaHash"]
+    assert second["compatibility"]["isCompatible"]
+    publish(payer, capability, "2.0.0-rc.1", inputSchema=OTHER)
+    found = answer(other.http.get(path_of(capability)))
+    assert [one["version"] for one in found["versions"]] == ["2.0.0-rc.1", "1.10.0", "1.9.0"]
+    assert [one["status"] for one in found["versions"]] == ["active", "active", "deprecated"]
+    assert (found["latest"], found["versions"][2]["successor"]) == ("1.10.0", "1.10.0")
+    page = answer(other.http.get(path_of(capability), params={"limit": 2}))
+    rest = answer(other.http.get(path_of(capability), params={"cursor": page["nextCursor"]}))
+    assert [*page["versions"], *rest["versions"]] == found["versions"]
+    whole = answer(other.http.get(f"{path_of(capability)}/2.0.0-rc.1"))
+    assert (whole["inputSchema"], whole["outputSchema"]) == (OTHER, TEXT)
+    assert whole["compatibility"]["breaks"] == [
+        {
+            "path": "inputSchema.text", "affected": "callers that send inputs as before",
+            "was": "string", "now": "integer", "isDecided": True,
+        },
+    ]  # fmt: skip
+    refusal(other.http.get(f"{path_of(capability)}/3.0.0"), 404, "NOT_FOUND")
+
+
+def test_a_version_keeps_what_its_number_promises(payer: Caller, agent: RegisteredAgent) -> None:
+    """It says which member breaks whom; another major version may break it."""
+    capability = agent.capability
+    publish(payer, capability, "1.0.0", inputSchema=LONGER)
+    publish(payer, capability, "1.2.0", inputSchema=LONGER)
+    wrong = version(capability, "1.1.0", inputSchema=OTHER, outputSchema={"type": "object"})
+    refused = refusal(payer.http.post(VERSIONS, json=wrong), 400, "INVALID_REQUEST")
+    found = {(one["path"], one["got"]) for one in refused["errors"]}
+    assert ("inputSchema.text", "integer") in found
+    assert ("outputSchema.text", "absent") in found
+    between = version(capability, "1.1.0", inputSchema={"type": "object"})
+    refused = refusal(payer.http.post(VERSIONS, json=between), 400, "INVALID_REQUEST")
+    assert "1.2.0" in refused["errors"][0]["expected"]
+    publish(payer, capability, "2.0.0", inputSchema=OTHER)
+    same = version(capability, "2.0.0", inputSchema=OTHER)
+    refusal(payer.http.post(VERSIONS, json=same), 409, "CONFLICT")
+
+
+def test_a_line_begins_with_a_proven_agent_and_is_its_owners(
+    payer: Caller, agent: RegisteredAgent, make_caller: MakeCaller, admin: Caller
+) -> None:
+    stranger = make_caller()
+    card = {**agent.card, "did": unique("did:net:agent-")}
+    answer(stranger.http.post("/v1/agents/register", json={"acard": card}))  # an unproven claim
+    body = version(agent.capability, "1.0.0")
+    refusal(stranger.http.post(VERSIONS, json=body), 403, "FORBIDDEN")
+    refusal(stranger.http.post(VERSIONS, json={**body, "ownerDid": payer.did}), 403, "FORBIDDEN")
+    publish(payer, agent.capability, "1.0.0")
+    later = version(agent.capability, "1.1.0")
+    refusal(stranger.http.post(VERSIONS, json=later), 403, "FORBIDDEN")
+    path = f"{path_of(agent.capability)}/1.0.0/deprecate"
+    refusal(stranger.http.post(path), 403, "FORBIDDEN")
+    given = publish(admin, agent.capability, "1.1.0", ownerDid=stranger.did)
+    assert given["ownerDid"] == stranger.did
+    refusal(payer.http.post(path), 403, "FORBIDDEN")
+    answer(stranger.http.post(path, json={"successor": "1.1.0"}))
+
+
+def test_a_deprecated_version_warns(payer: Caller, agent: RegisteredAgent) -> None:
+    capability = agent.capability
+    publish(payer, capability, "1.0.0")
+    publish(payer, capability, "2.0.0")
+    path = f"{path_of(capability)}/1.0.0"
+    assert "deprecation" not in payer.http.get(path).headers
+    done = answer(payer.http.post(f"{path}/deprecate", json={"successor": "2.0.0"}))
+    assert int(done["sunsetAt"][:4]) == int(done["deprecatedAt"][:4]) + 1
+    read = payer.http.get(path)
+    assert answer(read)["sunsetAt"] == done["sunsetAt"]
+    sunset = parsedate_to_datetime(read.headers["sunset"]).isoformat()
+    assert sunset[:19] == done["sunsetAt"][:19]
+    assert read.headers["deprecation"].startswith("@")
+    assert f'{path_of(capability)}/2.0.0>; rel="successor-version"' in read.headers["link"]
+    asked = {"capabilityId": capability, "supportedVersions": ["1.x"]}
+    negotiated = payer.http.post(NEGOTIATE, json=asked)
+    assert negotiated.headers["sunset"] == read.headers["sunset"]
+    refusal(payer.http.post(f"{path}/deprecate"), 409, "CONFLICT")
+    for versions, is_warned in (("@1.0.0", True), ("@^1", True), ("@>=1", False), ("", False)):
+        dry = {"nodes": {"a": {"capability": f"{capability}{versions}"}}, "dryRun": True}
+        response = payer.publish(dry)
+        assert ("sunset" in response.headers) is is_warned, answer(response)
+
+
+def test_a_version_is_negotiated_with_the_way_to_the_latest(
+    payer: Caller, agent: RegisteredAgent
+) -> None:
+    capability = agent.capability
+    publish(payer, capability, "1.0.0")
+    publish(payer, capability, "1.1.0", deprecatesVersion="1.0.0")
+    publish(payer, capability, "2.0.0", inputSchema=OTHER)
+
+    def ask(*supported: str, **more: str) -> httpx.Response:
+        body = {"capabilityId": capability, "supportedVersions": supported, **more}
+        return payer.http.post(NEGOTIATE, json=body)
+
+    newest = answer(ask("1.x", "^2"))
+    assert (newest["version"], newest["migrationPath"]) == ("2.0.0", [])
+    older = answer(ask(">=1 <3", preferredVersion="1.0.0"))
+    assert (older["version"], older["status"], older["latest"]) == ("1.0.0", "deprecated", "2.0.0")
+    steps = older["migrationPath"]
+    assert [one["toVersion"] for one in steps] == ["1.1.0", "2.0.0"]
+    assert [one["isCompatible"] for one in steps] == [True, False]
+    assert steps[1]["breaks"][0]["path"] == "inputSchema.text"
+    assert steps[1]["changelog"] == "What is in 2.0.0."
+    refused = refusal(ask("3.x"), 406, "NOT_ACCEPTABLE")
+    assert "2.0.0, 1.1.0, 1.0.0" in refused["detail"]
+    unknown = {"capabilityId": unique("cap.none."), "supportedVersions": ["1.x"]}
+    refusal(payer.http.post(NEGOTIATE, json=unknown), 404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        ({"version": "1.0"}, "version"),
+        ({"version": "1.0.0+build"}, "version"),
+        ({"capabilityId": "a@1"}, "capabilityId"),
+        ({"inputSchema": "text"}, "inputSchema"),
+        ({"inputSchema": {"type": "txt"}}, "inputSchema.type"),
+        ({"inputSchema": {"$ref": "http://127.0.0.1:9/x"}}, "inputSchema.$ref"),
+        ({"inputSchema": {"$ref": "file:///etc/passwd"}}, "inputSchema.$ref"),
+        ({"inputSchema": {"$schema": "http://127.0.0.1:9/x"}}, "inputSchema.$schema"),
+        ({"outputSchema": {"$defs": {"a": {"$id": "http://x.org"}}}}, "outputSchema.$defs.a.$id"),
+        ({"outputSchema": {"description": "x" * 33_000}}, "outputSchema"),
+        ({"changelog": "x" * 10_001}, "changelog"),
+        ({"deprecatesVersion": "one"}, "deprecatesVersion"),
+        ({"versions": 1}, "versions"),
+    ],
+)
+def test_bad_input_is_refused(payer: Caller, wrong: Json, path: str) -> None:
+    body = version("cap.test.none.v1", "1.0.0", **wrong)
+    refused = refusal(payer.http.post(VERSIONS, json=body), 400, "INVALID_REQUEST")
+    assert refused["errors"][0]["path"] == path
+
+
+def test_deep_and_recursive_schemas_are_refused_or_taken(
+    payer: Caller, agent: RegisteredAgent
+) -> None:
+    deep: Json = {}
+    for _ in range(40):
+        deep = {"items": deep}
+    body = version(agent.capability, "1.0.0", inputSchema=deep)
+    refused = refusal(payer.http.post(VERSIONS, json=body), 400, "INVALID_REQUEST")
+    assert refused["errors"][0]["path"] == "inputSchema"
+    tree = {"type": "object", "properties": {"child": {"$ref": "#"}}}
+    publish(payer, agent.capability, "1.0.0", inputSchema=tree)
+    again = publish(payer, agent.capability, "1.0.1", inputSchema=tree)
+    assert again["compatibility"]["isCompatible"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"supportedVersions": []}, {"supportedVersions": ["one"]}, {"supportedVersions": ["1"] * 101},
+     {"preferredVersion": ">>1"}, {"supportedVersions": "1"}],
+)  # fmt: skip
+def test_a_bad_negotiation_is_refused(payer: Caller, wrong: Json) -> None:
+    body = {"capabilityId": "cap.test.none.v1", "supportedVersions": ["1"], **wrong}
+    refusal(payer.http.post(NEGOTIATE, json=body), 400, "INVALID_REQUEST")
+
+
+def offer(agent: RegisteredAgent, number: str) -> Json:
+    """Return a registration that says which version of its capability an agent offers."""
+    capability = {**agent.card["capabilities"][0], "version": number}
+    return {"acard": {**agent.card, "capabilities": [capability]}}
+
+
+def test_a_node_takes_a_version_that_it_names(
+    payer: Caller, make_agent: MakeAgent, admin: Caller
+) -> None:
+    """The newest published one of its range; the dispatch says which."""
+    older = make_agent(ownerDid=payer.did)
+    newer = make_agent(capability=older.capability)
+    capability = older.capability
+    for number in ("1.0.0", "1.2.0", "2.0.0"):
+        publish(payer, capability, number)
+    answer(admin.http.post("/v1/agents/register", json=offer(older, "1.2.0")))
+    answer(admin.http.post("/v1/agents/register", json=offer(newer, "2.0.0")))
+
+    def run(versions: str, **node: object) -> Json:
+        one = {"capabilityId": f"{capability}{versions}", **node}
+        record: Json = payer.run({"nodes": {"a": one}})["nodes"]["a"]
+        return record
+
+    for versions, chosen, number in (
+        ("@^1.0", older, "1.2.0"),
+        ("@>=1.2", newer, "2.0.0"),
+        ("@1.2.0", older, "1.2.0"),
+        ("@>=1, <2", older, "1.2.0"),
+    ):
+        taken = run(versions)
+        assert (taken["status"], taken["agentDid"]) == ("success", chosen.did), taken
+        assert chosen.stub.dispatches[-1]["capabilityVersion"] == number
+        assert chosen.stub.dispatches[-1]["capabilityId"] == capability
+    assert run("")["status"] == "success"
+    target = run("@>=1.2", targetAgentId=older.did, allowBroadcastFallback=True)
+    assert target["agentDid"] == older.did
+    missing = run("@3")
+    assert (missing["status"], missing["error"]["code"]) == ("failed", "NO_CANDIDATE")
+    dry = {"nodes": {"a": {"capabilityId": f"{capability}@^1.0"}}, "dryRun": True}
+    candidates = answer(payer.publish(dry))["candidates"]
+    assert candidates == {"a": [older.did]}
+
+
+def test_no_card_takes_the_nodes_of_a_range_by_its_number(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    """What is not published in the capability's line is no version of it."""
+    agent, thief = make_agent(ownerDid=payer.did), make_caller()
+    publish(payer, agent.capability, "1.0.0")
+    answer(payer.http.post("/v1/agents/register", json=offer(agent, "1.0.0")))
+    other = make_agent(capability=agent.capability, owner=thief)
+    answer(thief.http.post("/v1/agents/register", json=offer(other, "999.0.0")))
+    node = {"capabilityId": f"{agent.capability}@>=1"}
+    taken = payer.run({"nodes": {"a": node}})["nodes"]["a"]
+    assert (taken["status"], taken["agentDid"]) == ("success", agent.did)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [{"capabilityId": "cap.x.y.v1@"}, {"capabilityId": "cap.x.y.v1@one"},
+     {"capabilityId": "cap.x.y.v1@1@2"}, {"capabilityId": "cap.x.y.v1@" + "1" * 65},
+     {"capabilityId": "cap.x.y.v1@1", "selection": "auction"},
+     {"capabilityId": "cap.x.y.v1", "verifierCapabilityId": "cap.x.z.v1@1"}],
+)  # fmt: skip
+def test_a_node_that_names_no_range_is_refused(payer: Caller, node: Json) -> None:
+    refused = refusal(payer.publish({"nodes": {"a": node}}), 400, "INVALID_MANIFEST")
+    assert "apabilityId" in refused["errors"][0]["path"]
+
+
+def test_they_need_their_scopes(anonymous: httpx.Client, make_caller: MakeCaller) -> None:
+    narrow = make_caller(scopes=["agents:read"])
+    asked = {"capabilityId": "cap.test.none.v1", "supportedVersions": ["1"]}
+    for http, status, code in (
+        (anonymous, 401, "UNAUTHORIZED"),
+        (narrow.http, 403, "INSUFFICIENT_SCOPE"),
+    ):
+        refusal(http.post(VERSIONS, json=version("cap.test.none.v1", "1.0.0")), status, code)
+        refusal(http.post(NEGOTIATE, json=asked), status, code)
+        refusal(http.get(path_of("cap.test.none.v1")), status, code)
