@@ -13,7 +13,7 @@ from typing import Any
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
-from core.trust.identity.name_terms import MONTHS_MAX, add_months
+from core.trust.identity.name_terms import AHEAD_MONTHS_MAX, add_months
 from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import check_proven
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
@@ -63,11 +63,11 @@ def plan_renew_name(command: RenewName, batch: Batch) -> Outcome:
     """Let a name of the caller's expire later."""
     known = _owned(command, batch)
     expires_ms = add_months(known.expires_ms, command.months)
-    if expires_ms > add_months(batch.clock_ms, MONTHS_MAX):
+    if expires_ms > add_months(batch.clock_ms, AHEAD_MONTHS_MAX):
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
             f"durationMonths: got {command.months}, which ends {iso_ms(expires_ms)}, expected at"
-            f" most {MONTHS_MAX} months from now",
+            f" most {AHEAD_MONTHS_MAX} months from now",
         )
     name = replace(known, expires_ms=expires_ms)
     return _stored(command, name, AuditEventType.NAME_RENEWED, batch)

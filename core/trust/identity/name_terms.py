@@ -11,8 +11,8 @@ from typing import Final
 
 from core.timestamps import unix_ms
 
-# As many as one registration or renewal may ask for.
-MONTHS_MAX: Final = 120
+# How far ahead a name may expire, however often it is renewed.
+AHEAD_MONTHS_MAX: Final = 120
 
 
 def add_months(at_ms: int, months: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import cycle
 from typing import Any, cast
 
 import orjson
@@ -34,6 +35,7 @@ SETTINGS = Settings(
 )
 ALICE, BOB = "did:net:alice", "did:net:bob"
 COUNTED = "did:net:counted"  # whose calls are counted
+SECOND_KEY = "another key of alice"
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 Handler = Callable[[Call], Awaitable[Reply]]
 
@@ -50,6 +52,9 @@ async def find_keys(digests: list[bytes]) -> list[StoredKey | None]:
         key_hash(did): StoredKey(Principal(did, did, frozenset({"admin"}), rate_class), None)
         for did, rate_class in classes.items()
     }
+    principals[key_hash(SECOND_KEY)] = StoredKey(
+        Principal(ALICE, SECOND_KEY, frozenset({"agents:read"}), "unlimited"), None
+    )
     return [principals.get(digest) for digest in digests]
 
 
@@ -185,8 +190,8 @@ async def ended(tasks: list[asyncio.Task[Any]]) -> list[Any]:
 
 def test_one_owner_never_takes_the_places_of_others() -> None:
     async def scenario() -> None:
-        api = Api()
-        open_ones = await started(30, lambda: api.ask(ALICE))
+        api, keys = Api(), cycle((ALICE, SECOND_KEY))
+        open_ones = await started(30, lambda: api.ask(next(keys)))
         refused = [task.result() for task in open_ones if task.done()]
         assert refused == [(429, "RATE_LIMITED")] * 20
         assert api.handled == 10
