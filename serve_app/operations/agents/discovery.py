@@ -89,7 +89,7 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
         if len(results) == limit:
             break
         await slices.pause()
-        card = cards.get(row["did"]) or without_secrets(current_card(row))
+        card = cards.get(row["did"]) or current_card(row)
         offered = next(
             (one for one in card["capabilities"] if one["id"] == row["capability_id"]), None
         )
@@ -99,8 +99,10 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
         availability = availability_of(row, live.get(row["did"]), now_ms)
         if not _is_kept(query, card, price, availability):
             continue
-        cards[row["did"]] = card
-        results.append(_result(row, card, offered, _why(query, row, price, availability)))
+        if row["did"] not in cards:
+            cards[row["did"]] = without_secrets(card)
+        why = _why(query, row, price, availability)
+        results.append(_result(row, cards[row["did"]], offered, why))
     return Reply({"results": results, "agents": list(cards.values()), "limit": limit})
 
 
@@ -154,7 +156,7 @@ def _result(
         "description": offered.get("description") or "",
         "score": round(row["score"], 6),
         "reputation": row["reputation"],
-        "agent": {"did": row["did"], "name": name, "endpoint": row["endpoint"]},
+        "agent": {"did": row["did"], "name": name, "endpoint": card.get("endpoint", "")},
         "why": list(why),
     }
 
