@@ -233,7 +233,7 @@ class Call:
         return (
             None
             if caller.key_id in (JWT_KEY_ID, FREE_TIER)
-            else OpenedBy(caller.key_id, caller.key_hash)
+            else OpenedBy(caller.key_id, caller.key_hash, caller.did)
         )
 
     @property

@@ -202,3 +202,24 @@ async def test_the_secret_of_before_a_rotation_gives_nothing_that_lasts(
     outcomes = await store.commit([child(next_one, "c7"), child(last, "c8")], AT + 51)
     assert [one.error for one in outcomes] == [UNAUTHORIZED, None]
     await store.close()
+
+
+async def test_a_key_of_a_revoked_owner_gives_nothing_that_lasts(
+    database: Database, auditor: Auditor
+) -> None:
+    """But for an administrator's: else the right to revoke could close the deployment for good."""
+    store = await open_store(database.service_url)
+    keys = {name: api_key(name, name.encode() * 32, owner_did=AGENT) for name in ("k", "a")}
+    keys["a"] = replace(keys["a"], scopes=("admin",))
+    begun = [card(owner_did=AGENT, proof=OwnershipProof.OPERATOR), *keys.values()]
+    await store.commit(begun, AT)
+    heirs = [
+        replace(set_heir(actor=AGENT), credential=OpenedBy(name, owner_did=AGENT)) for name in keys
+    ]
+    outcomes = await store.commit([heirs[0], revoke(AGENT), replace(heirs[0], key="h")], AT + 1)
+    assert [one.error for one in outcomes] == [None, None, UNAUTHORIZED]
+    await store.close()
+    store = await open_store(database.service_url)
+    outcomes = await store.commit([replace(heirs[0], key="i"), heirs[1]], AT + 2)
+    assert [one.error for one in outcomes] == [UNAUTHORIZED, None]
+    await store.close()
