@@ -36,6 +36,7 @@ from tests.ledger.making import (
     unrevoke,
 )
 from tests.ledger.test_agents_leave import leave
+from tests.ledger.test_capability_versions import deprecate, publish
 from tests.ledger.test_former_keys import rotate
 from tests.ledger.test_inheritances import cancel as strike_heir_out
 from tests.ledger.test_inheritances import set_heir
@@ -76,6 +77,8 @@ LASTING: Final[dict[str, Callable[[], AuthorizedCommand]]] = {
     "SetGuardians": lambda: guardians(actor_did=AGENT, custodian_did=None),
     "RequestRecovery": lambda: request(SOCIAL, new="K8", actor=AGENT),
     "CancelRecovery": lambda: cancel("K7", actor=AGENT),
+    "PublishVersion": lambda: publish("1.0.0", 0, actor_did=AGENT),
+    "DeprecateVersion": lambda: deprecate("1.0.0", actor=AGENT),
 }  # fmt: skip
 
 
