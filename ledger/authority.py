@@ -27,11 +27,12 @@ class SignedBy(Message, frozen=True):
 class OpenedBy(Message, frozen=True):
     """An API key, by its id.
 
-    `key_hash`: SHA-256 of the secret that was given; none where code of before does not say it.
+    `key_hash`: SHA-256 of the secret that was given. Code of before says neither it nor the owner.
     """
 
     key_id: str
     key_hash: bytes = b""
+    owner_did: str = ""
 
 
 class PermittedCommand(Message, frozen=True, kw_only=True):

@@ -287,7 +287,8 @@ def _after_registration(
     """
     counter = command.card_counter or 0
     # What an administrator registers without naming an owner is granted to the administrator's own.
-    proof = command.proof or (OwnershipProof.OPERATOR if command.is_admin else None)
+    is_operators = command.is_admin and command.owner_did == command.actor_did
+    proof = command.proof or (OwnershipProof.OPERATOR if is_operators else None)
     if known is None or is_yielding:
         revision = 1 if known is None else known.revision + 1
         agent = KnownAgent(

@@ -21,8 +21,9 @@ def add_credential_reads(command: AuthorizedCommand, read_set: ReadSet) -> None:
         case SignedBy(did=did):
             read_set.agent_dids.add(did)
             read_set.trusted.add(did)
-        case OpenedBy(key_id=key_id):
+        case OpenedBy(key_id=key_id, owner_did=owner_did):
             read_set.parent_keys.add(key_id)
+            read_set.trusted.add(owner_did)
 
 
 def check_credential(command: AuthorizedCommand, batch: Batch) -> None:
@@ -39,12 +40,14 @@ def check_credential(command: AuthorizedCommand, batch: Batch) -> None:
                 raise _ended(f"the key of {did} was replaced meanwhile")
             if batch.cache.is_revoked(did, batch.clock_ms):
                 raise _ended(f"{did} is revoked")
-        case OpenedBy(key_id, key_hash):
+        case OpenedBy(key_id, key_hash, owner_did):
             known = batch.cache.live_keys.get(key_id)
             if known is None:
                 raise _ended(f"the key {key_id} has ended")
             if key_hash and not known.opens(key_hash, batch.clock_ms):
                 raise _ended(f"the key {key_id} was rotated meanwhile")
+            if batch.cache.is_revoked(owner_did, batch.clock_ms) and not known.is_admin:
+                raise _ended(f"{owner_did} is revoked")
 
 
 def is_current_key(did: str, public_key: str, batch: Batch) -> bool:

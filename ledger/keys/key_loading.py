@@ -11,6 +11,7 @@ from typing import Any, Final
 import psycopg
 
 from core.records.bounds import TIME_MS_MAX
+from core.trust.access import ADMIN
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownKey, StateCache
 
@@ -19,7 +20,8 @@ from ledger.writer.state_cache import KnownKey, StateCache
 _IS_LIVE: Final = f"""revoked_ms IS NULL AND coalesce(expires_ms, {TIME_MS_MAX})
             > (extract(epoch FROM statement_timestamp()) * 1000)::bigint"""
 _FIELDS: Final = (
-    "id, owner_did, parent_id, depth, expires_ms, hash, previous_hash, previous_ends_ms"
+    "id, owner_did, parent_id, depth, expires_ms, hash, previous_hash, previous_ends_ms,"
+    f" '{ADMIN}' = ANY (scopes) AS is_admin"
 )
 _LIVE: Final = f"""
     WITH RECURSIVE ended AS (

@@ -12,6 +12,7 @@ import orjson
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
+from core.trust.access import ADMIN
 from ledger.commands import Outcome
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.tables.encoding import hex_text
@@ -61,7 +62,12 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
         },
     )
     batch.cache.live_keys[command.key_id] = KnownKey(
-        command.owner_did, command.parent_id, depth, command.expires_ms, command.key_hash
+        command.owner_did,
+        command.parent_id,
+        depth,
+        command.expires_ms,
+        command.key_hash,
+        is_admin=ADMIN in command.scopes,
     )
     batch.cache.key_counts[command.owner_did] = count + 1
     batch.cache.callers.add(command.owner_did)

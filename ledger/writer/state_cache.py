@@ -103,7 +103,7 @@ class KnownKey:
     """A live API key: whose it is, which key it was made with, on how many it stands.
 
     `expires_ms` None: never. `hash`: by which it is known now; `previous_hash`: also by this one
-    until `previous_ends_ms`.
+    until `previous_ends_ms`. `is_admin`: it opens also when its owner is revoked.
     """
 
     owner_did: str
@@ -113,6 +113,7 @@ class KnownKey:
     hash: bytes
     previous_hash: bytes | None = None
     previous_ends_ms: int | None = None
+    is_admin: bool = False
 
     def opens(self, key_hash: bytes, at_ms: int) -> bool:
         """Say whether a secret, by its SHA-256, is this key's at a time, Unix milliseconds."""

@@ -107,6 +107,11 @@ class Call:
         assert self.principal is not None, "an operation with a scope was called without a caller"
         return self.principal
 
+    @property
+    def account(self) -> str:
+        """Whom costs are counted for: the caller, one of whom nothing is stored by its address."""
+        return self.address if self.caller.is_stranger else self.caller.did
+
     def parse(self, operation: Operation) -> None:
         """Parse path, query and body as the operation declares them.
 
@@ -233,7 +238,7 @@ class Call:
         return (
             None
             if caller.key_id in (JWT_KEY_ID, FREE_TIER)
-            else OpenedBy(caller.key_id, caller.key_hash)
+            else OpenedBy(caller.key_id, caller.key_hash, caller.did)
         )
 
     @property

@@ -16,7 +16,9 @@ from nacl.signing import SigningKey
 from callboard.client import Client
 from core.trust.did_key import did_of_key
 from core.trust.identity.card_signature import signed_registration
+from serve_app.operations.agents.did_documents import FETCHES_PER_OWNER
 from tests.contract.conftest import Caller, Json, MakeCaller, answer, refusal, unique
+from tests.contract.signers import Signer
 from tests.contract.test_agents import REGISTER, card, self_signed
 
 DAY_MS = 24 * 3_600_000
@@ -181,6 +183,20 @@ def test_a_did_web_without_a_document_is_not_proven(
     problem = refusal(caller.http.post(REGISTER, json=body), 401, "INVALID_SIGNATURE")
     assert "refused" not in str(problem)
     refusal(anonymous.get(f"/v1/agents/{quote(did, safe='')}"), 404, "NOT_FOUND")
+
+
+def test_strangers_of_one_address_have_so_many_documents_fetched(anonymous: httpx.Client) -> None:
+    """A DID costs nothing to make: with one for each request, the places for fetches are taken."""
+    reply = None
+    for _ in range(FETCHES_PER_OWNER * 4):  # each replica counts for itself
+        signer = Signer()
+        did, key = f"did:web:localhost%3A1:{unique('a')}", SigningKey.generate()
+        body = signed(key, card(did, publicKey=key_text(key)), anonymous, signer.did)
+        reply = anonymous.post(REGISTER, json=body, auth=signer)
+        if reply.status_code != 401:
+            break
+    assert reply is not None
+    assert "DID documents" in str(refusal(reply, 429, "RATE_LIMITED"))
 
 
 def test_the_client_signs_cards_that_prove_whose_the_did_is(

@@ -36,6 +36,7 @@ from tests.ledger.making import (
     unrevoke,
 )
 from tests.ledger.test_agents_leave import leave
+from tests.ledger.test_capability_versions import deprecate, publish
 from tests.ledger.test_former_keys import rotate
 from tests.ledger.test_inheritances import cancel as strike_heir_out
 from tests.ledger.test_inheritances import set_heir
@@ -76,6 +77,8 @@ LASTING: Final[dict[str, Callable[[], AuthorizedCommand]]] = {
     "SetGuardians": lambda: guardians(actor_did=AGENT, custodian_did=None),
     "RequestRecovery": lambda: request(SOCIAL, new="K8", actor=AGENT),
     "CancelRecovery": lambda: cancel("K7", actor=AGENT),
+    "PublishVersion": lambda: publish("1.0.0", 0, actor_did=AGENT),
+    "DeprecateVersion": lambda: deprecate("1.0.0", actor=AGENT),
 }  # fmt: skip
 
 
@@ -200,5 +203,26 @@ async def test_the_secret_of_before_a_rotation_gives_nothing_that_lasts(
     outcomes = await store.commit([child(next_one, "c5"), child(last, "c6")], AT + 2)
     assert [one.error for one in outcomes] == [None, None]
     outcomes = await store.commit([child(next_one, "c7"), child(last, "c8")], AT + 51)
+    assert [one.error for one in outcomes] == [UNAUTHORIZED, None]
+    await store.close()
+
+
+async def test_a_key_of_a_revoked_owner_gives_nothing_that_lasts(
+    database: Database, auditor: Auditor
+) -> None:
+    """But for an administrator's: else the right to revoke could close the deployment for good."""
+    store = await open_store(database.service_url)
+    keys = {name: api_key(name, name.encode() * 32, owner_did=AGENT) for name in ("k", "a")}
+    keys["a"] = replace(keys["a"], scopes=("admin",))
+    begun = [card(owner_did=AGENT, proof=OwnershipProof.OPERATOR), *keys.values()]
+    await store.commit(begun, AT)
+    heirs = [
+        replace(set_heir(actor=AGENT), credential=OpenedBy(name, owner_did=AGENT)) for name in keys
+    ]
+    outcomes = await store.commit([heirs[0], revoke(AGENT), replace(heirs[0], key="h")], AT + 1)
+    assert [one.error for one in outcomes] == [None, None, UNAUTHORIZED]
+    await store.close()
+    store = await open_store(database.service_url)
+    outcomes = await store.commit([replace(heirs[0], key="i"), heirs[1]], AT + 2)
     assert [one.error for one in outcomes] == [UNAUTHORIZED, None]
     await store.close()

@@ -187,3 +187,16 @@ async def test_keys_of_a_claim_that_yields_do_not_bar_those_of_the_proof(
     assert [one.error for one in outcomes] == [None] * 4
     assert current(auditor)[0] == "next"
     await store.close()
+
+
+async def test_an_administrator_who_changes_a_card_proves_no_claim(
+    database: Database, auditor: Auditor
+) -> None:
+    """Whose the DID is, is granted by naming its owner in a registration."""
+    store = await registered(database.service_url)
+    admins = "did:test:admin"
+    changed = [card(actor_did=admins, is_admin=True), card(owner_did=admins, is_admin=True)]
+    outcomes = await store.commit(changed, AT + 1)
+    assert [one.error for one in outcomes] == [None, None]
+    assert auditor.one("SELECT proven_by FROM agent") is None
+    await store.close()

@@ -60,7 +60,7 @@ async def register_flat(call: Call) -> Reply:
 
 async def _register_one(call: Call, body: Registration) -> Reply:
     services = call.services
-    command = await registration(services, call.caller, body)
+    command = await registration(services, call.caller, body, call.account)
     return await _committed(call, replace(command, key=call.command_key(command.key)))
 
 
@@ -79,7 +79,7 @@ async def register_bulk(call: Call) -> Reply:
     async def judge(index: int, body: Any, size: int) -> RegisterAgent:
         check_size(services.settings, body, size)
         read = await in_thread(size, partial(parsed, FlatRegistration, body))
-        command = await registration_before_endpoint(services, call.caller, read)
+        command = await registration_before_endpoint(services, call.caller, read, call.account)
         return replace(command, key=f"{base_key}:{index}") if base_key else command
 
     def result(command: RegisterAgent, outcome: Outcome) -> dict[str, Any]:
@@ -133,7 +133,7 @@ async def change(call: Call) -> Reply:
         return parsed(Registration, {**body, "ownerDid": row["owner_did"]})
 
     whole = await in_thread(len(call.body) + len(row["card"]), judged_whole)
-    command = await registration(services, call.caller, whole)
+    command = await registration(services, call.caller, whole, call.account)
     # Two changes at once must not lose one of them: each names the card that it started from. Its
     # owner is named for the judgement alone: a change grants nothing.
     return await _committed(call, replace(command, revision_expected=row["revision"], proof=None))

@@ -2,7 +2,7 @@
 
 Theory of operation: a document is fetched when a signed card of an unproven `did:web` arrives, once
 for all who ask meanwhile, and its keys are remembered for a while; so is that it was not there. An
-owner has a number of fetches a minute, and a replica a number at a time, so that a flood of DIDs
+account has a number of fetches a minute, and a replica a number at a time, so that a flood of DIDs
 that name foreign hosts asks few of them. What is proven has its key in the registry, and no
 document is read for it again. Spec: contract.md section 3; decision 0251.
 """
@@ -59,11 +59,11 @@ class DidDocuments:
     def __repr__(self) -> str:
         return f"<DidDocuments known={len(self._known)} fetching={len(self._fetching)}>"
 
-    async def keys(self, did: str, owner_did: str, clock_ms: int) -> tuple[str, ...]:
+    async def keys(self, did: str, account: str, clock_ms: int) -> tuple[str, ...]:
         """Return the Ed25519 keys of a DID's document; none when it is not there.
 
         Args:
-            owner_did: on whose account a fetch is.
+            account: on whose a fetch is: a DID, or the address of strangers.
             clock_ms: a monotonic clock, milliseconds.
 
         Raises:
@@ -76,20 +76,20 @@ class DidDocuments:
         if known is not None and clock_ms < known.until_ms:
             return known.keys
         if did not in self._fetching:
-            self._take_turn(owner_did, clock_ms)
+            self._take_turn(account, clock_ms)
             self._fetching[did] = asyncio.ensure_future(self._read(did, url, clock_ms))
         return await asyncio.shield(self._fetching[did])
 
-    def _take_turn(self, owner_did: str, clock_ms: int) -> None:
-        window = self._fetches.take(owner_did, clock_ms)
+    def _take_turn(self, account: str, clock_ms: int) -> None:
+        window = self._fetches.take(account, clock_ms)
         if not window.is_allowed:
             raise ServiceError(
                 ErrorCode.RATE_LIMITED,
-                f"{owner_did} has had {FETCHES_PER_OWNER} DID documents read in a minute",
+                f"{account} has had {FETCHES_PER_OWNER} DID documents read in a minute",
                 retry_after_s=-(-(window.ends_ms - clock_ms) // 1_000),
             )
         if len(self._fetching) >= FETCHES_AT_ONCE:
-            self._fetches.give_back(owner_did, clock_ms)
+            self._fetches.give_back(account, clock_ms)
             detail = f"{FETCHES_AT_ONCE} DID documents are being read"
             raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=1)
 

@@ -45,7 +45,7 @@ SMALL_SCHEMA_BYTES: Final = 4 * 1024
 
 
 async def registration(
-    services: Services, principal: Principal, body: Registration
+    services: Services, principal: Principal, body: Registration, account: str
 ) -> RegisterAgent:
     """Judge a registration and return its command.
 
@@ -54,7 +54,7 @@ async def registration(
     Raises:
         ServiceError: as there, POLICY_DENIED or OVERLOADED.
     """
-    command = await registration_before_endpoint(services, principal, body)
+    command = await registration_before_endpoint(services, principal, body, account)
     (refused,) = await endpoint_refusals(services, principal, [command.endpoint])
     if refused is not None:
         raise refused
@@ -62,7 +62,7 @@ async def registration(
 
 
 async def registration_before_endpoint(
-    services: Services, principal: Principal, body: Registration
+    services: Services, principal: Principal, body: Registration, account: str
 ) -> RegisterAgent:
     """Judge a registration but for where the agent lives, and return its command.
 
@@ -73,6 +73,7 @@ async def registration_before_endpoint(
         services: the replica's.
         principal: the caller, who claims a new DID.
         body: checked in its form.
+        account: on which a DID's document is fetched.
 
     Raises:
         ServiceError: INVALID_REQUEST with every defect, INVALID_SIGNATURE, FORBIDDEN or CONFLICT.
@@ -95,7 +96,7 @@ async def registration_before_endpoint(
     signed = _Signed()
     if body.acard_signature is not None:
         stored = await services.reader.agent(card.did)
-        keys = await _signing_keys(services, principal, stored, body, public_key)
+        keys = await _signing_keys(services, account, stored, body, public_key)
         key = _signer(body, keys)
         owners = () if stored is None else (stored["owner_did"],)
         if body.card_proof is not None:
@@ -329,7 +330,7 @@ def _by_proof(
 
 async def _signing_keys(
     services: Services,
-    principal: Principal,
+    account: str,
     stored: RowDict | None,
     body: Registration,
     own_key: str | None,
@@ -342,7 +343,7 @@ async def _signing_keys(
     did = body.acard.parsed.did
     is_proven = stored is not None and stored["proven_by"] is not None
     if is_did_web(did) and body.card_proof is not None and not is_proven:
-        return await services.did_documents.keys(did, principal.did, services.clock_ms())
+        return await services.did_documents.keys(did, account, services.clock_ms())
     key = key_of_did(did) or (own_key if stored is None else stored["public_key"])
     return () if key is None else (key,)
 
