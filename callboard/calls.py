@@ -433,10 +433,39 @@ def register_agent(
 
 
 def agents(
-    *, limit: int | None = None, offset: int | None = None, cursor: str | None = None
+    *,
+    name: str | None = None,
+    author: str | None = None,
+    model: str | None = None,
+    limit: int | None = None,
+    offset: int | None = None,
+    cursor: str | None = None,
 ) -> Steps:
-    """List registered agents; the next page starts at `nextCursor`."""
-    return _get("/v1/agents", limit=limit, offset=offset, cursor=cursor)
+    """List registered agents; the next page starts at `nextCursor`.
+
+    Args:
+        name: only agents whose metadata says exactly this; so are `author` and `model`.
+    """
+    page = {"limit": limit, "offset": offset, "cursor": cursor}
+    return _get("/v1/agents", name=name, author=author, model=model, **page)
+
+
+def agent(did: str, *, include_inactive: bool = False) -> Steps:
+    """Read a registered agent.
+
+    Args:
+        include_inactive: also one of the caller's own that was deregistered.
+    """
+    query = {"includeInactive": "true"} if include_inactive else {}
+    return _get(f"/v1/agents/{_segment(did)}", **query)
+
+
+def card_versions(
+    did: str, *, limit: int | None = None, offset: int | None = None, cursor: str | None = None
+) -> Steps:
+    """List the lineage of an agent's cards, the newest first."""
+    path = f"/v1/agents/{_segment(did)}/versions"
+    return _get(path, limit=limit, offset=offset, cursor=cursor)
 
 
 def discover(

@@ -11,10 +11,13 @@ from core.records.api.agents import (
     Agent,
     AgentPage,
     BulkRegistered,
+    CardPlace,
     Deregistered,
     HeartbeatTaken,
+    Lineage,
     Live,
     Registered,
+    ServedCard,
 )
 from core.records.api.discovery import Discovered, Found, FoundAgent
 from core.records.api.identity import (
@@ -154,6 +157,7 @@ __all__ = [
     "CapabilityVersion",
     "CapabilityVersionPage",
     "CapabilityVersionWhole",
+    "CardPlace",
     "Cluster",
     "ClusterMember",
     "Compatibility",
@@ -199,6 +203,7 @@ __all__ = [
     "KeyRevoked",
     "KeyRotated",
     "Limits",
+    "Lineage",
     "Live",
     "MachineChanged",
     "MigrationStep",
@@ -231,6 +236,7 @@ __all__ = [
     "RevocationPage",
     "Revoked",
     "SchemaBreak",
+    "ServedCard",
     "Stake",
     "StakeMoved",
     "StakeSlashed",

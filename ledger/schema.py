@@ -48,6 +48,7 @@ from ledger.tables.identity_tables import (
 )
 from ledger.tables.market_tables import (
     AGENT,
+    AGENT_CARD,
     AGENT_LIVE,
     API_KEY,
     CAPABILITY_PRICE,
@@ -148,6 +149,7 @@ shard = _read(SHARD)
 agent = _read(AGENT)
 revocation = _read(REVOCATION)
 agent_live = _read(AGENT_LIVE)
+agent_card = _read(AGENT_CARD)
 api_key = _read(API_KEY)
 former_key = _read(FORMER_KEY)
 agent_name = _read(AGENT_NAME)

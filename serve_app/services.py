@@ -30,6 +30,7 @@ from serve_app.callers.readings import Readings
 from serve_app.callers.turns import RequestTurns
 from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDocuments
 from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.operations.agents.served_cards import ServedCards
 
 T = TypeVar("T")
 
@@ -53,11 +54,13 @@ class Services:
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)
     did_documents: DidDocuments = field(init=False)
     readings: Readings = field(init=False)
+    served_cards: ServedCards = field(init=False)
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.did_documents = DidDocuments(self._fetch_document)
         self.readings = Readings(lambda note: self.gateway.commit(note))
+        self.served_cards = ServedCards(self._fetch_document)
 
     async def _fetch_document(self, url: str) -> bytes:
         return await fetch_document(url, self.settings.egress_allow, DOCUMENT_BYTES_MAX)

@@ -22,9 +22,12 @@ def list_agents(
     session: Session,
     limit: Annotated[int, typer.Option(help="How many.", min=1, max=100)] = 50,
     offset: Annotated[int, typer.Option(help="How many to pass over.", min=0)] = 0,
+    name: Annotated[str | None, typer.Option(help="Only of this name.")] = None,
+    author: Annotated[str | None, typer.Option(help="Only of this author.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only of this model.")] = None,
 ) -> None:
     """List registered agents."""
-    reply = session.client.agents(limit=limit, offset=offset)
+    reply = session.client.agents(name=name, author=author, model=model, limit=limit, offset=offset)
     session.show_table(
         reply,
         [{**agent, "capabilities": _capability_ids(agent)} for agent in reply["agents"]],
@@ -130,12 +133,26 @@ def read_card(source: str) -> dict[str, Any]:
 
 
 @verb(app, "show")
-def show(session: Session, did: _Did) -> None:
+def show(
+    session: Session,
+    did: _Did,
+    include_inactive: Annotated[
+        bool, typer.Option(help="Also one of yours that was deregistered.")
+    ] = False,
+) -> None:
     """Show an agent's card."""
-    agent = session.client.agent(did)
+    agent = session.client.agent(did, include_inactive=include_inactive)
     # The card's members are in the record itself; for people once is enough.
     without_card = {name: value for name, value in agent.items() if name != "acard"}
     session.show_record(agent if session.is_json else without_card)
+
+
+@verb(app, "versions")
+def versions(session: Session, did: _Did) -> None:
+    """List the lineage of an agent's cards, the newest first."""
+    reply = session.client.card_versions(did, limit=100)
+    columns = ("number", "cardVersion", "registeredAt", "registeredByDid", "cardHash")
+    session.show_table(reply, reply["versions"], columns)
 
 
 @verb(app, "deregister")

@@ -18,6 +18,7 @@ class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     `secret_encrypted`: the dispatch signing secret, already encrypted, or None to keep the old one.
     `revision_expected`: the stored card that the command was decided from; None for any.
     `is_unchanged`: the stored card came again by its signature alone, so nothing is stored.
+    `card_version`: its own number. `metadata`: name, author and model, by which agents are listed.
     `owner_agents_max`: active agents of its owner, at most; None: no bound.
     Rejections: FORBIDDEN; CONFLICT when the card has changed meanwhile, its counter is no higher
     than the stored one, or the owner has so many agents.
@@ -33,6 +34,8 @@ class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     card_counter: int | None = None
     did: str
     card_json: str
+    card_version: int = 1
+    metadata: tuple[str | None, str | None, str | None] = (None, None, None)
     endpoint: str
     capability_ids: tuple[str, ...]
     public_key: str | None

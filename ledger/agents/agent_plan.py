@@ -5,7 +5,6 @@ Spec: Agent card, Authentication; contract.md section 3.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 
 from core.errors import ErrorCode
@@ -13,6 +12,7 @@ from core.records.audit import AuditEventType
 from core.records.statuses import OwnershipProof
 from core.trust.identity.did_web import is_did_web
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
+from ledger.agents.agent_lineage import META_COLUMNS, continue_lineage
 from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import (
     change_identity,
@@ -64,6 +64,7 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     if is_yielding:  # (4)
         assert known is not None, command
         _yield_claim(command, known, batch)
+    agent = continue_lineage(command, known, agent, batch)
     batch.cache.agents[command.did] = agent
     batch.cache.callers.add(agent.owner_did)
     _store(command, agent, batch)  # (5)
@@ -89,7 +90,8 @@ def _record_registration(
             "endpoint": command.endpoint,
             "capabilities": list(command.capability_ids),
             "revision": agent.revision,
-            "cardSha256": hashlib.sha256(command.card_json.encode()).hexdigest(),
+            "cardSha256": (agent.card_hash or "").removeprefix("sha256:"),
+            "lineageHash": agent.lineage_hash,
             **_claim(agent, known, is_yielding=is_yielding),
         },
     )
@@ -119,6 +121,10 @@ def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch) -> None:
         "key_number": agent.key_number,
         "proven_by": agent.proven_by,
         "card_counter": agent.card_counter,
+        "card_number": agent.card_number,
+        "card_hash": agent.card_hash,
+        "lineage_hash": agent.lineage_hash,
+        **dict(zip(META_COLUMNS, command.metadata, strict=True)),
     }
     if new_key is not None:
         row["key_from_ms"] = agent.key_from_ms

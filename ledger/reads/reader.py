@@ -194,6 +194,9 @@ class LedgerReader:
         capability_id: str | None = None,
         owner_did: str | None = None,
         status: str | None = None,
+        name: str | None = None,
+        author: str | None = None,
+        model: str | None = None,
         limit: int = 50,
         offset: int = 0,
         after_did: str | None = None,
@@ -202,9 +205,14 @@ class LedgerReader:
         """Return agent rows in the order of their DIDs, signing secrets left out.
 
         Args:
+            name: of the card's metadata, here and below, exactly.
             bytes_max: of the cards: the page ends with the row that passes it.
         """
         query = _agent_select()
+        said = {agent.c.meta_name: name, agent.c.meta_author: author, agent.c.meta_model: model}
+        for column, wanted in said.items():
+            if wanted is not None:
+                query = query.where(column == wanted)
         if capability_id is not None:
             query = query.where(agent.c.capability_ids.contains([capability_id]))
         if owner_did is not None:

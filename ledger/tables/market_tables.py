@@ -30,6 +30,23 @@ AGENT: Final = Table.of(
     "updated_ms bigint",
     "proven_by text",
     "card_counter bigint",
+    "card_number integer = 0",
+    "card_hash text",
+    "lineage_hash text",
+    "meta_name text",
+    "meta_author text",
+    "meta_model text",
+)
+AGENT_CARD: Final = Table.of(
+    "agent_card",
+    "did text",
+    "number integer",
+    "card_version bigint",
+    "card_hash text",
+    "previous_hash text",
+    "hash text",
+    "registered_by_did text",
+    "registered_ms bigint",
 )
 # Operational: written by its own statements (ledger/agents/agent_live.py), not by batches.
 AGENT_LIVE: Final = Table.of(
@@ -140,6 +157,7 @@ AGENTS: Final = upsert(
     kept=("owner_did", "registered_ms", "inherited_from_did"),
     kept_unless_given=("public_key", "key_from_ms", "signing_secret"),
 )
+AGENT_CARDS: Final = insert("agent_cards", AGENT_CARD, fixed={"registered_ms": NOW})
 # Of an agent whose unproven claim yields: nothing that its earlier owner brought stays in force.
 YIELDED: Final = change(
     "yielded",

@@ -178,12 +178,19 @@ async def _load_agents(connection: Connection, cache: StateCache, dids: list[str
     cursor = await connection.execute(
         "SELECT did, owner_did, revision, token_revision, status = 'active', public_key,"
         " key_number, coalesce(key_from_ms, registered_ms), inherited_from_did, proven_by,"
-        " card_counter FROM callboard.agent WHERE did = ANY(%s)",
+        " card_counter, card_number, card_hash, lineage_hash FROM callboard.agent"
+        " WHERE did = ANY(%s)",
         (dids,),
     )
-    for did, *fields, proven_by, card_counter in await cursor.fetchall():
-        proof = None if proven_by is None else OwnershipProof(proven_by)
-        cache.agents[did] = replace(KnownAgent(*fields), proven_by=proof, card_counter=card_counter)
+    for did, *fields, proven_by, counter, number, card, place in await cursor.fetchall():
+        cache.agents[did] = replace(
+            KnownAgent(*fields),
+            proven_by=None if proven_by is None else OwnershipProof(proven_by),
+            card_counter=counter,
+            card_number=number,
+            card_hash=card,
+            lineage_hash=place,
+        )
 
 
 async def _load_agent_counts(connection: Connection, cache: StateCache, read_set: ReadSet) -> None:

@@ -66,7 +66,8 @@ class KnownAgent:
     has named the first heir until an heir registers a card; None: its owner of now. `public_key`:
     the current one, None for none; `key_number`: how many keys it has had, `key_from_ms`: since
     when it has this one. `proven_by`: None for an unproven claim. `card_counter`: the highest that
-    a card was signed for.
+    a card was signed for. `card_number`: how many cards its lineage has, `card_hash` of the stored
+    one, `lineage_hash` of its place in it.
     """
 
     owner_did: str
@@ -79,6 +80,9 @@ class KnownAgent:
     inherited_from_did: str | None = None
     proven_by: OwnershipProof | None = None
     card_counter: int = 0
+    card_number: int = 0
+    card_hash: str | None = None
+    lineage_hash: str | None = None
 
     @property
     def counted_did(self) -> str:

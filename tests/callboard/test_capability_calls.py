@@ -23,6 +23,10 @@ VERSIONS = f"/v1/capabilities/{CAPABILITY}/versions"
 DID = "did:net:a"
 VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
     (("agent", "deregister", DID), "DELETE", f"/v1/agents/{DID}", None),
+    (("agent", "versions", DID), "GET", f"/v1/agents/{DID}/versions?limit=100", None),
+    (("agent", "show", DID, "--include-inactive"), "GET",
+     f"/v1/agents/{DID}?includeInactive=true", None),
+    (("agent", "list", "--author", "A"), "GET", "/v1/agents?author=A&limit=50&offset=0", None),
     (("capability", "list", CAPABILITY), "GET", f"{VERSIONS}?limit=100", None),
     (("capability", "show", CAPABILITY, "1.0.0"), "GET", f"{VERSIONS}/1.0.0", None),
     (("capability", "deprecate", CAPABILITY, "1.0.0", "--successor", "1.1.0"), "POST",
@@ -40,7 +44,7 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
 def test_verb_sends_what_its_operation_takes(
     service: ScriptedService, arguments: tuple[str, ...], method: str, target: str, body: Json
 ) -> None:
-    reply: Json = {"id": "row-1", "versions": []}
+    reply: Json = {"id": "row-1", "versions": [], "agents": []}
     service.script = [Scripted(200, reply)]
     result = run(*arguments, "--url", service.url, "--output", "json")
     assert (result.exit_code, json.loads(result.stdout)) == (0, reply)

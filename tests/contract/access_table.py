@@ -41,6 +41,7 @@ _RIGHTS: Final = {
         POST /v1/agent/discovery
         GET /v1/agents/{did}/names
         GET /v1/discover
+        GET /v1/agents/{did}/versions
         GET /v1/reputation/{did}
         GET /v1/stakes/{did}
     """,

@@ -55,6 +55,7 @@ OF_ANOTHER: Final = {
     "GET /v1/revoked/{did}": 200,
     "GET /v1/trust/key-history/{did}": 200,
     "GET /v1/agents/{did}/names": 200,
+    "GET /v1/agents/{did}/versions": 200,
     "DELETE /v1/identity/inheritance/{did}": 403,
     "PUT /v1/identity/guardians/{did}": 403,
 }

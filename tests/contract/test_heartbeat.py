@@ -297,7 +297,7 @@ def test_patch_keeps_the_heartbeat_token_good(deployment: RunningDeployment, pay
 # -- DELETE ----------------------------------------------------------------------------------------
 
 
-def test_delete_deregisters_and_the_card_stays_readable(
+def test_delete_deregisters_and_the_card_stays_its_owners_to_read(
     deployment: RunningDeployment, payer: Caller, anonymous: httpx.Client, make_caller: MakeCaller
 ) -> None:
     agent = register(payer)
@@ -308,11 +308,20 @@ def test_delete_deregisters_and_the_card_stays_readable(
         reply = answer(payer.http.delete(path))
         assert (reply["ok"], reply["success"], reply["did"]) == (True, True, did)
         assert reply["status"] == "inactive"
-    found = shown(anonymous, did)
+    for http in (anonymous, payer.http, make_caller().http):
+        refusal(http.get(path), 404, "NOT_FOUND")
+    refusal(make_caller().http.delete(path), 404, "NOT_FOUND")
+    for http in (anonymous, make_caller().http):
+        refusal(http.get(f"{path}?includeInactive=true"), 404, "NOT_FOUND")
+    found = answer(payer.http.get(f"{path}?includeInactive=true"))
     assert (found["status"], found["availability"]) == ("inactive", "inactive")
     listed = f"/v1/agents?capabilityId={capability}"
     assert answer(anonymous.get(listed))["agents"] == []
-    gone = answer(anonymous.get(f"{listed}&status=inactive"))["agents"]
+    refusal(anonymous.get(f"{listed}&status=inactive"), 401, "UNAUTHORIZED")
+    assert answer(make_caller().http.get(f"{listed}&status=inactive"))["agents"] == []
+    others = f"{listed}&status=inactive&ownerDid={payer.did}"
+    refusal(make_caller().http.get(others), 403, "FORBIDDEN")
+    gone = answer(payer.http.get(f"{listed}&status=inactive"))["agents"]
     assert [item["did"] for item in gone] == [did]
     refusal(beat(payer.http, did), 409, "CONFLICT")
     refusal(payer.http.patch(path, json={"version": 2}), 409, "CONFLICT")

@@ -11,6 +11,9 @@ from typing import Annotated, Any, Final
 from core.records.api.kinds import (
     Count,
     Did,
+    Flag,
+    Hash,
+    ShortText,
     Timestamp,
     Yes,
     words,
@@ -32,6 +35,7 @@ from core.records.api.shape import (
 from core.records.statuses import HEARTBEAT_STATUSES, Availability, OwnershipProof
 
 AGENT_STATUSES: Final = ("active", "inactive")
+SERVED_STATUSES: Final = ("same", "different", "unreachable", "not_compared")
 VERSION_CHARS_MAX: Final = 64
 NUMBER_MAX: Final = 2**31 - 1
 
@@ -111,6 +115,13 @@ class HeartbeatTaken(Record):
     ttl_ms: Count
 
 
+class ServedCard(Record):
+    """The card that the agent itself serves, beside the registered one; it changes nothing."""
+
+    status: Annotated[str, words(SERVED_STATUSES)]
+    differences: Annotated[list[str], 'members that are served otherwise; "" for no card at all']
+
+
 class Registered(Record):
     """A registration; `heartbeat_token` is the Bearer token for heartbeats, nothing else."""
 
@@ -123,6 +134,7 @@ class Registered(Record):
     owner_did: Did
     is_new: bool
     heartbeat_token: Maybe[str]
+    served_card: Annotated[Maybe[ServedCard], "of a single registration"]
 
 
 class BulkRegistered(Record):
@@ -196,4 +208,34 @@ class AgentsQuery(PageQuery):
 
     capability_id: Annotated[Maybe[str], "only agents that offer it"] = None
     owner_did: Annotated[Maybe[str], "only agents of this owner"] = None
-    status: Annotated[str, words(AGENT_STATUSES)] = "active"
+    status: Annotated[
+        str, words(AGENT_STATUSES), "inactive: the caller's own deregistered agents"
+    ] = "active"
+    name: Annotated[Maybe[ShortText], "only agents whose metadata says exactly this"] = None
+    author: Annotated[Maybe[ShortText], "as name"] = None
+    model: Annotated[Maybe[ShortText], "as name"] = None
+
+
+class AgentQuery(Body):
+    """Whether a deregistered agent is shown, too."""
+
+    include_inactive: Annotated[Flag, "to its owner and administrators"] = False
+
+
+class CardPlace(Record):
+    """A card in the lineage of an agent's cards."""
+
+    number: Annotated[int, "1: the first"]
+    card_version: Annotated[int, "the card's own `version`"]
+    card_hash: Annotated[Hash, "of the card in its canonical form"]
+    previous_hash: Annotated[Hash | None, "the `hash` of the one before"]
+    hash: Annotated[Hash, "of {cardHash, did, number, previousHash} in its canonical form"]
+    registered_by_did: Did
+    registered_at: Timestamp
+
+
+class Lineage(Page[CardPlace]):
+    """A page of the lineage of an agent's cards, the newest first."""
+
+    plural = "versions"
+    row = CardPlace

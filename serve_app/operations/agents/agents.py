@@ -5,6 +5,7 @@ Spec: Registry; contract.md section 6 (Registry). Look-ups of public cards need 
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -16,16 +17,21 @@ from core.records.agent_forms import BulkRegistration, CardChange, FlatRegistrat
 from core.records.api.agents import (
     Agent,
     AgentPage,
+    AgentQuery,
     AgentsQuery,
     BulkRegistered,
+    CardPlace,
     Deregistered,
+    Lineage,
     Registered,
 )
 from core.records.api.path_values import AnyDidPath
+from core.records.api.record import PageQuery
 from core.records.api.shape import parsed
 from core.trust.heartbeat_token import heartbeat_token
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.agents.agent_live import live_rows
+from ledger.agents.lineage_reads import card_rows
 from ledger.commands import Outcome
 from ledger.reads.reader import RowDict
 from ledger.trust.revocation_reads import revoked_of
@@ -33,7 +39,7 @@ from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.http.compiling import in_thread
-from serve_app.http.lists import listed, page_of
+from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.agents.endpoints import endpoint_refusals
 from serve_app.operations.agents.registration import (
     changed,
@@ -41,7 +47,7 @@ from serve_app.operations.agents.registration import (
     registration,
     registration_before_endpoint,
 )
-from serve_app.operations.views import agent_record, current_card, stored_card
+from serve_app.operations.views import agent_record, current_card, shown, stored_card
 
 
 def _check_size(call: Call) -> None:
@@ -61,7 +67,17 @@ async def register_flat(call: Call) -> Reply:
 async def _register_one(call: Call, body: Registration) -> Reply:
     services = call.services
     command = await registration(services, call.caller, body, call.account)
-    return await _committed(call, replace(command, key=call.command_key(command.key)))
+    looked = asyncio.ensure_future(
+        services.served_cards.compare(
+            body.acard.parsed.to_json(), call.caller.did, services.clock_ms()
+        )
+    )
+    try:
+        reply = await _committed(call, replace(command, key=call.command_key(command.key)))
+        reply.body["servedCard"] = await looked
+    finally:
+        looked.cancel()
+    return reply
 
 
 async def _committed(call: Call, command: RegisterAgent) -> Reply:
@@ -101,10 +117,18 @@ async def list_agents(call: Call) -> Reply:
     """List agents in the order of their DIDs; deregistered ones only when asked for."""
     query = call.given(AgentsQuery)
     page = page_of(call, query)
+    owner_did = query.owner_did
+    if query.status != "active" and not call.may(()):
+        # Who has left is shown to its owner alone.
+        call.require(None, owner_did or (call.principal.did if call.principal else ""))
+        owner_did = call.caller.did
     rows = await call.services.reader.agents(
         capability_id=query.capability_id,
-        owner_did=query.owner_did,
+        owner_did=owner_did,
         status=query.status,
+        name=query.name,
+        author=query.author,
+        model=query.model,
         limit=page.limit + 1,
         offset=page.offset,
         after_did=page.after,
@@ -115,15 +139,34 @@ async def list_agents(call: Call) -> Reply:
 
 
 async def get_agent(call: Call) -> Reply:
-    """Read one agent."""
-    (shown,) = await _shown(call, [await _stored(call)])
+    """Read one agent; a deregistered one only its owner and administrators, if they ask for it."""
+    row = await _stored(call)
+    if row["status"] != "active":
+        is_asked = call.given(AgentQuery).include_inactive
+        if not (is_asked and call.may((row["owner_did"],))):
+            raise not_found(f"the agent {row['did']}")
+    (shown,) = await _shown(call, [row])
     return Reply(shown)
+
+
+async def card_versions(call: Call) -> Reply:
+    """List the lineage of an agent's cards, the newest first; also of one that has left."""
+    row = await _stored(call)
+    page = page_of(call, call.given(PageQuery))
+    rows = await card_rows(
+        call.services.reader,
+        row["did"],
+        limit=page.limit + 1,
+        offset=page.offset,
+        before=number_after(page),
+    )
+    records = [shown(CardPlace, one) for one in rows]
+    return Reply(listed("versions", records, page, lambda record: record["number"]))
 
 
 async def change(call: Call) -> Reply:
     """Change members of an agent's card; the new card is judged like a registered one."""
-    row = await _stored(call)
-    call.require(call.right, row["owner_did"])
+    row = await _owned(call)
     if row["status"] != "active":
         raise ServiceError(ErrorCode.CONFLICT, f"{row['did']} was deregistered; register it again")
     services, patch = call.services, call.object_body()
@@ -141,10 +184,8 @@ async def change(call: Call) -> Reply:
 
 async def deregister(call: Call) -> Reply:
     """Take an agent out of service; its card stays readable."""
-    row = await _stored(call)
-    caller = call.caller
-    call.require(call.right, row["owner_did"])
-    services = call.services
+    row = await _owned(call)
+    caller, services = call.caller, call.services
     command = DeregisterAgent(
         key=f"deregister:{services.new_id()}",
         actor_did=caller.did,
@@ -155,6 +196,19 @@ async def deregister(call: Call) -> Reply:
     await call.commit(command)
     await services.gateway.owners.refresh()
     return Reply({**_named(row["did"]), "status": "inactive"})
+
+
+async def _owned(call: Call) -> RowDict:
+    """Return the row of the agent in the path, which is the caller's.
+
+    Raises:
+        ServiceError: FORBIDDEN for another's; NOT_FOUND where that one has left.
+    """
+    row = await _stored(call)
+    if row["status"] != "active":
+        call.require_party((row["owner_did"],), f"the agent {row['did']}")
+    call.require(call.right, row["owner_did"])
+    return row
 
 
 async def _stored(call: Call) -> RowDict:
@@ -259,7 +313,7 @@ OPERATIONS = (
         tag="agents",
         reply=AgentPage,
         query=AgentsQuery,
-        errors=(ErrorCode.INVALID_REQUEST,),
+        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.FORBIDDEN),
     ),
     Operation(
         method="GET",
@@ -270,8 +324,22 @@ OPERATIONS = (
         scope=None,
         rate=RateClass.READ,
         tag="agents",
+        query=AgentQuery,
         reply=Agent,
-        errors=(ErrorCode.NOT_FOUND,),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/agents/{did}/versions",
+        path_values=AnyDidPath,
+        handler=card_versions,
+        summary="List the lineage of an agent's cards",
+        scope="agents:read",
+        rate=RateClass.READ,
+        tag="agents",
+        query=PageQuery,
+        reply=Lineage,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
     ),
     Operation(
         method="PATCH",
@@ -308,7 +376,8 @@ OPERATIONS = (
         scope=None,
         rate=RateClass.READ,
         tag="agents",
+        query=AgentQuery,
         reply=Agent,
-        errors=(ErrorCode.NOT_FOUND,),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
     ),
 )

@@ -86,7 +86,11 @@ async def registration_before_endpoint(
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not register agents for {owner_did}")
     public_key = _public_key(card)
-    card_json = orjson.dumps(card.to_json()).decode()
+    try:
+        # So that its hash can be made again from the card.
+        card_json = canonical(card.to_json()).decode()
+    except ValueError as error:
+        raise invalid("acard", str(error)[:200], "canonical JSON") from None
     size = len(card_json.encode())
     if size > services.settings.card_bytes_max:
         raise _too_large(size, services.settings)
@@ -114,6 +118,8 @@ async def registration_before_endpoint(
         card_counter=None if body.card_proof is None else body.card_proof.members.counter,
         did=card.did,
         card_json=card_json,
+        card_version=card.version,
+        metadata=_metadata(card),
         endpoint=card.endpoint,
         capability_ids=tuple(capability.id for capability in card.capabilities),
         public_key=public_key,
@@ -122,6 +128,11 @@ async def registration_before_endpoint(
         is_unchanged=signed.is_unchanged,
         owner_agents_max=services.settings.agents_per_owner_max,
     )
+
+
+def _metadata(card: AgentCard) -> tuple[str | None, str | None, str | None]:
+    said = card.metadata
+    return (None, None, None) if said is None else (said.name, said.author, said.model)
 
 
 def changed(did: str, card: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,25 @@
+"""Committed rows of the lineage of agents' cards.
+
+Reads like those of `reader.py`, over the same pool. Spec: Agent card, Registry.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sql
+
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import agent_card
+
+
+async def card_rows(
+    reader: LedgerReader, did: str, *, limit: int, offset: int, before: int | None
+) -> list[RowDict]:
+    """Return the places of an agent's cards, the newest first.
+
+    Args:
+        before: only places with lower numbers.
+    """
+    query = sql.select(agent_card).where(agent_card.c.did == did)
+    if before is not None:
+        query = query.where(agent_card.c.number < before)
+    return await reader.rows(query.order_by(agent_card.c.number.desc()).limit(limit).offset(offset))

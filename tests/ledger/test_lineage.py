@@ -1,0 +1,75 @@
+"""The lineage of cards at the one writer: a chain per agent, a place per card that changes.
+
+Decision 0283.
+"""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from core.canonical import hash_bytes, hash_text
+from core.records.statuses import OwnershipProof
+from ledger.agents.agent_commands import DeregisterAgent
+from tests.conftest import Database
+from tests.ledger.checking import Auditor, connect
+from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store
+
+pytestmark = pytest.mark.anyio
+
+PLACES = "SELECT string_agg(number || ':' || card_version, ' ' ORDER BY number) FROM agent_card"
+
+
+async def test_a_card_that_changes_has_the_next_place(database: Database, auditor: Auditor) -> None:
+    """In one batch, across batches, and after the writer has begun anew."""
+    store = await open_store(database.service_url)
+    first, second = card(card_json='{"a":1}'), card(card_json='{"a":2}', card_version=2)
+    outcomes = await store.commit([first, card(card_json='{"a":1}'), second], AT)
+    assert [one.error for one in outcomes] == [None] * 3
+    assert auditor.one(PLACES) == "1:1 2:2"
+    await store.close()
+    store = await open_store(database.service_url)
+    leave = DeregisterAgent(
+        key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=AGENT
+    )
+    again = [card(card_json='{"a":2}', card_version=2) for _ in range(3)]
+    await store.commit([again[0], leave, again[1], again[2]], AT)
+    assert auditor.one(PLACES) == "1:1 2:2 3:2"
+    await store.close()
+    with connect(database.superuser_url) as connection:
+        query = "SELECT number, card_hash, previous_hash, hash FROM callboard.agent_card"
+        rows = connection.execute(f"{query} ORDER BY number").fetchall()
+        stored = connection.execute("SELECT card_hash, lineage_hash FROM callboard.agent")
+        assert stored.fetchone() == (rows[-1][1], rows[-1][3])
+    before = None
+    for number, card_hash, previous_hash, own_hash in rows:
+        assert card_hash == hash_bytes(b'{"a":1}' if number == 1 else b'{"a":2}')
+        assert previous_hash == before
+        place = {"cardHash": card_hash, "did": AGENT, "number": number, "previousHash": before}
+        assert own_hash == hash_text(place)
+        before = own_hash
+
+
+async def test_a_lineage_goes_on_where_a_claim_yields(database: Database, auditor: Auditor) -> None:
+    store = await open_store(database.service_url)
+    by_proof = {"owner_did": "did:test:owner", "proof": OwnershipProof.SIGNATURE}
+    same, other = card(**by_proof), card(card_json='{"a":2}', card_version=2, **by_proof)
+    outcomes = await store.commit([card(), same, other], AT)
+    assert [one.error for one in outcomes] == [None] * 3
+    assert auditor.one(PLACES) == "1:1 2:2"
+    await store.close()
+
+
+async def test_a_place_never_changes_and_never_goes(database: Database) -> None:
+    store = await open_store(database.service_url)
+    await store.commit([card()], AT)
+    await store.close()
+    for change in (
+        "UPDATE callboard.agent_card SET number = 2",
+        "TRUNCATE callboard.agent_card",
+    ):
+        with (
+            connect(database.superuser_url) as connection,
+            pytest.raises(psycopg.Error, match="append-only"),
+        ):
+            connection.execute(change)
