@@ -191,12 +191,12 @@ KINDS: Final[dict[type, CommandKind]] = {
     ),
     CancelRecovery: CommandKind(plan_cancel_recovery, add_recovery_reads, outlives_credential=True),
     CompleteRecovery: CommandKind(plan_complete_recovery, add_recovery_reads, is_asked_again=True),
-    SetPrice: CommandKind(plan_set_price),
+    SetPrice: CommandKind(plan_set_price, outlives_credential=True),
     PublishVersion: CommandKind(plan_publish_version, add_version_reads, outlives_credential=True),
     DeprecateVersion: CommandKind(
         plan_deprecate_version, add_version_reads, outlives_credential=True
     ),
-    SetQuota: CommandKind(plan_set_quota, add_quota_reads),
+    SetQuota: CommandKind(plan_set_quota, add_quota_reads, outlives_credential=True),
     DepositStake: CommandKind(plan_deposit_stake, add_stake_reads, is_hashed=True),
     WithdrawStake: CommandKind(plan_withdraw_stake, add_stake_reads, is_hashed=True),
     SlashStake: CommandKind(plan_slash_stake, _add_barrier, is_hashed=True, is_barrier=True),

@@ -177,6 +177,12 @@ def _address_lines(proxies: Sequence[str]) -> list[str]:
     lines = [f"    http-request set-var({CALLER}) src"]
     if not proxies:
         return lines
+    # A comma inside an open quotation mark parts nothing for HAProxy: such a caller would be
+    # counted under its proxy.
+    lines.append(
+        f"    http-request deny deny_status 400 if {{ src {' '.join(proxies)} }}"
+        ' { req.hdr(x-forwarded-for) -m sub \\" }'
+    )
     seen = ""
     for back in range(1, PROXIES_MAX + 1):
         named = f"req.hdr_ip(x-forwarded-for,-{back})"

@@ -33,6 +33,9 @@ NOT_WRITES: Final = (
     "/v1/heartbeat",
     "/v1/tasks/{task_id}/settle",
     "/v1/quotas/{did}/check",
+    "/v1/agent/discovery",
+    "/v1/capabilities/negotiate",
+    "/v1/workflows/suggest",
 )
 # What is not counted at all, besides what is in the list above.
 UNCOUNTED: Final = ("/health", "/ready", "/openapi.json", "/docs")

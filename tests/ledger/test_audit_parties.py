@@ -49,6 +49,8 @@ from tests.ledger.test_recoveries import CUSTODIAN, ONE, TWO, guardians
 
 pytestmark = pytest.mark.anyio
 
+# Of the migration 0018.
+LATER_MAX = 2_000
 OWNER, OTHER, ADMIN = "did:test:owner", "did:test:other", "did:test:admin"
 
 
@@ -274,3 +276,27 @@ async def test_a_reader_finds_its_own_entries_alone(
         assert await reader.own_audit_ids(PAYER, []) == set()
         listed = await reader.audit(party_did=PAYER)
         assert {int(row["id"]) for row in listed} == mine
+
+
+async def test_an_agent_registered_very_often_later_holds_nothing_up(
+    database: Database, auditor: Auditor, index: PartyIndex
+) -> None:
+    """Its owner of then is looked for among so many alone; beyond them none is a party."""
+    store, _ = await open_with_member(database.service_url)
+    begun = int(auditor.one("SELECT audit_seq FROM head"))
+    await store.commit([replace(card(owner_did=OWNER, proof=OPERATOR), actor_did=ADMIN)], AT)
+    await store.close()
+    later = (
+        "INSERT INTO audit_event SELECT 1000000 + n, 0, 'agent.registered', 'agent', %s"
+        " FROM generate_series(1, %s) n"
+    )
+    auditor.connection.execute(later, (AGENT, LATER_MAX))
+    assert (await parties_after(index, auditor, begun))[0] == {AGENT, OWNER, ADMIN}
+    auditor.connection.execute("UPDATE audit_party_mark SET audit_id = %s", (begun,))
+    auditor.connection.execute("DELETE FROM audit_party")
+    auditor.connection.execute(later.replace("1000000", "2000000"), (AGENT, 1))
+    assert (await parties_after(index, auditor, begun))[0] == {AGENT, ADMIN}
+    # Past the trigger that refuses it: what was put there is of no entry.
+    auditor.connection.execute("ALTER TABLE audit_event DISABLE TRIGGER ALL")
+    auditor.connection.execute("DELETE FROM audit_event WHERE audit_id > 1000000")
+    auditor.connection.execute("ALTER TABLE audit_event ENABLE TRIGGER ALL")

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
+from core.market.pricing import FixedPrice
 from core.records.statuses import OwnershipProof
 from core.trust.did_key import did_of_key
 from ledger.authority import AuthorizedCommand, OpenedBy, SignedBy
@@ -41,6 +42,8 @@ from tests.ledger.test_former_keys import rotate
 from tests.ledger.test_inheritances import cancel as strike_heir_out
 from tests.ledger.test_inheritances import set_heir
 from tests.ledger.test_names import register, release, renew, transfer
+from tests.ledger.test_prices import priced
+from tests.ledger.test_quotas import quota
 from tests.ledger.test_recoveries import (
     BY_CUSTODIAN,
     CUSTODIAN,
@@ -57,6 +60,8 @@ UNAUTHORIZED = ErrorCode.UNAUTHORIZED
 OLD, NEW = SignedBy(AGENT, "K1"), SignedBy(AGENT, "K2")
 # What a thief would still have from the second after the recovery.
 LASTING: Final[dict[str, Callable[[], AuthorizedCommand]]] = {
+    "SetPrice": lambda: priced(FixedPrice(250_000)),
+    "SetQuota": lambda: quota(per_day=5),
     "CreateKey": lambda: api_key("thief", b"t" * 32, owner_did=AGENT),
     "RotateKey": lambda: RotateKey(
         key=new_key(), actor_did=AGENT, key_id="own", key_hash=b"r" * 32, overlap_ms=0,
@@ -86,11 +91,11 @@ def test_every_command_that_lasts_is_here() -> None:
     lasting = {kind.__name__ for kind, how in KINDS.items() if how.outlives_credential}
     assert lasting == LASTING.keys()
     given = {kind.__name__ for kind in get_args(Command) if issubclass(kind, AuthorizedCommand)}
-    # Money, prices and words: each takes effect once, as it is given.
+    # Money and words: each takes effect once, as it is given.
     assert given - lasting == {
         "Deposit", "DepositStake", "WithdrawStake", "SlashStake", "PlaceBid", "CreateInvoice",
-        "SettleInvoice", "OpenDispute", "ResolveDispute", "GiveFeedback", "SetPrice", "SetQuota",
-        "RebuildReputation", "NoteReading",
+        "SettleInvoice", "OpenDispute", "ResolveDispute", "GiveFeedback", "RebuildReputation",
+        "NoteReading",
     }  # fmt: skip
 
 

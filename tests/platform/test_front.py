@@ -353,6 +353,14 @@ def test_a_trusted_proxy_alone_says_who_calls(
     assert (reply.headers["x-caller"], reply.headers["x-forwarded-here"]) == (expected, "[]")
 
 
+def test_what_opens_a_quotation_behind_a_proxy_is_refused(public_front: httpx.Client) -> None:
+    """HAProxy parts nothing at a comma in it, so its writer would count as the proxy."""
+    transport = httpx.HTTPTransport(local_address="127.0.0.2")
+    with httpx.Client(base_url=public_front.base_url, transport=transport) as http:
+        reply = http.get("/v1/any", headers={"x-forwarded-for": '", 198.51.100.7'})
+    assert reply.status_code == 400
+
+
 def test_without_trusted_proxies_nothing_is_believed(front: httpx.Client) -> None:
     for number in range(3):
         reply = front.get("/v1/any", headers={"x-forwarded-for": f"192.0.2.{number}"})

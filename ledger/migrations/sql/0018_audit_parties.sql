@@ -34,6 +34,9 @@ DECLARE
     v_newest bigint;
     v_last bigint;
     v_unknown bigint;
+    -- Registrations of an agent after an entry, which are looked at for who owned it then. With more of
+    -- them the owner of then is not known, and no party: only an index that is far behind meets so many.
+    c_later_max CONSTANT integer := 2000;
     c_uuid CONSTANT text := '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$';
 BEGIN
     SELECT m.audit_id, h.audit_seq INTO STRICT v_mark, v_newest
@@ -84,21 +87,27 @@ BEGIN
             SELECT d.id, side.did FROM disputed d
             CROSS JOIN LATERAL (VALUES (d.complainant_did), (d.respondent_did)) side(did)
             WHERE d.payer_did IS NOT NULL AND side.did <> d.payer_did
-        ), handed_over AS MATERIALIZED (
-            SELECT f.did, a.id, coalesce(
-                e.value #>> '{payload,formerOwnerDid}', e.value #>> '{payload,yieldedBy}') AS former_did
+        ), later AS MATERIALIZED (
+            SELECT f.did, v.audit_id, v.place
             FROM (SELECT did, min(id) AS first_id FROM of_agent GROUP BY did) f
             CROSS JOIN LATERAL (
-                -- By its target: of a type there may be very many.
-                SELECT audit_id FROM callboard.audit_event
-                WHERE target_id = f.did AND audit_id > f.first_id
-                    AND event_type || '' IN ('agent.inherited', 'agent.registered') OFFSET 0
-            ) v CROSS JOIN LATERAL (
-                SELECT id, body FROM callboard.audit WHERE id = v.audit_id OFFSET 0
+                SELECT audit_id, row_number() OVER (ORDER BY audit_id) AS place FROM (
+                    -- By its target: of a type there may be very many.
+                    SELECT audit_id FROM callboard.audit_event
+                    WHERE target_id = f.did AND audit_id > f.first_id
+                        AND event_type || '' IN ('agent.inherited', 'agent.registered')
+                    ORDER BY audit_id LIMIT c_later_max + 1
+                ) found
+            ) v
+        ), handed_over AS MATERIALIZED (
+            SELECT l.did, a.id, coalesce(
+                e.value #>> '{payload,formerOwnerDid}', e.value #>> '{payload,yieldedBy}') AS former_did
+            FROM later l CROSS JOIN LATERAL (
+                SELECT id, body FROM callboard.audit WHERE id = l.audit_id OFFSET 0
             ) a CROSS JOIN LATERAL jsonb_array_elements(
                 replace(a.body, '\u0000', '\u0020')::jsonb #> '{payload,events}') e
             WHERE (position('"formerOwnerDid":' IN a.body) > 0 OR position('"yieldedBy":' IN a.body) > 0)
-                AND e.value ->> 'targetId' = f.did
+                AND e.value ->> 'targetId' = l.did
         ), party AS (
             SELECT id, actor_did AS did FROM callboard.audit WHERE id > v_mark AND id <= v_last
             UNION SELECT id, value FROM said WHERE named = 'did'
@@ -107,7 +116,9 @@ BEGIN
                     SELECT h.former_did FROM handed_over h
                     WHERE h.did = o.did AND h.id > o.id AND h.former_did IS NOT NULL
                     ORDER BY h.id LIMIT 1
-                ), a.owner_did)
+                ), CASE WHEN NOT EXISTS (
+                    SELECT 1 FROM later l WHERE l.did = o.did AND l.place > c_later_max
+                ) THEN a.owner_did END)
             FROM of_agent o CROSS JOIN LATERAL (
                 SELECT owner_did FROM callboard.agent WHERE did = o.did OFFSET 0
             ) a
