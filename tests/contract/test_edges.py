@@ -204,7 +204,8 @@ def test_no_odd_value_is_a_5xx(
     bodies = {RESULTS: {**handed_in(held.stub.dispatches[0]), "metrics": {"latency_ms": 1}}}
     requests = list(Requests(answer(anonymous.get("/openapi.json")), ids, bodies))
     assert len(requests) > 1_000
-    with ThreadPoolExecutor(8) as pool:
+    # As many as searches of one caller may wait, and one that runs.
+    with ThreadPoolExecutor(6) as pool:
         wrong = [said for said in pool.map(lambda one: one.sent_by(tester.http), requests) if said]
     assert not wrong, f"{len(wrong)} of {len(requests)}:\n" + "\n".join(wrong[:40])
     # What was sent has not hurt the service: it still stores what another asks for.

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from core.workflow.events import Record
+from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.commands import Command
 from ledger.disputes.dispute_commands import GiveFeedback
 from ledger.identity.agent_key_commands import RotateAgentKey
@@ -58,6 +59,8 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
     ),
     CancelInheritance: "ends what has not moved anything",
     NoteReading: "says what was read",
+    PublishVersion: "says what a capability takes and gives",
+    DeprecateVersion: "says what a capability takes and gives",
     SetPrice: "binds members when they choose; what is paid comes as NodePaid, within the escrow",
     GiveFeedback: "an opinion, which moves and counts nothing",
 }

@@ -16,6 +16,7 @@ from core.shards.lease_messages import MemberState
 from core.trust.identity.recovery import recovery_id
 from ledger.schema import WRITER_ROLE
 from ledger.shards.shard_commands import ChangeMember
+from ledger.tables.capability_tables import DEPRECATED_VERSIONS
 from ledger.tables.cluster_tables import MEMBERS, SHARDS
 from ledger.tables.encoding import Encoded, EncodedDumper, hex_text
 from ledger.tables.identity_tables import ENDED_INHERITANCES, RECOVERIES, RELEASED_NAMES
@@ -63,6 +64,7 @@ REFUSED: dict[Write, list[Row]] = {
             "created_ms": 1,
         }
     ],
+    DEPRECATED_VERSIONS: [{"id": "cap.test.unknown.v1@1.0.0"}],
     ROTATED_KEYS: [{"id": UNKNOWN, "hash": hex_text(b"h" * 32)}],
     CORRECTIONS: [{"agent_did": "did:test:unknown", "total": -1, "failed": -1}],
 }

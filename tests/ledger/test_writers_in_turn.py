@@ -30,6 +30,7 @@ from ledger.workflows.workflow_commands import QuarantineWorkflow
 from ledger.writer.batch import Batch
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
+from tests.ledger import test_capability_versions as versions
 from tests.ledger import test_invoices as invoices
 from tests.ledger import test_names as names
 from tests.ledger import test_recoveries as recoveries
@@ -74,6 +75,7 @@ async def begin(database: Database) -> None:
         store,
         priced(FixedPrice(250_000)),
         quota(per_day=50),
+        versions.publish("1.0.0", 0, is_admin=True),
         card(GUEST, owner_did=GUEST, public_key="k", secret_encrypted=b"s"),
         GiveFeedback(
             key="feedback",
@@ -115,6 +117,7 @@ async def finish(database: Database) -> None:
         invoices.settle(INVOICE, "void"),
         unrevoke(work.REVOKED),
         leave(work.REVOKED),
+        versions.deprecate("1.0.0", is_admin=True),
         RevokeKey(key="gone", actor_did=PAYER, key_id="k", owner_did=PAYER),
         *_identity_gone_on(),
     )

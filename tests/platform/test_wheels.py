@@ -207,7 +207,7 @@ def test_an_agent_of_the_light_wheel_is_paid_and_its_result_is_read(
             "tokens": 3,
             "spent": 0.4,
             "kinds": ["escrow_hold", "node_payment", "protocol_fee"],
-            "refused": "AGENT_ERROR",
+            "refused": "INPUT_SCHEMA",
         }
         assert card["live"]["status"] == "healthy", "it has sent a heartbeat"
         assert card["acard"]["publicKey"]
