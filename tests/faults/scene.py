@@ -156,6 +156,11 @@ class Scene:
         query = "SELECT status, count(*) FROM workflow GROUP BY 1"
         return dict(self.auditor.connection.execute(query).fetchall())
 
+    def errors(self) -> list[tuple[str, int]]:
+        """Return the errors of nodes, and how many have each."""
+        query = "SELECT error::text, count(*) FROM node WHERE error IS NOT NULL GROUP BY 1"
+        return self.auditor.connection.execute(query).fetchall()
+
 
 def _no_peer(address: str) -> PeerCalls:
     raise AssertionError(f"no other member is called, got {address}")

@@ -86,4 +86,4 @@ async def test_an_owner_that_starts_takes_the_work_of_those_revoked_meanwhile(
         await scene.commits.submit([revoke(AGENT), registration(quick, OTHER)])
         await scene.owner()
         await scene.wait_ended()
-    assert scene.counts() == {"success": 5}
+    assert scene.counts() == {"success": 5}, scene.errors()
