@@ -18,7 +18,7 @@ from core.records.audit import AuditEventType
 
 
 class Named(StrEnum):
-    """As what an event names somebody."""
+    """As what an event names a party."""
 
     DID = "did"
     AGENT = "agent"

@@ -143,7 +143,7 @@ def add_unsupported_problems(
             problems.append(Problem(f"{path_of(name)}.auctionWindowMs", got, expected))
         if is_auction and "@" in str(node.get("capabilityId")):
             got = described(node["capabilityId"])
-            expected = "no versions with selection: auction, whoever offers the capability bids"
+            expected = "no versions with selection: auction, in which all offers bid"
             problems.append(Problem(f"{path_of(name)}.capabilityId", got, expected))
         if is_auction and node.get("targetAgentId") is not None:
             got = described(node["targetAgentId"])
