@@ -37,6 +37,8 @@ from tests.platform.deployments import RunningDeployment
 
 load_all_checks()
 # What wrong data may be refused with; a body that breaks its schema may be too large as well.
+# Less than HAProxy's buffer, in which the other headers must have room.
+HEAD_CHARS_MAX = 14_000
 REFUSALS = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 429]
 CONFIG = {"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}}
 SCHEMA = schemathesis.openapi.from_dict(
@@ -105,6 +107,8 @@ def fuzz(
         response = case.call(
             base_url=url, session=session, headers={"x-api-key": caller.key}, timeout=TIMEOUT_S
         )
+        if len(response.request.path_url) > HEAD_CHARS_MAX and response.status_code == 400:
+            return  # never a whole head to HAProxy, which has a built-in page for it (0265)
         case.validate_response(response, checks=checks)
         path = response.request.path_url.partition("?")[0]
         method = response.request.method or ""
