@@ -3,7 +3,7 @@
 -- caller's rights. Rows of what most batches write are parameters of their own, all others come
 -- together in p_rare, by name; NULL, or a name that is absent, stands for no rows.
 
-CREATE FUNCTION callboard.commit_batch_v9(
+CREATE FUNCTION callboard.commit_batch_v7(
     p_epoch bigint,
     p_now_ms bigint,
     p_commands json,
@@ -760,9 +760,9 @@ BEGIN
     END IF;
 END $$;
 
-REVOKE ALL ON FUNCTION callboard.commit_batch_v9(
+REVOKE ALL ON FUNCTION callboard.commit_batch_v7(
     bigint, bigint, json, json, json, text, json, json, integer, json, integer,
     json, json, json, json, integer, json, json, text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION callboard.commit_batch_v9(
+GRANT EXECUTE ON FUNCTION callboard.commit_batch_v7(
     bigint, bigint, json, json, json, text, json, json, integer, json, integer,
     json, json, json, json, integer, json, json, text) TO ledger_writer;

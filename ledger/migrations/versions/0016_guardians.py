@@ -15,6 +15,5 @@ downgrade = refuse_downgrade
 
 
 def upgrade() -> None:
-    """Add the columns and indexes, and the function of batches that write them."""
+    """Add the columns and indexes; the function that writes them comes with 0022."""
     execute_file("0016_guardians.sql")
-    execute_file("0016_commit_batch.sql")

@@ -1,4 +1,4 @@
-"""Versions of capabilities, and the function that commits a batch with them.
+"""Versions of capabilities.
 
 Code of before goes on: nothing that it writes has changed. Decision 0280.
 """
@@ -14,6 +14,5 @@ downgrade = refuse_downgrade
 
 
 def upgrade() -> None:
-    """Add the tables, and the function of the next version."""
+    """Add the tables; the function that writes them comes with 0022."""
     execute_file("0020_capability_versions.sql")
-    execute_file("0020_commit_batch.sql")

@@ -1,4 +1,4 @@
-"""The lineage of agents' cards, what agents are listed by, and the function that writes them.
+"""The lineage of agents' cards, what agents are listed by, and the function that commits batches.
 
 Code of before goes on: its writers call the function of before, which leaves the new columns alone.
 A card that it stores has no place in the lineage; its hash is in the audit. Decision 0283.
@@ -15,6 +15,6 @@ downgrade = refuse_downgrade
 
 
 def upgrade() -> None:
-    """Add the table and the columns, and the function of the next version."""
+    """Add the table, the columns, and the function that writes what 0016, 0020 and this one add."""
     execute_file("0022_agent_lineage.sql")
     execute_file("0022_commit_batch.sql")
