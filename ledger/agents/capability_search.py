@@ -15,17 +15,16 @@ from typing import Final
 
 import sqlalchemy as sql
 
-from ledger.agents.offer_index import OfferIndex
+from ledger.agents.offer_index import IS_CURRENT, OfferIndex
 from ledger.reads.reader import LedgerReader
 
 WORDS_MAX: Final = 500
 # Ranked in a fifth of a second.
 HITS_MAX: Final = 50_000
 
-# `plainto_tsquery` joins words with "and"; any of them is enough, more of them rank higher. What
-# has changed since it was read is left out: it may have been taken back.
+# `plainto_tsquery` joins words with "and"; any of them is enough, more of them rank higher.
 _SEARCH: Final = sql.text(
-    """
+    f"""
     WITH asked AS (
         SELECT replace(plainto_tsquery('english', :words)::text, '&', '|')::tsquery AS query
     ), hit AS MATERIALIZED (
@@ -35,9 +34,7 @@ _SEARCH: Final = sql.text(
     )
     SELECT h.capability_id AS id, max(ts_rank(h.words, asked.query))::double precision AS rank
     FROM asked CROSS JOIN hit h
-    WHERE NOT EXISTS (SELECT 1 FROM callboard.offer_due d WHERE d.did = h.did) AND NOT EXISTS (
-        SELECT 1 FROM callboard.revocation v WHERE v.did = h.did AND v.ended_ms IS NULL
-            AND (v.expires_ms IS NULL OR v.expires_ms > extract(epoch FROM now()) * 1000))
+    WHERE {IS_CURRENT}
     GROUP BY h.capability_id ORDER BY rank DESC, h.capability_id LIMIT :limit
     """
 )

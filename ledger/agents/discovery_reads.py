@@ -14,7 +14,7 @@ from typing import Any, Final
 import sqlalchemy as sql
 from msgspec import Struct
 
-from ledger.agents.offer_index import OfferIndex
+from ledger.agents.offer_index import IS_CURRENT, OfferIndex
 from ledger.reads.reader import LedgerReader, RowDict
 
 WORDS_MAX: Final = 500
@@ -69,9 +69,7 @@ _STATEMENT: Final = """
         SELECT h.did, h.capability_id, h.words, {reputation} AS reputation,
             {rank} AS rank, r.successful, r.latency_ms_sum
         FROM asked CROSS JOIN hit h LEFT JOIN callboard.reputation r ON r.agent_did = h.did
-        WHERE NOT EXISTS (SELECT 1 FROM callboard.offer_due d WHERE d.did = h.did) AND NOT EXISTS (
-            SELECT 1 FROM callboard.revocation v WHERE v.did = h.did AND v.ended_ms IS NULL
-                AND (v.expires_ms IS NULL OR v.expires_ms > extract(epoch FROM now()) * 1000))
+        WHERE {is_current}
     ), scored AS (
         SELECT *, CAST(:share AS float8) * coalesce(rank / nullif(max(rank) OVER (), 0), 0)
             + (1 - CAST(:share AS float8)) * reputation AS score
@@ -140,7 +138,10 @@ async def find_offers(
     assert conditions, "a search looks for something"
     rank = "1.0::float8" if asked.words is None else "ts_rank(h.words, asked.query)::float8"
     statement = _STATEMENT.format(
-        conditions=" AND ".join(conditions), reputation=_REPUTATION, rank=rank
+        conditions=" AND ".join(conditions),
+        reputation=_REPUTATION,
+        rank=rank,
+        is_current=IS_CURRENT,
     )
     return await reader.searches.rows(
         sql.text(statement), values, caller=caller, before=offers.catch_up

@@ -31,6 +31,14 @@ STEPS_MAX: Final = 4
 # Offers of one owner that words find, the earlier registered ones.
 OWNER_OFFERS_MAX: Final = 20_000
 
+# A condition of searches on an offer `h`: what has changed since it was read is left out, as it may
+# have been taken back; so are agents that are revoked.
+IS_CURRENT: Final = """
+    NOT EXISTS (SELECT 1 FROM callboard.offer_due d WHERE d.did = h.did)
+        AND NOT EXISTS (SELECT 1 FROM callboard.revocation v WHERE v.did = h.did
+            AND v.ended_ms IS NULL
+            AND (v.expires_ms IS NULL OR v.expires_ms > extract(epoch FROM now()) * 1000))
+"""
 _INDEX: Final = sql.text(
     "SELECT callboard.index_offers(:rows_max, :bytes_max, :owner_max) AS done"
 ).bindparams(

@@ -14,7 +14,7 @@ import sqlalchemy as sql
 
 from core.market.pricing import FixedPrice, effective_price, parse_price
 from core.planning.offers import Offer, members_of
-from ledger.agents.offer_index import OfferIndex
+from ledger.agents.offer_index import IS_CURRENT, OfferIndex
 from ledger.prices.price_reads import price_of_row
 from ledger.reads.reader import LedgerReader, RowDict
 
@@ -24,7 +24,7 @@ CARD_BYTES_MAX: Final = 32 * 1024
 HITS_MAX: Final = 10_000
 
 _OFFERS: Final = sql.text(
-    """
+    f"""
     WITH asked AS (
         SELECT replace(plainto_tsquery('english', :words)::text, '&', '|')::tsquery AS query
     ), hit AS MATERIALIZED (
@@ -35,10 +35,7 @@ _OFFERS: Final = sql.text(
         SELECT h.capability_id, max(ts_rank(h.words, asked.query)) AS rank,
             (array_agg(h.did ORDER BY h.place, h.did))[1] AS did
         FROM asked CROSS JOIN hit h
-        WHERE NOT EXISTS (SELECT 1 FROM callboard.offer_due d WHERE d.did = h.did)
-            AND NOT EXISTS (SELECT 1 FROM callboard.revocation v WHERE v.did = h.did
-                AND v.ended_ms IS NULL AND (v.expires_ms IS NULL
-                    OR v.expires_ms > extract(epoch FROM now()) * 1000))
+        WHERE {IS_CURRENT}
         GROUP BY h.capability_id ORDER BY rank DESC, h.capability_id LIMIT :limit
     )
     SELECT b.capability_id, p.price_cents, p.input_rate, p.output_rate, r.successful,
@@ -51,7 +48,7 @@ _OFFERS: Final = sql.text(
 )
 
 
-async def find_offers(
+async def offers_for_draft(
     reader: LedgerReader, offers: OfferIndex, words: str, *, caller: str
 ) -> Callable[[], list[Offer]]:
     """Read the 48 capabilities that fit these words best.

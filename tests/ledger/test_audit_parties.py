@@ -125,7 +125,7 @@ async def test_each_entry_has_the_parties_of_its_events(
     assert list(zip(named, found, strict=True)) == [
         (name, parties) for name, (_, parties) in zip(named, cases, strict=True)
     ]
-    # What the service does by itself, and the fixed terms, are nobody's.
+    # What the service does by itself, and the fixed terms, have no party.
     assert auditor.one("SELECT count(*) FROM audit_party WHERE party NOT LIKE 'did:%%'") == 0
     assert (await parties_after(index, auditor, 0))[0] == set()
 

@@ -89,7 +89,7 @@ async def test_before_the_new_key_is_in_use_nothing_is_changed(
     assert len(await sealed_secrets(reader, 1, after="", limit=2)) == 1
 
 
-async def test_a_secret_that_was_replaced_meanwhile_stays_and_nobody_waits(
+async def test_a_secret_that_was_replaced_meanwhile_stays_and_no_one_waits(
     database: Database, reader: LedgerReader
 ) -> None:
     """The writer may hold rows: they are left to the next round."""

@@ -22,7 +22,7 @@ from core.planning.plan import Plan, plan
 from core.records.api.planning import Suggestion, SuggestRequest
 from core.records.manifest import parse_manifest
 from core.trust.access import SUGGEST
-from ledger.agents.offer_reads import find_offers
+from ledger.agents.offer_reads import offers_for_draft
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
@@ -69,7 +69,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 async def _offers(call: Call, words: str) -> list[Offer]:
     services = call.services
-    parse = await find_offers(
+    parse = await offers_for_draft(
         services.reader, services.gateway.offers, words, caller=call.caller.did
     )
     return await _in_thread(parse)

@@ -175,7 +175,7 @@ class KeyRotation:
         _replace_secret(file, keys.text())
 
     def _is_proposed(self, file: Path, keys: DeploymentKeys) -> bool:
-        """Say whether a file has these keys, but for one that nobody knows yet."""
+        """Say whether a file has these keys, but for one that no process knows yet."""
         try:
             written = DeploymentKeys.parse(file.read_text(encoding="ascii"))
         except (OSError, ValueError):
