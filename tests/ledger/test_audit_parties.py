@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from core.errors import ErrorCode, ServiceError
 from core.market.auction import Bid
 from core.market.pricing import FixedPrice
-from core.workflow.events import AuctionClosed, NodeChanged
+from core.workflow.events import AuctionClosed, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.audit import party_index
 from ledger.audit.party_index import PartyIndex
@@ -52,6 +52,8 @@ pytestmark = pytest.mark.anyio
 # Of the migration 0018.
 LATER_MAX = 2_000
 OWNER, OTHER, ADMIN = "did:test:owner", "did:test:other", "did:test:admin"
+# The end of a workflow for a reason that looks like a member of the entry's body.
+NAMING = WorkflowChanged(WorkflowStatus.FAILED, AT + 100, reason=f'","agentDid":"{OTHER}"')
 
 
 @pytest.fixture
@@ -103,7 +105,7 @@ async def test_each_entry_has_the_parties_of_its_events(
             failed.advance(NodeChanged("a", NodeStatus.FAILED, attempt=1, agent_did=AGENT)),
             agents | {PAYER},
         ),
-        (replace(failed.end(WorkflowStatus.FAILED), actor_did="member-1"), {PAYER}),
+        (replace(failed.advance(NAMING), actor_did="member-1"), {PAYER}),
         (feedback, agents | {PAYER}),
         (dispute, agents | {PAYER}),
         (decide(dispute), agents | {PAYER, ADMIN}),
@@ -121,6 +123,7 @@ async def test_each_entry_has_the_parties_of_its_events(
         assert outcome.error is None, outcome
     await store.close()
     found = await parties_after(index, auditor, begun)
+    assert OTHER in str(auditor.one("SELECT body FROM audit WHERE body LIKE '%%\"reason%%'"))
     named = [type(command).__name__ for command, _ in cases]
     assert list(zip(named, found, strict=True)) == [
         (name, parties) for name, (_, parties) in zip(named, cases, strict=True)
