@@ -15,6 +15,7 @@ level, has no bound. Decision 0285.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
@@ -40,6 +41,7 @@ _UNEVALUATED_FACTOR: Final = 4
 # They change what a reference means.
 _REFUSED: Final = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor")
 _ENTRIES_PER_UNIT: Final = 4
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _UNITS_PER_ALTERNATIVE: Final = 2
 
 
@@ -105,20 +107,30 @@ def resolve_reference(root: Any, reference: Any) -> Any:
     """
     if reference == "#":
         return root
-    if not isinstance(reference, str) or not reference.startswith("#/"):
+    # What is percent-encoded names another member where it is judged than it seems to here.
+    if not isinstance(reference, str) or not reference.startswith("#/") or "%" in reference:
         raise LookupError(reference)
-    value = root
+    value, base = root, _base_keyword(root)
     for step in reference[2:].split("/"):
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(value, list):
-            if not (name.isascii() and name.isdigit() and int(name[:9]) < len(value)):
+            if _INDEX.fullmatch(name) is None or int(name) >= len(value):
                 raise LookupError(reference)
-            value = value[int(name[:9])]
+            value = value[int(name)]
         elif isinstance(value, dict) and name in value:
+            # References below an identifier start there.
+            if value is not root and isinstance(value.get(base), str):
+                raise LookupError(reference)
             value = value[name]
         else:
             raise LookupError(reference)
     return value
+
+
+def _base_keyword(root: Any) -> str:
+    """Return the keyword by which a schema inside a root gets an identifier of its own."""
+    named = root.get("$schema") if isinstance(root, dict) else None
+    return "id" if isinstance(named, str) and "draft-04" in named else "$id"
 
 
 class _Analysis:
@@ -164,8 +176,9 @@ class _Analysis:
             for name in _REFUSED:
                 if name in schema:
                     raise SchemaDefect(f"{path}.{name}", name, "$ref to a place in this schema")
-            if "$id" in schema and schema is not self._root:
-                raise SchemaDefect(f"{path}.$id", "$id", "one at the root alone")
+            for name in ("$id", _base_keyword(self._root)):
+                if isinstance(schema.get(name), str) and schema is not self._root:
+                    raise SchemaDefect(f"{path}.{name}", name, "one at the root alone")
         self._step(place)
         return place
 

@@ -92,7 +92,46 @@ def nested(levels: int) -> dict[str, Any]:
     return schema
 
 
+def doubling(root: str) -> dict[str, Any]:
+    """Return definitions that look at one place more often than can be waited for."""
+    links = {f"a{n}": {"allOf": [{"$ref": f"{root}/a{n + 1}"}] * 2} for n in range(60)}
+    return {**links, "a60": {}}
+
+
+LOOSE: dict[str, Any] = {f"a{n}": {} for n in range(61)}
+
+# To a reader that does not decode, count or resolve as the validator does, each is cheap.
 HOSTILE: dict[str, Any] = {
+    "percent-encoded reference": {
+        "$defs": {**doubling("#/$defs"), "%610": {}},
+        "properties": {"a": {"$ref": "#/$defs/%610"}},
+    },
+    "index with zeros": {
+        "$defs": {**doubling("#/$defs"), "list": {"allOf": [{}, {"$ref": "#/$defs/a0"}]}},
+        "properties": {"a": {"$ref": "#/$defs/list/allOf/0000000001"}},
+    },
+    "reference through another base": {
+        "$defs": {
+            **LOOSE,
+            "in": {
+                "$id": "http://x.invalid/",
+                "$defs": {**doubling("#/$defs"), "b": {"allOf": [{"$ref": "#/$defs/a0"}]}},
+            },
+        },
+        "properties": {"a": {"$ref": "#/$defs/in/$defs/b"}},
+    },
+    "base of draft 4 in the middle": {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "definitions": {
+            **LOOSE,
+            "in": {
+                "id": "http://x.invalid/",
+                "definitions": doubling("#/definitions"),
+                "allOf": [{"$ref": "#/definitions/a0"}],
+            },
+        },
+        "properties": {"a": {"$ref": "#/definitions/in"}},
+    },
     "http reference": {"$ref": "http://127.0.0.1:9/schema.json"},
     "file reference": {"properties": {"a": {"$ref": "file:///etc/hostname"}}},
     "relative reference": {"$id": "http://127.0.0.1:9/a", "$ref": "b"},
