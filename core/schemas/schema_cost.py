@@ -66,6 +66,7 @@ class _Place(Struct, eq=False):
     closure: Counter[int] | None = None
     is_open: bool = False
     below: list[Counter[int]] | None = None
+    own_weight: int = 0
     cost: int = 0
 
 
@@ -299,13 +300,17 @@ class _Analysis:
 
     def _weight(self, closure: Counter[int]) -> int:
         return sum(
-            times * self._own_weight(self._places[target].schema)
-            for target, times in closure.items()
+            times * self._own_weight(self._places[target]) for target, times in closure.items()
         )
 
-    def _own_weight(self, schema: dict[str, Any]) -> int:
-        """Return what a schema object costs at a place: its entries, alternatives and patterns."""
-        weight = 1
+    def _own_weight(self, place: _Place) -> int:
+        """Return what a schema object costs at a place: its entries, alternatives and patterns.
+
+        Counted once: thousands of places may refer to one long list.
+        """
+        if place.own_weight:
+            return place.own_weight
+        schema, weight = place.schema, 1
         for name, value in schema.items():
             if name == "enum" and isinstance(value, list):
                 # Scalars are found by their hash, others are compared one by one.
@@ -317,6 +322,7 @@ class _Analysis:
                 weight += len(value) // _ENTRIES_PER_UNIT
                 if name == "patternProperties" and isinstance(value, dict):
                     weight += sum(self._pattern_cost.get(one, COST_MAX) for one in value)
+        place.own_weight = weight
         return weight
 
 
