@@ -14,6 +14,8 @@ from core.schemas.schema_cost import resolve_reference
 
 # Of one question; a schema may refer to itself. After so many, every type is taken as possible.
 LOOKS_MAX: Final = 200
+# Of an `enum`, which take a look's time.
+_VALUES_PER_LOOK: Final = 32
 _ALL: Final = frozenset(("null", "boolean", "number", "string", "array", "object"))
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -76,7 +78,7 @@ class SchemaTypes:
                 return self._of(resolve_reference(self._root, schema["$ref"]), steps)
             except LookupError:
                 return _ALL
-        types = self._below(schema, steps) if steps else _own_types(schema)
+        types = self._below(schema, steps) if steps else self._own_types(schema)
         for one in _items(schema, "allOf"):
             types &= self._of(one, steps)
         for name in ("anyOf", "oneOf"):
@@ -87,7 +89,7 @@ class SchemaTypes:
     def _below(self, schema: dict[str, Any], steps: tuple[str | int, ...]) -> frozenset[str]:
         step, rest = steps[0], steps[1:]
         holder = "object" if isinstance(step, str) else "array"
-        if holder not in _own_types(schema):
+        if holder not in self._own_types(schema):
             return _NONE
         if isinstance(step, str):
             members = schema.get("properties")
@@ -107,19 +109,21 @@ class SchemaTypes:
             return self._of(prefix[step], rest)
         return self._of(others, rest)
 
-
-def _own_types(schema: dict[str, Any]) -> frozenset[str]:
-    types = _ALL
-    named = schema.get("type")
-    if isinstance(named, str):
-        named = [named]
-    if isinstance(named, list):
-        types &= {"number" if one == "integer" else one for one in named if isinstance(one, str)}
-    if "const" in schema:
-        types &= {_type_of(schema["const"])}
-    if isinstance(schema.get("enum"), list):
-        types &= {_type_of(one) for one in schema["enum"]}
-    return types
+    def _own_types(self, schema: dict[str, Any]) -> frozenset[str]:
+        types = _ALL
+        named = schema.get("type")
+        if isinstance(named, str):
+            named = [named]
+        if isinstance(named, list):
+            types &= {
+                "number" if one == "integer" else one for one in named if isinstance(one, str)
+            }
+        if "const" in schema:
+            types &= {_type_of(schema["const"])}
+        if isinstance(schema.get("enum"), list):
+            self._looks.left -= len(schema["enum"]) // _VALUES_PER_LOOK
+            types &= {_type_of(one) for one in schema["enum"]}
+        return types
 
 
 def _items(schema: dict[str, Any], name: str) -> list[Any]:

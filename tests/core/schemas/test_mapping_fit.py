@@ -79,6 +79,15 @@ def test_endless_schema_is_let_through() -> None:
     assert looks.left >= 0
 
 
+def test_values_of_a_list_are_looks_too() -> None:
+    """Or a publish of a thousand mappings would hold its owner's loop for seconds."""
+    looks = Looks(1_000)
+    schema = SchemaTypes({"additionalProperties": {"enum": [0] * 3_900}}, looks)
+    for _ in range(10):
+        find_misfit(schema, ("a",), schema, "x")
+    assert looks.left <= 0
+
+
 KINDS = st.sampled_from(
     [STRING, NUMBER, INTEGER, {"type": "null"}, {"type": "boolean"}, {"enum": [1, "a"]}, {}, True]
 )
