@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ HomeOption = Annotated[
     Path | None, typer.Option(help="Folder of a local deployment.", show_default=False)
 ]
 OutputOption = Annotated[Output, typer.Option(help="How to print the answer.")]
+# What a terminal obeys; not the ends of lines, and not tabs.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _Url = Annotated[str | None, typer.Option(help="The service's address.", show_default=False)]
 _Key = Annotated[str | None, typer.Option(help="The API key.", show_default=False)]
 _Reason = Annotated[
@@ -109,6 +112,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table; numbers are set to the right."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     grid = Table(box=None, pad_edge=False, header_style="bold")
     lines = [list(row) for row in rows]
@@ -116,7 +120,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         is_number = lines and all(_is_number(line[place]) for line in lines)
         grid.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for line in lines:
-        grid.add_row(*(cell(value) for value in line))
+        # As it is: in what others have written, brackets are no markup.
+        grid.add_row(*(Text(cell(value)) for value in line))
     # Not cut to 80 columns when a program or a file takes the output.
     width = None if sys.stdout.isatty() else 400
     console = Console(highlight=False, width=width)
@@ -130,7 +135,14 @@ def _is_number(value: object) -> bool:
 
 
 def cell(value: object) -> str:
-    """Return a value as people read it; amounts without a float's noise."""
+    """Return a value as people read it; amounts without a float's noise.
+
+    Others write texts: what a terminal would obey is left out of them.
+    """
+    return _CONTROL.sub(" ", _text(value))
+
+
+def _text(value: object) -> str:
     match value:
         case None:
             return "-"

@@ -73,6 +73,15 @@ def test_every_list_is_a_table(
     assert "row-1" in result.stdout
 
 
+def test_what_others_write_is_no_markup_and_commands_no_terminal(service: ScriptedService) -> None:
+    said = "[/x] [red]paid[/red] \x1b[2J\x9b2J\x07"
+    service.script = [Scripted(200, {"versions": [{"version": "1.0.0", "changelog": said}]})]
+    result = run("capability", "list", "cap.x.v1", "--url", service.url)
+    assert result.exit_code == 0, result.exception
+    assert "[/x] [red]paid[/red]" in result.stdout
+    assert not {"\x1b", "\x9b", "\x07"} & set(result.stdout)
+
+
 def test_a_refusal_exits_3_with_its_code(service: ScriptedService) -> None:
     service.script = [Scripted(401, {"code": "UNAUTHORIZED", "detail": "no valid key"})]
     result = run("ledger", "balance", "--url", service.url)
