@@ -30,6 +30,8 @@ BREAKS_MAX: Final = 20
 ITEMS_OF_A_STEP: Final = 32
 _SHOWN_CHARS_MAX: Final = 80
 _REF_HOPS_MAX: Final = 16
+# Of schemas, one within the other, `$ref` followed; each is several calls deep.
+LEVELS_MAX: Final = 64
 
 _TYPES: Final = ("null", "boolean", "object", "array", "number", "string")
 # They say nothing about which values are valid.
@@ -149,7 +151,8 @@ class _Comparison:
 
     def _compare(self, narrow: Schema, wide: Schema, pair: tuple[int, int]) -> list[_Gap]:
         self._steps += 1 + (_listed_in(narrow) + _listed_in(wide)) // ITEMS_OF_A_STEP
-        if self._steps > STEPS_MAX:
+        # As many are open as this one is deep.
+        if self._steps > STEPS_MAX or len(self._open) >= LEVELS_MAX:
             return [_Gap("", "more than is compared", "more than is compared", False)]
         granted = self._granted
         self._open.add(pair)

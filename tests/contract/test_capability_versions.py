@@ -296,3 +296,16 @@ def test_they_need_their_scopes(anonymous: httpx.Client, make_caller: MakeCaller
         refusal(http.post(VERSIONS, json=version("cap.test.none.v1", "1.0.0")), status, code)
         refusal(http.post(NEGOTIATE, json=asked), status, code)
         refusal(http.get(path_of("cap.test.none.v1")), status, code)
+
+
+@pytest.mark.parametrize(
+    "meant", [{"minLength": "x"}, {"required": [{}]}, {"minimum": "x"}, {"pattern": "(?=a)"}]
+)
+def test_a_reference_to_what_is_no_schema_is_refused(
+    payer: Caller, agent: RegisteredAgent, meant: Json
+) -> None:
+    """Comparing it with the version after it would fail inside the service."""
+    schema = {"default": meant, "properties": {"a": {"$ref": "#/default"}}}
+    body = version(agent.capability, "1.0.0", inputSchema=schema)
+    found = refusal(payer.http.post(VERSIONS, json=body), 400, "INVALID_REQUEST")
+    assert all(one["path"].startswith("inputSchema") for one in found["errors"])

@@ -1,14 +1,12 @@
 """The schemas of a version that is to be published: bounded, valid, and leading nowhere else.
 
-Checked before anything is compiled of them or fetched for them. Spec: Capability version;
-contract.md section 6 (Capability versions).
+They are such as values are judged by: what no card may have, no version has. Spec: Capability
+version; contract.md section 6 (Capability versions).
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
-
-from jsonschema_rs import ValidationError, meta
 
 from core.canonical import canonical
 from core.errors import Problem, ProblemList
@@ -19,6 +17,7 @@ from core.records.api.registry.capability_versions import (
     VersionPublication,
 )
 from core.records.api.shape import refused
+from core.schemas.value_schema import schema_defect
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -42,22 +41,18 @@ def _problems(name: str, schema: dict[str, Any]) -> list[Problem]:
         got = f"more than {SCHEMA_LEVELS_MAX} levels"
         return [Problem(name, got, f"at most {SCHEMA_LEVELS_MAX} levels")]
     try:
-        size = len(canonical(schema))
+        text = canonical(schema)
     except ValueError as error:
         return [Problem(name, str(error)[:200], "canonical JSON")]
-    if size > SCHEMA_BYTES_MAX:
-        return [Problem(name, f"{size} bytes", f"at most {SCHEMA_BYTES_MAX} bytes")]
+    if len(text) > SCHEMA_BYTES_MAX:
+        return [Problem(name, f"{len(text)} bytes", f"at most {SCHEMA_BYTES_MAX} bytes")]
     dialect = schema.get("$schema", DIALECT)
     if not isinstance(dialect, str) or dialect.removesuffix("#") != DIALECT:
         return [Problem(f"{name}.$schema", str(dialect)[:100], DIALECT)]
     found = list(_references(name, schema, is_root=True))
-    # Without it: a dialect that is not known would be fetched.
-    plain = {member: value for member, value in schema.items() if member != "$schema"}
-    try:
-        meta.validate(plain)
-    except ValidationError as error:
-        path = ".".join(map(str, (name, *error.instance_path)))
-        found.append(Problem(path, "no JSON Schema", error.message[:200]))
+    defect = schema_defect(text)
+    if defect is not None and not found:
+        found.append(Problem(name + defect.path.removeprefix("$"), defect.got, defect.expected))
     return found
 
 

@@ -175,3 +175,12 @@ def test_without_a_break_what_the_older_took_the_newer_takes(
 @given(SCHEMAS)
 def test_a_schema_breaks_nothing_of_itself(schema: Any) -> None:
     assert find_breaks(schema, schema, schema, schema) == []
+
+
+def test_references_are_followed_to_a_bounded_depth() -> None:
+    def chain(kind: str) -> dict[str, Any]:
+        links = {f"{n}": {"properties": {"a": {"$ref": f"#/$defs/{n + 1}"}}} for n in range(500)}
+        return {"$defs": {**links, "500": {"type": kind}}, "properties": {"a": links["0"]}}
+
+    (found,) = find_breaks(chain("string"), {}, chain("number"), {})
+    assert not found.is_decided
