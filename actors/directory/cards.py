@@ -5,10 +5,11 @@ Pure: a row in, an `AgentEntry` out. Spec: Agent card; contract.md sections 3 an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from actors.ports import AgentEntry, AskingPrices
 from actors.values.agent_schemas import AgentSchemas
@@ -45,7 +46,7 @@ class CardReader:
         Args:
             order: the agent's position in the order of reading, for a stable choice.
         """
-        card = json.loads(row["card"])
+        card = orjson.loads(row["card"])
         secret = self.default_secret
         if row["signing_secret"] is not None:
             secret = unseal(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
+import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -20,8 +20,6 @@ import orjson
 from core.errors import NodeErrorCode, ServiceError
 from core.schemas.value_schema import Breach, CompiledSchemas, ValueSchema, compile_text
 from core.workflow.events import Failure
-
-log = logging.getLogger("callboard.dispatch")
 
 TEXTS_BYTES_MAX: Final = 32 * 1024 * 1024
 COMPILED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -67,7 +65,8 @@ class AgentSchemas:
     def keep(self, schema: Any) -> str:
         """Keep a schema's text as far as there is room, and return its name."""
         text = schema_text(schema)
-        name = schema_name(text)
+        # One text for all agents of a schema: 100,000 entries would hold as many alike.
+        name = sys.intern(schema_name(text))
         if name not in self._texts:
             self._texts[name] = text
             self._texts_bytes += len(text)
