@@ -7,6 +7,7 @@ version; contract.md section 6 (Capability versions).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import sqlalchemy as sql
 
@@ -15,30 +16,24 @@ from core.capabilities.semver import parse_version
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import agent, capability_line, capability_version
 
-_HEADS = tuple(
-    column
-    for column in capability_version.c
-    if column.name not in ("input_schema", "output_schema")
-)
+_TEXTS: Final = ("input_schema", "output_schema", "changelog")
+_HEADS: Final = tuple(column for column in capability_version.c if column.name not in _TEXTS)
 
 
-async def version_rows(reader: LedgerReader, capability_id: str) -> list[RowDict]:
-    """Return all versions of a capability without their schemas, in no order.
+async def version_rows(reader: LedgerReader, capability_ids: Iterable[str]) -> list[RowDict]:
+    """Return all versions of some capabilities without schemas and changelogs, in no order.
 
     A line has a bounded number of versions, which have no order in the database.
     """
-    query = sql.select(*_HEADS).where(capability_version.c.capability_id == capability_id)
-    return await reader.rows(query)
+    is_asked = capability_version.c.capability_id.in_(list(capability_ids))
+    return await reader.rows(sql.select(*_HEADS).where(is_asked))
 
 
-async def versions_of_capabilities(
-    reader: LedgerReader, capability_ids: Iterable[str]
-) -> list[RowDict]:
-    """Return all versions of some capabilities, without schemas and changelogs."""
-    version = capability_version.c
-    columns = (version.capability_id, version.version, version.status, version.successor)
-    query = sql.select(*columns, version.deprecated_ms)
-    return await reader.rows(query.where(version.capability_id.in_(list(capability_ids))))
+async def changelogs(reader: LedgerReader, ids: Iterable[str]) -> dict[str, str]:
+    """Return the changelogs of versions, by id."""
+    columns = capability_version.c.id, capability_version.c.changelog
+    query = sql.select(*columns).where(capability_version.c.id.in_(list(ids)))
+    return {row["id"]: row["changelog"] for row in await reader.rows(query)}
 
 
 async def whole_version_rows(reader: LedgerReader, ids: Iterable[str]) -> dict[str, RowDict]:

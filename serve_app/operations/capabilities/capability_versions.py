@@ -21,13 +21,12 @@ from core.capabilities.choosing_versions import (
     find_way,
     negotiate,
 )
-from core.capabilities.schema_breaks import Break, find_breaks
+from core.capabilities.schema_breaks import find_breaks
 from core.capabilities.semver import Version, parse_range, parse_version, version_id
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.records.api.path_values import CapabilityPath
 from core.records.api.record import PageQuery
 from core.records.api.registry.capability_versions import (
-    SCHEMA_BYTES_MAX,
     CapabilityVersion,
     CapabilityVersionPage,
     CapabilityVersionPath,
@@ -43,6 +42,7 @@ from core.records.api.shape import refused
 from core.timestamps import iso_ms
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.capabilities.version_reads import (
+    changelogs,
     line_owner,
     proven_offer,
     published,
@@ -59,10 +59,12 @@ from serve_app.operations.capabilities.deprecation_headers import (
     sunset_ms,
 )
 from serve_app.operations.capabilities.sent_schemas import check_schemas
+from serve_app.operations.capabilities.version_comparisons import (
+    COMPARED_BYTES,
+    compatibility,
+    schemas_of,
+)
 from serve_app.operations.views import iso_time, shown
-
-# Comparing two versions may take as long as work on so much text, however short they are.
-COMPARED_BYTES: Final = 2 * SCHEMA_BYTES_MAX
 
 
 async def publish(call: Call) -> Reply:
@@ -72,7 +74,7 @@ async def publish(call: Call) -> Reply:
     keep what the version promises, (4) the ledger decides.
     """
     body, services = call.given(VersionPublication), call.services
-    rows = await version_rows(services.reader, body.capability_id)
+    rows = await version_rows(services.reader, (body.capability_id,))
     owner_did = await line_owner(services.reader, body.capability_id) if rows else None
     if owner_did is not None:  # (1)
         call.require(call.right, owner_did)
@@ -87,7 +89,7 @@ async def publish(call: Call) -> Reply:
     ids = [version_id(body.capability_id, str(one)) for one in (before, after) if one is not None]
     known = await whole_version_rows(services.reader, ids)
     size = COMPARED_BYTES + len(call.body)
-    schemas, compatibility = await in_thread(  # (2), (3)
+    schemas, broken = await in_thread(  # (2), (3)
         size, partial(_judged, body, before, after, known)
     )
     command = PublishVersion(
@@ -128,7 +130,7 @@ async def publish(call: Call) -> Reply:
             "sunsetAt": None,
             "ownerDid": outcome.result["ownerDid"],
             "deprecatesVersion": body.deprecates_version,
-            "compatibility": compatibility,
+            "compatibility": broken,
         }
     )
 
@@ -148,7 +150,9 @@ async def list_versions(call: Call) -> Reply:
             expected = "the nextCursor of a page of this list"
             raise invalid("cursor", page.after, expected) from None
         rows = [row for row in rows if parse_version(row["version"]) < after]
-    records = [_shown(row) for row in rows[page.offset : page.offset + page.limit + 1]]
+    rows = rows[page.offset : page.offset + page.limit + 1]
+    texts = await changelogs(call.services.reader, [row["id"] for row in rows])
+    records = [_shown({**row, "changelog": texts[row["id"]]}) for row in rows]
     found = listed("versions", records, page, lambda record: record["version"])
     return Reply({**found, "latest": str(latest.version)})
 
@@ -156,24 +160,21 @@ async def list_versions(call: Call) -> Reply:
 async def get_version(call: Call) -> Reply:
     """Read a version with its schemas."""
     path = call.given(CapabilityVersionPath)
-    rows = await _line(call, path.capability_id)
-    asked = parse_version(path.version)
-    earlier = [one for row in rows if (one := parse_version(row["version"])) < asked]
-    before = max(earlier, default=None)
-    own_id = version_id(path.capability_id, path.version)
-    ids = [own_id] if before is None else [own_id, version_id(path.capability_id, str(before))]
-    known = await whole_version_rows(call.services.reader, ids)
-    if own_id not in known:
+    own_id, asked = version_id(path.capability_id, path.version), parse_version(path.version)
+    line = [parse_version(row["version"]) for row in await _line(call, path.capability_id)]
+    if asked not in line:
         raise not_found(f"the version {own_id}")
-    row = known[own_id]
-    compatibility = None
-    if before is not None:
-        compatibility = await in_thread(COMPARED_BYTES, partial(_compared, known[ids[1]], row))
+    services = call.services
+    row = (await whole_version_rows(services.reader, (own_id,)))[own_id]
+    broken = None
+    if (before := max((one for one in line if one < asked), default=None)) is not None:
+        former_id = version_id(path.capability_id, str(before))
+        broken = await services.comparisons.compare(services.reader, former_id, own_id)
     whole = {
         **_shown(row),
         "inputSchema": orjson.Fragment(row["input_schema"]),
         "outputSchema": orjson.Fragment(row["output_schema"]),
-        "compatibility": compatibility,
+        "compatibility": broken,
     }
     return Reply(whole, headers=deprecation_headers(row))
 
@@ -228,7 +229,7 @@ async def negotiate_version(call: Call) -> Reply:
             "version": row["version"],
             "status": row["status"],
             "schemaHash": row["schema_hash"],
-            "sunsetAt": _shown(row)["sunsetAt"],
+            "sunsetAt": _sunset_at(row),
             "latest": str(latest.version),
             "migrationPath": await _migration_path(call, body.capability_id, versions, chosen),
         },
@@ -243,12 +244,12 @@ async def _migration_path(
     if len(way) == 1:
         return []
     ids = [version_id(capability_id, str(one.version)) for one in way]
-    known = await whole_version_rows(call.services.reader, ids)
+    services = call.services
+    texts = await changelogs(services.reader, ids[1:])
     steps = []
     for former, later in pairwise(ids):
-        compare = partial(_compared, known[former], known[later])
-        compatibility = await in_thread(COMPARED_BYTES, compare)
-        steps.append({**compatibility, "changelog": known[later]["changelog"]})
+        broken = await services.comparisons.compare(services.reader, former, later)
+        steps.append({**broken, "changelog": texts[later]})
     return steps
 
 
@@ -269,7 +270,7 @@ async def _line(call: Call, capability_id: str) -> list[RowDict]:
     Raises:
         ServiceError: NOT_FOUND, it has none.
     """
-    rows = await version_rows(call.services.reader, capability_id)
+    rows = await version_rows(call.services.reader, (capability_id,))
     if not rows:
         raise not_found(f"a version of {capability_id}")
     return rows
@@ -297,12 +298,12 @@ def _judged(
         ServiceError: INVALID_REQUEST; a schema is none, or the version breaks what it promises.
     """
     check_schemas(body)
-    problems, compatibility = ProblemList(), None
+    problems, broken = ProblemList(), None
     version, mine = parse_version(body.version), (body.input_schema, body.output_schema)
     if before is not None:
-        theirs = _schemas_of(known[version_id(body.capability_id, str(before))])
+        theirs = schemas_of(known[version_id(body.capability_id, str(before))])
         breaks = find_breaks(*theirs, *mine)
-        compatibility = _compatibility(str(before), body.version, breaks)
+        broken = compatibility(str(before), body.version, breaks)
         if before.promise == version.promise:
             problems.extend(
                 Problem(one.path, one.now, f"{one.was}, as in {before}, or a version that may break"
@@ -311,7 +312,7 @@ def _judged(
                 if one.is_decided
             )  # fmt: skip
     if after is not None:
-        theirs = _schemas_of(known[version_id(body.capability_id, str(after))])
+        theirs = schemas_of(known[version_id(body.capability_id, str(after))])
         problems.extend(
             Problem(one.path, one.was, f"{one.now}, as in {after}, which may not break this one")
             for one in find_breaks(*mine, *theirs)
@@ -319,34 +320,7 @@ def _judged(
         )
     if problems:
         raise refused(problems)
-    return (canonical(mine[0]), canonical(mine[1])), compatibility
-
-
-def _schemas_of(row: RowDict) -> tuple[Any, Any]:
-    return orjson.loads(row["input_schema"]), orjson.loads(row["output_schema"])
-
-
-def _compared(former: RowDict, later: RowDict) -> dict[str, Any]:
-    breaks = find_breaks(*_schemas_of(former), *_schemas_of(later))
-    return _compatibility(former["version"], later["version"], breaks)
-
-
-def _compatibility(former: str, later: str, breaks: list[Break]) -> dict[str, Any]:
-    return {
-        "fromVersion": former,
-        "toVersion": later,
-        "isCompatible": not breaks,
-        "breaks": [
-            {
-                "path": one.path,
-                "affected": one.affected,
-                "was": one.was,
-                "now": one.now,
-                "isDecided": one.is_decided,
-            }
-            for one in breaks
-        ],
-    }
+    return (canonical(mine[0]), canonical(mine[1])), broken
 
 
 def _schema_hash(input_schema: bytes, output_schema: bytes) -> str:
@@ -355,9 +329,12 @@ def _schema_hash(input_schema: bytes, output_schema: bytes) -> str:
 
 
 def _shown(row: RowDict) -> dict[str, Any]:
+    return shown(CapabilityVersion, row, version_id=row["id"], sunset_at=_sunset_at(row))
+
+
+def _sunset_at(row: RowDict) -> str | None:
     deprecated_ms = row["deprecated_ms"]
-    sunset_at = None if deprecated_ms is None else iso_ms(sunset_ms(deprecated_ms))
-    return shown(CapabilityVersion, row, version_id=row["id"], sunset_at=sunset_at)
+    return None if deprecated_ms is None else iso_ms(sunset_ms(deprecated_ms))
 
 
 _VERSIONS: Final = "/v1/capabilities/{capability_id}/versions"

@@ -15,7 +15,7 @@ from core.capabilities.choosing_versions import by_preference, find_within
 from core.capabilities.semver import parse_range
 from core.errors import ServiceError
 from core.trust.identity.name_terms import add_months
-from ledger.capabilities.version_reads import published, versions_of_capabilities
+from ledger.capabilities.version_reads import published, version_rows
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call
 
@@ -62,7 +62,7 @@ async def manifest_warnings(call: Call) -> Headers:
     rows: list[RowDict] = []
     with suppress(ServiceError):
         first = list(asked)[:WARNED_MAX]
-        rows = await versions_of_capabilities(call.services.reader, first)
+        rows = await version_rows(call.services.reader, first)
     deprecated = [
         row
         for capability_id, versions in asked.items()
