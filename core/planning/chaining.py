@@ -139,7 +139,7 @@ def _score(step: Step, wanted: Member, other: Step, output: Member) -> float:
         score += _WHATEVER
     if not wanted.is_required and score == _SAID:
         score = 0.0  # spoken of, but for another input
-    if _is_changed(other, output) and wanted.name in {one.name for one in other.offer.inputs}:
+    if _is_changed(other, output) and wanted.name in other.offer.input_names:
         score += _CHANGED
     if output.kind == ANY:
         score -= _LIKE_NAME
@@ -148,7 +148,7 @@ def _score(step: Step, wanted: Member, other: Step, output: Member) -> float:
 
 def _is_echo(step: Step, output: Member, wanted: Member) -> bool:
     """Say whether an output is what the step was given, as the address of a fetched page."""
-    return output.name != wanted.name and output.name in {one.name for one in step.offer.inputs}
+    return output.name != wanted.name and output.name in step.offer.input_names
 
 
 def _is_changed(step: Step, output: Member) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
@@ -22,7 +22,8 @@ class Member:
     is_required: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+# Compared by identity: scores are kept by offer, and to hash members takes up to a third of a plan.
+@dataclass(frozen=True, slots=True, eq=False)
 class Offer:
     """A capability of one agent or of several alike.
 
@@ -36,6 +37,10 @@ class Offer:
     outputs: tuple[Member, ...] = ()
     price: int | None = 0
     latency_ms: float | None = None
+    input_names: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input_names", frozenset(one.name for one in self.inputs))
 
 
 def members_of(schema: Mapping[str, Any] | None) -> tuple[Member, ...]:
