@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from sys import intern
+from typing import Any, Final
 
 import orjson
 
@@ -19,6 +20,9 @@ from core.market.standing_bid import standing_offers
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import unseal
+
+# Of the many cards that have none of something: one for all.
+_NONE: Final[dict[str, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class CardReader:
             order: the agent's position in the order of reading, for a stable choice.
         """
         card = orjson.loads(row["card"])
+        for one in card["capabilities"]:
+            one["id"] = intern(one["id"])  # many agents offer the same
         secret = self.default_secret
         if row["signing_secret"] is not None:
             secret = unseal(
@@ -64,7 +70,7 @@ class CardReader:
         # A stored member that is no valid price counts as no price.
         prices = {c["id"]: parse_price(c)[0] for c in card["capabilities"]}
         for capability_id, version in versions.items():
-            prices[version_id(capability_id, version)] = prices[capability_id]
+            prices[intern(version_id(capability_id, version))] = prices[capability_id]
         return AgentEntry(
             did=row["did"],
             owner_did=row["owner_did"],
@@ -74,26 +80,27 @@ class CardReader:
             secret=secret,
             max_concurrency=int(card.get("maxConcurrency") or self.max_concurrency),
             order=order,
-            standing=standing_offers(card["capabilities"]),
+            standing=standing_offers(card["capabilities"]) or _NONE,
             public_key=row["public_key"],
             former_key=row.get("former_key"),
             former_until_ms=row.get("former_until_ms") or 0,
             input_schemas=self._schema_names(card, "inputSchema"),
             output_schemas=self._schema_names(card, "outputSchema"),
-            versions=versions,
+            versions=versions or _NONE,
         )
 
     def _schema_names(self, card: dict[str, Any], member: str) -> dict[str, str]:
-        return {
+        names = {
             one["id"]: self.schemas.keep(one[member])
             for one in card["capabilities"]
             if one.get(member) is not None
         }
+        return names or _NONE
 
 
 def _versions_of(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return by capability which version a card offers; what is no version counts as none."""
-    return {c["id"]: c["version"] for c in capabilities if is_version(c.get("version"))}
+    return {c["id"]: intern(c["version"]) for c in capabilities if is_version(c.get("version"))}
 
 
 def find_target_prices(
