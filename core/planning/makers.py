@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from core.planning.chaining import Step, is_generic
 from core.planning.offers import Member, Offer, fits
-from core.planning.ranking import OfferRanking
-from core.planning.words import name_stems, stems
+from core.planning.ranking import OfferRanking, said_by
+from core.planning.words import name_stems
 
 
 class Makers:
@@ -23,9 +23,7 @@ class Makers:
         self._by_output: dict[str, list[tuple[Offer, Member]]] = {}
         self._words: dict[str, frozenset[str]] = {}
         for offer in offers:
-            self._words[offer.capability_id] = frozenset(
-                stems(f"{offer.description} {offer.capability_id}")
-            )
+            self._words[offer.capability_id] = said_by(offer)
             for output in offer.outputs:
                 self._by_output.setdefault(output.name, []).append((offer, output))
 

@@ -28,7 +28,7 @@ class Offer:
     """A capability of one agent or of several alike.
 
     `price`: of one of them, micro-credits; None: by tokens. `latency_ms`: what it usually takes;
-    None: not known.
+    None: not known. `succeeded`: how often it did its work. `owner`: whose it is.
     """
 
     capability_id: str
@@ -37,6 +37,8 @@ class Offer:
     outputs: tuple[Member, ...] = ()
     price: int | None = 0
     latency_ms: float | None = None
+    succeeded: int = 0
+    owner: str = ""
     input_names: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

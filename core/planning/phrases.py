@@ -10,7 +10,7 @@ from core.planning.words import stems, words
 
 PHRASES_MAX: Final = 64
 # Of one phrase; what comes after them is no phrase but a text.
-WORDS_MAX: Final = 64
+WORDS_MAX: Final = 16
 
 _SENTENCES: Final = re.compile(r"[.;!?](?:\s+|$)|[\r\n]+|->|→|:\s")
 _PARTS: Final = re.compile(

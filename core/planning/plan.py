@@ -135,10 +135,18 @@ def _take(draft: Plan, phrase: Phrase, ranked: list[Ranked]) -> None:
     step = Step(_name(draft, best.offer), best.offer)
     step.add(phrase)
     draft.steps.append(step)
-    second = ranked[1].offer.capability_id if len(ranked) > 1 else ""
-    rival = ranked[1].score / best.score if len(ranked) > 1 else 0.0
+    rival = min(1.0, ranked[1].score / best.score) if len(ranked) > 1 else 0.0
     sureness = round(best.share * (1 - rival / 2), 3)
-    draft.chosen.append(Chosen(step.name, phrase.text, sureness, second))
+    draft.chosen.append(Chosen(step.name, phrase.text, sureness, _second(ranked)))
+
+
+def _second(ranked: list[Ranked]) -> str:
+    """Return the next best capability: another owner's, where one fits, else any, else ""."""
+    best, *others = ranked
+    foreign = [
+        one for one in others if one.offer.owner != best.offer.owner and one.share >= SHARE_MIN
+    ]
+    return next((one.offer.capability_id for one in (*foreign, *others)), "")
 
 
 def _add_producers(draft: Plan, step: Step, makers: Makers, deep: int) -> None:

@@ -1,7 +1,9 @@
 """Which capability a phrase asks for: BM25 over the words of the offers. Pure.
 
-The first word of a phrase counts half as much again: `translate the summary` asks for a
-translation.
+A word counts once for each place that it stands in, an id, a description, the names of outputs,
+and not how often: who repeats words is no better found. The first word of a phrase counts half as
+much again: `translate the summary` asks for a translation. Who has done the work before counts up
+to half as much again; of offers that fit alike the cheaper one comes first.
 """
 
 from __future__ import annotations
@@ -14,14 +16,22 @@ from typing import Final
 
 from core.planning.offers import Offer
 from core.planning.phrases import Phrase
-from core.planning.words import stems
+from core.planning.words import name_stems, stems
 
 _K1: Final = 1.2
 _B: Final = 0.5
 _FIRST_WORD: Final = 1.5
-# How often a word counts that stands in an id, and in the name of a member.
+# What a word counts that stands in a description, in an id, in the name of an output.
+_IN_DESCRIPTION: Final = 1
 _IN_ID: Final = 2
 _IN_OUTPUT: Final = 1
+# Of a word that nearly all of these offers have, as who registers very many can make any word.
+_WEIGHT_MIN: Final = 0.5
+# What work that was done adds, half of it after so many times.
+_PROVEN: Final = 0.5
+_OFTEN: Final = 5
+# Of a description, in characters: authors of cards write as much as a card may hold.
+DESCRIPTION_LENGTH_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +47,7 @@ class OfferRanking:
     """The offers among which phrases choose."""
 
     def __init__(self, offers: Sequence[Offer]) -> None:
-        counted = [(offer, _words_of(offer)) for offer in offers]
+        counted = [(offer, _counts_of(offer)) for offer in offers]
         total = len(counted)
         mean = sum(counts.total() for _, counts in counted) / max(1, total)
         # By word, what it counts for each offer that has it.
@@ -48,7 +58,7 @@ class OfferRanking:
                 part = count * (_K1 + 1) / (count + _K1 * (1 - _B + length))
                 self._parts.setdefault(word, []).append((offer, part))
         self._weights = {
-            word: math.log(1 + (total - len(parts) + 0.5) / (len(parts) + 0.5))
+            word: max(_WEIGHT_MIN, math.log(1 + (total - len(parts) + 0.5) / (len(parts) + 0.5)))
             for word, parts in self._parts.items()
         }
         self._unknown = math.log(1 + total + 0.5)
@@ -73,15 +83,28 @@ class OfferRanking:
 
 def _best_first(one: Ranked) -> tuple[float, float, str]:
     price = math.inf if one.offer.price is None else one.offer.price
-    return -one.score, price, one.offer.capability_id
+    succeeded = one.offer.succeeded
+    proven = 1 + _PROVEN * succeeded / (succeeded + _OFTEN)
+    return -one.score * proven, price, one.offer.capability_id
 
 
-def _words_of(offer: Offer) -> Counter[str]:
-    counts: Counter[str] = Counter(stems(offer.description))
-    for word in stems(offer.capability_id):
-        if word not in ("cap", "v") and not word.isdigit():
-            counts[word] += _IN_ID
-    for member in offer.outputs:
-        for word in stems(member.name):
-            counts[word] += _IN_OUTPUT
+def said_by(offer: Offer) -> frozenset[str]:
+    """Return the stems of what an offer says of itself: its description and its id."""
+    return frozenset(stems(offer.description[:DESCRIPTION_LENGTH_MAX])) | _named_by(offer)
+
+
+def _named_by(offer: Offer) -> frozenset[str]:
+    words = name_stems(offer.capability_id)
+    return frozenset(word for word in words if word not in ("cap", "v") and not word.isdigit())
+
+
+def _counts_of(offer: Offer) -> Counter[str]:
+    """Return what each word of an offer counts."""
+    counts: Counter[str] = Counter()
+    for found, each in (
+        (stems(offer.description[:DESCRIPTION_LENGTH_MAX]), _IN_DESCRIPTION),
+        (_named_by(offer), _IN_ID),
+        ((word for member in offer.outputs for word in name_stems(member.name)), _IN_OUTPUT),
+    ):
+        counts.update(dict.fromkeys(found, each))
     return counts

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-import snowballstemmer
+import Stemmer
 
 # What says nothing of the work that is asked for.
 _EMPTY: Final = frozenset(
@@ -35,8 +35,10 @@ _SAME: Final = {
     "download": "fetch",
     "mail": "email",
 }
+# Of a name, in characters.
+NAME_LENGTH_MAX: Final = 64
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\W\d_a-zA-Z]+|\d+")
-_STEMMER: Final = snowballstemmer.stemmer("english")
+_STEMMER: Final = Stemmer.Stemmer("english")
 
 
 def words(text: str) -> list[str]:
@@ -51,8 +53,8 @@ def stems(text: str) -> list[str]:
 
 @lru_cache(maxsize=16_384)
 def name_stems(name: str) -> frozenset[str]:
-    """Return the stems of a name such as `targetLanguage`."""
-    return frozenset(stems(name))
+    """Return the stems of a name such as `targetLanguage`, of a longer one of its beginning."""
+    return frozenset(stems(name[:NAME_LENGTH_MAX]))
 
 
 @lru_cache(maxsize=16_384)

@@ -1,7 +1,9 @@
 """What agents offer for some words, with schemas and prices: what a draft chooses from.
 
-One read over the index of words (`offer_index.py`): the best capabilities, of each the agent whose
-owner registered it first. Of a card above 32 KiB only the id is told. Spec: suggest.
+One read over the index of words (`offer_index.py`): the best capabilities, four of each owner
+before the next four of any. Of a capability speaks, with its schemas, words and price, the agent
+that has done most of its work, of several alike the one that was registered first. Of a card above
+32 KiB only the id is told. Spec: suggest; decision 0290.
 """
 
 from __future__ import annotations
@@ -22,28 +24,39 @@ WORDS_MAX: Final = 2_000
 OFFERS_MAX: Final = 48
 CARD_BYTES_MAX: Final = 32 * 1024
 HITS_MAX: Final = 10_000
+# Of one owner, before others have had as many.
+OWNER_OFFERS: Final = 4
 
 _OFFERS: Final = sql.text(
     f"""
     WITH asked AS (
         SELECT replace(plainto_tsquery('english', :words)::text, '&', '|')::tsquery AS query
     ), hit AS MATERIALIZED (
-        SELECT did, capability_id, place, words FROM callboard.offer
+        SELECT did, capability_id, owner_did, words FROM callboard.offer
         WHERE words @@ (SELECT query FROM asked)
         ORDER BY place, did, capability_id LIMIT :hits_max
-    ), best AS (
-        SELECT h.capability_id, max(ts_rank(h.words, asked.query)) AS rank,
-            (array_agg(h.did ORDER BY h.place, h.did))[1] AS did
-        FROM asked CROSS JOIN hit h
-        WHERE {IS_CURRENT}
-        GROUP BY h.capability_id ORDER BY rank DESC, h.capability_id LIMIT :limit
+    ), ranked AS MATERIALIZED (
+        SELECT h.did, h.capability_id, h.owner_did, ts_rank(h.words, asked.query) AS rank
+        FROM asked CROSS JOIN hit h WHERE {IS_CURRENT}
+    ), owned AS (
+        SELECT capability_id, max(rank) AS rank, row_number() OVER (
+                PARTITION BY owner_did ORDER BY max(rank) DESC, capability_id) - 1 AS number
+        FROM ranked GROUP BY owner_did, capability_id
+    ), best AS MATERIALIZED (
+        SELECT capability_id, min(number / :owner_offers) AS turn, max(rank) AS rank FROM owned
+        GROUP BY capability_id ORDER BY turn, rank DESC, capability_id LIMIT :limit
+    ), speaking AS (
+        SELECT DISTINCT ON (h.capability_id) h.capability_id, h.did, r.successful, r.latency_ms_sum
+        FROM best b JOIN ranked h ON h.capability_id = b.capability_id
+            JOIN callboard.agent a ON a.did = h.did
+            LEFT JOIN callboard.reputation r ON r.agent_did = h.did
+        ORDER BY h.capability_id, coalesce(r.successful, 0) DESC, a.registered_ms, h.did
     )
-    SELECT b.capability_id, p.price_cents, p.input_rate, p.output_rate, r.successful,
-        r.latency_ms_sum, CASE WHEN octet_length(a.card) <= :card_bytes THEN a.card END AS card
-    FROM best b JOIN callboard.agent a ON a.did = b.did
-        LEFT JOIN callboard.capability_price p ON p.capability_id = b.capability_id
-        LEFT JOIN callboard.reputation r ON r.agent_did = b.did
-    ORDER BY b.rank DESC, b.capability_id
+    SELECT s.capability_id, a.owner_did, p.price_cents, p.input_rate, p.output_rate, s.successful,
+        s.latency_ms_sum, CASE WHEN octet_length(a.card) <= :card_bytes THEN a.card END AS card
+    FROM speaking s JOIN callboard.agent a ON a.did = s.did
+        LEFT JOIN callboard.capability_price p ON p.capability_id = s.capability_id
+    ORDER BY s.capability_id
     """
 )
 
@@ -66,6 +79,7 @@ async def offers_for_draft(
     values = {
         "words": words[:WORDS_MAX].replace("\x00", " "),
         "limit": OFFERS_MAX,
+        "owner_offers": OWNER_OFFERS,
         "hits_max": HITS_MAX,
         "card_bytes": CARD_BYTES_MAX,
     }
@@ -94,4 +108,6 @@ def _offer(row: RowDict) -> Offer:
         members_of(offered.get("outputSchema")),
         price.micro if isinstance(price, FixedPrice) else None,
         row["latency_ms_sum"] / row["successful"] if row["successful"] else None,
+        row["successful"] or 0,
+        row["owner_did"],
     )

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conftest import Caller, MakeAgent, answer, client, refusal, unique
+from ledger.agents.offer_reads import OFFERS_MAX
+from tests.contract.conftest import Caller, MakeAgent, MakeCaller, answer, client, refusal, unique
 from tests.contract.credentials import FREE_TIER_KEY
 from tests.platform.deployments import RunningDeployment
 
@@ -83,6 +84,41 @@ def test_nodes_paid_by_tokens_have_a_limit(payer: Caller, make_agent: MakeAgent,
     (node,) = found["draft"]["nodes"].values()
     assert node["maxCostCredits"] == 10
     answer(payer.http.post("/v1/workflows/publish", json={**found["draft"], "dryRun": True}))
+
+
+def test_who_offers_a_capability_later_does_not_speak_for_it(
+    payer: Caller, make_caller: MakeCaller, make_agent: MakeAgent, word: str
+) -> None:
+    """Its author has offered other things before, the stranger nothing, at no price."""
+    author = make_caller()
+    made = {"marks": TEXT}
+    says = offered(f"Paints {word} marks as posters", made, {"poster": TEXT})
+    make_agent(owner=author)
+    paint = make_agent(owner=author, price=says, capability=f"cap.{word}.paint.v1").capability
+    lie = {**offered(f"Paints {word} posters", {"ransom": TEXT}, {}), "price_cents": 0}
+    card = {"did": unique("did:a:"), "endpoint": "http://127.0.0.1:9", "version": 1}
+    card["capabilities"] = [{"id": paint, **lie}]
+    answer(make_caller().http.post("/v1/agents/register", json={"acard": card}))
+    found = answer(payer.http.post(PATH, json={"description": f"paint {word} posters"}))
+    assert found["openInputs"] == {"paint": ["marks"]}
+    assert found["choices"][0]["priceCredits"] == 0.1
+
+
+def test_one_owner_does_not_fill_a_draft(
+    payer: Caller, make_caller: MakeCaller, make_agent: MakeAgent, word: str
+) -> None:
+    says = offered(f"Paints {word} posters of the sea", {}, {})
+    honest = make_agent(price=says, capability=f"cap.{word}.paint.v1").capability
+    stuffed = [
+        {"id": f"cap.{word}.{word}.paint.posters.sea{number}.v1", "description": f"sea {word} " * 9}
+        for number in range(OFFERS_MAX)
+    ]
+    card = {"did": unique("did:a:"), "endpoint": "http://127.0.0.1:9", "version": 1}
+    card["capabilities"] = stuffed
+    answer(make_caller().http.post("/v1/agents/register", json={"acard": card}))
+    said = {"description": f"paint {word} posters of the sea"}
+    (choice,) = answer(payer.http.post(PATH, json=said))["choices"]
+    assert honest in (choice["capabilityId"], choice["alternative"])
 
 
 def test_a_free_tier_key_may_suggest(

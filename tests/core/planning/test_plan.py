@@ -16,6 +16,8 @@ from bench.planning.evaluation import read_cases, read_offers, schema_of, scores
 from core.planning.offers import Offer, members_of
 from core.planning.phrases import PHRASES_MAX, phrases
 from core.planning.plan import NODES_MAX, Plan, plan
+from core.planning.ranking import DESCRIPTION_LENGTH_MAX
+from core.planning.words import name_stems
 from core.records.manifest import parse_manifest
 from core.workflow.dag import WorkflowLimits, compile_workflow
 
@@ -116,6 +118,38 @@ def test_cheaper_of_two_alike_is_chosen() -> None:
         offer("o.paint", "Paints a picture", [], [], price=None),
     ]
     assert [step.offer.price for step in plan("paint a picture", rivals).steps] == [10]
+
+
+def test_who_repeats_words_is_no_better_found() -> None:
+    honest = offer("m.paint", "Paints a picture of the sea", [], [], price=20)
+    stuffed = offer("b.paint", "paint picture sea " * 20, [], [], price=30)
+    assert plan("paint a picture of the sea", [stuffed, honest]).steps[0].offer == honest
+
+
+def test_who_has_done_the_work_is_chosen_before_who_only_says_so() -> None:
+    proven = offer("m.paint", "Paints pictures of the sea", [], [], succeeded=20, price=20)
+    named = offer("paint.picture.sea", "Paints pictures of the sea", [], [])
+    assert plan("paint a picture of the sea", [named, proven]).steps[0].offer == proven
+
+
+def test_words_that_very_many_offers_have_count_as_well() -> None:
+    many = [offer(f"s{n}.paint", "Paints posters", [], []) for n in range(46)]
+    collect = offer("whale.collect", "Collects whale marks", [], [])
+    paint = offer("whale.paint", "Paints whale marks as posters", [], [])
+    assert plan("paint whale posters", [*many, collect, paint]).steps[0].offer == paint
+
+
+def test_second_best_is_another_owners_where_one_fits() -> None:
+    mine = [offer(f"{name}.paint", "Paints a picture", [], [], owner="a") for name in "mn"]
+    others = offer("z.draw", "Draws and paints a picture", [], [], owner="b")
+    assert plan("paint a picture", [*mine, others]).chosen[0].second == "cap.z.draw.v1"
+    assert plan("paint a picture", mine).chosen[0].second == "cap.n.paint.v1"
+
+
+def test_of_long_descriptions_and_names_the_beginning_is_looked_at() -> None:
+    long = offer("m.work", "x" * DESCRIPTION_LENGTH_MAX + " paints a picture", [], [])
+    assert plan("paint a picture", [long]).steps == []
+    assert name_stems("picture" + "A" * 1_000 + "Painted") == name_stems("picture" + "A" * 57)
 
 
 def test_time_is_that_of_the_longest_chain() -> None:
