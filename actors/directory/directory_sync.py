@@ -115,11 +115,11 @@ class DirectorySync:
         self._following = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        """End every task."""
+        """End every task; the reader has all of its connections again then."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.wait([self._following])
-        self._refreshes.close()
+        await self._refreshes.end()
 
     async def refresh(self) -> None:
         """Read the current agents, their health, revocations, prices and stakes.
@@ -157,12 +157,18 @@ class DirectorySync:
             yield from (one for one in asked if self._directory.is_missing(*one))
 
     async def _refresh(self, waiting: list[None]) -> list[None]:
-        await self._read_agents()
-        await self._read_revocations()
-        await self._read_prices()
-        await self._read_versions()
-        await self._stakes.read_changes()
-        await self._live.read_changes()
+        # Who takes over a revoked agent's work may have been registered with the revocation: it is
+        # read after that, and before the work is ended. Else it is failed for want of candidates.
+        is_changed = await self._read_revocations()
+        try:
+            await self._read_agents()
+            await self._read_prices()
+            await self._read_versions()
+            await self._stakes.read_changes()
+            await self._live.read_changes()
+        finally:
+            if is_changed:
+                self._on_revoked()
         return waiting
 
     async def _put(self, rows: Sequence[RowDict]) -> None:
@@ -199,7 +205,8 @@ class DirectorySync:
             if rows:
                 self._versions_id = rows[-1]["changed_id"]
 
-    async def _read_revocations(self) -> None:
+    async def _read_revocations(self) -> bool:
+        """Read new revocations; return whether there are any, of which `on_revoked` is to hear."""
         is_last, is_changed = False, False
         while not is_last:
             rows = await revocation_changes(self._reader, after=self._revocations_id)
@@ -208,8 +215,7 @@ class DirectorySync:
             if rows:
                 self._revocations_id = rows[-1]["changed_id"]
                 is_changed = True
-        if is_changed:
-            self._on_revoked()
+        return is_changed
 
     async def _read_live(self, since_ms: int | None) -> AsyncIterator[list[int]]:
         async for rows in live_pages(self._reader, since_ms=since_ms):

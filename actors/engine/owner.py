@@ -281,13 +281,14 @@ class Owner:
     async def close(self) -> None:
         """End every task and connection."""
         await self.membership.close()
-        await self._directory_sync.close()
         if self._restorer is not None:
             await self._restorer.close()
-        await self._revoked_work.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # After those who ask it for a refresh, and before what it begins.
+        await self._directory_sync.close()
+        await self._revoked_work.close()
         await self._dispatcher.close()
         await self._blob_store.close()
         await self._reader.close()

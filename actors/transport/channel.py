@@ -180,6 +180,16 @@ class Channel(Generic[Request, Reply]):
         self._on_close()
         self._fail_all()
 
+    async def end(self) -> None:
+        """Stop as `close` does, and return when the call under way has ended.
+
+        What the call holds is free then. Never in a callback, which the end of the call waits for.
+        """
+        pump = self._pump
+        self.close()
+        if pump is not None:
+            await asyncio.wait([pump])
+
     def _fail_all(self) -> None:
         closed = ConnectionError(f"the channel to {self._name} was closed")
         # All are taken first: a callback may submit its request again.

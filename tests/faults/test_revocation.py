@@ -83,6 +83,7 @@ async def test_an_owner_that_starts_takes_the_work_of_those_revoked_meanwhile(
         await scene.commits.submit([registration(slow)])
         first = await scene.owner()
         await scene.published(first, [request(number) for number in range(5)])
+        await first.close()  # as its process ends: nothing is given to another, nothing heard
         await scene.commits.submit([revoke(AGENT), registration(quick, OTHER)])
         await scene.owner()
         await scene.wait_ended()

@@ -119,6 +119,33 @@ async def test_agents_are_not_offline_for_a_time_in_which_nobody_stored_their_he
 PATIENCE_S = 60.0
 
 
+async def test_a_refresh_under_way_has_given_its_connection_back_when_the_sync_is_closed(
+    database: Database,
+) -> None:
+    """Its reader was closed meanwhile, and the connection was open until it was collected."""
+    async with LedgerReader(database.service_url, pool_size=1) as reader:
+        sync = DirectorySync(
+            empty_directory(),
+            reader,
+            database_url=database.service_url,
+            owner="owner-1",
+            on_revoked=lambda: None,
+            now_ms=lambda: AT,
+        )
+        await sync.start()
+        with connect(database.superuser_url) as connection:
+            connection.autocommit = False
+            connection.execute("LOCK TABLE agent IN ACCESS EXCLUSIVE MODE")
+            refresh = asyncio.create_task(sync.refresh())
+            async with asyncio.timeout(PATIENCE_S):
+                while "Checked out connections: 1" not in repr(reader):
+                    await asyncio.sleep(0)
+            await sync.close()
+            assert "Checked out connections: 0" in repr(reader)
+            with pytest.raises(ConnectionError):
+                await refresh
+
+
 def empty_directory() -> Directory:
     """Return the directory of an owner that knows no agent yet."""
     return Directory(
@@ -171,6 +198,8 @@ class Feeds:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.read: list[str] = []
         self.failing = ""
+        # What is read by each name, by default nothing.
+        self.rows: dict[str, Sequence[object]] = {}
         for name in self.NAMES:
             patch.setattr(directory_sync, name, self._changes(name))
         for name in self.PAGES:
@@ -190,7 +219,7 @@ class Feeds:
     def _changes(self, name: str) -> Any:
         async def changes(_: object, *, after: int) -> Sequence[object]:
             self._note(name)
-            return ()
+            return self.rows.get(name, ())
 
         return changes
 
@@ -256,4 +285,31 @@ async def test_agents_that_cannot_be_heard_of_get_time_when_they_can(
         feeds.failing = ""
         await tail.look(5)
         assert heard_from == [AT, now_ms]
+        await sync.close()
+
+
+async def test_work_of_the_revoked_is_ended_when_all_that_may_take_it_over_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An agent that was registered with the revocation was not known yet, and workflows failed."""
+    feeds, tail = Feeds(monkeypatch), Tail()
+    monkeypatch.setattr(directory_sync, "DirectoryTail", tail)
+    sync = DirectorySync(
+        empty_directory(),
+        Any,  # type: ignore[arg-type]
+        database_url="",
+        owner="o",
+        on_revoked=lambda: feeds.read.append("on_revoked"),
+        now_ms=lambda: AT,
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        await sync.start()
+        await tail.look(1)
+        feeds.read.clear()
+        revoked = {"did": AGENT, "expires_ms": None, "ended_ms": None, "changed_id": 1}
+        feeds.rows["revocation_changes"] = [revoked]
+        await sync.refresh()
+        assert feeds.read[0] == "revocation_changes"
+        assert feeds.read[-1] == "on_revoked"
+        assert {"directory_changes", "price_changes", "stake_pages"} <= {*feeds.read[1:-1]}
         await sync.close()
