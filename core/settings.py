@@ -276,6 +276,9 @@ class Settings:
     owner_silence_ms: int = _setting(5_000, "silence after which an owner is replaced", low=1_000)
     ledger_silence_ms: int = _setting(15_000, "the same of the ledger actor", low=5_000)
     timekeeper_silence_ms: int = _setting(15_000, "the same of the timekeeper", low=5_000)
+    serve_silence_ms: int = _setting(
+        30_000, "the same of Serve's controller, and of replicas of the API", low=6_000
+    )
     drain_ms: int = _setting(
         600_000,
         "how long a machine may drain until it is said what is left",

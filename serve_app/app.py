@@ -54,9 +54,9 @@ REPLICAS_KEPT_S = 60.0
 _SEEN_S = "seenS"
 # As little as Ray can count, so that any number of replicas has room on a machine.
 _SHARE_OF_API = 0.0001
-HEALTH_CHECK_PERIOD_S = 5.0
-# No turn of a replica's loop takes that long, also on a machine under full load.
-HEALTH_CHECK_TIMEOUT_S = 10.0
+# Serve replaces a replica after three failed checks in a row. No turn of a replica's loop takes as
+# long as one may, 10 s, also on a machine under full load.
+FAILED_CHECKS = 3
 
 
 class ApiDeployment:
@@ -109,6 +109,7 @@ def build(settings: Settings) -> Any:
     """
     cores = min(cores_of_machines().values())
     settings = replace(settings, serve_replicas=settings.on_machine(cores).serve_replicas)
+    check_s = settings.serve_silence_ms / FAILED_CHECKS / 1_000
     # No CPUs are reserved: replicas wait for others most of the time, and two cores must also hold
     # the actors. The bound of a replica is its open requests, refused by
     # `serve_app/callers/admission.py`; Serve's own, which lets requests wait instead, is so high
@@ -118,9 +119,9 @@ def build(settings: Settings) -> Any:
         name="api",
         **_replicas(settings),
         max_ongoing_requests=max(settings.connections_max, 2 * settings.replica_requests_max),
-        # Three failed checks replace a replica. By default a frozen one stays for two minutes.
-        health_check_period_s=HEALTH_CHECK_PERIOD_S,
-        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+        # By default a frozen replica stays for two minutes.
+        health_check_period_s=check_s / 2,
+        health_check_timeout_s=check_s,
         graceful_shutdown_wait_loop_s=0.2,
         graceful_shutdown_timeout_s=5.0,
         # At INFO each request makes a record that nothing writes.

@@ -281,7 +281,7 @@ def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
     home.mkdir()
     (home / "callboard.toml").write_text(
         "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\ntimekeeper_silence_ms = 60_000\n"
-        + credential_settings(home),
+        "serve_silence_ms = 60_000\n" + credential_settings(home),
         encoding="utf-8",
     )
     running = start_deployment(home, port=free_port())

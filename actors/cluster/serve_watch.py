@@ -21,16 +21,20 @@ from actors.process.loop_clock import monotonic_ms
 
 log = logging.getLogger("callboard.timekeeper")
 
-CHECK_INTERVAL_S: Final = 5.0
-ANSWER_TIMEOUT_S: Final = 5.0
-SILENCE_MS_MAX: Final = 30_000
+# Of the silence: between two questions, and until one counts as unanswered.
+QUESTION_PART: Final = 1 / 6
 
 
 class ServeWatch:
-    """Asks Serve's controller every five seconds whether it is there."""
+    """Asks Serve's controller again and again whether it is there.
 
-    def __init__(self) -> None:
-        self._silence = Silence(SILENCE_MS_MAX, now_ms=monotonic_ms())
+    Args:
+        silence_ms_max: silence after which it is replaced, milliseconds.
+    """
+
+    def __init__(self, silence_ms_max: int) -> None:
+        self._silence = Silence(silence_ms_max, now_ms=monotonic_ms())
+        self._question_s = silence_ms_max * QUESTION_PART / 1_000
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -39,7 +43,7 @@ class ServeWatch:
                 await self._check_once()
             except Exception:  # the edge of the loop: a failed check must not end the watch
                 log.exception("Serve's controller not checked")
-            await asyncio.sleep(CHECK_INTERVAL_S)
+            await asyncio.sleep(self._question_s)
 
     async def _check_once(self) -> None:
         try:
@@ -50,7 +54,7 @@ class ServeWatch:
             self._silence.reset(monotonic_ms())
             return
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            async with asyncio.timeout(self._question_s):
                 await controller.check_alive.remote()
         except TimeoutError:
             if self._silence.note_miss(monotonic_ms()):

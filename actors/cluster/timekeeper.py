@@ -58,7 +58,7 @@ class Timekeeper:
         self._machines = MachineWatch(settings, lambda: ledgers.writers_machine)
         watches = (
             ledgers,
-            ServeWatch(),
+            ServeWatch(settings.serve_silence_ms),
             EscrowWatch(self._reader),
             IdentityWatch(
                 settings, self._reader, lambda: self._is_asked() and bool(ledgers.writers_machine)

@@ -20,7 +20,7 @@ from tests.platform.deployments import RunningDeployment
 
 pytestmark = pytest.mark.slow
 
-PROGRESS = 20
+PROGRESS = 10
 
 
 def test_a_frozen_timekeeper_is_replaced(victim: RunningDeployment, load: Load) -> None:

@@ -22,7 +22,7 @@ from tests.platform.deployments import RunningDeployment
 
 pytestmark = pytest.mark.slow
 
-PROGRESS = 20
+PROGRESS = 10
 _HAND_OVER = """
 import asyncio
 import sys

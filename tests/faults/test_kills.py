@@ -22,7 +22,7 @@ from tests.platform.deployments import RunningDeployment
 
 pytestmark = pytest.mark.slow
 
-PROGRESS = 20
+PROGRESS = 10
 SOAK_KILLS = 5
 # The usual run kills those that hold what must not be lost; `make soak` kills all.
 KINDS = ("ledger", "workflows", "postgres")

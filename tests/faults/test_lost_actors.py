@@ -21,7 +21,7 @@ from tests.platform.deployments import RunningDeployment
 
 pytestmark = pytest.mark.slow
 
-PROGRESS = 20
+PROGRESS = 10
 _KILL = """
 import sys
 import ray

@@ -36,7 +36,7 @@ from tests.platform.deployments import RunningDeployment
 
 pytestmark = pytest.mark.slow
 
-PROGRESS = 20
+PROGRESS = 10
 SHORT_OUTAGE_S = 10.0
 LONG_OUTAGE_S = 30.0
 AGENT_DELAY_S = 3.0
