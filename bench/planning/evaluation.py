@@ -1,12 +1,7 @@
-"""Precision and recall of plans: nodes, edges and mappings, of the cases of `bench/planning/cases`.
-
-Usage: `python -m bench.planning.evaluation [--show]`; `--show` prints each case that is not as
-expected, of those that are not set aside.
-"""
+"""Precision and recall of plans: nodes, edges and mappings, of the cases beside this file."""
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -133,24 +128,3 @@ def scores(cases: Iterable[Case], offers: list[Offer]) -> dict[str, Score]:
         total["edges"].add(found.edges(), case.edges())
         total["mappings"].add(found.maps, case.maps)
     return total
-
-
-def main() -> None:
-    """Print the scores."""
-    offers, cases = read_offers(), read_cases()
-    for name, is_set_aside in (("looked at", False), ("set aside", True)):
-        chosen = [case for case in cases if case.is_set_aside is is_set_aside]
-        print(f"{name}: {len(chosen)} descriptions over {len(offers)} capabilities")
-        for what, score in scores(chosen, offers).items():
-            print(f"  {what}: precision {score.precision:.2f}, recall {score.recall:.2f}")
-    if "--show" in sys.argv:
-        for case in cases:
-            found = planned(case, offers)
-            if not case.is_set_aside and (found.nodes, found.maps) != (case.nodes, case.maps):
-                print(f"\n{case.says}")
-                print("  missing", sorted(case.nodes - found.nodes), sorted(case.maps - found.maps))
-                print("  surplus", sorted(found.nodes - case.nodes), sorted(found.maps - case.maps))
-
-
-if __name__ == "__main__":
-    main()
