@@ -110,7 +110,7 @@ def _open_inputs(suggestion: Mapping[str, Any]) -> list[str]:
 
 
 def print_draft(suggestion: Mapping[str, Any]) -> None:
-    """Print a suggested workflow: its tree, what is to be given, what no agent offers."""
+    """Print a suggested workflow: its tree, what is to be given, what no agent offers, notes."""
     from rich import print as print_tree
 
     from callboard.cli.tree import render_draft
@@ -121,6 +121,8 @@ def print_draft(suggestion: Mapping[str, Any]) -> None:
         print(f"to give: {', '.join(open_inputs)}")
     if suggestion["unmatched"]:
         print(f"no agent for: {'; '.join(suggestion['unmatched'])}")
+    for note in suggestion["notes"]:
+        print(f"note: {note}")
 
 
 def read_manifest(source: str) -> dict[str, Any]:

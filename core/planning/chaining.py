@@ -35,7 +35,7 @@ class Step:
 
     `said`: stems of what the description says of it. `given`: of what the caller has already.
     `sources`: by input, the step and its output that fill it. `payload`: by input, what the
-    description itself gives.
+    description itself gives. `limit_micro`: what it may cost, None without a limit.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Step:
     given: set[str] = field(default_factory=set)
     sources: dict[str, tuple[Step, str]] = field(default_factory=dict)
     payload: dict[str, str] = field(default_factory=dict)
+    limit_micro: int | None = None
 
     def add(self, phrase: Phrase) -> None:
         """Note a phrase that asks for this step."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from core.money import MICRO_MAX, credits_number
 from core.planning.chaining import Step, best_source, connect, connect_later
 from core.planning.makers import Makers
 from core.planning.offers import ANY, Offer
@@ -23,10 +24,16 @@ from core.planning.words import name_stems, stems
 # What a phrase must reach of the best possible to be taken for work.
 SHARE_MIN: Final = 0.18
 NODES_MAX: Final = 24
+# Of its price a node may cost at most, where a limit is asked for.
+LIMIT_TIMES: Final = 10
+# What costs more is not planned with: the limits of all nodes must be an amount that there can be.
+PRICE_MICRO_MAX: Final = MICRO_MAX // (LIMIT_TIMES * NODES_MAX)
 # Of a node that no phrase asks for by itself.
 _SURENESS_IMPLIED: Final = 0.5
 # How deep producers of producers are looked for.
 _PRODUCERS_DEEP: Final = 3
+# What is left of a node's name, which has 128 characters, for a number.
+_NAME_CHARS_MAX: Final = 120
 _VERSION: Final = re.compile(r"\.v\d+$")
 
 
@@ -42,12 +49,23 @@ class Chosen:
 
 @dataclass(slots=True)
 class Plan:
-    """A draft with its reasons. `unmatched`: phrases for which there is no capability."""
+    """A draft with its reasons.
+
+    `unmatched`: phrases for which there is no capability. `notes`: what was changed in it so that
+    publish takes it.
+    """
 
     intent: str
     steps: list[Step] = field(default_factory=list)
     chosen: list[Chosen] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    nodes_max: int = NODES_MAX
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many nodes as it may have."""
+        return len(self.steps) >= self.nodes_max
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         """Return the nodes in the form that publish takes."""
@@ -78,26 +96,27 @@ class Plan:
         return max(ends.values(), default=0.0)
 
 
-def plan(description: str, offers: Sequence[Offer]) -> Plan:
+def plan(description: str, offers: Sequence[Offer], *, nodes_max: int = NODES_MAX) -> Plan:
     """Draft a workflow.
 
     Args:
         description: what is to be done, in English.
         offers: among which capabilities are chosen.
+        nodes_max: of the draft, 1 to 24.
 
     Returns: the draft; without steps when no phrase names what anyone offers.
     """
-    offers = sorted(offers, key=lambda one: one.capability_id)
+    offers = _affordable(offers)
     ranking = OfferRanking(offers)
     makers = Makers(offers, ranking)
-    draft = Plan(description.strip())
+    draft = Plan(description.strip(), nodes_max=min(nodes_max, NODES_MAX))
     for phrase in phrases(description):  # (1)
         ranked = ranking.rank(phrase)
         if not ranked or ranked[0].share < SHARE_MIN:
             draft.unmatched.append(phrase.text)
             continue
         _take(draft, phrase, ranked)  # (2)
-        if len(draft.steps) >= NODES_MAX:
+        if draft.is_full:
             break
     for step in list(draft.steps):
         _add_producers(draft, step, makers, _PRODUCERS_DEEP)  # (3)
@@ -108,6 +127,12 @@ def plan(description: str, offers: Sequence[Offer]) -> Plan:
         connect_later(step, draft.steps[place + 1 :])
     draft.steps = _in_order(draft.steps)
     return draft
+
+
+def _affordable(offers: Sequence[Offer]) -> list[Offer]:
+    """Return the offers that a draft may have, by their ids."""
+    kept = [one for one in offers if (one.price or 0) <= PRICE_MICRO_MAX]
+    return sorted(kept, key=lambda one: one.capability_id)
 
 
 def _in_order(steps: Sequence[Step]) -> list[Step]:
@@ -156,7 +181,7 @@ def _add_producers(draft: Plan, step: Step, makers: Makers, deep: int) -> None:
         source = best_source(step, wanted, before)
         if source is not None:
             adapter = makers.adapter(step, wanted, source, before)
-            if adapter is not None and len(draft.steps) < NODES_MAX:
+            if adapter is not None and not draft.is_full:
                 _insert(draft, step, adapter)
                 place = draft.steps.index(step)
             continue
@@ -165,7 +190,7 @@ def _add_producers(draft: Plan, step: Step, makers: Makers, deep: int) -> None:
         name = name_stems(wanted.name)
         if not wanted.is_required and not name & step.said:
             continue
-        if name & step.given or deep == 0 or len(draft.steps) >= NODES_MAX:
+        if name & step.given or deep == 0 or draft.is_full:
             continue
         if wanted.kind in ("number", "integer") and step.has_number():
             continue
@@ -187,6 +212,7 @@ def _insert(draft: Plan, step: Step, offer: Offer) -> Step:
 
 def _name(draft: Plan, offer: Offer) -> str:
     base = _VERSION.sub("", offer.capability_id).rpartition(".")[2] or "step"
+    base = base[:_NAME_CHARS_MAX]
     taken = {step.name for step in draft.steps}
     name, number = base, 2
     while name in taken:
@@ -205,6 +231,8 @@ def _definition(step: Step) -> dict[str, Any]:
         }
     if step.payload:
         node["payload"] = step.payload
+    if step.limit_micro is not None:
+        node["maxCostCredits"] = credits_number(step.limit_micro)
     return node
 
 

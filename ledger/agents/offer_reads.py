@@ -8,7 +8,7 @@ that has done most of its work, of several alike the one that was registered fir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -84,14 +84,11 @@ async def offers_for_draft(
         "card_bytes": CARD_BYTES_MAX,
     }
     rows = await reader.searches.rows(_OFFERS, values, caller=caller, before=offers.catch_up)
-    return lambda: _parse(rows)
+    return lambda: [parse_offer(row) for row in rows]
 
 
-def _parse(rows: Sequence[RowDict]) -> list[Offer]:
-    return [_offer(row) for row in rows]
-
-
-def _offer(row: RowDict) -> Offer:
+def parse_offer(row: RowDict) -> Offer:
+    """Return what the agent of a row offers: `capability_id, card`, its price and its successes."""
     wanted = row["capability_id"]
     card = {} if row["card"] is None else orjson.loads(row["card"])
     offered: dict[str, Any] = next(

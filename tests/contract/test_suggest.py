@@ -121,6 +121,23 @@ def test_one_owner_does_not_fill_a_draft(
     assert honest in (choice["capabilityId"], choice["alternative"])
 
 
+def test_a_mapping_that_certainly_cannot_fit_is_left_open_and_said(
+    payer: Caller, make_agent: MakeAgent, word: str
+) -> None:
+    """It has the name that is wanted, and values that publish refuses."""
+    numbers = {"marks": {"enum": [1, 2]}}
+    first = offered(f"Collects {word} marks", {}, numbers)
+    second = offered(f"Paints {word} posters", {"marks": TEXT}, {})
+    for name, says in (("collect", first), ("paint", second)):
+        make_agent(price=says, capability=f"cap.{word}.{name}.v1")
+    said = {"description": f"collect {word} marks, paint {word} posters"}
+    found = answer(payer.http.post(PATH, json=said))
+    assert list(found["draft"]["nodes"]) == ["collect", "paint"]
+    assert found["openInputs"] == {"paint": ["marks"]}
+    assert found["notes"] == ["paint.marks is left open: what collect.marks is cannot fit it"]
+    answer(payer.http.post("/v1/workflows/publish", json={**found["draft"], "dryRun": True}))
+
+
 def test_a_free_tier_key_may_suggest(
     deployment: RunningDeployment, chain: tuple[str, str], word: str
 ) -> None:

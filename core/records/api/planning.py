@@ -44,3 +44,4 @@ class Suggestion(Record):
     unavailable: Annotated[list[str], "nodes that no agent would take now"]
     estimated_credits: Credits
     estimated_ms: Annotated[float | None, "of the longest chain; null where agents are new"]
+    notes: Annotated[list[str], "what was left out of the draft so that publish takes it"]

@@ -2,13 +2,12 @@
 
 The draft is planned by `core/planning` from what agents offer, then run dry: so it is known to be
 accepted, what it would cost and whether anyone is there for each node. Nothing is stored.
-Spec: suggest; contract.md section 6; decision 0290.
+Spec: suggest; contract.md section 6; decisions 0290, 0296.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -16,7 +15,8 @@ import orjson
 
 from actors.transport.messages import PublishReply
 from core.errors import ErrorCode, ServiceError
-from core.money import MICRO_PER_CREDIT, credits_number
+from core.money import credits_number
+from core.planning.mending import leave_out_mappings, limit_costs, mend
 from core.planning.offers import Offer
 from core.planning.plan import Plan, plan
 from core.records.api.planning import Suggestion, SuggestRequest
@@ -30,36 +30,41 @@ from serve_app.operations.work.publishing import publish_request, workflow_limit
 
 T = TypeVar("T")
 
-# What a node that is paid by tokens may cost, unless the caller says otherwise.
-_LIMIT_MICRO: Final = 10 * MICRO_PER_CREDIT
-
-
-@dataclass(frozen=True, slots=True)
-class _Tried:
-    """A draft that publish takes, and what it would do."""
-
-    nodes: dict[str, dict[str, Any]]
-    reply: PublishReply
+# Dry runs of one draft. Publish names 20 problems, and looks at so many schemas: after some tries
+# all mappings are left out. The last try is for a limit of costs, which is asked for after them.
+TRIES_MAX: Final = 6
+_TRIES_WITHOUT_MAPPINGS: Final = 2
 
 
 async def suggest(call: Call) -> Reply:
     """Draft a workflow."""
     description = call.given(SuggestRequest).description.strip()
+    draft = await _draft_by_words(call, description)
+    if not draft.steps:
+        raise ServiceError(
+            ErrorCode.NO_CAPABILITY_MATCH,
+            "no registered capability fits any part of the description",
+        )
+    return Reply(_suggestion(draft, await _try_out(call, draft)))
+
+
+async def _draft_by_words(call: Call, description: str) -> Plan:
+    planned = partial(plan, description, nodes_max=call.services.settings.nodes_max)
     found = await _offers(call, description)
-    draft = await _in_thread(partial(plan, description, found))
+    draft = await _in_thread(partial(planned, found))
     # What makes a needed input may be named by nothing but that input.
     missing = " ".join(name for names in draft.open_inputs().values() for name in names)
     if missing:
         known = {offer.capability_id for offer in found}
         more = [one for one in await _offers(call, missing) if one.capability_id not in known]
         if more:
-            draft = await _in_thread(partial(plan, description, [*found, *more]))
-    if not draft.steps:
-        raise ServiceError(
-            ErrorCode.NO_CAPABILITY_MATCH,
-            "no registered capability fits any part of the description",
-        )
-    return Reply(_suggestion(draft, await _tried(call, draft)))
+            found += more
+            draft = await _in_thread(partial(planned, found))
+    return draft
+
+
+async def _try_out(call: Call, draft: Plan) -> PublishReply:
+    return await try_out(draft, partial(_run_dry, call, draft.intent))
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
@@ -75,29 +80,29 @@ async def _offers(call: Call, words: str) -> list[Offer]:
     return await _in_thread(parse)
 
 
-async def _tried(call: Call, draft: Plan) -> _Tried:
-    """Run a draft dry, with limits of cost where publish asks for them.
+async def try_out(
+    draft: Plan, run_dry: Callable[[dict[str, dict[str, Any]]], Awaitable[PublishReply]]
+) -> PublishReply:
+    """Return what publish would do with a draft, which is changed until publish takes it.
+
+    Args:
+        draft: whose nodes with a price by tokens get a limit first.
+        run_dry: tries nodes.
 
     Raises:
         ServiceError: as publish.
     """
-    nodes = draft.nodes()
-    by_tokens = [step.name for step in draft.steps if step.offer.price is None]
-    for limited in (by_tokens, list(nodes)):
-        for name in limited:
-            nodes[name].setdefault("maxCostCredits", _limit(draft, name))
+    limit_costs(step for step in draft.steps if step.offer.price is None)
+    for tries_left in reversed(range(TRIES_MAX)):
         try:
-            return _Tried(nodes, await _run_dry(call, draft.intent, nodes))
+            return await run_dry(draft.nodes())
         except ServiceError as refusal:
-            # An agent that is paid by tokens may offer what another has a fixed price for.
-            if refusal.code is not ErrorCode.BUDGET_REQUIRED or limited is not by_tokens:
+            is_changed = mend(draft, refusal)
+            if tries_left <= _TRIES_WITHOUT_MAPPINGS:
+                is_changed = leave_out_mappings(draft) or is_changed
+            if tries_left == 0 or not is_changed:
                 raise
-    raise AssertionError("the second try returns or raises")
-
-
-def _limit(draft: Plan, name: str) -> int | float | str:
-    price = next(step.offer.price for step in draft.steps if step.name == name) or 0
-    return credits_number(max(_LIMIT_MICRO, 10 * price))
+    raise AssertionError("the last try returns or raises")
 
 
 async def _run_dry(call: Call, intent: str, nodes: dict[str, dict[str, Any]]) -> PublishReply:
@@ -115,10 +120,11 @@ async def _run_dry(call: Call, intent: str, nodes: dict[str, dict[str, Any]]) ->
     return await services.gateway.publish(request)
 
 
-def _suggestion(draft: Plan, tried: _Tried) -> dict[str, Any]:
+def _suggestion(draft: Plan, reply: PublishReply) -> dict[str, Any]:
+    nodes = draft.nodes()
     offers = {step.name: step.offer for step in draft.steps}
     return {
-        "draft": {"intent": draft.intent, "nodes": tried.nodes},
+        "draft": {"intent": draft.intent, "nodes": nodes},
         "choices": [
             {
                 "node": one.node,
@@ -132,9 +138,10 @@ def _suggestion(draft: Plan, tried: _Tried) -> dict[str, Any]:
         ],
         "unmatched": draft.unmatched,
         "openInputs": draft.open_inputs(),
-        "unavailable": [name for name in tried.nodes if not tried.reply.candidates.get(name)],
-        "estimatedCredits": credits_number(tried.reply.estimate_micro),
+        "unavailable": [name for name in nodes if not reply.candidates.get(name)],
+        "estimatedCredits": credits_number(reply.estimate_micro),
         "estimatedMs": draft.latency_ms,
+        "notes": draft.notes,
     }
 
 
