@@ -276,7 +276,9 @@ def suggest(description: str) -> Steps:
 
     Spec: POST /v1/workflows/suggest.
     """
-    return _post("/v1/workflows/suggest", description=description)
+    body = {"description": description}
+    # The service may ask a model, which takes its time.
+    return _one(Call("POST", "/v1/workflows/suggest", body=body, wait_s=60.0))
 
 
 def publish_bulk(

@@ -23,6 +23,7 @@ from core.trust.deployment_keys import FORM, DeploymentKeys, parse_deployment_ke
 ANY_ORIGIN: Final = "*"
 _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")
 _OWN_URL: Final = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
+_HEADER_TEXT: Final = re.compile(r"[!-~]*")
 _JWKS_URL: Final = re.compile(
     r"https://[^@\s]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?/\S*|file:///\S+"
 )
@@ -297,6 +298,18 @@ class Settings:
         100, "versions of one capability", low=1, high=1_000
     )
 
+    # Drafts of workflows by a model (decision 0295).
+    model_url: str = _setting(
+        "", "OpenAI-compatible API that drafts workflows, https://…/v1; empty: drafts by words"
+    )
+    model_name: str = _setting("", "the model that it is asked for")
+    model_key: str = _setting("", "its API key, sent as a bearer token", secret=True)
+    model_timeout_ms: int = _setting(
+        20_000, "how long a suggestion waits for it", low=1, high=60_000
+    )
+    model_calls_max: int = _setting(8, "calls to it at once, per replica", low=1, high=1_000)
+    model_rate: int = _setting(10, "calls to it a minute and caller, per replica", low=1)
+
     # Market.
     stake_bps: int = _setting(
         0, "stake asked of an agent, basis points of the node's price", low=0, high=10_000
@@ -337,6 +350,7 @@ class Settings:
         _check_transport(self)
         _check_urls(self)
         _check_origins(self.cors_origins)
+        _check_model(self)
         for name in ("egress_allow", "trusted_proxies"):
             _check_networks(name, getattr(self, name))
         _check_connections(self)
@@ -450,6 +464,7 @@ def _check_urls(settings: Settings) -> None:
     for name, urls in (
         ("public_url", (settings.public_url,)),
         ("signed_urls", settings.signed_urls),
+        ("model_url", (settings.model_url,)),
         ("jwks_url", (settings.jwks_url,)),
     ):
         form = _JWKS_URL if name == "jwks_url" else _OWN_URL
@@ -464,6 +479,14 @@ def _check_origins(origins: tuple[str, ...]) -> None:
             if _ORIGIN.fullmatch(origin) is None:
                 expected = f"origins of the form {_ORIGIN.pattern}, or {ANY_ORIGIN} alone"
                 raise SettingsError("cors_origins", repr(origin), expected)
+
+
+def _check_model(settings: Settings) -> None:
+    if settings.model_url and not settings.model_name:
+        raise SettingsError("model_name", "nothing", "the name of a model of model_url")
+    if not _HEADER_TEXT.fullmatch(settings.model_key):
+        got = f"{len(settings.model_key)} characters"  # a secret is not repeated in a message
+        raise SettingsError("model_key", got, "visible ASCII characters without blanks")
 
 
 def _check_networks(name: str, networks: tuple[str, ...]) -> None:

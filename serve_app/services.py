@@ -32,6 +32,7 @@ from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDoc
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.agents.served_cards import ServedCards
 from serve_app.operations.capabilities.version_comparisons import VersionComparisons
+from serve_app.operations.work.model_drafts import ModelDrafts, model_of
 
 T = TypeVar("T")
 
@@ -57,12 +58,16 @@ class Services:
     did_documents: DidDocuments = field(init=False)
     readings: Readings = field(init=False)
     served_cards: ServedCards = field(init=False)
+    # None where the settings name no model.
+    model_drafts: ModelDrafts | None = field(init=False)
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.did_documents = DidDocuments(self._fetch_document)
         self.readings = Readings(lambda note: self.gateway.commit(note))
         self.served_cards = ServedCards(self._fetch_document)
+        model = model_of(self.settings)
+        self.model_drafts = None if model is None else ModelDrafts(model, self.settings)
 
     async def _fetch_document(self, url: str) -> bytes:
         return await fetch_document(url, self.settings.egress_allow, DOCUMENT_BYTES_MAX)

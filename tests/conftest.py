@@ -31,6 +31,7 @@ from psycopg import sql
 
 from ledger.embedded.server import OWNER, SERVICE, SUPERUSER, EmbeddedPostgres
 from tests.contract.credentials import credential_settings
+from tests.contract.models import model_settings
 from tests.faults.market_load import SETTINGS
 from tests.platform.deployments import (
     RunningDeployment,
@@ -281,7 +282,7 @@ def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
     home.mkdir()
     (home / "callboard.toml").write_text(
         "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\ntimekeeper_silence_ms = 60_000\n"
-        "serve_silence_ms = 60_000\n" + credential_settings(home),
+        "serve_silence_ms = 60_000\n" + credential_settings(home) + model_settings(free_port()),
         encoding="utf-8",
     )
     running = start_deployment(home, port=free_port())

@@ -121,6 +121,8 @@ def print_draft(suggestion: Mapping[str, Any]) -> None:
         print(f"to give: {', '.join(open_inputs)}")
     if suggestion["unmatched"]:
         print(f"no agent for: {'; '.join(suggestion['unmatched'])}")
+    if suggestion["planner"] == "model":
+        print("drafted by a model")
     for note in suggestion["notes"]:
         print(f"note: {note}")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from core.money import MICRO_MAX, credits_number
 from core.planning.chaining import Step, best_source, connect, connect_later
@@ -29,7 +29,7 @@ LIMIT_TIMES: Final = 10
 # What costs more is not planned with: the limits of all nodes must be an amount that there can be.
 PRICE_MICRO_MAX: Final = MICRO_MAX // (LIMIT_TIMES * NODES_MAX)
 # Of a node that no phrase asks for by itself.
-_SURENESS_IMPLIED: Final = 0.5
+SURENESS_IMPLIED: Final = 0.5
 # How deep producers of producers are looked for.
 _PRODUCERS_DEEP: Final = 3
 # What is left of a node's name, which has 128 characters, for a number.
@@ -51,8 +51,8 @@ class Chosen:
 class Plan:
     """A draft with its reasons.
 
-    `unmatched`: phrases for which there is no capability. `notes`: what was changed in it so that
-    publish takes it.
+    `unmatched`: phrases for which there is no capability. `notes`: what was changed in it, and why
+    it is not the model's. `planner`: who made it.
     """
 
     intent: str
@@ -61,6 +61,7 @@ class Plan:
     unmatched: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     nodes_max: int = NODES_MAX
+    planner: Literal["words", "model"] = "words"
 
     @property
     def is_full(self) -> bool:
@@ -106,7 +107,7 @@ def plan(description: str, offers: Sequence[Offer], *, nodes_max: int = NODES_MA
 
     Returns: the draft; without steps when no phrase names what anyone offers.
     """
-    offers = _affordable(offers)
+    offers = affordable(offers)
     ranking = OfferRanking(offers)
     makers = Makers(offers, ranking)
     draft = Plan(description.strip(), nodes_max=min(nodes_max, NODES_MAX))
@@ -125,17 +126,17 @@ def plan(description: str, offers: Sequence[Offer], *, nodes_max: int = NODES_MA
         connect(step, draft.steps[:place])  # (4)
     for place, step in enumerate(draft.steps):
         connect_later(step, draft.steps[place + 1 :])
-    draft.steps = _in_order(draft.steps)
+    draft.steps = in_order(draft.steps)
     return draft
 
 
-def _affordable(offers: Sequence[Offer]) -> list[Offer]:
+def affordable(offers: Sequence[Offer]) -> list[Offer]:
     """Return the offers that a draft may have, by their ids."""
     kept = [one for one in offers if (one.price or 0) <= PRICE_MICRO_MAX]
     return sorted(kept, key=lambda one: one.capability_id)
 
 
-def _in_order(steps: Sequence[Step]) -> list[Step]:
+def in_order(steps: Sequence[Step]) -> list[Step]:
     """Return each step after those that it needs, else as they are spoken of."""
     done: dict[str, Step] = {}
 
@@ -157,12 +158,11 @@ def _take(draft: Plan, phrase: Phrase, ranked: list[Ranked]) -> None:
         if step.offer.capability_id == best.offer.capability_id:
             step.add(phrase)
             return
-    step = Step(_name(draft, best.offer), best.offer)
+    step = Step(name_node(draft, best.offer), best.offer)
     step.add(phrase)
     draft.steps.append(step)
-    rival = min(1.0, ranked[1].score / best.score) if len(ranked) > 1 else 0.0
-    sureness = round(best.share * (1 - rival / 2), 3)
-    draft.chosen.append(Chosen(step.name, phrase.text, sureness, _second(ranked)))
+    sure = sureness(best, ranked[1] if len(ranked) > 1 else None)
+    draft.chosen.append(Chosen(step.name, phrase.text, sure, _second(ranked)))
 
 
 def _second(ranked: list[Ranked]) -> str:
@@ -172,6 +172,12 @@ def _second(ranked: list[Ranked]) -> str:
         one for one in others if one.offer.owner != best.offer.owner and one.share >= SHARE_MIN
     ]
     return next((one.offer.capability_id for one in (*foreign, *others)), "")
+
+
+def sureness(best: Ranked, rival: Ranked | None) -> float:
+    """Return how sure a choice is, 0 to 1: the nearer a rival comes, the less."""
+    near = 0.0 if rival is None else min(1.0, rival.score / best.score)
+    return round(best.share * (1 - near / 2), 3)
 
 
 def _add_producers(draft: Plan, step: Step, makers: Makers, deep: int) -> None:
@@ -204,13 +210,13 @@ def _add_producers(draft: Plan, step: Step, makers: Makers, deep: int) -> None:
 
 def _insert(draft: Plan, step: Step, offer: Offer) -> Step:
     """Put a node before a step whose input it fills."""
-    added = Step(_name(draft, offer), offer, step.phrases, step.said, step.given)
+    added = Step(name_node(draft, offer), offer, step.phrases, step.said, step.given)
     draft.steps.insert(draft.steps.index(step), added)
-    draft.chosen.append(Chosen(added.name, step.phrases[0].text, _SURENESS_IMPLIED, ""))
+    draft.chosen.append(Chosen(added.name, step.phrases[0].text, SURENESS_IMPLIED, ""))
     return added
 
 
-def _name(draft: Plan, offer: Offer) -> str:
+def name_node(draft: Plan, offer: Offer) -> str:
     base = _VERSION.sub("", offer.capability_id).rpartition(".")[2] or "step"
     base = base[:_NAME_CHARS_MAX]
     taken = {step.name for step in draft.steps}

@@ -165,9 +165,9 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         *refusing_lines(CALLER),
         *(f"    http-request del-header {name}" for name in _REMOVED_HEADERS),
         # A change runs to its end whatever its client does; watching costs a replica two tasks.
-        # Decision 0196.
+        # Decision 0196. A suggestion changes nothing, and its model may take long (0295).
         f"    http-request set-header {_UNWATCHED} ?1 if !{{ method GET HEAD }}"
-        " !{ req.hdr(prefer) -m found }",
+        " !{ req.hdr(prefer) -m found } !{ path /v1/workflows/suggest }",
         f'    http-request set-header {PEER_HEADER.decode()} "{caller}"',
     ]
 

@@ -309,6 +309,7 @@ SUGGESTION = {
     "unavailable": ["count"],
     "estimatedCredits": 0.3,
     "estimatedMs": None,
+    "planner": "model",
     "notes": ["count.text is left open"],
 }
 
@@ -323,6 +324,7 @@ def test_a_draft_is_a_tree_with_prices_and_says_what_is_open(service: ScriptedSe
         "count  cap.a.count.v1  paid by tokens  50% sure  no agent takes it now",
         "to give: fetch.url",
         "no agent for: brew coffee",
+        "drafted by a model",
         "note: count.text is left open",
     ):
         assert part in " ".join(result.stdout.split()).replace("· ", "") or part in result.stdout

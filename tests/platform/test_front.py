@@ -233,6 +233,11 @@ def test_serve_watches_the_clients_of_reads_and_waits_alone(
         assert reply.headers["x-unwatched"] == str(expected), prefer
 
 
+def test_serve_watches_the_clients_of_suggestions(front: httpx.Client) -> None:
+    reply = front.post("/v1/workflows/suggest")
+    assert reply.headers["x-unwatched"] == "False"
+
+
 def test_no_value_of_a_client_stands_beside_ours(front: httpx.Client) -> None:
     """The last of two headers of one name counts in Serve."""
     reply = front.post("/v1/any", headers={"X-Request-Disconnect-Disabled": "?0"})

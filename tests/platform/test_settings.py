@@ -97,6 +97,9 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
         ({"CALLBOARD_CORS_ORIGINS": "https://a.example/"}, "cors_origins"),
         ({"CALLBOARD_CORS_ORIGINS": "https://a.example,*"}, "cors_origins"),
         ({"CALLBOARD_CORS_ORIGINS": "null"}, "cors_origins"),
+        ({"CALLBOARD_MODEL_URL": "https://models.example/v1"}, "model_name"),
+        ({"CALLBOARD_MODEL_URL": "file:///etc/passwd", "CALLBOARD_MODEL_NAME": "m"}, "model_url"),
+        ({"CALLBOARD_MODEL_KEY": "a key\r\nHost: x"}, "model_key"),
         ({"CALLBOARD_TRUSTED_PROXIES": "10.0.0.1/8"}, "trusted_proxies"),
         ({"CALLBOARD_TRUSTED_PROXIES": "proxy.example"}, "trusted_proxies"),
         ({"CALLBOARD_EGRESS_ALLOW": "10.0.0.0/33"}, "egress_allow"),
@@ -186,7 +189,7 @@ def test_every_setting_has_a_sentence_and_a_readable_default() -> None:
         assert parse_setting(name, text) == value
     assert {name for name in setting_names() if is_secret(name)} == {
         "database_url", "owner_url", "deployment_key",
-        "signing_secret", "jwt_secret", "free_tier_key", "ray_token",
+        "signing_secret", "jwt_secret", "free_tier_key", "ray_token", "model_key",
     }  # fmt: skip
 
 

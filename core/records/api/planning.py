@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from core.records.api.kinds import CapabilityId, Credits, Ratio, text
+from core.records.api.kinds import CapabilityId, Credits, Ratio, text, words
 from core.records.api.record import Record
 from core.records.api.shape import Body, Json
 from core.records.bounds import TEXT_CHARS_MAX
@@ -44,4 +44,7 @@ class Suggestion(Record):
     unavailable: Annotated[list[str], "nodes that no agent would take now"]
     estimated_credits: Credits
     estimated_ms: Annotated[float | None, "of the longest chain; null where agents are new"]
-    notes: Annotated[list[str], "what was left out of the draft so that publish takes it"]
+    planner: Annotated[str, words(("words", "model"))]
+    notes: Annotated[
+        list[str], "what was left out or replaced so that publish takes it; why no model made it"
+    ]

@@ -2,12 +2,13 @@
 
 The draft is planned by `core/planning` from what agents offer, then run dry: so it is known to be
 accepted, what it would cost and whether anyone is there for each node. Nothing is stored.
-Spec: suggest; contract.md section 6; decisions 0290, 0296.
+Where the deployment has a model, its draft comes first; the one by words takes its place when there
+is none. Spec: suggest; contract.md section 6; decisions 0290, 0295.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -26,6 +27,7 @@ from ledger.agents.offer_reads import offers_for_draft
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
+from serve_app.operations.work.model_drafts import ModelDrafts, NoModelDraft
 from serve_app.operations.work.publishing import publish_request, workflow_limits
 
 T = TypeVar("T")
@@ -39,7 +41,14 @@ _TRIES_WITHOUT_MAPPINGS: Final = 2
 async def suggest(call: Call) -> Reply:
     """Draft a workflow."""
     description = call.given(SuggestRequest).description.strip()
-    draft = await _draft_by_words(call, description)
+    draft, offers = await _draft_by_words(call, description)
+    if call.services.model_drafts is not None and offers:
+        try:
+            return await _suggestion_by_model(call, call.services.model_drafts, description, offers)
+        except NoModelDraft as reason:
+            draft.notes.append(str(reason))
+        except ServiceError as refusal:
+            draft.notes.append(f"the model's draft is not used: publish says {refusal.code}")
     if not draft.steps:
         raise ServiceError(
             ErrorCode.NO_CAPABILITY_MATCH,
@@ -48,7 +57,8 @@ async def suggest(call: Call) -> Reply:
     return Reply(_suggestion(draft, await _try_out(call, draft)))
 
 
-async def _draft_by_words(call: Call, description: str) -> Plan:
+async def _draft_by_words(call: Call, description: str) -> tuple[Plan, list[Offer]]:
+    """Return the draft by words, and the offers that were found for it."""
     planned = partial(plan, description, nodes_max=call.services.settings.nodes_max)
     found = await _offers(call, description)
     draft = await _in_thread(partial(planned, found))
@@ -60,7 +70,15 @@ async def _draft_by_words(call: Call, description: str) -> Plan:
         if more:
             found += more
             draft = await _in_thread(partial(planned, found))
-    return draft
+    return draft, found
+
+
+async def _suggestion_by_model(
+    call: Call, models: ModelDrafts, description: str, offers: Sequence[Offer]
+) -> Reply:
+    clock_ms = call.services.clock_ms()
+    draft = await models.propose(description, offers, call.caller, clock_ms)
+    return Reply(_suggestion(draft, await _try_out(call, draft)))
 
 
 async def _try_out(call: Call, draft: Plan) -> PublishReply:
@@ -141,6 +159,7 @@ def _suggestion(draft: Plan, reply: PublishReply) -> dict[str, Any]:
         "unavailable": [name for name in nodes if not reply.candidates.get(name)],
         "estimatedCredits": credits_number(reply.estimate_micro),
         "estimatedMs": draft.latency_ms,
+        "planner": draft.planner,
         "notes": draft.notes,
     }
 
