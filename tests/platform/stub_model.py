@@ -107,6 +107,8 @@ def stub_model(answer: Answer | None, *, port: int = 0) -> Iterator[StubModel]:
         model.url = f"http://127.0.0.1:{server.server_port}/v1"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
-        yield model
-        server.shutdown()
-        thread.join()
+        try:
+            yield model
+        finally:
+            server.shutdown()
+            thread.join()
