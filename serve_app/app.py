@@ -43,6 +43,7 @@ from serve_app.callers.sources import sources_of, take_block_from
 from serve_app.http.compiling import switch_threads_often
 from serve_app.http.whole_replies import serve_whole_replies
 from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.operations.work.model_drafts import model_drafts_of
 from serve_app.services import Services
 from serve_app.settings_from_env import read_settings
 
@@ -96,6 +97,7 @@ class ApiDeployment:
             ReplyStore(settings.database_url, kept_s=settings.reply_kept_s),
             Admission(settings),
             Peers(settings.deployment_keys),
+            model_drafts_of(settings),
         )
 
     def __serve_build_asgi_app__(self) -> Api:

@@ -32,7 +32,7 @@ from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDoc
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.agents.served_cards import ServedCards
 from serve_app.operations.capabilities.version_comparisons import VersionComparisons
-from serve_app.operations.work.model_drafts import ModelDrafts, model_of
+from serve_app.operations.work.model_drafts import ModelDrafts
 
 T = TypeVar("T")
 
@@ -50,6 +50,8 @@ class Services:
     replies: ReplyStore
     admission: Admission
     peers: Peers
+    # None where the settings name no model.
+    model_drafts: ModelDrafts | None = None
     turns: RequestTurns = field(default_factory=RequestTurns)
     names: NameResolver = field(default_factory=NameResolver)
     # One invoice of a payer at a time: two at once would be added up twice, for one of them.
@@ -58,16 +60,12 @@ class Services:
     did_documents: DidDocuments = field(init=False)
     readings: Readings = field(init=False)
     served_cards: ServedCards = field(init=False)
-    # None where the settings name no model.
-    model_drafts: ModelDrafts | None = field(init=False)
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.did_documents = DidDocuments(self._fetch_document)
         self.readings = Readings(lambda note: self.gateway.commit(note))
         self.served_cards = ServedCards(self._fetch_document)
-        model = model_of(self.settings)
-        self.model_drafts = None if model is None else ModelDrafts(model, self.settings)
 
     async def _fetch_document(self, url: str) -> bytes:
         return await fetch_document(url, self.settings.egress_allow, DOCUMENT_BYTES_MAX)

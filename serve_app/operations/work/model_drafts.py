@@ -34,19 +34,6 @@ class NoModelDraft(Exception):
     """The model made no draft; the text says why, for callers."""
 
 
-def model_of(settings: Settings) -> ChatModel | None:
-    """Return the model that these settings name, None where they name none."""
-    if not settings.model_url:
-        return None
-    return ChatModel(
-        url=settings.model_url,
-        name=settings.model_name,
-        key=settings.model_key,
-        timeout_s=settings.model_timeout_ms / 1_000,
-        egress_allow=settings.egress_allow,
-    )
-
-
 class ModelDrafts:
     """The calls of one replica.
 
@@ -98,3 +85,17 @@ class ModelDrafts:
             raise NoModelDraft(f"the model's draft is not used: {error}") from None
         finally:
             self._places.give_back(caller.did)
+
+
+def model_drafts_of(settings: Settings) -> ModelDrafts | None:
+    """Return the calls to the model that these settings name, None where they name none."""
+    if not settings.model_url:
+        return None
+    model = ChatModel(
+        url=settings.model_url,
+        name=settings.model_name,
+        key=settings.model_key,
+        timeout_s=settings.model_timeout_ms / 1_000,
+        egress_allow=settings.egress_allow,
+    )
+    return ModelDrafts(model, settings)

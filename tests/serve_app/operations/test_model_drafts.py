@@ -10,7 +10,7 @@ import pytest
 
 from core.settings import Settings
 from core.trust.access import BY_ADDRESS, FREE_TIER, Principal
-from serve_app.operations.work.model_drafts import ModelDrafts, NoModelDraft, model_of
+from serve_app.operations.work.model_drafts import ModelDrafts, NoModelDraft, model_drafts_of
 from tests.core.planning.test_plan import OFFERS
 from tests.platform.stub_model import RawReply, StubModel, stub_model
 
@@ -25,10 +25,9 @@ def caller(name: str, **more: Any) -> Principal:
 
 def drafts_of(stub: StubModel, **more: Any) -> ModelDrafts:
     """Return what asks this model."""
-    settings = Settings(model_url=stub.url, model_name="m-1", **more)
-    model = model_of(settings)
-    assert model is not None
-    return ModelDrafts(model, settings)
+    drafts = model_drafts_of(Settings(model_url=stub.url, model_name="m-1", **more))
+    assert drafts is not None
+    return drafts
 
 
 async def nodes(drafts: ModelDrafts, who: Principal, clock_ms: int = 0) -> list[str]:
@@ -37,7 +36,7 @@ async def nodes(drafts: ModelDrafts, who: Principal, clock_ms: int = 0) -> list[
 
 
 def test_without_an_address_there_is_no_model() -> None:
-    assert model_of(Settings()) is None
+    assert model_drafts_of(Settings()) is None
 
 
 def test_a_caller_has_so_many_calls_a_minute() -> None:

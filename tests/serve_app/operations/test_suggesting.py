@@ -121,6 +121,7 @@ def _found(capability_id: str, card: bytes) -> Json:
         "capability_id": capability_id,
         "card": card,
         "successful": 0,
+        "owner_did": "did:x:owner",
         "latency_ms_sum": 0,
         **none,
     }
