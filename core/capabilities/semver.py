@@ -56,8 +56,7 @@ class Version:
     @property
     def order(self) -> tuple[object, ...]:
         """What it is sorted by: a pre-release comes before its release, numbers before words."""
-        labels = tuple((0, int(one), "") if one.isdigit() else (1, 0, one) for one in self.labels)
-        return (*self.numbers, not labels, labels)
+        return _order_of(self)
 
     @property
     def promise(self) -> tuple[object, ...]:
@@ -68,6 +67,12 @@ class Version:
         if self.major or self.minor:
             return (self.major,) if self.major else (0, self.minor)
         return self.numbers
+
+
+@lru_cache(maxsize=4_096)
+def _order_of(version: Version) -> tuple[object, ...]:
+    labels = tuple((0, int(one), "") if one.isdigit() else (1, 0, one) for one in version.labels)
+    return (*version.numbers, not labels, labels)
 
 
 def is_version(value: object) -> bool:
