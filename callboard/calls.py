@@ -480,13 +480,14 @@ def discover(
     max_price_cents: int | None = None,
     max_latency_ms: int | None = None,
     region: str | None = None,
+    subnet: str | None = None,
     availability: str | None = None,
 ) -> Steps:
     """Find agents, the best first.
 
     Args:
         words: any of them is enough.
-        capability_id: an id, or its beginning and `*`.
+        capability_id: an id, its beginning and `*`, or an id and versions: `cap.x.y.v1@>=1.2`.
         min_reputation: 0 to 1.
         max_latency_ms: of an agent's average.
     """
@@ -500,6 +501,7 @@ def discover(
         maxPriceCents=max_price_cents,
         maxLatencyMs=max_latency_ms,
         region=region,
+        subnet=subnet,
         availability=availability,
     )
 

@@ -18,9 +18,9 @@ REPLICAS_MAX: Final = 4
 OWNER_CONNECTIONS: Final = 3
 # The process of one workflow (`isolation: dedicated`): an owner's, and 1 for its reads.
 CHILD_CONNECTIONS: Final = OWNER_CONNECTIONS + 1
-# A replica: records 1, look-ups 1, searches 1, the index of offers 1, large results 2, calls a
-# minute 2, heartbeats 1, replies 2, nonces 1.
-REPLICA_CONNECTIONS: Final = 12
+# A replica: records 1, look-ups 1, pages of agents 1, searches 2, the index of offers 1, large
+# results 2, calls a minute 2, heartbeats 1, replies 2, nonces 1.
+REPLICA_CONNECTIONS: Final = 14
 
 
 class MachineSize(NamedTuple):

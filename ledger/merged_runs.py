@@ -28,6 +28,7 @@ class MergedRuns:
         self._work = work
         self._is_wanted = False
         self._task: asyncio.Task[None] | None = None
+        self._waiting: list[asyncio.Future[None]] = []
 
     def __repr__(self) -> str:
         return f"<MergedRuns {self._name} running={self._task is not None}>"
@@ -37,6 +38,13 @@ class MergedRuns:
         self._is_wanted = True
         if self._task is None:
             self._task = asyncio.create_task(self._run())
+
+    async def done(self) -> None:
+        """Return when a run has ended that began after now, whatever came of it."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(ended)
+        self.soon()
+        await ended
 
     async def close(self) -> None:
         """End the run that is under way."""
@@ -48,11 +56,17 @@ class MergedRuns:
         try:
             while self._is_wanted:
                 self._is_wanted = False
+                waiting, self._waiting = self._waiting, []
                 try:
                     await self._work()
                 except ServiceError as error:
                     log.warning("work ended name=%s error=%r", self._name, error)
                 except Exception:  # the edge of the task: later runs have nothing to do with it
                     log.exception("work failed name=%s", self._name)
+                finally:
+                    for ended in waiting:
+                        # One who has waited may have left.
+                        if not ended.done():
+                            ended.set_result(None)
         finally:
             self._task = None

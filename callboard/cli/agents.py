@@ -43,7 +43,8 @@ def discover(
     session: Session,
     words: Annotated[str | None, typer.Argument(help="Words; any of them is enough.")] = None,
     capability: Annotated[
-        str | None, typer.Option(help="A capability's id, or its beginning and *.")
+        str | None,
+        typer.Option(help="A capability's id, its beginning and *, or an id and versions: @>=1.2."),
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Only agents of this DID.")] = None,
     limit: Annotated[int, typer.Option(help="How many.", min=1, max=100)] = 20,
@@ -53,6 +54,7 @@ def discover(
     max_price_cents: Annotated[int | None, typer.Option(help="Whole cents.", min=0)] = None,
     max_latency_ms: Annotated[int | None, typer.Option(help="Of the average.", min=0)] = None,
     region: Annotated[str | None, typer.Option(help="As the card says.")] = None,
+    subnet: Annotated[str | None, typer.Option(help="As the card says.")] = None,
     availability: Annotated[str | None, typer.Option(help="Such as available.")] = None,
 ) -> None:
     """Find agents by words, capability or owner, the best first."""
@@ -67,6 +69,7 @@ def discover(
         max_price_cents=max_price_cents,
         max_latency_ms=max_latency_ms,
         region=region,
+        subnet=subnet,
         availability=availability,
     )
     session.show_table(

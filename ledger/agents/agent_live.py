@@ -13,12 +13,15 @@ from typing import Any, Final
 
 import orjson
 import sqlalchemy as sql
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.reads.pages import changed_pages
+from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent, agent_live
+from ledger.schema import agent, agent_live, revocation
+from ledger.trust.revocation_reads import in_force
 
 # A probe that was not answered is repeated after 30 s, doubling to 5 min; one that was answered,
 # before what it says has run out.
@@ -67,6 +70,22 @@ _PROBES: Final = sql.text(
             ELSE least(l.probe_failures + 1, 1000) END,
         updated_ms = excluded.updated_ms
     """
+)
+_ASKED: Final = (
+    sql.func.unnest(sql.bindparam("dids", type_=ARRAY(sql.Text)))
+    .table_valued(sql.column("did", sql.Text))
+    .render_derived(name="asked")
+)
+_STANDING: Final = PreparedStatement.of(
+    sql.select(
+        _ASKED.c.did.label("asked_did"),
+        agent_live,
+        sql.exists()
+        .where(
+            revocation.c.did == _ASKED.c.did, in_force(sql.bindparam("at_ms", type_=sql.BigInteger))
+        )
+        .label("is_revoked"),
+    ).select_from(_ASKED.outerjoin(agent_live, agent_live.c.did == _ASKED.c.did))
 )
 # Overdue, or named by an owner whose circuit is open; a changed card is a reason to look again.
 _DUE: Final = sql.text(
@@ -145,14 +164,17 @@ class LivenessStore:
         await self._pool.rows(_PROBES, _given(probes))
 
 
-async def live_rows(
-    reader: LedgerReader, *, dids: Collection[str] | None = None, since_ms: int = 0
-) -> list[RowDict]:
-    """Return the rows of these agents, or of all that changed at `since_ms` or later."""
-    query = sql.select(agent_live)
-    if dids is not None:
-        query = query.where(agent_live.c.did.in_(list(dids)))
-    return await reader.rows(query.where(agent_live.c.updated_ms >= since_ms))
+async def standing_of(
+    reader: LedgerReader, dids: Collection[str], *, at_ms: int
+) -> dict[str, RowDict]:
+    """Return by DID an agent's heartbeats and probes, and whether it `is_revoked` at a time.
+
+    All of them have `is_revoked`; `did` is None where there never were any heartbeats and probes.
+    """
+    if not dids:
+        return {}
+    rows = await reader.lookups.rows(_STANDING, {"dids": list(dids), "at_ms": at_ms})
+    return {row.pop("asked_did"): row for row in rows}
 
 
 def live_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[list[RowDict]]:

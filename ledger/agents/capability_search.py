@@ -15,18 +15,18 @@ from typing import Final
 
 import sqlalchemy as sql
 
-from ledger.agents.offer_index import IS_CURRENT, OfferIndex
+from ledger.agents.offer_index import ANY_SAID_WORD, IS_CURRENT, OfferIndex
 from ledger.reads.reader import LedgerReader
 
 WORDS_MAX: Final = 500
 # Ranked in a fifth of a second.
 HITS_MAX: Final = 50_000
 
-# `plainto_tsquery` joins words with "and"; any of them is enough, more of them rank higher.
+# More words rank higher.
 _SEARCH: Final = sql.text(
     f"""
     WITH asked AS (
-        SELECT replace(plainto_tsquery('english', :words)::text, '&', '|')::tsquery AS query
+        SELECT {ANY_SAID_WORD} AS query
     ), hit AS MATERIALIZED (
         SELECT did, capability_id, words FROM callboard.offer
         WHERE words @@ (SELECT query FROM asked)

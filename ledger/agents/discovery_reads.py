@@ -1,25 +1,31 @@
 """Finding agents: by words, by a capability's id or its beginning, by owner; the best first.
 
-One statement over the index of words (`offer_index.py`). What it looks at is bounded: so many
-offers that match, and of these the cards of the best. A capability is found by the words of its id
-and compared then, so that no index by id is written with each offer. Of more matches than are
-looked at those count that were stored first. Spec: Settlement rules 9 (discovery ranking);
-contract.md sections 6 and 7 (Discovery). Decision 0288.
+One statement over the index of offers (`offer_index.py`). What it looks at is bounded: so many
+offers in the order of an index, and those that the index of words finds by words that are rare
+among these; of the matches so many, owners in turn, are ranked. Spec: Settlement rules 9
+(discovery ranking); contract.md sections 6 and 7 (Discovery). Decisions 0288, 0291.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
-import sqlalchemy as sql
 from msgspec import Struct
 
-from ledger.agents.offer_index import IS_CURRENT, OfferIndex
+from ledger.agents.offer_index import IS_CURRENT, OWNER_OFFERS_MAX
+from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
 
 WORDS_MAX: Final = 500
-# Offers that are ranked: 14 ms a thousand on a busy machine.
-HITS_MAX: Final = 1_000
+# Offers that match and are ranked: the first of each owner, then the second of each.
+HITS_MAX: Final = 500
+# Offers that are looked at in the order of an index: of a capability or a beginning, of all where
+# words are looked for; of an owner all are. And of rare words, in no order.
+WALKED_MAX: Final = 2_000
+# A word is rare that fewer of the matches among those have. Of so many words.
+RARE_MAX: Final = 50
+RARE_WORDS_MAX: Final = 16
 # Bytes of cards in one reply.
 CARDS_BYTES_MAX: Final = 2 * 1024 * 1024
 # Of the score; the rest is the reputation's.
@@ -29,12 +35,15 @@ WORDS_SHARE: Final = 0.7
 class Asked(Struct, frozen=True, kw_only=True):
     """What is looked for; None: anything. `capability_id` is the beginning if `is_prefix`.
 
-    `latency_ms_max`: of an agent's average, which one without a success meets.
+    `versions`: of the one capability, as cards say them; those of large cards are not known here,
+    and found all the same. `latency_ms_max`: of an agent's average, which one without a success
+    meets.
     """
 
     words: str | None = None
     capability_id: str | None = None
     is_prefix: bool = False
+    versions: tuple[str, ...] | None = None
     owner_did: str | None = None
     reputation_min: float = 0.0
     latency_ms_max: int | None = None
@@ -45,65 +54,137 @@ _REPUTATION: Final = """
     round((
         0.5 * CASE WHEN r.successful + r.failed > 0
             THEN r.successful::float8 / (r.successful + r.failed) ELSE 0.5 END
-        + 0.3 * CASE WHEN r.successful > 0 THEN greatest(
-                0, 1 - r.latency_ms_sum::float8 / (r.successful * CAST(:slowest_ms AS float8)))
+        + 0.3 * CASE WHEN r.successful > 0 THEN greatest(0,
+                1 - r.latency_ms_sum::float8 / (r.successful * CAST(%(slowest_ms)s AS float8)))
             WHEN r.failed > 0 THEN 0 ELSE 0.5 END
         + 0.2 * CASE WHEN r.total > 0
             THEN 1 - r.cancelled::float8 / r.total ELSE 0.5 END
     )::numeric, 6)::float8
 """
-_BY_WORDS: Final = "words @@ (SELECT query FROM asked)"
-_BY_ID_WORDS: Final = "words @@ plainto_tsquery('english', translate(:capability_id, '._-', '   '))"
-# The last word of a beginning may be cut.
-_BY_PREFIX: Final = (
-    "words @@ plainto_tsquery('english',"
-    " translate(regexp_replace(:capability_id, '[^._-]*$', ''), '._-', '   '))"
-)
+# `plainto_tsquery` joins words with "and"; any of them is enough, more of them rank higher.
+_ANY_WORD: Final = "replace(plainto_tsquery('english', %(words)s)::text, ' & ', ' | ')::tsquery"
+_OF_OWNER: Final = "owner_did = %(owner_did)s"
+_OF_CAPABILITY: Final = 'capability_id COLLATE "C" = %(capability_id)s'
+# Ids are ASCII; none has the last character of it.
+_BEGINS: Final = """capability_id COLLATE "C" >= %(capability_id)s
+    AND capability_id COLLATE "C" < %(capability_id)s || E'\\x7f'"""
+_OF_VERSION: Final = "(version IS NULL OR version = ANY (%(versions)s))"
+_HAS_WORDS: Final = "words @@ (SELECT query FROM asked)"
+_NEAR: Final = """
+    SELECT did, capability_id, owner_did, place, words FROM (
+        SELECT * FROM callboard.offer WHERE {walked} ORDER BY {order} LIMIT {walked_max}
+    ) w WHERE {conditions} LIMIT {near_max}
+"""
+# Words that few of those have: the index of words finds who has them, however many others match.
+_RARE: Final = r"""
+    UNION ALL (
+        SELECT o.* FROM asked CROSS JOIN LATERAL (
+            SELECT concat('''', replace(replace(word, '\', '\\'), '''', ''''''), '''')::tsquery
+                AS word
+            FROM unnest(words) word LIMIT {rare_words_max}) w
+            CROSS JOIN LATERAL (SELECT count(*) AS found FROM near WHERE words @@ w.word) n
+            CROSS JOIN LATERAL (
+                SELECT did, capability_id, owner_did, place, words FROM callboard.offer
+                WHERE n.found < {rare_max} AND words @@ w.word) o
+        LIMIT {walked_max})
+"""
+# Joined one by one: a plan that was made when a table was small never reads it whole.
 _STATEMENT: Final = """
-    WITH asked AS (
-        SELECT replace(plainto_tsquery('english', :words)::text, '&', '|')::tsquery AS query,
-            to_tsvector('english', :words) AS words
+    WITH asked AS MATERIALIZED (
+        SELECT {any_word} AS query, tsvector_to_array(to_tsvector('english', %(words)s)) AS words
+    ), near AS MATERIALIZED ({near}), turned AS (
+        SELECT did, capability_id, words,
+            dense_rank() OVER (PARTITION BY owner_did ORDER BY place) AS turn
+        FROM (SELECT * FROM near {rare}) matching
     ), hit AS MATERIALIZED (
-        SELECT did, capability_id, words FROM callboard.offer WHERE {conditions} LIMIT :hits_max
+        SELECT DISTINCT ON (did, capability_id) did, capability_id, words FROM (
+            SELECT * FROM turned ORDER BY turn, did, capability_id LIMIT {hits_max}) first
     ), known AS (
         SELECT h.did, h.capability_id, h.words, {reputation} AS reputation,
             {rank} AS rank, r.successful, r.latency_ms_sum
-        FROM asked CROSS JOIN hit h LEFT JOIN callboard.reputation r ON r.agent_did = h.did
-        WHERE {is_current}
+        FROM asked CROSS JOIN hit h
+            CROSS JOIN LATERAL (SELECT 1 WHERE {is_current} OFFSET 0) current
+            LEFT JOIN LATERAL (
+                SELECT * FROM callboard.reputation WHERE agent_did = h.did OFFSET 0) r ON true
     ), scored AS (
-        SELECT *, CAST(:share AS float8) * coalesce(rank / nullif(max(rank) OVER (), 0), 0)
-            + (1 - CAST(:share AS float8)) * reputation AS score
-        FROM known WHERE reputation >= :reputation_min AND (
-            CAST(:latency_ms_max AS bigint) IS NULL OR coalesce(successful, 0) = 0
-            OR latency_ms_sum <= successful * CAST(:latency_ms_max AS bigint))
+        SELECT *, CAST(%(share)s AS float8) * coalesce(rank / nullif(max(rank) OVER (), 0), 0)
+            + (1 - CAST(%(share)s AS float8)) * reputation AS score
+        FROM known WHERE reputation >= %(reputation_min)s AND (
+            CAST(%(latency_ms_max)s AS bigint) IS NULL OR coalesce(successful, 0) = 0
+            OR latency_ms_sum <= successful * CAST(%(latency_ms_max)s AS bigint))
     ), best AS (
-        SELECT * FROM scored ORDER BY score DESC, capability_id, did LIMIT :limit
+        SELECT * FROM scored ORDER BY score DESC, capability_id, did LIMIT %(limit)s
     ), shown AS (
-        SELECT b.did, b.capability_id, b.reputation, b.score, a.owner_did, a.card, a.endpoint,
-            a.status, a.public_key, a.key_number, a.updated_ms,
-            ARRAY(SELECT lexeme FROM unnest(b.words) WHERE lexeme = ANY(
-                tsvector_to_array(asked.words))) AS matched,
+        SELECT b.did, b.capability_id, b.words, b.reputation, b.score, a.owner_did, a.card,
+            a.endpoint, a.status, a.public_key, a.key_number, a.updated_ms,
             sum(octet_length(a.card)) OVER (ORDER BY b.score DESC, b.capability_id, b.did)
                 - octet_length(a.card) AS bytes_before
-        FROM asked CROSS JOIN best b JOIN callboard.agent a USING (did) WHERE a.status = 'active'
+        FROM best b CROSS JOIN LATERAL (
+            SELECT * FROM callboard.agent WHERE did = b.did AND status = 'active' OFFSET 0) a
     )
-    SELECT * FROM shown WHERE bytes_before < :bytes_max ORDER BY score DESC, capability_id, did
+    SELECT s.did, s.capability_id, s.reputation, s.score, s.owner_did, s.card, s.endpoint,
+        s.status, s.public_key, s.key_number, s.updated_ms, p.price_cents, p.input_rate,
+        p.output_rate, l.did AS heard_did, l.status AS live_status, l.load, l.heartbeat_ms,
+        l.probe_ms, l.probe_ok, matched.said, matched.fields
+    FROM asked CROSS JOIN shown s
+        LEFT JOIN LATERAL (SELECT * FROM callboard.capability_price
+            WHERE capability_id = s.capability_id OFFSET 0) p ON true
+        LEFT JOIN LATERAL (
+            SELECT * FROM callboard.agent_live WHERE did = s.did OFFSET 0) l ON true
+        CROSS JOIN LATERAL (
+            SELECT array_agg(lexeme) FILTER (WHERE 'D' <> ANY (weights)) AS said,
+                array_agg(lexeme) FILTER (WHERE 'D' = ALL (weights)) AS fields
+            FROM unnest(s.words) WHERE lexeme = ANY (asked.words)) matched
+    WHERE s.bytes_before < {bytes_max} ORDER BY s.score DESC, s.capability_id, s.did
 """
 
 
+@lru_cache
+def _statement(
+    *, with_words: bool, with_owner: bool, capability: str | None, with_versions: bool
+) -> PreparedStatement:
+    """Return the statement that looks for these; `capability`: its condition."""
+    others = [_OF_VERSION] if with_versions else []
+    if with_owner:
+        walked, order = _OF_OWNER, "place"
+        others += [capability] if capability is not None else []
+    elif capability is not None:
+        walked, order = capability, 'capability_id COLLATE "C", place, did'
+    else:
+        walked, order = "true", "place, did, capability_id"
+    others += [_HAS_WORDS] if with_words else []
+    near = _NEAR.format(
+        walked=walked,
+        order=order,
+        walked_max=OWNER_OFFERS_MAX if with_owner else WALKED_MAX,
+        conditions=" AND ".join(others) or "true",
+        near_max=HITS_MAX if with_owner else WALKED_MAX,
+    )
+    rare = _RARE.format(rare_words_max=RARE_WORDS_MAX, rare_max=RARE_MAX, walked_max=WALKED_MAX)
+    return PreparedStatement(
+        _STATEMENT.format(
+            any_word=_ANY_WORD,
+            near=near,
+            rare=rare if walked == "true" else "",
+            hits_max=HITS_MAX,
+            reputation=_REPUTATION,
+            rank="ts_rank(h.words, asked.query)::float8" if with_words else "1.0::float8",
+            is_current=IS_CURRENT,
+            bytes_max=CARDS_BYTES_MAX,
+        ),
+        {},
+    )
+
+
 async def find_offers(
-    reader: LedgerReader,
-    offers: OfferIndex,
-    asked: Asked,
-    *,
-    limit: int,
-    slowest_ms: int,
-    caller: str,
+    reader: LedgerReader, asked: Asked, *, limit: int, slowest_ms: int, caller: str
 ) -> list[RowDict]:
-    """Return the offers that match, the best first: agent and capability, scores, the card.
+    """Return the offers that match, the best first: agent and capability, scores, the card, the
+    registered price, heartbeats and probes, and which stems were found: `said` and `fields`.
+
+    What is registered is found when its card was read, which its registration waits for.
 
     Args:
-        offers: brings the index up to date first.
         limit: most rows; fewer where their cards are large.
         slowest_ms: the average latency at which the speed score is 0.
         caller: the DID that searches; callers take turns.
@@ -111,38 +192,24 @@ async def find_offers(
     Raises:
         ServiceError: OVERLOADED, LEDGER_UNAVAILABLE.
     """
-    words = asked.words or ""
+    assert asked.words is not None or asked.capability_id is not None or asked.owner_did is not None
     values: dict[str, Any] = {
-        "words": words[:WORDS_MAX].replace("\x00", " "),
-        "hits_max": HITS_MAX,
+        "words": (asked.words or "")[:WORDS_MAX].replace("\x00", " "),
         "slowest_ms": slowest_ms,
         # Without words the reputation alone ranks.
         "share": WORDS_SHARE if asked.words is not None else 0.0,
         "reputation_min": asked.reputation_min,
         "latency_ms_max": asked.latency_ms_max,
         "limit": limit,
-        "bytes_max": CARDS_BYTES_MAX,
+        "capability_id": asked.capability_id,
+        "owner_did": asked.owner_did,
+        "versions": None if asked.versions is None else list(asked.versions),
     }
-    conditions = []
-    if asked.words is not None:
-        conditions.append(_BY_WORDS)
-    if asked.capability_id is not None:
-        values["capability_id"] = asked.capability_id
-        if asked.is_prefix:
-            conditions += [_BY_PREFIX, "starts_with(capability_id, :capability_id)"]
-        else:
-            conditions += [_BY_ID_WORDS, "capability_id = :capability_id"]
-    if asked.owner_did is not None:
-        values["owner_did"] = asked.owner_did
-        conditions.append("owner_did = :owner_did")
-    assert conditions, "a search looks for something"
-    rank = "1.0::float8" if asked.words is None else "ts_rank(h.words, asked.query)::float8"
-    statement = _STATEMENT.format(
-        conditions=" AND ".join(conditions),
-        reputation=_REPUTATION,
-        rank=rank,
-        is_current=IS_CURRENT,
+    capability = _BEGINS if asked.is_prefix else _OF_CAPABILITY
+    statement = _statement(
+        with_words=asked.words is not None,
+        with_owner=asked.owner_did is not None,
+        capability=None if asked.capability_id is None else capability,
+        with_versions=asked.versions is not None,
     )
-    return await reader.searches.rows(
-        sql.text(statement), values, caller=caller, before=offers.catch_up
-    )
+    return await reader.searches.prepared_rows(statement, values, caller=caller)

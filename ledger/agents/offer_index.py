@@ -2,13 +2,15 @@
 
 The writer only notes which agents have changed. `index_offers`, a function of the database, reads
 their cards, owners in turn, and stores their words, a bounded number of agents and bytes in one
-transaction. A search calls it first, so that what was registered before is found; a replica calls
-it after a registration in the background, so that searches seldom have much to do. Decision 0172.
+transaction. A registration waits for it, so that it is found at once; a search for work calls it
+first, too. Decisions 0172, 0291.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
 from typing import Final
 
 import sqlalchemy as sql
@@ -28,6 +30,10 @@ STEP_TIMEOUT_MS: Final = 2_000
 BYTES_MAX: Final = 1024 * 1024
 # A search waits for so many transactions at most; what is due then is found by a later one.
 STEPS_MAX: Final = 4
+# Searches that do not wait have cards read at most so often.
+FOLLOW_PAUSE_S: Final = 0.05
+# A registration waits so long: when more is due, its offers are found later.
+FOLLOWED_MAX_S: Final = 1.0
 # Offers of one owner that words find, the earlier registered ones.
 OWNER_OFFERS_MAX: Final = 20_000
 
@@ -38,6 +44,12 @@ IS_CURRENT: Final = """
         AND NOT EXISTS (SELECT 1 FROM callboard.revocation v WHERE v.did = h.did
             AND v.ended_ms IS NULL
             AND (v.expires_ms IS NULL OR v.expires_ms > extract(epoch FROM now()) * 1000))
+"""
+# What searches for work look for, `:words` of a text: any of them, in what an agent says of itself,
+# so not in the names of fields. `plainto_tsquery` joins words with "and".
+ANY_SAID_WORD: Final = r"""
+    nullif(replace(plainto_tsquery('english', :words)::text, ''' & ''', '''\:ABC | ''')
+        || '\:ABC', '\:ABC')::tsquery
 """
 _INDEX: Final = sql.text(
     "SELECT callboard.index_offers(:rows_max, :bytes_max, :owner_max) AS done"
@@ -74,12 +86,15 @@ class OfferIndex:
         )
         self._rows = StepRows()
         self._reads = MergedRuns("reading changed cards", self._index_all)
+        self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"OfferIndex({self._pool!r})"
 
     async def close(self) -> None:
         """Close the connection."""
+        if self._timer is not None:
+            self._timer.cancel()
         await self._reads.close()
         await self._pool.close()
 
@@ -102,8 +117,20 @@ class OfferIndex:
                 return
 
     def follow(self) -> None:
-        """Read all cards that have changed, in the background."""
+        """Read all cards that have changed, in the background and soon."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(FOLLOW_PAUSE_S, self._follow_now)
+
+    def _follow_now(self) -> None:
+        self._timer = None
         self._reads.soon()
+
+    async def followed(self) -> None:
+        """Return when all cards were read that had changed before, or after `FOLLOWED_MAX_S`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FOLLOWED_MAX_S):
+                await self._reads.done()
 
     async def _index_all(self) -> None:
         while await self.index_some():

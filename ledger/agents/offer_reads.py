@@ -16,8 +16,8 @@ import sqlalchemy as sql
 
 from core.market.pricing import FixedPrice, effective_price, parse_price
 from core.planning.offers import Offer, members_of
-from ledger.agents.offer_index import IS_CURRENT, OfferIndex
-from ledger.prices.price_reads import price_of_row
+from ledger.agents.offer_index import ANY_SAID_WORD, IS_CURRENT, OfferIndex
+from ledger.prices.price_reads import has_price, price_of_row
 from ledger.reads.reader import LedgerReader, RowDict
 
 WORDS_MAX: Final = 2_000
@@ -30,7 +30,7 @@ OWNER_OFFERS: Final = 4
 _OFFERS: Final = sql.text(
     f"""
     WITH asked AS (
-        SELECT replace(plainto_tsquery('english', :words)::text, '&', '|')::tsquery AS query
+        SELECT {ANY_SAID_WORD} AS query
     ), hit AS MATERIALIZED (
         SELECT did, capability_id, owner_did, words FROM callboard.offer
         WHERE words @@ (SELECT query FROM asked)
@@ -94,9 +94,8 @@ def parse_offer(row: RowDict) -> Offer:
     offered: dict[str, Any] = next(
         (one for one in card.get("capabilities", ()) if one.get("id") == wanted), {}
     )
-    is_registered = row["price_cents"] is not None or row["input_rate"] is not None
     price = effective_price(
-        parse_price(offered)[0] if offered else None, price_of_row(row) if is_registered else None
+        parse_price(offered)[0] if offered else None, price_of_row(row) if has_price(row) else None
     )
     return Offer(
         wanted,

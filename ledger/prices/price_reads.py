@@ -6,7 +6,6 @@ price, Per-token pricing; contract.md section 6 (More reads).
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from decimal import Decimal
 
 import sqlalchemy as sql
@@ -24,14 +23,9 @@ async def price_row(reader: LedgerReader, capability_id: str) -> RowDict | None:
     return rows[0] if rows else None
 
 
-async def registered_prices(
-    reader: LedgerReader, capability_ids: Collection[str]
-) -> dict[str, Price]:
-    """Return the registered prices of these capabilities that have one."""
-    query = sql.select(capability_price).where(
-        capability_price.c.capability_id.in_(list(capability_ids))
-    )
-    return {row["capability_id"]: price_of_row(row) for row in await reader.rows(query)}
+def has_price(row: RowDict) -> bool:
+    """Say whether a row of a capability has its registered price joined to it."""
+    return row["price_cents"] is not None or row["input_rate"] is not None
 
 
 def price_of_row(row: RowDict) -> Price:

@@ -18,6 +18,7 @@ from psycopg.rows import dict_row
 from psycopg.types.string import TextLoader
 from sqlalchemy.dialects.postgresql import psycopg as postgresql
 
+from core.errors import ErrorCode, ServiceError
 from ledger.connections.connecting import connect
 from ledger.connections.timeouts import cut_after
 from ledger.reads.stored import RowDict
@@ -45,11 +46,13 @@ class PreparedReads:
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.
         timeout_s: how long a read waits for its turn, and then for the server.
+        statement_timeout_ms: how long the server works on a read; 0: as long as it takes.
     """
 
-    def __init__(self, url: str, *, timeout_s: float) -> None:
+    def __init__(self, url: str, *, timeout_s: float, statement_timeout_ms: int = 0) -> None:
         self._url = url
         self._timeout_s = timeout_s
+        self._statement_timeout_ms = statement_timeout_ms
         self._connection: psycopg.AsyncConnection[RowDict] | None = None
         self._turn = asyncio.Lock()
 
@@ -69,7 +72,7 @@ class PreparedReads:
             values: of its parameters that are no constants.
 
         Raises:
-            ServiceError: LEDGER_UNAVAILABLE.
+            ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the server ended it at its timeout.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -80,6 +83,9 @@ class PreparedReads:
         try:
             ends_s = loop.time() + self._timeout_s
             return await self._read(statement, {**statement.constants, **values}, ends_s)
+        except psycopg.errors.QueryCanceled:
+            detail = "the search took too long; ask for less, or again later"
+            raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=5) from None
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise unreachable(error) from None
         finally:
@@ -95,6 +101,8 @@ class PreparedReads:
             with cut_after(self._connection, ends_s - time_s()):
                 cursor = await self._connection.execute(statement.text, values, prepare=True)
                 return await cursor.fetchall()
+        except psycopg.errors.QueryCanceled:
+            raise  # at its timeout; the connection is as before
         except (psycopg.OperationalError, psycopg.InterfaceError):
             await self.close()
             if not was_open or time_s() >= ends_s:
@@ -114,7 +122,10 @@ class PreparedReads:
             row_factory=dict_row,
             # Planned once, and by index however few rows there were then.
             options=session_options(
-                READER_ROLE, plan_cache_mode="force_generic_plan", enable_seqscan="off"
+                READER_ROLE,
+                plan_cache_mode="force_generic_plan",
+                enable_seqscan="off",
+                statement_timeout=str(self._statement_timeout_ms),
             ),
             application_name="callboard-records",
         )

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ledger.connections.pools import pool_of
 from ledger.connections.timeouts import cut_after, driver_connection_of
+from ledger.reads.agent_pages import agents_statement
 from ledger.reads.audit_filter import LOOKED_AT_MAX, OWN_LOOKED_AT_MAX, audit_select, own_select
 from ledger.reads.prepared import PreparedReads
 from ledger.reads.search_reads import SearchReads
@@ -83,6 +84,10 @@ _BALANCE: Final = sql.select(
     .label("held"),
 )
 
+_AGENT: Final = sql.select(*(one for one in agent.c if one.name != "signing_secret")).where(
+    agent.c.did == sql.bindparam("did")
+)
+
 
 class RowPage(list[RowDict]):
     """Rows of a list; `is_cut`: more were asked for and exist, but would be too large.
@@ -114,8 +119,9 @@ class LedgerReader:
         self._engine: AsyncEngine = pool_of(
             url, READER_ROLE, "callboard-reader", size=pool_size, timeout_s=timeout_s
         )
-        # Two connections: a page of records may be large, and a look-up is never behind one.
+        # Connections of their own: pages may be large, and a look-up is never behind one.
         self.records = PreparedReads(url, timeout_s=timeout_s)
+        self.agent_pages = PreparedReads(url, timeout_s=timeout_s)
         self.lookups = PreparedReads(url, timeout_s=timeout_s)
         self.searches = SearchReads(url, timeout_s=timeout_s)
 
@@ -125,6 +131,7 @@ class LedgerReader:
     async def close(self) -> None:
         """Close all connections."""
         await self.records.close()
+        await self.agent_pages.close()
         await self.lookups.close()
         await self.searches.close()
         await self._engine.dispose()
@@ -208,26 +215,29 @@ class LedgerReader:
             name: of the card's metadata, here and below, exactly.
             bytes_max: of the cards: the page ends with the row that passes it.
         """
-        query = _agent_select()
-        said = {agent.c.meta_name: name, agent.c.meta_author: author, agent.c.meta_model: model}
-        for column, wanted in said.items():
-            if wanted is not None:
-                query = query.where(column == wanted)
-        if capability_id is not None:
-            query = query.where(agent.c.capability_ids.contains([capability_id]))
-        if owner_did is not None:
-            query = query.where(agent.c.owner_did == owner_did)
-        if status is not None:
-            query = query.where(agent.c.status == status)
-        if after_did is not None:
-            query = query.where(agent.c.did > after_did)
-        return await self.page(
-            query, key="did", wide="card", limit=limit, offset=offset, bytes_max=bytes_max
+        asked = {
+            "capability_id": capability_id,
+            "owner_did": owner_did,
+            "status": status,
+            "name": name,
+            "author": author,
+            "model": model,
+            "after_did": after_did,
+        }
+        values = {one: wanted for one, wanted in asked.items() if wanted is not None}
+        found = await self.agent_pages.rows(
+            agents_statement(frozenset(values)),
+            {**values, "limit": limit, "offset": offset, "bytes_max": bytes_max},
         )
+        row_count = 0
+        for row in found:
+            row_count = row.pop("page_rows")
+            del row["bytes_before"]
+        return RowPage(found, is_cut=row_count > len(found))
 
     async def agent(self, did: str) -> RowDict | None:
         """Return an agent's row, its signing secret left out."""
-        rows = await self.rows(_agent_select().where(agent.c.did == did))
+        rows = await self.rows(_AGENT, {"did": did})
         return rows[0] if rows else None
 
     async def api_keys_by_hashes(self, hashes: Sequence[bytes]) -> dict[bytes, RowDict]:
@@ -453,10 +463,6 @@ def is_credited(account_id: sql.ColumnElement[int]) -> sql.ColumnElement[bool]:
         entry.c.credit_account_id == account_id,
         entry.c.kind != sql.literal_column("'protocol_fee'"),
     )
-
-
-def _agent_select() -> sql.Select[Any]:
-    return sql.select(*(column for column in agent.c if column.name != "signing_secret"))
 
 
 def _uuid(text: str) -> str | None:

@@ -1,6 +1,6 @@
 """Searches: reads whose cost depends on what callers have stored, apart from all other reads.
 
-One connection of their own and one search at a time, in turns by caller, so that they never hold a
+Connections of their own and one search at a time, in turns by caller, so that they never hold a
 connection that another read waits for. The server ends a search that takes too long: it is shorter
 than any caller waits, and ends the work, not only the waiting. design.md section 3 (Bounds).
 Decision 0083.
@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from core.errors import ErrorCode, ServiceError
 from ledger.connections.pools import pool_of
 from ledger.connections.timeouts import cut_after, driver_connection_of
+from ledger.reads.prepared import PreparedReads, PreparedStatement
 from ledger.reads.stored import RowDict
 from ledger.reads.turns import ReadTurns
 from ledger.schema import READER_ROLE, UNREACHABLE, unreachable, was_ended
@@ -25,7 +26,7 @@ SEARCH_TIMEOUT_MS: Final = 2_000
 
 
 class SearchReads:
-    """The connection of one process's searches.
+    """The connections of one process's searches.
 
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.
@@ -46,13 +47,31 @@ class SearchReads:
             timeout_s=timeout_s,
             statement_timeout=str(search_timeout_ms),
         )
+        self._prepared = PreparedReads(
+            url, timeout_s=timeout_s, statement_timeout_ms=search_timeout_ms
+        )
 
     def __repr__(self) -> str:
         return f"SearchReads({self._turns!r})"
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
+        await self._prepared.close()
         await self._engine.dispose()
+
+    async def prepared_rows(
+        self, statement: PreparedStatement, values: Mapping[str, Any], *, caller: str
+    ) -> list[RowDict]:
+        """Return the rows of a search whose statement is nearly always one of a few.
+
+        Args:
+            caller: who asks, by DID.
+
+        Raises:
+            ServiceError: as `rows`.
+        """
+        async with self._turns.turn(caller):
+            return await self._prepared.rows(statement, values)
 
     async def rows(
         self,

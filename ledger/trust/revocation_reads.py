@@ -5,8 +5,6 @@ Reads like those of `reader.py`, over the same pool. Spec: Revocation; contract.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import sqlalchemy as sql
 
 from ledger.reads.reader import (
@@ -18,14 +16,14 @@ from ledger.reads.reader import (
 from ledger.schema import revocation
 
 
-def _in_force(at_ms: int) -> sql.ColumnElement[bool]:
+def in_force(at_ms: int | sql.ColumnElement[int]) -> sql.ColumnElement[bool]:
     expires = revocation.c.expires_ms
     return revocation.c.ended_ms.is_(None) & (expires.is_(None) | (expires > at_ms))
 
 
 async def revocation_row(reader: LedgerReader, did: str, *, at_ms: int) -> RowDict | None:
     """Return a DID's revocation that is in force at a time, milliseconds."""
-    query = sql.select(revocation).where(revocation.c.did == did, _in_force(at_ms))
+    query = sql.select(revocation).where(revocation.c.did == did, in_force(at_ms))
     rows = await reader.rows(query)
     return rows[0] if rows else None
 
@@ -44,17 +42,9 @@ async def revocation_rows(
     Args:
         bytes_max: of the evidence: the page ends with the row that passes it.
     """
-    query = sql.select(revocation).where(_in_force(at_ms))
+    query = sql.select(revocation).where(in_force(at_ms))
     if after_did is not None:
         query = query.where(revocation.c.did > after_did)
     return await reader.page(
         query, key="did", wide="evidence", limit=limit, offset=offset, bytes_max=bytes_max
     )
-
-
-async def revoked_of(reader: LedgerReader, dids: Collection[str], *, at_ms: int) -> set[str]:
-    """Return which of these DIDs are revoked at a time."""
-    if not dids:
-        return set()
-    query = sql.select(revocation.c.did).where(revocation.c.did.in_(dids), _in_force(at_ms))
-    return {row["did"] for row in await reader.rows(query)}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -348,3 +349,33 @@ def test_a_draft_is_published_with_its_inputs_after_asking(service: ScriptedServ
     assert published.body["nodes"]["fetch"]["payload"] == {"url": "https://example.org/?a=b"}
     service.script = [Scripted(200, SUGGESTION)]
     assert run(*say, "--input", "other.url=x").exit_code == 2
+
+
+def test_discover_asks_what_is_said_and_shows_why(service: ScriptedService) -> None:
+    found = {
+        "agentDid": "did:net:a",
+        "capabilityId": "cap.text.count.v1",
+        "description": "Counts",
+        "score": 0.85,
+        "reputation": 0.5,
+        "agent": {"did": "did:net:a", "name": None, "endpoint": "http://127.0.0.1:9"},
+        "why": ["schema fields: total", "reputation 0.5"],
+    }
+    service.script = [Scripted(200, {"results": [found], "agents": [], "limit": 20})]
+    given = ("--capability", "cap.text.count.v1@>=1.2", "--subnet", "lab", "--max-price-cents", "9")
+    result = run("discover", "total", *given, "--url", service.url)
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stdout.split())
+    assert "0.85 cap.text.count.v1 did:net:a" in said
+    assert "schema fields: total; reputation 0.5" in said
+    (asked,) = service.asked
+    query = parse_qs(asked.target.partition("?")[2])
+    assert query == {
+        "q": ["total"],
+        "capabilityId": ["cap.text.count.v1@>=1.2"],
+        "limit": ["20"],
+        "maxPriceCents": ["9"],
+        "subnet": ["lab"],
+    }
+    assert run("discover", "--url", service.url).exit_code == 2, "nothing is looked for"
+    assert len(service.asked) == 1

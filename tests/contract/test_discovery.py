@@ -86,12 +86,17 @@ def test_get_finds_by_words_id_beginning_and_owner(
         ({"maxPriceCents": 10}, {"maxPriceCents": 9}),
         ({"minReputation": 0.5}, {"minReputation": 0.51}),
         ({"maxLatencyMs": 1}, {"region": "elsewhere"}),
+        ({"subnet": "lab"}, {"subnet": "elsewhere"}),
         ({"availability": "available"}, {"availability": "offline"}),
     ],
 )
-def test_filters(payer: Caller, make_agent: MakeAgent, kept: Json, left_out: Json) -> None:
+def test_filters(
+    payer: Caller, admin: Caller, make_agent: MakeAgent, kept: Json, left_out: Json
+) -> None:
     name = word()
     agent = described(make_agent, name)
+    card = {**agent.card, "metadata": {"subnet": "lab"}}
+    answer(admin.http.post("/v1/agents/register", json={"acard": card}))
     found = answer(payer.http.get("/v1/discover", params={"q": name, **kept}))
     assert [one["agentDid"] for one in found["results"]] == [agent.did]
     none = answer(payer.http.get("/v1/discover", params={"q": name, **left_out}))
@@ -120,15 +125,73 @@ def test_reputation_ranks_what_words_leave_equal(payer: Caller, make_agent: Make
     assert first["reputation"] == reputation["overallScore"]
 
 
+def test_names_of_schema_fields_are_found_and_said(payer: Caller, make_agent: MakeAgent) -> None:
+    name = word()
+    fields = {"type": "object", "properties": {f"{name}Total": {"type": "integer"}}}
+    agent = described(make_agent, "Adds up", outputSchema=fields)
+    for words in (f"{name}Total", f"the {name} of a bill"):
+        (found,) = answer(payer.http.post(SENT, json={"query": words}))["results"]
+        assert found["agentDid"] == agent.did
+        assert f"schema fields: {name.lower()}" in found["why"][0]
+
+
+def test_versions_are_asked_for_as_nodes_ask(
+    payer: Caller, admin: Caller, make_agent: MakeAgent
+) -> None:
+    """Published ones alone; a card's number that was not published takes no part."""
+    older = make_agent(ownerDid=payer.did)
+    newer, other = (make_agent(capability=older.capability) for _ in range(2))
+    for number in ("1.0.0", "1.2.0"):
+        body = {"capabilityId": older.capability, "version": number, "changelog": "New."}
+        body |= {"inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}}
+        answer(payer.http.post("/v1/capabilities/versions", json=body))
+    for agent, number in ((older, "1.0.0"), (newer, "1.2.0"), (other, "9.0.0")):
+        capability = {**agent.card["capabilities"][0], "version": number}
+        card = {**agent.card, "capabilities": [capability]}
+        answer(admin.http.post("/v1/agents/register", json={"acard": card}))
+
+    def found(versions: str) -> list[Json]:
+        query = {"capabilityId": older.capability + versions}
+        results: list[Json] = answer(payer.http.get("/v1/discover", params=query))["results"]
+        return results
+
+    (one,) = found("@>=1.2")
+    assert one["agentDid"] == newer.did
+    assert "version 1.2.0 in >=1.2" in one["why"]
+    assert {each["agentDid"] for each in found("@1")} == {older.did, newer.did}
+    assert found("@>=2") == []
+    assert len(found("")) == 3
+
+
 def test_agent_that_is_gone_or_revoked_is_not_found(
     payer: Caller, admin: Caller, make_agent: MakeAgent
 ) -> None:
+    """Gone from every look-up, search, draft and selection at once; its history stays."""
     name = word()
-    gone, revoked = (described(make_agent, name) for _ in range(2))
-    answer(admin.http.delete(f"/v1/agents/{gone.did}"))
+    gone, revoked = (described(make_agent, f"Paints {name}") for _ in range(2))
+    draft = {"description": f"Paint {name}"}
+    by_id, by_capability = f"/v1/agents/{gone.did}", {"capabilityId": gone.capability}
+    suggest = "/v1/workflows/suggest"
+    node = {"nodes": {"a": by_capability}}
+    assert payer.run(node)["status"] == "success"
+    assert len(answer(payer.http.post(SENT, json={"query": name}))["results"]) == 2
+    assert answer(payer.http.post(suggest, json=draft))["choices"]
+    answer(admin.http.delete(by_id))
+    refusal(payer.http.get(by_id), 404, "NOT_FOUND")
+    assert answer(payer.http.get("/v1/agents", params=by_capability))["agents"] == []
+    assert answer(payer.http.get("/v1/discover", params=by_capability))["results"] == []
+    assert payer.run(node)["nodes"]["a"]["error"]["code"] == "NO_CANDIDATE"
+    target = {"targetAgentId": gone.did, "allowBroadcastFallback": False}
+    told = payer.run({"nodes": {"a": {**by_capability, **target}}})
+    assert told["nodes"]["a"]["error"]["code"] == "AGENT_UNAVAILABLE"
     body = {"did": revoked.did, "reason": "a test", "evidence": {}}
     answer(admin.http.post("/v1/trust/revoke", json=body))
     assert answer(payer.http.post(SENT, json={"query": name}))["results"] == []
+    refusal(payer.http.post(suggest, json=draft), 422, "NO_CAPABILITY_MATCH")
+    assert answer(payer.http.get(f"{by_id}/versions"))["versions"]
+    assert answer(payer.http.get(f"/v1/reputation/{gone.did}"))["successfulTasks"] == 1
+    shown = answer(admin.http.get(by_id, params={"includeInactive": "true"}))
+    assert shown["status"] == "inactive"
 
 
 @pytest.mark.parametrize(
@@ -136,6 +199,9 @@ def test_agent_that_is_gone_or_revoked_is_not_found(
     [
         ({}, "q"),
         ({"capabilityId": "no id!"}, "capabilityId"),
+        ({"capabilityId": "cap.a.v1@"}, "capabilityId"),
+        ({"capabilityId": "cap.a.*@>=1"}, "capabilityId"),
+        ({"capabilityId": "cap.a.v1@>>1"}, "capabilityId"),
         ({"q": "x", "minReputation": "2"}, "minReputation"),
         ({"q": "x", "maxPriceCents": "-1"}, "maxPriceCents"),
         ({"q": "x", "availability": "perhaps"}, "availability"),

@@ -24,8 +24,8 @@ from core.settings import Settings, SettingsError, build_settings
         (3, MachineSize(1, 1, 5)),
         (4, MachineSize(2, 2, 5)),
         (7, MachineSize(3, 3, 5)),
-        (8, MachineSize(4, 4, 3)),
-        (128, MachineSize(4, 4, 3)),
+        (8, MachineSize(4, 4, 2)),
+        (128, MachineSize(4, 4, 2)),
     ],
 )
 def test_owners_and_replicas_follow_the_cores(cores: int, size: MachineSize) -> None:

@@ -12,10 +12,13 @@ from core.shards.shard import SHARDS, shard_of
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.agents.directory_reads import directory_pages
+from ledger.reads.agent_pages import FEW_MAX, agents_statement
+from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
 from ledger.schema import attempt
 from ledger.workflows.unfinished import UnfinishedPages
 from tests.conftest import Database
+from tests.ledger.checking import rows_read
 from tests.ledger.making import (
     AGENT,
     AT,
@@ -274,4 +277,33 @@ async def test_workflow_that_failed_shows_why(database: Database, reader: Ledger
         "end_details": "enough",
     }
     assert (found.row["ended_by_did"], found.row["completed_ms"]) == (PAYER, AT + 5)
+    await store.close()
+
+
+async def test_agents_of_a_capability_are_read_in_order_whether_few_or_many(
+    database: Database, reader: LedgerReader
+) -> None:
+    """One agent of a capability among 100,000 took a read of all of them."""
+    store, _ = await open_with_member(database.service_url)
+    count = FEW_MAX + 2
+    agents = [
+        card(f"did:test:{n:04}", capability_ids=("x.v1", *(("y.v1",) if n in (7, 900) else ())))
+        for n in range(count)
+    ]
+    for first in range(0, count, 100):
+        await store.commit(agents[first : first + 100], AT)
+    few = await reader.agents(capability_id="y.v1", status="active", limit=5)
+    assert [row["did"] for row in few] == ["did:test:0007", "did:test:0900"]
+    assert not few.is_cut
+    after = await reader.agents(capability_id="y.v1", after_did="did:test:0007")
+    assert [row["did"] for row in after] == ["did:test:0900"]
+    many = await reader.agents(capability_id="x.v1", limit=2, offset=3, after_did="did:test:0900")
+    assert [row["did"] for row in many] == ["did:test:0904", "did:test:0905"]
+    assert (await reader.agents(capability_id="x.v1", limit=9, bytes_max=1)).is_cut
+    assert await reader.agents(capability_id="z.v1") == []
+    statement = agents_statement(frozenset({"capability_id", "status"}))
+    values = {"capability_id": "y.v1", "status": "active", "limit": 5, "offset": 0}
+    explained = PreparedStatement(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.text}", {})
+    (plan,) = await reader.agent_pages.rows(explained, {**values, "bytes_max": 1_000})
+    assert rows_read(plan["QUERY PLAN"][0]["Plan"])["agent"] <= 4
     await store.close()

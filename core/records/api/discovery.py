@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final
 
+from core.capabilities.semver import RANGE_CHARS_MAX, parse_range
 from core.records.api.agents import AvailabilityWord
 from core.records.api.kinds import Count, Did, Ratio, text, whole
 from core.records.api.record import Record
@@ -20,6 +21,8 @@ LATENCY_MS_MAX: Final = 30 * 24 * 3_600_000
 PRICE_CENTS_MAX: Final = 10**11
 _CAPABILITY: Final = re.compile(CAPABILITY_ID_PATTERN)
 _DIGITS_MAX: Final = 12
+# An id, @ and a range.
+_PATTERN_CHARS_MAX: Final = 128 + 1 + RANGE_CHARS_MAX
 
 
 def _ratio(value: Any) -> float:
@@ -45,27 +48,41 @@ def _whole_text(most: int) -> Kind:
 
 
 def _pattern(value: Any) -> str:
-    whole_id = value[:-1] if isinstance(value, str) and value.endswith("*") else value
-    if not isinstance(whole_id, str) or _CAPABILITY.fullmatch(whole_id) is None:
-        raise Mismatch(got_of(value), "a capability's id, or its beginning and *")
-    return str(value)
+    expected = "a capability's id, its beginning and *, or an id, @ and versions such as >=1.2"
+    if not isinstance(value, str):
+        raise Mismatch(got_of(value), expected)
+    wanted, at, versions = value.partition("@")
+    whole_id = wanted if at else wanted.removesuffix("*")
+    if _CAPABILITY.fullmatch(whole_id) is None or (at and not versions):
+        raise Mismatch(got_of(value), expected)
+    if at:
+        try:
+            parse_range(versions)
+        except ValueError:
+            raise Mismatch(got_of(value), expected) from None
+    return value
 
 
 RatioSent = Annotated[float, Kind({"type": "number", "minimum": 0, "maximum": 1}, _ratio)]
-CapabilityPattern = Annotated[str, Kind({"type": "string", "maxLength": 129}, _pattern)]
+CapabilityPattern = Annotated[
+    str, Kind({"type": "string", "maxLength": _PATTERN_CHARS_MAX}, _pattern)
+]
 
 
 class DiscoverQuery(Body):
     """What is looked for, at least one of `q`, `capabilityId` and `ownerDid`, and what is kept."""
 
     q: Annotated[Maybe[str], text(1, TEXT_CHARS_MAX), "words; any of them is enough"] = None
-    capability_id: Annotated[Maybe[CapabilityPattern], "an id, or its beginning and *"] = None
+    capability_id: Annotated[
+        Maybe[CapabilityPattern], "an id, its beginning and *, or an id and versions: `@>=1.2`"
+    ] = None
     owner_did: Annotated[Maybe[Did], "only agents of this owner"] = None
     limit: Annotated[Maybe[int], _whole_text(10**9), "most results, 100 at most"] = None
     min_reputation: Maybe[RatioSent] = None
     max_price_cents: Annotated[Maybe[int], _whole_text(PRICE_CENTS_MAX)] = None
     max_latency_ms: Annotated[Maybe[int], _whole_text(LATENCY_MS_MAX), "of the average"] = None
     region: Annotated[Maybe[str], text(1, NAME_CHARS_MAX), "as the card says"] = None
+    subnet: Annotated[Maybe[str], text(1, NAME_CHARS_MAX), "as the card says"] = None
     availability: Annotated[Maybe[AvailabilityWord], "as reported or probed"] = None
 
 

@@ -30,11 +30,10 @@ from core.records.api.record import PageQuery
 from core.records.api.shape import parsed
 from core.trust.heartbeat_token import heartbeat_token
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
-from ledger.agents.agent_live import live_rows
+from ledger.agents.agent_live import standing_of
 from ledger.agents.lineage_reads import card_rows
 from ledger.commands import Outcome
 from ledger.reads.reader import RowDict
-from ledger.trust.revocation_reads import revoked_of
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
@@ -82,9 +81,14 @@ async def _register_one(call: Call, body: Registration) -> Reply:
 
 async def _committed(call: Call, command: RegisterAgent) -> Reply:
     outcome = await call.commit(command)
-    call.services.gateway.offers.follow()
-    await call.services.gateway.owners.refresh()
+    await _known(call)
     return Reply(_registered(call, command, outcome))
+
+
+async def _known(call: Call) -> None:
+    """Return when owners and searches know what was registered, or do not say so in time."""
+    gateway = call.services.gateway
+    await asyncio.gather(gateway.offers.followed(), gateway.owners.refresh())
 
 
 async def register_bulk(call: Call) -> Reply:
@@ -108,8 +112,7 @@ async def register_bulk(call: Call) -> Reply:
     found.refuse(call, await endpoint_refusals(services, call.caller, endpoints))
     commands = [call.authorized(command) for command in found.accepted]
     outcomes = await services.to_the_end(services.gateway.commit_many(commands))
-    services.gateway.offers.follow()
-    await services.gateway.owners.refresh()
+    await _known(call)
     return Reply(await found.answer(outcomes, result))
 
 
@@ -221,15 +224,15 @@ async def _stored(call: Call) -> RowDict:
 
 
 async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
-    reader, now_ms = call.services.reader, call.services.now_ms()
+    now_ms = call.services.now_ms()
     dids = [row["did"] for row in rows]
-    live = {row["did"]: row for row in await live_rows(reader, dids=dids)} if dids else {}
-    revoked = await revoked_of(reader, dids, at_ms=now_ms)
+    standing = await standing_of(call.services.reader, dids, at_ms=now_ms)
     shown, slices = [], Slices()
     for row in rows:
-        is_revoked = row["did"] in revoked
+        one = standing[row["did"]]
+        live = None if one["did"] is None else one
         card = await in_thread(len(row["card"]), partial(stored_card, row))
-        shown.append(agent_record(row, card, live.get(row["did"]), now_ms, is_revoked=is_revoked))
+        shown.append(agent_record(row, card, live, now_ms, is_revoked=one["is_revoked"]))
         await slices.pause()
     return shown
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from actors.process.slices import Slices
+from core.capabilities.choosing_versions import find_within
+from core.capabilities.semver import parse_range
 from core.errors import ErrorCode
 from core.market.pricing import FixedPrice, Price, effective_price, parse_price
 from core.money import MICRO_PER_CENT
@@ -21,9 +23,9 @@ from core.records.api.discovery import (
     DiscoverQuery,
     DiscoveryRequest,
 )
-from ledger.agents.agent_live import live_rows
 from ledger.agents.discovery_reads import Asked, find_offers
-from ledger.prices.price_reads import registered_prices
+from ledger.capabilities.version_reads import published, version_rows
+from ledger.prices.price_reads import has_price, price_of_row
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply, invalid
@@ -56,32 +58,31 @@ async def discover_by_words(call: Call) -> Reply:
 async def _found(call: Call, query: DiscoverQuery) -> Reply:
     services = call.services
     limit = max(1, min(query.limit or FOUND_DEFAULT, FOUND_MAX))
-    by_card = (query.max_price_cents, query.region, query.availability)
-    pattern = query.capability_id
+    wanted, _, versions = (query.capability_id or "").partition("@")
     asked = Asked(
         words=query.q,
-        capability_id=None if pattern is None else pattern.removesuffix("*"),
-        is_prefix=pattern is not None and pattern.endswith("*"),
+        capability_id=wanted.removesuffix("*") or None,
+        is_prefix=wanted.endswith("*"),
+        versions=await _versions(call, wanted, versions) if versions else None,
         owner_did=query.owner_did,
         reputation_min=query.min_reputation or 0.0,
         latency_ms_max=query.max_latency_ms,
     )
+    by_card = (
+        query.max_price_cents,
+        query.region,
+        query.subnet,
+        query.availability,
+        asked.versions,
+    )
     rows = await find_offers(
         services.reader,
-        services.gateway.offers,
         asked,
-        limit=limit if by_card == (None, None, None) else LOOKED_AT_MAX,
+        limit=limit if by_card == (None,) * len(by_card) else LOOKED_AT_MAX,
         slowest_ms=services.settings.reputation_latency_ms_max,
         caller=call.caller.did,
     )
-    live: Mapping[str, RowDict] = {}
-    if query.availability is not None and rows:
-        dids = {row["did"] for row in rows}
-        live = {row["did"]: row for row in await live_rows(services.reader, dids=dids)}
-    registered: Mapping[str, Price] = {}
-    if query.max_price_cents is not None and rows:
-        ids = {row["capability_id"] for row in rows}
-        registered = await registered_prices(services.reader, ids)
+    services.gateway.offers.follow()
     results: list[dict[str, Any]] = []
     cards: dict[str, dict[str, Any]] = {}
     slices, now_ms = Slices(), services.now_ms()
@@ -95,15 +96,32 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
         )
         if offered is None:
             continue
-        price = effective_price(parse_price(offered)[0], registered.get(row["capability_id"]))
-        availability = availability_of(row, live.get(row["did"]), now_ms)
+        if asked.versions is not None and offered.get("version") not in asked.versions:
+            continue
+        registered = price_of_row(row) if has_price(row) else None
+        price = effective_price(parse_price(offered)[0], registered)
+        availability = availability_of(row, _live(row), now_ms)
         if not _is_kept(query, card, price, availability):
             continue
         if row["did"] not in cards:
             cards[row["did"]] = without_secrets(card)
-        why = _why(query, row, price, availability)
+        why = _why(query, row, offered, price, availability)
         results.append(_result(row, cards[row["did"]], offered, why))
     return Reply({"results": results, "agents": list(cards.values()), "limit": limit})
+
+
+async def _versions(call: Call, capability_id: str, wanted: str) -> tuple[str, ...]:
+    """Return the published versions of a range, as a node's range means them."""
+    rows = published(await version_rows(call.services.reader, capability_id))
+    return tuple(str(one.version) for one in find_within(rows, parse_range(wanted)))
+
+
+def _live(row: RowDict) -> dict[str, Any] | None:
+    """Return the heartbeats and probes of a row, None when there never were any."""
+    if row["heard_did"] is None:
+        return None
+    members = ("load", "heartbeat_ms", "probe_ms", "probe_ok")
+    return {"status": row["live_status"], **{name: row[name] for name in members}}
 
 
 def _is_kept(
@@ -111,7 +129,9 @@ def _is_kept(
 ) -> bool:
     if query.availability is not None and availability != query.availability:
         return False
-    if query.region is not None and _region(card) != query.region:
+    if query.region is not None and _said(card, "region") != query.region:
+        return False
+    if query.subnet is not None and _said(card, "subnet") != query.subnet:
         return False
     if query.max_price_cents is None:
         return True
@@ -119,26 +139,40 @@ def _is_kept(
     return isinstance(price, FixedPrice) and price.micro <= query.max_price_cents * MICRO_PER_CENT
 
 
-def _region(card: Mapping[str, Any]) -> Any:
+def _said(card: Mapping[str, Any], member: str) -> Any:
+    """Return what a card says of the agent's place, in itself or in its metadata."""
     metadata = card.get("metadata")
-    inside = metadata.get("region") if isinstance(metadata, dict) else None
-    return card.get("region", inside)
+    inside = metadata.get(member) if isinstance(metadata, dict) else None
+    return card.get(member, inside)
 
 
-def _why(query: DiscoverQuery, row: RowDict, price: Price, availability: str) -> list[str]:
+def _why(
+    query: DiscoverQuery,
+    row: RowDict,
+    offered: Mapping[str, Any],
+    price: Price,
+    availability: str,
+) -> list[str]:
     """Return what a result was found and ranked by, in words."""
     why = []
-    if query.q is not None:
-        why.append("words: " + ", ".join(sorted(row["matched"])))
+    if row["said"]:
+        why.append("words: " + ", ".join(sorted(row["said"])))
+    if row["fields"]:
+        why.append("schema fields: " + ", ".join(sorted(row["fields"])))
     if query.capability_id is not None:
-        kind = "begins with" if query.capability_id.endswith("*") else "is"
-        why.append(f"capability {kind} {query.capability_id.removesuffix('*')}")
+        wanted, _, versions = query.capability_id.partition("@")
+        kind = "begins with" if wanted.endswith("*") else "is"
+        why.append(f"capability {kind} {wanted.removesuffix('*')}")
+        if versions:
+            why.append(f"version {offered['version']} in {versions}")
     if query.owner_did is not None:
         why.append(f"owner {query.owner_did}")
     if query.max_price_cents is not None and isinstance(price, FixedPrice):
         why.append(f"price {price.micro / MICRO_PER_CENT:g} cents")
     if query.region is not None:
         why.append(f"region {query.region}")
+    if query.subnet is not None:
+        why.append(f"subnet {query.subnet}")
     if query.availability is not None:
         why.append(f"availability {availability}")
     why.append(f"reputation {row['reputation']:g}")

@@ -14,13 +14,13 @@ from federation.name_resolver import NameResolver
 from ledger.agents.agent_live import (
     Heartbeat,
     LivenessStore,
-    live_rows,
+    live_pages,
     liveness_of,
 )
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.federation.name_servers import name_server
-from tests.ledger.making import card, open_with_member
+from tests.ledger.making import all_of, card, open_with_member
 from tests.ledger.test_agent_live import age
 
 pytestmark = pytest.mark.anyio
@@ -72,7 +72,10 @@ async def test_the_overdue_and_the_named_are_probed_and_what_was_found_is_stored
         prober.request_probes(["did:x:named"])
         found = dict(await prober.round())
         assert found == {"did:x:well": True, "did:x:gone": False, "did:x:named": True}
-        known = {row["did"]: liveness_of(row).is_probe_ok for row in await live_rows(reader)}
+        known = {
+            row["did"]: liveness_of(row).is_probe_ok
+            for row in await all_of(live_pages(reader, since_ms=None))
+        }
         assert known == {**found, "did:x:other": None}
         prober.request_probes(["did:x:named"])
         assert await prober.round() == [], "everybody is left alone for a while"
@@ -98,6 +101,6 @@ async def test_an_agent_that_could_not_be_tried_is_left_alone_and_nothing_is_sto
         prober.request_probes(["did:x:unnamed"])
         assert await prober.round() == []
         assert len(server.asked) == asked
-        assert await live_rows(reader, dids=["did:x:unnamed"]) == []
+        assert await all_of(live_pages(reader, since_ms=None)) == []
         await prober.close()
     await store.close()

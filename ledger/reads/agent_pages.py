@@ -1,0 +1,72 @@
+"""Pages of agents in the order of their DIDs, by what agents are listed by.
+
+One statement for each set of what is asked by, prepared when it is first used. An index finds the
+agents of a capability, but not in the order of their DIDs, and statistics do not say how many there
+are: up to `FEW_MAX` are read in that order; of more, all agents are looked at in that order, where
+one of them is never far. Spec: Registry. Decision 0292.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from ledger.reads.prepared import PreparedStatement
+from ledger.schema import agent
+
+FEW_MAX: Final = 1_000
+# The signing secret is left out.
+_COLUMNS: Final = ", ".join(one.name for one in agent.c if one.name != "signing_secret")
+_CONDITIONS: Final = {
+    "owner_did": "owner_did = %(owner_did)s",
+    "status": "status = %(status)s",
+    "name": "meta_name = %(name)s",
+    "author": "meta_author = %(author)s",
+    "model": "meta_model = %(model)s",
+    "after_did": "did > %(after_did)s",
+}
+_PAGE: Final = f"""
+    WITH few AS MATERIALIZED ({{few}}), page AS (
+        SELECT {_COLUMNS} FROM ({{agents}}) found
+        ORDER BY did LIMIT %(limit)s OFFSET %(offset)s
+    ), sized AS (
+        SELECT *, count(*) OVER () AS page_rows, coalesce(sum(octet_length(card)) OVER (
+                ORDER BY did ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS bytes_before
+        FROM page
+    )
+    SELECT * FROM sized WHERE bytes_before < %(bytes_max)s ORDER BY did
+"""
+_FEW: Final = f"""
+    SELECT did FROM callboard.agent WHERE capability_ids @> ARRAY[%(capability_id)s::text]
+    LIMIT {FEW_MAX + 1}
+"""
+# An array of DIDs is read in the order of their index; a join might read all agents. Beside an
+# empty array no index by capability is used.
+_OF_CAPABILITY: Final = f"""
+    (SELECT * FROM callboard.agent
+        WHERE did = ANY (ARRAY(SELECT did FROM few)) AND {{conditions}}
+            AND (SELECT count(*) FROM few) <= {FEW_MAX}
+        ORDER BY did LIMIT %(limit)s + %(offset)s)
+    UNION ALL
+    (SELECT * FROM callboard.agent
+        WHERE capability_ids || '{{{{}}}}' @> ARRAY[%(capability_id)s::text] AND {{conditions}}
+            AND (SELECT count(*) FROM few) > {FEW_MAX}
+        ORDER BY did LIMIT %(limit)s + %(offset)s)
+"""
+
+
+@lru_cache(maxsize=256)
+def agents_statement(asked: frozenset[str]) -> PreparedStatement:
+    """Return the statement of a page; its parameters: what is asked by, `limit`, `offset` and
+    `bytes_max`. Its rows have `page_rows`, how many the page would have without `bytes_max`.
+
+    Args:
+        asked: of `capability_id`, `owner_did`, `status`, `name`, `author`, `model`, `after_did`.
+    """
+    named = sorted(asked - {"capability_id"})
+    conditions = " AND ".join(_CONDITIONS[name] for name in named) or "true"
+    if "capability_id" in asked:
+        few, agents = _FEW, _OF_CAPABILITY.format(conditions=conditions)
+    else:
+        few, agents = "SELECT", f"SELECT * FROM callboard.agent WHERE {conditions}"
+    return PreparedStatement(_PAGE.format(few=few, agents=agents), {})
