@@ -22,7 +22,7 @@ from serve_app.http.endpoint import (
     request_id_of,
     send_reply,
 )
-from serve_app.http.paths import kept_apart, path_text
+from serve_app.http.paths import path_text, routed
 from serve_app.operations.agents import agents, discovery, heartbeats, prices, stakes, trust
 from serve_app.operations.capabilities import capability_versions
 from serve_app.operations.identity import inheritance, key_rotation, names, recovery
@@ -56,7 +56,7 @@ class Api:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Route a request; a slash within a value of its path parts nothing."""
-        scope = kept_apart(scope)
+        scope = routed(scope)
         fixed = self._fixed.get(scope["path"]) if scope["type"] == "http" else None
         await (fixed or self.router)(scope, receive, send)
 

@@ -19,6 +19,10 @@ HEARTBEAT_TTL_MS: Final = 60_000
 # the failed probe must expire.
 PROBE_TTL_MS: Final = 600_000
 PERCENT: Final = 100.0
+# From which on a queue, and the latency of replies, take their whole part of an agent's share.
+QUEUE_DEPTH_FULL: Final = 10
+LATENCY_MS_FULL: Final = 1_000.0
+SHARE_DECIMALS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,29 @@ def load_share(load: float) -> float | None:
     if not 0.0 <= load <= PERCENT:
         return None
     return load if load <= 1.0 else load / PERCENT
+
+
+def availability_share(
+    availability: Availability,
+    *,
+    load: float | None,
+    queue_depth: int | None,
+    latency_ms: float | None,
+) -> float:
+    """Return how much of an agent is free by its own heartbeat, 0 to 1; 0 where it takes no work.
+
+    Args:
+        load: the share of its capacity that is taken, 0 to 1; None: not said, as 0.
+        queue_depth: requests that wait at the agent.
+        latency_ms: of its replies.
+
+    Spec: contract.md section 7 (`POST /v1/heartbeat`).
+    """
+    if availability is not Availability.AVAILABLE:
+        return 0.0
+    queued = min(1.0, (queue_depth or 0) / QUEUE_DEPTH_FULL)
+    slowness = min(1.0, (latency_ms or 0.0) / LATENCY_MS_FULL)
+    return round(1.0 - 0.4 * (load or 0.0) - 0.2 * queued - 0.4 * slowness, SHARE_DECIMALS)
 
 
 def _is_fresh(heard_ms: int | None, now_ms: int) -> bool:

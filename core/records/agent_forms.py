@@ -2,11 +2,12 @@
 
 Two spellings of a registration arrive: `{acard, …}` and the flat one of `/v1/agent/register`, in
 which names, the endpoint and capability ids may be missing. Who may register what is `serve_app`'s.
-Spec: Agent card, Registry; contract.md section 3 (registration body) and section 6 (Registry).
+Spec: Agent card, Registry; contract.md section 3 (registration body), 6 (Registry) and 7.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ SIGNING_SECRET_CHARS_MAX: Final = 1_024
 # Of what stands beside a card: that secret in UTF-8, a DID, a signature, and their names.
 BESIDE_BYTES_MAX: Final = 8 * 1_024
 _GOT_CHARS_MAX: Final = 200
-_NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9._-]+")
+# Of the hash of a DID, in the ids of its capabilities that came without one.
+_OWNER_DIGITS: Final = 12
 # Cards are public. Never the value: problems are logged by clients.
 _NO_SECRETS: Final = "no secrets in a card; signingSecret stands beside `acard`"
 _NO_ENDPOINT: Final = "http://absent.invalid"
@@ -72,11 +74,8 @@ class Card:
         if secrets:
             problems.extend(secrets)
             return None
-        # Only the flat spelling may leave the endpoint out, which is then written as "".
-        is_without_endpoint = raw.get("endpoint") == ""
-        given = {**raw, "endpoint": _NO_ENDPOINT} if is_without_endpoint else raw
         try:
-            card = AgentCard.model_validate(given)
+            card = AgentCard.model_validate(raw)
         except ValidationError as error:
             problems.extend(
                 Problem(
@@ -91,7 +90,21 @@ class Card:
         if count > 1:
             got = f"{name} {count} times"
             problems.append(Problem(f"{path}.capabilities", got, "each capability once"))
-        return cls(raw, card.model_copy(update={"endpoint": ""}) if is_without_endpoint else card)
+        return cls(raw, card)
+
+
+class CardWithGaps(Card):
+    """A card that may be without an endpoint: its agent is known, and offline."""
+
+    @classmethod
+    def read_value(cls, raw: Any, path: str, problems: ProblemList) -> Card | None:
+        """Read a card, and add what is wrong with it to `problems`."""
+        if not isinstance(raw, dict) or raw.get("endpoint") is not None:
+            return Card.read_value(raw, path, problems)
+        card = Card.read_value({**raw, "endpoint": _NO_ENDPOINT}, path, problems)
+        if card is None:
+            return None
+        return cls(raw, card.parsed.model_copy(update={"endpoint": ""}))
 
 
 class CardProofMembers(Body, is_closed=True):
@@ -148,7 +161,12 @@ class Registration(Body):
 
 
 class FlatRegistration(Registration):
-    """A registration with the card's members in the body itself; most of them may be missing."""
+    """A registration with the card's members in the body itself; most of them may be missing.
+
+    Spec: contract.md section 7.
+    """
+
+    acard: CardWithGaps
 
     @classmethod
     def respelled(cls, raw: Any) -> Any:
@@ -156,6 +174,9 @@ class FlatRegistration(Registration):
         if not isinstance(raw, dict) or "acard" in raw:
             return raw
         card, beside = _parted(raw)
+        for name in ("name", "endpoint", "version"):
+            if card.get(name) is None:
+                card.pop(name, None)
         if isinstance(card.get("name"), str):
             metadata = card.get("metadata")
             named = {"name": card.pop("name")}
@@ -164,9 +185,11 @@ class FlatRegistration(Registration):
         if isinstance(card["version"], str):
             leading = re.match(r"\d{1,9}", card["version"])
             card["version"] = max(1, int(leading.group())) if leading else 1
-        card.setdefault("endpoint", "")
         if isinstance(card.get("capabilities"), list):
-            card["capabilities"] = [_capability(item) for item in card["capabilities"]]
+            card["capabilities"] = [
+                _capability(item, card.get("did"), index)
+                for index, item in enumerate(card["capabilities"])
+            ]
         return {"acard": card, **beside}
 
     @classmethod
@@ -230,12 +253,18 @@ def _parted(raw: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return {name: value for name, value in raw.items() if name not in beside}, beside
 
 
-def _capability(item: Any) -> Any:
+def _capability(item: Any, did: Any, index: int) -> Any:
+    """Return a capability with its id: its own, that of its other spelling, or one of the DID."""
     if isinstance(item, str):
         return {"id": item}
-    if isinstance(item, dict) and "id" not in item and isinstance(item.get("name"), str):
-        return {**item, "id": _NOT_IN_IDS.sub("-", item["name"].strip().lower()).strip("-")}
-    return item
+    if not isinstance(item, dict) or item.get("id") is not None:
+        return item
+    capability = {name: value for name, value in item.items() if name != "capability_id"}
+    capability["id"] = item.get("capability_id")
+    if capability["id"] is None and isinstance(did, str):
+        owner = hashlib.sha256(did.encode("utf-8", "replace")).hexdigest()[:_OWNER_DIGITS]
+        capability["id"] = f"cap.{owner}.{index}.v1"
+    return capability
 
 
 def _step(part: int | str) -> str:

@@ -20,13 +20,20 @@ from core.records.bounds import text_defect
 _SLASH: Final = "\udc2f"
 
 
-def kept_apart(scope: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Return an ASGI scope whose path has a border only where a slash was sent as such."""
+def routed(scope: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Return an ASGI scope with the path that is routed.
+
+    It has a border only where a slash was sent as such, and begins with one slash: clients join an
+    address that ends in one with a path that begins with one (contract.md section 7).
+    """
     raw_path: bytes = scope.get("raw_path") or b""
-    if b"%2F" not in raw_path and b"%2f" not in raw_path:
-        return scope
-    parts = raw_path.partition(b"?")[0].decode("ascii", "replace").split("/")
-    return {**scope, "path": "/".join(unquote(part).replace("/", _SLASH) for part in parts)}
+    if b"%2F" in raw_path or b"%2f" in raw_path:
+        parts = raw_path.partition(b"?")[0].decode("ascii", "replace").split("/")
+        path = "/".join(unquote(part).replace("/", _SLASH) for part in parts)
+        scope = {**scope, "path": path}
+    if scope.get("path", "").startswith("//"):  # what is no request has none
+        scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
+    return scope
 
 
 def path_text(scope: Mapping[str, Any]) -> str:

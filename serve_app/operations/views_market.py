@@ -38,10 +38,18 @@ def account_record(row: Row) -> dict[str, Any]:
     return shown(Account, row, balance=credits_number(row["balance"]))
 
 
-def history_record(row: Row) -> dict[str, Any]:
+def history_record(row: Row, owner_did: str) -> dict[str, Any]:
     """Return an entry as an event of its owner's history: its kind, and its sign for the wallet."""
-    amount, change = credits_number(row["amount"]), credits_number(row["change"])
-    return shown(HistoryEvent, row, amount=amount, type=row["kind"], change=change)
+    return shown(
+        HistoryEvent,
+        row,
+        amount=credits_number(row["amount"]),
+        owner_did=owner_did,
+        currency=CURRENCY,
+        event_type=row["kind"],
+        node_name=row["node_id"],
+        change=credits_number(row["change"]),
+    )
 
 
 def escrow_record(row: Row) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_history_lists_what_moved_newest_first(payer: Caller, make_agent: MakeAg
     answer(payer.http.post("/v1/stakes", json={"amount": 7}))
     path = f"/v1/ledger/{payer.did}/history"
     events = answer(payer.http.get(path))["events"]
-    assert [(event["type"], event["change"]) for event in events] == [
+    assert [(event["eventType"], event["change"]) for event in events] == [
         ("stake_deposit", -7),
         ("escrow_release", 2),
         ("escrow_hold", -3),

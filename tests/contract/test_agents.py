@@ -149,16 +149,6 @@ def test_a_schema_may_name_what_is_secret_in_inputs(payer: Caller, anonymous: ht
     assert answer(anonymous.get(f"/v1/agents/{acard['did']}"))["acard"] == acard
 
 
-def test_alias_takes_the_flat_form_with_gaps(payer: Caller, anonymous: httpx.Client) -> None:
-    did = unique("did:net:flat-")
-    body = {"did": did, "capabilities": [{"name": "Sum Up"}, "cap.two.v1"], "version": "1.2.0"}
-    reply = answer(payer.http.post("/v1/agent/register", json=body))
-    assert (reply["did"], reply["registered"]) == (did, 2)
-    record = answer(anonymous.get(f"/v1/agent/{did}"))
-    assert [capability["id"] for capability in record["capabilities"]] == ["sum-up", "cap.two.v1"]
-    assert record["version"] == 1
-
-
 def test_bulk_register_answers_in_order(payer: Caller) -> None:
     cards = [card(), {"did": "nonsense"}, card()]
     body = {"agents": [{"acard": item} for item in cards]}

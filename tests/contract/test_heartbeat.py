@@ -60,7 +60,7 @@ def test_an_agent_that_never_sent_one_counts_as_available(
 def test_heartbeat_with_the_agent_in_the_path(payer: Caller, anonymous: httpx.Client) -> None:
     did = register(payer)["did"]
     reply = answer(beat(payer.http, did, status="busy", load=40, queueDepth=3, version="1.2"))
-    assert (reply["ok"], reply["ack"], reply["availability"]) == (True, True, "available")
+    assert (reply["ok"], reply["ack"], reply["availability"]) == (True, True, 0.78)
     live = shown(anonymous, did)["live"]
     assert (live["status"], live["load"], live["queueDepth"]) == ("busy", 0.4, 3)
     assert live["version"] == "1.2"
@@ -73,27 +73,27 @@ def test_heartbeat_with_the_agent_in_the_body(payer: Caller, anonymous: httpx.Cl
     did = register(payer)["did"]
     body = {"did": did, "load": 0.5, "latency_ms": 120, "queue_depth": 2}
     reply = answer(payer.http.post("/v1/heartbeat", json=body))
-    assert (reply["ok"], reply["ack"], reply["availability"]) == (True, True, "available")
+    assert (reply["ok"], reply["ack"], reply["availability"]) == (True, True, 0.712)
     live = shown(anonymous, did)["live"]
     assert (live["load"], live["latency_ms"], live["queueDepth"]) == (0.5, 120, 2)
 
 
 def test_availability_is_what_the_agent_says(payer: Caller, anonymous: httpx.Client) -> None:
     did = register(payer)["did"]
-    for status, availability in (
-        ("unhealthy", "unhealthy"),
-        ("DRAINING", "unhealthy"),
-        ("offline", "offline"),
-        ("healthy", "available"),
+    for status, share, availability in (
+        ("unhealthy", 0, "unhealthy"),
+        ("DRAINING", 0, "unhealthy"),
+        ("offline", 0, "offline"),
+        ("healthy", 1, "available"),
     ):
-        assert answer(beat(payer.http, did, status=status))["availability"] == availability
+        assert answer(beat(payer.http, did, status=status))["availability"] == share
         assert shown(anonymous, did)["availability"] == availability
 
 
 def test_a_heartbeat_without_a_body_says_that_the_agent_lives(payer: Caller) -> None:
     did = register(payer)["did"]
     reply = answer(payer.http.post(f"/v1/agents/{did}/heartbeat"))
-    assert (reply["status"], reply["availability"]) == ("healthy", "available")
+    assert (reply["status"], reply["availability"]) == ("healthy", 1)
 
 
 @pytest.mark.parametrize(

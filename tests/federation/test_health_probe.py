@@ -33,6 +33,8 @@ def test_health_is_asked_beside_the_dispatch_path(endpoint: str, url: str) -> No
         (200, '{"status": "Draining"}', False),
         (200, '{"status": "splendid"}', True),
         (200, "OK", True),
+        (202, "", True),
+        (204, "", True),
         (404, "{}", True),
         (501, "", True),
         (500, "", False),

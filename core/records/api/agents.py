@@ -13,6 +13,7 @@ from core.records.api.kinds import (
     Did,
     Flag,
     Hash,
+    Ratio,
     ShortText,
     Timestamp,
     Yes,
@@ -111,7 +112,7 @@ class HeartbeatTaken(Record):
     ack: Yes
     did: Did
     status: Annotated[str, words(HEARTBEAT_STATUSES)]
-    availability: AvailabilityWord
+    availability: Annotated[Ratio, "how much of the agent is free; 0 where it takes no work"]
     ttl_ms: Count
 
 

@@ -75,9 +75,16 @@ class EntriesQuery(PageQuery):
 
 
 class HistoryEvent(Entry):
-    """An entry as an event of its owner's history; `change` is what it did to the wallet."""
+    """An entry as an event of its owner's history; `change` is what it did to the wallet.
 
-    type: str
+    Spec: contract.md section 7.
+    """
+
+    owner_did: Did
+    currency: str
+    event_type: Annotated[str, "as `kind`"]
+    workflow_id: Uuid | None
+    node_name: Annotated[str | None, "as `nodeId`"]
     change: Annotated[Credits, "what it did to the wallet; 0 within the stake"]
 
 

@@ -98,7 +98,8 @@ async def register_bulk(call: Call) -> Reply:
 
     async def judge(index: int, body: Any, size: int) -> RegisterAgent:
         check_size(services.settings, body, size)
-        read = await in_thread(size, partial(parsed, FlatRegistration, body))
+        form = Registration if isinstance(body, dict) and "acard" in body else FlatRegistration
+        read = await in_thread(size, partial(parsed, form, body))
         command = await registration_before_endpoint(services, call.caller, read, call.account)
         return replace(command, key=f"{base_key}:{index}") if base_key else command
 
@@ -176,7 +177,7 @@ async def change(call: Call) -> Reply:
 
     def judged_whole() -> Registration:
         body = changed(row["did"], current_card(row), patch)
-        return parsed(Registration, {**body, "ownerDid": row["owner_did"]})
+        return parsed(FlatRegistration, {**body, "ownerDid": row["owner_did"]})
 
     whole = await in_thread(len(call.body) + len(row["card"]), judged_whole)
     command = await registration(services, call.caller, whole, call.account)

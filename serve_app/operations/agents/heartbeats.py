@@ -2,13 +2,13 @@
 
 Two forms, the agent in the path or in the body. Who may: the agent's owner, the agent itself, an
 administrator, or the holder of the token that its registration returned.
-Spec: contract.md section 6 (Heartbeat).
+Spec: contract.md section 6 (Heartbeat) and 7.
 """
 
 from __future__ import annotations
 
 from core.errors import ErrorCode, ServiceError
-from core.market.agent_liveness import HEARTBEAT_TTL_MS, load_share
+from core.market.agent_liveness import HEARTBEAT_TTL_MS, availability_share, load_share
 from core.records.api.agents import Heartbeat, HeartbeatFlat, HeartbeatTaken
 from core.records.api.path_values import AnyDidPath
 from core.records.statuses import HEARTBEAT_STATUSES
@@ -60,7 +60,12 @@ async def _beat(call: Call, did: str, body: Heartbeat | HeartbeatFlat) -> Reply:
             "ack": True,
             "did": did,
             "status": body.status,
-            "availability": HEARTBEAT_STATUSES[body.status],
+            "availability": availability_share(
+                HEARTBEAT_STATUSES[body.status],
+                load=heard.load,
+                queue_depth=heard.queue_depth,
+                latency_ms=heard.latency_ms,
+            ),
             "ttlMs": HEARTBEAT_TTL_MS,
         }
     )

@@ -151,7 +151,11 @@ def changed(did: str, card: dict[str, Any], body: dict[str, Any]) -> dict[str, A
         raise invalid("acard", kind_of(patch), "an object with the members to change")
     if patch.get("did", did) != did:
         raise invalid("did", str(patch["did"]), f"{did}, or nothing")
-    return {"acard": _merged(without_secrets(card), patch), **beside}
+    merged = _merged(without_secrets(card), patch)
+    if not card.get("endpoint") and "endpoint" not in patch:
+        # It was registered without one, which is stored as "" and never sent so.
+        del merged["endpoint"]
+    return {"acard": merged, **beside}
 
 
 def _merged(old: Any, patch: Any) -> Any:

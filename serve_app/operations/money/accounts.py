@@ -52,7 +52,8 @@ async def get_history(call: Call) -> Reply:
         offset=page.offset,
         before_id=number_after(page),
     )
-    return Reply(listed("events", list(map(history_record, rows)), page, lambda row: row["id"]))
+    events = [history_record(row, did) for row in rows]
+    return Reply(listed("events", events, page, lambda row: row["id"]))
 
 
 async def get_escrow(call: Call) -> Reply:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from core.market.agent_liveness import (
     Availability,
     Liveness,
     availability,
+    availability_share,
     drop_older_signals,
     load_share,
     next_change_ms,
@@ -120,3 +123,26 @@ def test_time_alone_changes_nothing_before_it_is_said_to(
     times_ms = {now_ms, last_ms, (now_ms + last_ms) // 2}
     times_ms |= set(range(now_ms, last_ms, HEARTBEAT_TTL_MS // 2))
     assert {known(at_ms) for at_ms in times_ms} == {known(now_ms)}
+
+
+@pytest.mark.parametrize(
+    ("said", "share"),
+    [
+        ({}, 1.0),
+        ({"load": 1.0}, 0.6),
+        ({"queue_depth": 10}, 0.8),
+        ({"queue_depth": 11}, 0.8),
+        ({"latency_ms": 1_000.0}, 0.6),
+        ({"latency_ms": 9_999.0}, 0.6),
+        ({"load": 0.1, "queue_depth": 1, "latency_ms": 100.0}, 0.9),
+        ({"load": 1.0, "queue_depth": 10, "latency_ms": 1_000.0}, 0.0),
+    ],
+)
+def test_the_share_that_is_free_falls_with_load_queue_and_latency(
+    said: dict[str, Any], share: float
+) -> None:
+    """contract.md section 7: 1 - 0.4 load - 0.2 queue/10 - 0.4 latency/1 s."""
+    known = {"load": None, "queue_depth": None, "latency_ms": None, **said}
+    assert availability_share(Availability.AVAILABLE, **known) == share
+    for takes_no_work in (Availability.UNHEALTHY, Availability.OFFLINE):
+        assert availability_share(takes_no_work, **known) == 0

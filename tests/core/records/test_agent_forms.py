@@ -43,7 +43,8 @@ def test_a_flat_registration_may_leave_most_of_the_card_out() -> None:
         "did": "did:net:a",
         "name": "A",
         "version": "3.1",
-        "capabilities": ["cap.a.v1", {"name": "Sum up"}],
+        "endpoint": None,
+        "capabilities": ["cap.a.v1", {"name": "Sum up", "id": None}],
         "signingSecret": "s",
     }
     body = parsed(FlatRegistration, flat)
@@ -53,7 +54,7 @@ def test_a_flat_registration_may_leave_most_of_the_card_out() -> None:
         "version": 3,
         "capabilities": [
             {"id": "cap.a.v1", "description": ""},
-            {"id": "sum-up", "description": "", "name": "Sum up"},
+            {"id": "cap.50e118950630.1.v1", "description": "", "name": "Sum up"},
         ],
         "metadata": {"name": "A"},
     }

@@ -1,0 +1,335 @@
+"""The forms that clients in the field send, as the bytes that they send, and what each changes.
+
+Every call is made in both spellings: with the key in its own header, DIDs raw; and with the key as
+Bearer, DIDs percent-encoded, the path's first slash doubled. All requests name JSON as their type,
+those without a body too. Rows of contract.md section 7 that are tested elsewhere: discovery in
+`test_discovery.py`, the statuses of a task and auctions for it in `test_tasks.py`, what agents
+answer in `test_execution_replies.py` and `test_execution_async.py`, signed heartbeats in
+`test_signed_requests.py`, a status in force at its answer in `test_heartbeat.py`.
+Spec: contract.md section 7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from string import Template
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from serve_app.api import all_operations
+from tests.contract.conftest import Caller, MakeAgent, MakeCaller, answer, client, refusal, unique
+from tests.contract.test_execution_async import later
+from tests.platform.deployments import RunningDeployment
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FieldClient:
+    """Sends what is given, byte by byte.
+
+    `is_bearer`: in the second of the two spellings.
+    """
+
+    http: httpx.Client
+    is_bearer: bool
+
+    def send(
+        self, method: str, path: str, body: str = "", *, key: str = "", **values: str
+    ) -> httpx.Response:
+        """Send one request.
+
+        Args:
+            path: `$name` in it stands for a value, in this client's spelling.
+            body: as it is sent; `$name` stands for a value as it is.
+            key: none is sent if empty.
+        """
+        spelt = {name: quote(value, safe="") for name, value in values.items()}
+        target = Template(path).substitute(spelt if self.is_bearer else values)
+        raw = ("/" + target if self.is_bearer else target).encode()
+        headers = {"Content-Type": "application/json"}
+        if key:
+            named = {"Authorization": f"Bearer {key}"} if self.is_bearer else {"x-api-key": key}
+            headers.update(named)
+        return self.http.request(
+            method,
+            self.http.base_url.copy_with(raw_path=raw),
+            content=Template(body).substitute(values).encode(),
+            headers=headers,
+        )
+
+
+@pytest.fixture(params=[False, True], ids=["own header", "Bearer"])
+def field(request: pytest.FixtureRequest, deployment: RunningDeployment) -> Iterator[FieldClient]:
+    """A client of each spelling."""
+    with client(deployment.url) as http:
+        yield FieldClient(http, request.param)
+
+
+def owners_part(did: str) -> str:
+    """Return the part of a made capability id that its agent's DID decides."""
+    return hashlib.sha256(did.encode()).hexdigest()[:12]
+
+
+# -- agents ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "ids", "is_known_by"),
+    [
+        (
+            '{"did":"$did","name":null,"endpoint":"http://127.0.0.1:9",'
+            '"capabilities":[{"description":"Sums up"},{"description":"Counts"}]}',
+            ["cap.$owner.0.v1", "cap.$owner.1.v1"],
+            (None, 1, "available"),
+        ),
+        (
+            '{"did":"$did","name":"Sums","capabilities":'
+            '[{"id":"$capability","description":"Sums up"},{"description":"Counts"}],"version":1}',
+            ["$capability", "cap.$owner.1.v1"],
+            ("Sums", 1, "offline"),
+        ),
+        (
+            '{"did":"$did","name":"Sums","endpoint":"http://127.0.0.1:9","capabilities":'
+            '[{"capability_id":"$capability","description":"Sums up"}],"version":"1.0.0"}',
+            ["$capability"],
+            ("Sums", 1, "available"),
+        ),
+    ],
+    ids=["without ids", "without an endpoint", "capability_id"],
+)
+def test_an_agent_is_registered_flat(
+    field: FieldClient,
+    payer: Caller,
+    body: str,
+    ids: list[str],
+    is_known_by: tuple[str | None, int, str],
+) -> None:
+    names = {"did": unique("did:web:host%3A8080-"), "capability": unique("cap.field.") + ".v1"}
+    reply = answer(field.send("POST", "/v1/agent/register", body, key=payer.key, **names))
+    assert (reply["ok"], reply["registered"]) == (True, len(ids))
+    agent = answer(field.send("GET", "/v1/agent/$did", **names))
+    expected = [Template(one).substitute(names, owner=owners_part(names["did"])) for one in ids]
+    assert [one["id"] for one in agent["capabilities"]] == expected
+    assert [one["description"] for one in agent["capabilities"]] == ["Sums up", "Counts"][
+        : len(ids)
+    ]
+    said = (agent.get("metadata", {}).get("name"), agent["version"], agent["availability"])
+    assert said == is_known_by
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/agents/register", '{"acard":{"did":"$did","endpoint":"",$rest}}'),
+        ("/v1/agents/register", '{"acard":{"did":"$did",$rest}}'),
+        ("/v1/agent/register", '{"did":"$did","endpoint":"",$rest}'),
+    ],
+)
+def test_an_endpoint_is_absent_in_the_flat_form_alone_and_never_empty(
+    payer: Caller, path: str, body: str
+) -> None:
+    """contract.md section 6 (Registry)."""
+    rest = '"version":1,"capabilities":[{"id":"cap.field.v1","description":""}]'
+    sent = Template(body).substitute(did=unique("did:net:field-"), rest=rest).encode()
+    problem = refusal(payer.http.post(path, content=sent), 400, "INVALID_REQUEST")
+    assert [item["path"] for item in problem["errors"]] == ["acard.endpoint"]
+
+
+def test_an_agent_without_an_endpoint_is_changed_and_comes_to_have_one(
+    field: FieldClient, payer: Caller
+) -> None:
+    """What is not there is not asked for by a change of something else."""
+    did = unique("did:net:field-")
+    body = '{"did":"$did","capabilities":[{"description":"d"}]}'
+    answer(field.send("POST", "/v1/agent/register", body, key=payer.key, did=did))
+    path = "/v1/agents/$did"
+    for change, said in (
+        ('{"version":2}', (2, "", "offline")),
+        ('{"endpoint":"http://127.0.0.1:9"}', (2, "http://127.0.0.1:9", "available")),
+    ):
+        answer(field.send("PATCH", path, change, key=payer.key, did=did))
+        agent = answer(field.send("GET", path, did=did))
+        assert (agent["version"], agent["endpoint"], agent["availability"]) == said
+    refused = field.send("PATCH", path, '{"endpoint":""}', key=payer.key, did=did)
+    refusal(refused, 400, "INVALID_REQUEST")
+
+
+@pytest.mark.parametrize("is_by_token", [False, True], ids=["key", "token"])
+def test_a_heartbeat_is_answered_with_the_share_that_is_free(
+    field: FieldClient, payer: Caller, is_by_token: bool
+) -> None:
+    did = unique("did:net:field-")
+    body = '{"did":"$did","endpoint":"http://127.0.0.1:9","capabilities":[{"description":"d"}]}'
+    made = answer(field.send("POST", "/v1/agent/register", body, key=payer.key, did=did))
+    key = made["heartbeatToken"] if is_by_token else payer.key
+    for sent, share in (
+        ('{"did":"$did","load":0.5,"latency_ms":250,"queue_depth":5,"port":8080}', 0.6),
+        ('{"did":"$did","load":1,"latency_ms":5000,"queue_depth":99}', 0),
+        ('{"did":"$did","load":0,"latency_ms":0,"queue_depth":0}', 1),
+    ):
+        reply = answer(field.send("POST", "/v1/heartbeat", sent, key=key, did=did))
+        assert (reply["ok"], reply["availability"]) == (True, share)
+    live = answer(field.send("GET", "/v1/agents/$did", did=did))["live"]
+    assert (live["load"], live["queueDepth"], live["latency_ms"]) == (0, 0, 0)
+
+
+# -- tasks and results -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"description":"[$capability] Sum up"}',
+        '{"description":"[$capability] Sum up","budget":2}',
+        '{"description":"[$capability] Sum up","budget":0.5,"webhookUrl":"http://127.0.0.1:9/x"}',
+    ],
+)
+def test_a_task_is_published_and_read(
+    field: FieldClient, payer: Caller, make_agent: MakeAgent, body: str
+) -> None:
+    agent = make_agent(price_cents=50)
+    names = {"capability": agent.capability}
+    made = answer(field.send("POST", "/v1/tasks/publish", body, key=payer.key, **names))
+    payer.finished(f"/v1/workflows/{made['workflowId']}")
+    task = answer(field.send("GET", "/v1/tasks/$id", key=payer.key, id=made["taskId"]))
+    assert (task["status"], task["error"]) == ("completed", None)
+    assert task["result"]["inputs"] == {"description": "Sum up"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"workflowId":"$workflow","nodeId":"task","agentDid":"$agent","status":"success",'
+        '"result":{"n":1},"metrics":{"latency_ms":3},"resultId":"$token"}',
+        '{"workflowId":"$workflow","taskId":"$task","nodeId":"task","capabilityId":"$capability",'
+        '"agentDid":"$agent","status":"ok","result":{"n":1},"metrics":{},"resultId":"$token",'
+        '"signature":null,"publicKey":null}',
+    ],
+    ids=["required", "all"],
+)
+def test_a_result_is_handed_in_without_a_key(
+    field: FieldClient, payer: Caller, make_agent: MakeAgent, body: str
+) -> None:
+    agent = make_agent(later, price_cents=50)
+    task = '{"description":"[$capability] Sum up"}'
+    names = {"capability": agent.capability}
+    made = answer(field.send("POST", "/v1/tasks/publish", task, key=payer.key, **names))
+    agent.stub.wait_dispatched()
+    names |= {"workflow": made["workflowId"], "task": made["taskId"], "agent": agent.did}
+    names["token"] = agent.stub.dispatches[0]["resultId"]
+    assert answer(field.send("POST", "/v1/workflows/nodeResult", body, **names))["success"]
+    payer.finished(f"/v1/workflows/{made['workflowId']}")
+    record = answer(field.send("GET", "/v1/tasks/$id", key=payer.key, id=made["taskId"]))
+    assert (record["status"], record["result"]) == ("completed", {"n": 1})
+    assert record["spentCredits"] == 0.5
+
+
+# -- money -----------------------------------------------------------------------------------------
+
+
+def test_balance_and_history(field: FieldClient, payer: Caller, make_agent: MakeAgent) -> None:
+    record = payer.run({"nodes": {"a": {"capabilityId": make_agent().capability}}})
+    names = {"did": payer.did}
+    balance = answer(field.send("GET", "/v1/balances/$did", key=payer.key, **names))
+    assert balance == {
+        "ownerDid": payer.did,
+        "balance": 99.9,
+        "credits": 99.9,
+        "currency": "CREDITS",
+        "pending": 0,
+    }
+    path = "/v1/ledger/$did/history?limit=2"
+    held, deposited = answer(field.send("GET", path, key=payer.key, **names))["events"]
+    for event, amount, kind, workflow_id in (
+        (held, 0.1, "escrow_hold", record["id"]),
+        (deposited, 100, "deposit", None),
+    ):
+        expected = {
+            "ownerDid": payer.did,
+            "amount": amount,
+            "currency": "CREDITS",
+            "eventType": kind,
+            "workflowId": workflow_id,
+            "nodeName": None,
+        }
+        assert {name: event[name] for name in expected} == expected
+        assert event["id"] and event["createdAt"] and isinstance(event["description"], str)
+
+
+# -- DELETE ----------------------------------------------------------------------------------------
+
+Scene = tuple[Caller, Caller, MakeAgent, MakeCaller]
+Doomed = Callable[[Scene], tuple[Caller, str]]
+
+
+def doomed_agent(scene: Scene) -> tuple[Caller, str]:
+    """Make an agent to be deregistered; return who may, and the agent."""
+    _, payer, make_agent, _ = scene
+    return payer, make_agent(owner=payer).did
+
+
+def doomed_revocation(scene: Scene) -> tuple[Caller, str]:
+    """Revoke an agent."""
+    admin, _, make_agent, _ = scene
+    agent = make_agent()
+    body = {"did": agent.did, "reason": "a test", "evidence": {}}
+    answer(admin.http.post("/v1/trust/revoke", json=body))
+    return admin, agent.did
+
+
+def doomed_key(scene: Scene) -> tuple[Caller, str]:
+    """Make a key."""
+    admin, _, _, make_caller = scene
+    return admin, make_caller().key_id
+
+
+def doomed_name(scene: Scene) -> tuple[Caller, str]:
+    """Give an agent a name."""
+    _, payer, make_agent, _ = scene
+    name = unique("n-")
+    body = {"name": name, "agentDid": make_agent(ownerDid=payer.did).did}
+    answer(payer.http.post("/v1/identity/names", json=body))
+    return payer, name
+
+
+def doomed_heir(scene: Scene) -> tuple[Caller, str]:
+    """Name an agent's heir."""
+    _, payer, make_agent, make_caller = scene
+    agent = make_agent(ownerDid=payer.did)
+    body = {"agentDid": agent.did, "inheritsToDid": make_caller().did, "deadManSwitchDays": 10}
+    answer(payer.http.post("/v1/identity/inheritance", json=body))
+    return payer, agent.did
+
+
+DOOMED: dict[str, Doomed] = {
+    "/v1/agents/{did}": doomed_agent,
+    "/v1/revoked/{did}": doomed_revocation,
+    "/v1/keys/{key_id}": doomed_key,
+    "/v1/identity/names/{name}": doomed_name,
+    "/v1/identity/inheritance/{did}": doomed_heir,
+}
+
+
+def test_every_path_that_takes_DELETE_is_here() -> None:
+    taken = {operation.path for operation in all_operations() if operation.method == "DELETE"}
+    assert taken == set(DOOMED)
+
+
+@pytest.mark.parametrize("path", DOOMED)
+def test_a_DELETE_without_a_body_answers_success(
+    field: FieldClient,
+    admin: Caller,
+    payer: Caller,
+    make_agent: MakeAgent,
+    make_caller: MakeCaller,
+    path: str,
+) -> None:
+    caller, what = DOOMED[path]((admin, payer, make_agent, make_caller))
+    target = path.partition("{")[0] + "$what"
+    assert answer(field.send("DELETE", target, key=caller.key, what=what))["success"] is True
