@@ -17,7 +17,7 @@ from core.errors import ErrorCode
 from core.message import Message
 from ledger.accounts.account_commands import Deposit
 from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation, RegisterAgent
-from ledger.auctions.auction_commands import EndBidding, PlaceBid
+from ledger.auctions.auction_commands import EndBidding, KeepBid, PlaceBid
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.identity.agent_key_commands import RotateAgentKey
@@ -39,6 +39,7 @@ from ledger.prices.price_commands import SetPrice
 from ledger.quotas.quota_commands import SetQuota
 from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
+from ledger.tasks.task_commands import SettleTask
 from ledger.trust.trust_commands import NoteReading, RevokeAgent, UnrevokeAgent
 from ledger.workflows.workflow_commands import (
     AdvanceWorkflow,
@@ -86,12 +87,14 @@ Command = (
     | WithdrawStake
     | SlashStake
     | PlaceBid
+    | KeepBid
     | EndBidding
     | CreateInvoice
     | SettleInvoice
     | OpenDispute
     | ResolveDispute
     | GiveFeedback
+    | SettleTask
 )
 # Those that look at stored rows which other commands may change.
 BarrierCommand = CreateInvoice | ResolveDispute | SlashStake

@@ -13,11 +13,13 @@ from ledger.accounts.account_plan import add_deposit_reads, plan_deposit
 from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation, RegisterAgent
 from ledger.agents.agent_plan import add_agent_reads, plan_deregister_agent, plan_register_agent
 from ledger.agents.reputation import plan_rebuild, weight_of_rebuild
-from ledger.auctions.auction_commands import EndBidding, PlaceBid
+from ledger.auctions.auction_commands import EndBidding, KeepBid, PlaceBid
 from ledger.auctions.auction_plan import (
     add_bid_reads,
     add_end_bidding_reads,
+    add_kept_bid_reads,
     plan_end_bidding,
+    plan_keep_bid,
     plan_place_bid,
 )
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
@@ -98,6 +100,8 @@ from ledger.shards.shard_plan import (
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from ledger.stakes.stake_plan import add_stake_reads, plan_deposit_stake, plan_withdraw_stake
 from ledger.stakes.stake_risk import plan_slash_stake
+from ledger.tasks.task_commands import SettleTask
+from ledger.tasks.task_plan import plan_settle_task
 from ledger.trust.trust_commands import NoteReading, RevokeAgent, UnrevokeAgent
 from ledger.trust.trust_plan import (
     add_revoke_reads,
@@ -201,6 +205,7 @@ KINDS: Final[dict[type, CommandKind]] = {
     WithdrawStake: CommandKind(plan_withdraw_stake, add_stake_reads, is_hashed=True),
     SlashStake: CommandKind(plan_slash_stake, _add_barrier, is_hashed=True, is_barrier=True),
     PlaceBid: CommandKind(plan_place_bid, add_bid_reads, is_hashed=True),
+    KeepBid: CommandKind(plan_keep_bid, add_kept_bid_reads, is_hashed=True, is_asked_again=True),
     EndBidding: CommandKind(
         plan_end_bidding, add_end_bidding_reads, is_asked_again=True, is_fenced=True
     ),
@@ -210,6 +215,7 @@ KINDS: Final[dict[type, CommandKind]] = {
     SettleInvoice: CommandKind(plan_settle_invoice, is_hashed=True, is_asked_again=True),
     OpenDispute: CommandKind(plan_open_dispute),
     ResolveDispute: CommandKind(plan_resolve_dispute, _add_barrier, is_barrier=True),
+    SettleTask: CommandKind(plan_settle_task, is_hashed=True, is_asked_again=True),
     GiveFeedback: CommandKind(plan_give_feedback, is_hashed=True, is_asked_again=True),
 }
 _UNKNOWN: Final = CommandKind(_refuse_unknown)

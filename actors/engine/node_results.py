@@ -15,7 +15,7 @@ import orjson
 from actors.dispatch.order_inputs import hash_small_inputs
 from actors.engine.runner import Runner
 from actors.ports import DispatchOrder
-from actors.transport.messages import NodeResultReply, NodeResultRequest
+from actors.transport.messages import NodeResultReply, NodeResultRequest, SettlementRequest
 from actors.values.reply_events import check_signature
 from actors.workflows.dispatch_orders import bind_open_attempt
 from actors.workflows.running_workflow import RunningWorkflow
@@ -86,6 +86,8 @@ def find_order_to_judge(runner: Runner, request: NodeResultRequest) -> DispatchO
     run = runner.find_run(request.workflow_id)
     if run is None or request.failure is not None or request.verify_attempt:
         return None
+    if isinstance(request, SettlementRequest):  # the payer has no result to judge
+        return None
     order = run.orders.get((request.node, False))
     if order is None or not order.output_schema or order.attempt != request.attempt:
         return None
@@ -148,6 +150,8 @@ def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:
         return False
     if request.verify_attempt:
         return state.verifier_did is not None and state.verify_attempt == request.verify_attempt
+    if isinstance(request, SettlementRequest) and not state.is_accepted:
+        return False  # its agent still has an open request, which may succeed
     return not state.has_result
 
 
@@ -181,6 +185,7 @@ def _build_event(
         # The clock of the process that started the attempt may be ahead.
         {**request.metrics, "latency_ms": max(0, now_ms - began_ms)},
         request.result_ref,
+        request.payment_max_micro if isinstance(request, SettlementRequest) else None,
     )
 
 

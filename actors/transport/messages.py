@@ -149,6 +149,15 @@ class NodeResultRequest(Message, frozen=True, kw_only=True):
     binding: str = ""
 
 
+class SettlementRequest(NodeResultRequest, frozen=True, kw_only=True):
+    """The payer ends an attempt that its agent has accepted, and pays at most so much for it.
+
+    A type of its own: code of before would take it for the agent's result, and pay all.
+    """
+
+    payment_max_micro: int
+
+
 class NodeResultReply(Message, frozen=True, kw_only=True):
     """Committed: the result was taken, now or before; `status` is the node's."""
 
@@ -176,7 +185,14 @@ class WorkflowEnd(Message, frozen=True, kw_only=True):
     nodes: tuple[NodeChanged, ...]
 
 
-OwnerRequest = PublishRequest | WatchRequest | CancelRequest | ResumeRequest | NodeResultRequest
+OwnerRequest = (
+    PublishRequest
+    | WatchRequest
+    | CancelRequest
+    | ResumeRequest
+    | NodeResultRequest
+    | SettlementRequest
+)
 # None: the workflow is not driven here; it has ended, or its row names who will drive it.
 OwnerAnswer = PublishReply | WatchReply | CancelReply | ResumeReply | NodeResultReply | Late | None
 OwnerReply = OwnerAnswer | ServiceError

@@ -18,6 +18,7 @@ class AuditEventType(StrEnum):
     WORKFLOW_PUBLISHED = "workflow.published"
     WORKFLOW_STARTED = "workflow.started"
     WORKFLOW_FINISHED = "workflow.finished"
+    WORKFLOW_SETTLED = "workflow.settled"
     WORKFLOW_CANCELLED = "workflow.cancelled"
     WORKFLOW_QUARANTINED = "workflow.quarantined"
     WORKFLOW_RESUMED = "workflow.resumed"

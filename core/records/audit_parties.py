@@ -63,6 +63,7 @@ PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.WORKFLOW_PUBLISHED: _WORKFLOW,
     AuditEventType.WORKFLOW_STARTED: _WORKFLOW,
     AuditEventType.WORKFLOW_FINISHED: _WORKFLOW,
+    AuditEventType.WORKFLOW_SETTLED: _WORKFLOW,
     AuditEventType.WORKFLOW_CANCELLED: _WORKFLOW,
     AuditEventType.WORKFLOW_QUARANTINED: _WORKFLOW,
     AuditEventType.WORKFLOW_RESUMED: _WORKFLOW,

@@ -21,6 +21,11 @@ class StoredNode(Struct, rename="camel"):
     capability: str | None = None
     depends_on: list[str] | None = None
 
+    @property
+    def offered_id(self) -> str:
+        """The capability as agents offer it, without the versions that the node asks for."""
+        return (self.capability_id or self.capability or "").partition("@")[0]
+
 
 class StoredSettings(Struct, rename="camel"):
     """The settings that a request reads."""

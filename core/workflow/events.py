@@ -121,7 +121,8 @@ class AttemptSucceeded(Message, frozen=True):
     """The agent replied with a result.
 
     The result is in `result_json`, in canonical form, or behind `result_ref` when it is large.
-    Hashes are `sha256:` + hex over the JCS forms.
+    Hashes are `sha256:` + hex over the JCS forms. `payment_max_micro`: the payer has ended the
+    attempt of an agent that had accepted it, and pays at most this; None: an agent's reply.
     """
 
     node: str
@@ -133,6 +134,7 @@ class AttemptSucceeded(Message, frozen=True):
     at_ms: int
     metrics: dict[str, Any] = field(default_factory=dict)
     result_ref: BlobRef | None = None
+    payment_max_micro: int | None = None
 
 
 class AttemptFailed(Message, frozen=True):

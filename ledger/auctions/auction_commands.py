@@ -32,6 +32,25 @@ class PlaceBid(AuthorizedCommand, frozen=True, kw_only=True):
     stake_offered_micro: int | None
 
 
+class KeepBid(AuthorizedCommand, frozen=True, kw_only=True):
+    """Keep a bid for a node that takes none any more: it is recorded, and decides nothing.
+
+    The first such bid of an agent is final. `is_admin` lets anybody act for the agent.
+    Rejections: NOT_FOUND (the agent), FORBIDDEN, KEY_REUSED. Result: {"receivedMs": int}.
+    """
+
+    key: str
+    request_hash: bytes
+    actor_did: str
+    is_admin: bool
+    agent_did: str
+    workflow_id: str
+    node: str
+    amount_micro: int
+    eta_ms: int | None
+    stake_offered_micro: int | None
+
+
 class EndBidding(Message, frozen=True, kw_only=True):
     """Ask for a round's live bids; by the writer's clock none comes after them.
 

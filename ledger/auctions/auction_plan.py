@@ -14,7 +14,7 @@ from core.market.auction import AuctionTerms, Bid, bid_problem, displaced_bid
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import AuctionClosed, AuctionOpened
-from ledger.auctions.auction_commands import EndBidding, PlaceBid
+from ledger.auctions.auction_commands import EndBidding, KeepBid, PlaceBid
 from ledger.commands import Outcome
 from ledger.tables.table import Row
 from ledger.tables.work_tables import AUCTIONS, BIDS, CLOSED_AUCTIONS
@@ -43,6 +43,12 @@ def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
     read_set.trusted.add(command.agent_did)
 
 
+def add_kept_bid_reads(command: KeepBid, read_set: ReadSet) -> None:
+    """Add what is looked at before a bid is kept."""
+    read_set.agent_dids.add(command.agent_did)
+    read_set.trusted.add(command.agent_did)
+
+
 def add_end_bidding_reads(command: EndBidding, read_set: ReadSet) -> None:
     """Add what is looked at before a round's bids are sent to its owner."""
     read_set.rounds.add((command.workflow_id, command.node))
@@ -55,18 +61,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     is good, (4) the round holds it. A refusal leaves no trace: the key is the agent's, and others
     may have tried it. The row of a bid that a lower one displaces stands, for its bidder to see.
     """
-    agent = batch.cache.agents.get(command.agent_did)
-    if agent is None or not agent.is_active:  # (1)
-        detail = f"no agent {command.agent_did} is registered"
-        raise Refusal(ErrorCode.NOT_FOUND, detail, is_stored=False)
-    if command.actor_did not in (command.agent_did, agent.owner_did) and not command.is_admin:
-        raise Refusal(
-            ErrorCode.FORBIDDEN,
-            f"only {command.agent_did}, its owner or an administrator may bid for it",
-            is_stored=False,
-        )
-    if batch.cache.is_revoked(command.agent_did, batch.clock_ms):
-        raise Refusal(ErrorCode.FORBIDDEN, f"{command.agent_did} is revoked", is_stored=False)
+    _check_bidder(command, batch)  # (1)
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)  # (2)
     terms = AuctionTerms(round_.reserve_micro, round_.closes_ms, 0)
     received_ms = max(batch.clock_ms, round_.closes_ms) if round_.is_over else batch.clock_ms
@@ -108,6 +103,33 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     )
 
 
+def plan_keep_bid(command: KeepBid, batch: Batch) -> Outcome:
+    """Record a bid that comes when the node has its agent; it is no secret from anybody."""
+    _check_bidder(command, batch)
+    payload: dict[str, Any] = {
+        "nodeId": command.node,
+        "agentDid": command.agent_did,
+        "bidCredits": credits_text(command.amount_micro),
+        "isCounted": False,
+    }
+    if command.eta_ms is not None:
+        payload["etaMs"] = command.eta_ms
+    if command.stake_offered_micro is not None:
+        payload["stakeOfferedCredits"] = credits_text(command.stake_offered_micro)
+    audit_id = batch.record(
+        AuditEventType.BID_PLACED,
+        actor_did=command.actor_did,
+        target=("workflow", command.workflow_id),
+        payload=payload,
+    )
+    return batch.decided(
+        command.key,
+        result={"receivedMs": batch.clock_ms},
+        request_hash=command.request_hash,
+        audit_id=audit_id,
+    )
+
+
 def plan_end_bidding(command: EndBidding, batch: Batch) -> Outcome:
     """Return the live bids of a round whose time is over."""
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)
@@ -126,6 +148,22 @@ def plan_end_bidding(command: EndBidding, batch: Batch) -> Outcome:
         for bid in sorted(round_.bids.values(), key=lambda bid: (bid.received_ms, bid.agent_did))
     ]
     return batch.decided(command.key, result={"bids": bids})
+
+
+def _check_bidder(command: PlaceBid | KeepBid, batch: Batch) -> None:
+    """Refuse a bid for an agent that is not there, or that the caller may not bid for."""
+    agent = batch.cache.agents.get(command.agent_did)
+    if agent is None or not agent.is_active:
+        detail = f"no agent {command.agent_did} is registered"
+        raise Refusal(ErrorCode.NOT_FOUND, detail, is_stored=False)
+    if command.actor_did not in (command.agent_did, agent.owner_did) and not command.is_admin:
+        raise Refusal(
+            ErrorCode.FORBIDDEN,
+            f"only {command.agent_did}, its owner or an administrator may bid for it",
+            is_stored=False,
+        )
+    if batch.cache.is_revoked(command.agent_did, batch.clock_ms):
+        raise Refusal(ErrorCode.FORBIDDEN, f"{command.agent_did} is revoked", is_stored=False)
 
 
 def _open_round(workflow_id: str, node: str, number: int, batch: Batch) -> OpenRound:

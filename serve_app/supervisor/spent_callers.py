@@ -31,7 +31,6 @@ NOT_WRITES: Final = (
     "/v1/agents/register/bulk",
     "/v1/agents/{did}/heartbeat",
     "/v1/heartbeat",
-    "/v1/tasks/{task_id}/settle",
     "/v1/quotas/{did}/check",
     "/v1/agent/discovery",
     "/v1/capabilities/negotiate",

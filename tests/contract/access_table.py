@@ -140,7 +140,6 @@ _RIGHTS: Final = {
     "workflows:read": """
         GET /v1/auctions/{workflow_id}/{node}
         GET /v1/tasks/{task_id}
-        POST /v1/tasks/{task_id}/settle
         GET /v1/workflows
         GET /v1/workflows/{workflow_id}
         GET /v1/workflows/{workflow_id}/budget
@@ -152,6 +151,7 @@ _RIGHTS: Final = {
         POST /v1/tasks/publish
         POST /v1/tasks/{task_id}/bid
         POST /v1/tasks/{task_id}/feedback
+        POST /v1/tasks/{task_id}/settle
         POST /v1/workflows
         POST /v1/workflows/publish
         POST /v1/workflows/publish/bulk

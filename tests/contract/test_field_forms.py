@@ -23,7 +23,8 @@ import pytest
 
 from serve_app.api import all_operations
 from tests.contract.conftest import Caller, MakeAgent, MakeCaller, answer, client, refusal, unique
-from tests.contract.test_execution_async import later
+from tests.contract.test_execution_async import handed_in, later, wait_node
+from tests.contract.test_tasks import bidder
 from tests.platform.deployments import RunningDeployment
 
 Json = dict[str, Any]
@@ -200,6 +201,119 @@ def test_a_task_is_published_and_read(
     task = answer(field.send("GET", "/v1/tasks/$id", key=payer.key, id=made["taskId"]))
     assert (task["status"], task["error"]) == ("completed", None)
     assert task["result"]["inputs"] == {"description": "Sum up"}
+
+
+PRICED_50 = '{"description":"[$capability] Sum up","budget":10}'
+
+
+@pytest.mark.parametrize(
+    ("body", "amount"),
+    [
+        ('{"agentDid":"$agent"}', 0.5),
+        ('{"agentDid":"$agent","amount":0.3}', 0.3),
+        ('{"agentDid":"$agent","amount":"0.3","etaMs":1500}', 0.3),
+    ],
+)
+def test_a_bid_for_a_task_that_has_its_agent_is_kept(
+    field: FieldClient,
+    payer: Caller,
+    make_agent: MakeAgent,
+    make_caller: MakeCaller,
+    body: str,
+    amount: float,
+) -> None:
+    owner = make_caller()
+    agent = make_agent(owner=owner, price_cents=50)
+    names = {"capability": agent.capability, "agent": agent.did}
+    made = answer(field.send("POST", "/v1/tasks/publish", PRICED_50, key=payer.key, **names))
+    names |= {"task": made["taskId"], "workflow": made["workflowId"]}
+    path = "/v1/tasks/$task/bid"
+    placed = answer(field.send("POST", path, body, key=owner.key, **names))
+    assert (placed["ok"], placed["counted"], placed["bidAmount"]) == (True, False, amount)
+    refusal(field.send("POST", path, body, key=owner.key, **names), 409, "CONFLICT")
+    assert payer.finished(f"/v1/workflows/{made['workflowId']}")["spentCredits"] == 0.5
+    audit = "/v1/audit?eventType=bid.placed&targetId=$workflow"
+    for party in (payer, owner):
+        (entry,) = answer(field.send("GET", audit, key=party.key, **names))["entries"]
+        kept = entry["payload"]["events"][0]["payload"]
+        assert (kept["agentDid"], kept["bidCredits"], kept["isCounted"]) == (
+            agent.did,
+            str(amount),
+            False,
+        )
+
+
+def test_a_bid_at_an_auction_is_by_default_the_agents_own_price(
+    field: FieldClient, payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    owner, agent = bidder(make_agent, make_caller, unique("cap.field.") + ".v1")
+    task = (
+        '{"description":"[$capability] Sum up","budget":1,'
+        '"selection":"auction","auctionWindowMs":60000}'
+    )
+    names = {"capability": agent.capability, "agent": agent.did}
+    made = answer(field.send("POST", "/v1/tasks/publish", task, key=payer.key, **names))
+    path, body = "/v1/tasks/$task/bid", '{"agentDid":"$agent"}'
+    placed = answer(field.send("POST", path, body, key=owner.key, task=made["taskId"], **names))
+    assert (placed["ok"], placed["counted"], placed["bidAmount"]) == (True, True, 0.1)
+
+
+def test_an_agent_without_a_fixed_price_says_what_it_bids(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(owner=payer, price={"description": "has none"})
+    made = answer(
+        payer.http.post("/v1/tasks/publish", json={"description": f"[{agent.capability}]"})
+    )
+    refused = payer.http.post(f"/v1/tasks/{made['taskId']}/bid", json={"agentDid": agent.did})
+    problem = refusal(refused, 400, "INVALID_REQUEST")
+    assert [item["path"] for item in problem["errors"]] == ["bidAmount"]
+
+
+@pytest.mark.parametrize(
+    ("body", "paid"),
+    [
+        ("{}", 0.5),
+        ('{"payouts":[{"agentDid":"$agent","amount":0.2}]}', 0.2),
+        ('{"payouts":[{"agentDid":"$agent","amount":"9"}]}', 0.5),
+    ],
+    ids=["all", "less", "at most what is reserved"],
+)
+def test_settle_pays_the_agent_that_has_accepted_a_task_and_closes_it(
+    field: FieldClient,
+    admin: Caller,
+    payer: Caller,
+    make_agent: MakeAgent,
+    body: str,
+    paid: float,
+) -> None:
+    agent = make_agent(later, price_cents=50)
+    names = {"capability": agent.capability, "agent": agent.did}
+    made = answer(field.send("POST", "/v1/tasks/publish", PRICED_50, key=payer.key, **names))
+    names["task"] = made["taskId"]
+    wait_node(payer, f"/v1/workflows/{made['workflowId']}", "running", "task")
+    path = "/v1/tasks/$task/settle"
+    for refused in (
+        '{"payouts":[{"agentDid":"did:net:another","amount":0.2}]}',
+        '{"payouts":[{"agentDid":"$agent","amount":0}]}',
+        '{"payouts":[{"agentDid":"$agent","amount":-1}]}',
+        '{"payouts":[{"agentDid":"$agent","amount":6},{"agentDid":"$agent","amount":6}]}',
+        '{"payouts":[]}',
+        '{"amount":0.2}',
+    ):
+        answered = field.send("POST", path, refused, key=payer.key, **names)
+        refusal(answered, 400, "INVALID_REQUEST")
+    settled = answer(field.send("POST", path, body, key=payer.key, **names))
+    assert (settled["ok"], settled["paid"]) == (True, [{"agentDid": agent.did, "amount": paid}])
+    refusal(field.send("POST", path, body, key=payer.key, **names), 409, "ALREADY_SETTLED")
+    task = answer(field.send("GET", "/v1/tasks/$task", key=payer.key, **names))
+    assert (task["status"], task["spentCredits"]) == ("completed", paid)
+    assert payer.balance()["balance"] == 100 - paid
+    earned = answer(admin.http.get(f"/v1/balances/{agent.did}"))["balance"]
+    assert earned == pytest.approx(0.95 * paid)
+    late = payer.http.post("/v1/workflows/nodeResult", json=handed_in(agent.stub.dispatches[0]))
+    assert (answer(late)["status"], late.headers["idempotency-replayed"]) == ("success", "true")
+    assert answer(admin.http.get(f"/v1/balances/{agent.did}"))["balance"] == earned
 
 
 @pytest.mark.parametrize(

@@ -252,6 +252,12 @@ def task_feedback(scene: Scene) -> Request:
     return f"/v1/tasks/{record['taskId']}/feedback", {"rating": 0.5}, {"rating": 0.6}
 
 
+def settle_task(scene: Scene) -> Request:
+    record = answer(scene.http.get(f"/v1/workflows/{scene.ended_workflow()}"))
+    payouts = [{"agentDid": scene.did, "amount": 0.01}]
+    return f"/v1/tasks/{record['taskId']}/settle", {}, {"payouts": payouts}
+
+
 def put_at_stake(scene: Scene) -> Request:
     return "/v1/stakes", {"amount": 1}, {"amount": 2}
 
@@ -317,8 +323,8 @@ POSTS: tuple[Callable[[Scene], Request], ...] = (
     register_bulk, make_key, rotate_key, rotate_agent_key, name_agent, renew_name, transfer_name,
     name_heir, recover, cancel_recovery, publish_version, deprecate_version, deposit, invoice,
     pay_invoice, void_invoice, dispute,
-    resolve, feedback, publish_task, task_feedback, put_at_stake, unstake, quota, rebuild, bid,
-    bid_for_task, slash, revoke,
+    resolve, feedback, publish_task, task_feedback, settle_task, put_at_stake, unstake, quota,
+    rebuild, bid, bid_for_task, slash, revoke,
 )  # fmt: skip
 
 

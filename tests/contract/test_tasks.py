@@ -96,9 +96,10 @@ def test_a_task_is_published_once_under_its_key(payer: Caller, make_agent: MakeA
     assert again.headers["idempotency-replayed"] == "true"
 
 
-def test_settle_acknowledges_what_was_paid_and_pays_nothing(
+def test_settle_after_success_tells_what_was_paid_and_pays_nothing(
     payer: Caller, make_agent: MakeAgent
 ) -> None:
+    """How the agent of an accepted task is paid by it is in `test_field_forms.py`."""
     agent = make_agent(price_cents=50, is_held=True)
     made = publish(payer, f"[{agent.capability}] x", budget=2)
     path = f"{PATH}/{made['taskId']}/settle"
@@ -107,12 +108,17 @@ def test_settle_acknowledges_what_was_paid_and_pays_nothing(
     agent.stub.gate.set()
     ended(payer, made)
     before = payer.balance()
-    for body in ({}, {"amount": 0.5}, {"amount": "0.5"}):
-        settled = answer(payer.http.post(path, json=body))
-        assert (settled["settledCredits"], settled["returnedCredits"]) == (0.5, 1.5)
-    refusal(payer.http.post(path, json={"amount": 2.01}), 400, "INVALID_REQUEST")
-    refusal(payer.http.post(path, json={"amount": 1}), 409, "ALREADY_SETTLED")
+    settled = answer(
+        payer.http.post(path, json={"payouts": [{"agentDid": agent.did, "amount": 2}]})
+    )
+    assert settled["paid"] == [{"agentDid": agent.did, "amount": 0.5}]
+    assert (settled["settledCredits"], settled["returnedCredits"]) == (0.5, 1.5)
+    refusal(payer.http.post(path), 409, "ALREADY_SETTLED")
     assert payer.balance() == before
+    cancelled = publish(payer, f"[{make_agent(is_held=True).capability}] x")
+    answer(payer.http.post(f"/v1/workflows/{cancelled['workflowId']}/cancel"))
+    ended(payer, cancelled)
+    refusal(payer.http.post(f"{PATH}/{cancelled['taskId']}/settle"), 409, "CONFLICT")
 
 
 def test_tasks_belong_to_their_payers_and_agents(
@@ -165,6 +171,7 @@ def test_a_task_that_is_auctioned_takes_bids_and_pays_the_second_lowest(
     more = {"selection": "auction", "auctionWindowMs": WINDOW_MS, "budget": 1}
     made = publish(payer, f"[{capability}] do it", **more)
     placed = answer(bid(one, made["taskId"], cheap, 0.2, etaMs=5))
+    assert (placed["ok"], placed["counted"], placed["round"]) == (True, True, 1)
     assert (placed["workflowId"], placed["nodeId"]) == (made["workflowId"], "task")
     assert (placed["taskId"], placed["bidAmount"], placed["etaMs"]) == (made["taskId"], 0.2, 5)
     refusal(bid(one, made["taskId"], cheap, 0.1), 409, "CONFLICT")
@@ -173,7 +180,8 @@ def test_a_task_that_is_auctioned_takes_bids_and_pays_the_second_lowest(
     task = ended(payer, made)
     assert (task["status"], task["agentDid"]) == ("completed", cheap.did)
     assert task["spentCredits"] == 0.5
-    refusal(bid(two, made["taskId"], dear, 0.5), 409, "CONFLICT")
+    late = answer(bid(two, made["taskId"], dear, 0.4))
+    assert (late["ok"], late["counted"], late["closesAt"]) == (True, False, None)
 
 
 def test_a_bid_under_its_idempotency_key_is_placed_once(
@@ -203,7 +211,8 @@ def test_who_may_not_see_a_tasks_auction_cannot_bid_and_learns_nothing(
     refusal(bid(payer, made["taskId"], agent, 0.1), 403, "FORBIDDEN")
     refusal(bid(owner, "no-uuid", agent, 0.1), 404, "NOT_FOUND")
     fixed = publish(payer, f"[{capability}] at a fixed price")
-    refusal(bid(owner, fixed["taskId"], agent, 0.1), 404, "NOT_FOUND")
+    refusal(bid(stranger, fixed["taskId"], agent, 0.1), 404, "NOT_FOUND")
+    refusal(bid(payer, fixed["taskId"], agent, 0.1), 403, "FORBIDDEN")
 
 
 def test_a_bid_for_a_task_of_several_nodes_names_one(

@@ -17,6 +17,7 @@ from core.market.auction import Bid
 from core.market.pricing import FixedPrice
 from core.workflow.events import AuctionClosed, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
+from ledger.auctions.auction_commands import KeepBid
 from ledger.audit import party_index
 from ledger.audit.party_index import PartyIndex
 from ledger.commands import Command
@@ -24,6 +25,7 @@ from ledger.disputes.dispute_commands import GiveFeedback
 from ledger.identity.name_commands import RegisterName
 from ledger.keys.key_commands import RevokeKey
 from ledger.reads.reader import LedgerReader
+from ledger.tasks.task_commands import SettleTask, settle_task_key
 from tests.conftest import Database
 from tests.ledger import test_auctions as auctions
 from tests.ledger.checking import Auditor, connect
@@ -93,6 +95,14 @@ async def test_each_entry_has_the_parties_of_its_events(
         key="feedback", request_hash=b"f", actor_did=PAYER, workflow_id=paid.id, agent_did=AGENT,
         payer_did=PAYER, rating_milli=875, comment=f"as good as {OTHER}",
     )  # fmt: skip
+    settled = SettleTask(
+        key=settle_task_key(paid.id), request_hash=b"s", actor_did=ADMIN, workflow_id=paid.id,
+        task_id="a task",
+    )  # fmt: skip
+    kept = KeepBid(
+        key="kept", request_hash=b"k", actor_did=AGENT, is_admin=False, agent_did=AGENT,
+        workflow_id=paid.id, node="a", amount_micro=CREDIT, eta_ms=7, stake_offered_micro=1,
+    )  # fmt: skip
     agents = {AGENT, OWNER}
     cases: list[tuple[Command, set[str]]] = [
         (card(owner_did=OWNER, proof=OPERATOR), agents),
@@ -107,6 +117,8 @@ async def test_each_entry_has_the_parties_of_its_events(
         ),
         (replace(failed.advance(NAMING), actor_did="member-1"), {PAYER}),
         (feedback, agents | {PAYER}),
+        (kept, agents | {PAYER}),
+        (settled, {PAYER, ADMIN}),
         (dispute, agents | {PAYER}),
         (decide(dispute), agents | {PAYER, ADMIN}),
         (replace(stake(OTHER, 1), is_admin=True), agents | {OTHER}),

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from core.workflow.events import Record
+from ledger.auctions.auction_commands import KeepBid
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.commands import Command
 from ledger.disputes.dispute_commands import GiveFeedback
@@ -28,6 +29,7 @@ from ledger.identity.recovery_commands import (
 )
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.prices.price_commands import SetPrice
+from ledger.tasks.task_commands import SettleTask
 from ledger.trust.trust_commands import NoteReading
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -63,6 +65,8 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
     DeprecateVersion: "says what a capability takes and gives",
     SetPrice: "binds members when they choose; what is paid comes as NodePaid, within the escrow",
     GiveFeedback: "an opinion, which moves and counts nothing",
+    SettleTask: "says that what was paid is settled",
+    KeepBid: "a bid that decides nothing",
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import orjson
+import sqlalchemy as sql
 
 from actors.gateway.gateway import Gateway
 from core.settings import Settings
@@ -32,7 +33,7 @@ PATH = "/v1/tasks/{task_id}/bid"
 
 
 class Rows:
-    """A gateway with one task, whose node was never auctioned; it knows no results."""
+    """A gateway with one task, and no agent of the bidder's for it; it knows no results."""
 
     settings = SETTINGS
 
@@ -45,7 +46,10 @@ class Rows:
         return self
 
     async def rows(self, query: Any) -> list[RowDict]:
-        """Return the workflow's id, and no auctions."""
+        """Return the workflow's id, and no agents that may bid."""
+        if isinstance(query, sql.CompoundSelect):
+            self.read.append("bidders")
+            return []
         (table,) = query.get_final_froms()
         self.read.append(table.name)
         return [{"id": WORKFLOW}] if table.name == "workflow" else []
@@ -61,8 +65,12 @@ class Rows:
         return {
             "id": workflow_id,
             "status": "running",
-            "manifest": orjson.dumps({"nodes": {"task": {}}}),
+            "manifest": orjson.dumps({"nodes": {"task": {"capabilityId": "cap.x.v1"}}}),
         }
+
+    async def head(self, workflow_id: str, did: str) -> None:
+        """Return nothing: another's workflow."""
+        self.read.append("head")
 
 
 class Anybody:
@@ -109,6 +117,6 @@ def test_a_bid_reads_no_results_of_the_task() -> None:
         }
         await endpoint(scope, receive, send)
         assert sent[0]["status"] == 404, sent[1]["body"]
-        assert found.read == ["workflow", "manifest", "auction"]
+        assert found.read == ["workflow", "manifest", "head", "bidders"]
 
     run(scenario)

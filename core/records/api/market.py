@@ -26,7 +26,7 @@ from core.records.api.kinds import (
     words,
 )
 from core.records.api.record import Record
-from core.records.api.shape import ABSENT, Absent, Body, Kind, Maybe, MaybeNull, Named
+from core.records.api.shape import ABSENT, Absent, Also, Body, Kind, Maybe, MaybeNull, Named
 
 REASON_CHARS_MAX: Final = 1_000
 LIMIT_MAX: Final = 10**12
@@ -263,35 +263,43 @@ class QuotaCheck(Record):
 # -- auctions --------------------------------------------------------------------------------------
 
 
-class BidRequest(Body, is_closed=True):
-    """A sealed bid for a node; an agent's first bid is final."""
-
-    bid_amount: CreditsSent
+class _Bidding(Body, is_closed=True):
     eta_ms: MaybeNull[DurationMs] = None
     stake_offered: Annotated[MaybeNull[CreditsSent], "absent: as much as is asked"] = None
     agent_did: Annotated[Maybe[Did], "the agent; the caller if absent"] = None
 
 
-class TaskBidRequest(BidRequest):
-    """A sealed bid for a task."""
+class BidRequest(_Bidding, is_closed=True):
+    """A sealed bid for a node; an agent's first bid is final."""
 
+    bid_amount: CreditsSent
+
+
+class TaskBidRequest(_Bidding, is_closed=True):
+    """A sealed bid for a task. Spec: contract.md section 7."""
+
+    bid_amount: Annotated[
+        MaybeNull[CreditsSent], Also("amount"), "absent: the price on the agent's card"
+    ] = None
     node_id: Annotated[MaybeNull[NodeName], "the node, where there are several"] = None
 
 
 class Bid(Record):
-    """A bid for a node."""
+    """A bid for a node; one that is not counted came when the node had its agent, and is kept."""
 
+    ok: Yes
     success: Yes
+    counted: bool
     workflow_id: Uuid
     node_id: str
-    round: Count
+    round: Annotated[Count, "0 of a bid that is not counted"]
     task_id: Annotated[Maybe[Uuid], "of a bid for a task"]
     agent_did: Did
     bid_amount: Credits
     eta_ms: int | None
     stake_offered: Annotated[Credits | None, "credits; null: as much as is asked"]
     received_at: Timestamp
-    closes_at: Timestamp
+    closes_at: Timestamp | None
 
 
 class BidShown(Record):

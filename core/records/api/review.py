@@ -13,6 +13,7 @@ from core.records.api.kinds import (
     CreditsSent,
     Did,
     NodeName,
+    PositiveCredits,
     Ratio,
     TimeMs,
     Timestamp,
@@ -253,16 +254,32 @@ class Task(Record):
     completed_at: Timestamp | None
 
 
-class Settlement(Body):
-    """What the caller thinks was paid for a task."""
+class Payout(Body, is_closed=True):
+    """What an agent shall have for a task, at most."""
 
-    amount: MaybeNull[CreditsSent] = None
+    agent_did: Did
+    amount: PositiveCredits
+
+
+class Settlement(Body, is_closed=True):
+    """How a task's payer settles it; without payouts its agent gets what was reserved for it."""
+
+    payouts: Annotated[MaybeNull[list[Payout]], "of the task's own agent"] = None
+
+
+class Paid(Record):
+    """What an agent was paid for a task, with the protocol's fee."""
+
+    agent_did: Did
+    amount: Credits
 
 
 class TaskSettled(Record):
-    """How a task was settled."""
+    """A settled task: what was paid for it, and what came back."""
 
+    ok: Yes
     success: Yes
+    paid: list[Paid]
     task_id: Uuid
     workflow_id: Uuid
     status: Annotated[str, Kind({"const": "settled"})]

@@ -27,6 +27,7 @@ from core.workflow.rules.auction_rounds import close_round, may_replace_winner, 
 from core.workflow.rules.history import record_failed_attempt
 from core.workflow.rules.node_ends import begin_work, end_if_done, fail_node
 from core.workflow.rules.payment import (
+    lower_price,
     price_above_limit,
     price_max_micro,
     price_of_attempt,
@@ -132,7 +133,10 @@ def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: 
 
 
 def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision: Decision) -> None:
-    """Take the agent's result: have it verified, or pay for it."""
+    """Take the agent's result: have it verified, or pay for it.
+
+    A payer that ends the attempt itself has seen what it pays for: nothing is verified then.
+    """
     state = open_attempt(workflow, event.node, event.attempt)
     if state is None:
         return
@@ -141,7 +145,12 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
         state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
     state.is_accepted = False
     state.started_ms = event.started_ms
-    unpayable = settle_tokens(workflow, state, event.metrics)
+    is_settled = event.payment_max_micro is not None
+    if event.payment_max_micro is not None:
+        lower_price(workflow, state, event.payment_max_micro)
+        unpayable = None
+    else:
+        unpayable = settle_tokens(workflow, state, event.metrics)
     if unpayable is not None:
         record_failed_attempt(state, unpayable, "error", event.at_ms, decision)
         fail_attempt(workflow, state, unpayable, event.at_ms, decision)
@@ -162,7 +171,7 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
             event.output_hash,
         )
     )
-    if state.compiled.requires_verification:
+    if state.compiled.requires_verification and not is_settled:
         ask_verifier(workflow, state, decision)
     else:
         succeed_node(workflow, state, event.at_ms, decision)

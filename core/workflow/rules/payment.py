@@ -70,6 +70,16 @@ def settle_tokens(
     return None
 
 
+def lower_price(workflow: WorkflowState, state: NodeState, most_micro: int) -> None:
+    """Set the price of an attempt that its payer ends: what was reserved for it, or less.
+
+    The rest of the node's reservation, a verifier's part too, is free again.
+    Spec: contract.md section 7 (`POST /v1/tasks/{id}/settle`).
+    """
+    state.price_micro = min(state.price_micro, most_micro)
+    workflow.budget.reserve(state.compiled.name, state.price_micro)
+
+
 def price_above_limit(event: AgentSelected | VerifierSelected, limit_micro: int) -> Failure:
     """Return the failure of a selection whose price is above the limit."""
     return Failure(

@@ -8,20 +8,23 @@ reads). Decision 0075.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, Final
 
 from core.errors import ErrorCode, ServiceError
 from core.market.standing_bid import Offer
 from core.money import credits_number
 from core.records.api.market import Auction, Bid, BidRequest
 from core.records.api.path_values import NodePath
-from ledger.auctions.auction_commands import PlaceBid, bid_key
+from ledger.auctions.auction_commands import KeepBid, PlaceBid, bid_key
 from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
 from serve_app.operations.views import iso_time
 from serve_app.operations.views_market import auction_record
+
+# Of a bid that no round of an auction counts.
+NO_ROUND: Final = 0
 
 
 async def show(call: Call) -> Reply:
@@ -33,14 +36,10 @@ async def show(call: Call) -> Reply:
 
 async def place_bid(call: Call) -> Reply:
     """Bid for a node in the open round of its auction; an agent's first bid is final."""
-    offered = offer_of(call, call.given(BidRequest))
-    return Reply(await bid_in(call, offered, *await _in_path(call)))
-
-
-def offer_of(call: Call, body: BidRequest) -> tuple[str, Offer]:
-    """Return which agent the body bids for, and its offer."""
+    body = call.given(BidRequest)
     offer = Offer(body.bid_amount, body.eta_ms, body.stake_offered)
-    return body.agent_did or call.caller.did, offer
+    offered = (body.agent_did or call.caller.did, offer)
+    return Reply(await bid_in(call, offered, *await _in_path(call)))
 
 
 async def bid_in(
@@ -51,13 +50,10 @@ async def bid_in(
     last = rounds[-1]
     if last["status"] != "open":
         raise ServiceError(ErrorCode.CONFLICT, f"the auction is {last['status']}, expected open")
-    known = await call.services.reader.agent(agent_did)
-    if known is not None and last["capability_id"] not in known["capability_ids"]:
-        raise invalid("agentDid", agent_did, f"an agent that offers {last['capability_id']}")
+    await _check_offers(call, agent_did, last["capability_id"])
     command = PlaceBid(
         key=bid_key(workflow_id, node, last["round"], agent_did),
-        # A repeat is known by its Idempotency-Key; a request without one bids a second time.
-        request_hash=hashlib.sha256(call.command_key(call.services.new_id()).encode()).digest(),
+        request_hash=_bid_hash(call),
         actor_did=call.caller.did,
         is_admin=call.caller.is_admin,
         agent_did=agent_did,
@@ -68,25 +64,77 @@ async def bid_in(
         eta_ms=offer.eta_ms,
         stake_offered_micro=offer.stake_micro,
     )
+    return {
+        **await _committed(call, command),
+        "counted": True,
+        "round": last["round"],
+        "closesAt": iso_time(last["closes_ms"]),
+    }
+
+
+async def keep_bid(
+    call: Call, offered: tuple[str, Offer], workflow_id: str, node: str, capability_id: str
+) -> dict[str, Any]:
+    """Keep a bid for a node that has its agent, or takes no bids; return it."""
+    agent_did, offer = offered
+    await _check_offers(call, agent_did, capability_id)
+    command = KeepBid(
+        key=bid_key(workflow_id, node, NO_ROUND, agent_did),
+        request_hash=_bid_hash(call),
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        agent_did=agent_did,
+        workflow_id=workflow_id,
+        node=node,
+        amount_micro=offer.amount_micro,
+        eta_ms=offer.eta_ms,
+        stake_offered_micro=offer.stake_micro,
+    )
+    kept = await _committed(call, command)
+    return {**kept, "counted": False, "round": NO_ROUND, "closesAt": None}
+
+
+async def _check_offers(call: Call, agent_did: str, capability_id: str) -> None:
+    """Refuse a bid for an agent that does not offer the capability.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    known = await call.services.reader.agent(agent_did)
+    if known is not None and capability_id not in known["capability_ids"]:
+        raise invalid("agentDid", agent_did, f"an agent that offers {capability_id}")
+
+
+def _bid_hash(call: Call) -> bytes:
+    """Return what a repeat is known by: its Idempotency-Key; without one it is a second bid."""
+    return hashlib.sha256(call.command_key(call.services.new_id()).encode()).digest()
+
+
+async def _committed(call: Call, command: PlaceBid | KeepBid) -> dict[str, Any]:
+    """Commit a bid; return what a reply says of it, wherever it went.
+
+    Raises:
+        ServiceError: CONFLICT for an agent's second bid, or as the ledger refuses it.
+    """
     try:
         outcome = await call.commit(command)
     except ServiceError as error:
         if error.code is not ErrorCode.KEY_REUSED:
             raise
         raise ServiceError(
-            ErrorCode.CONFLICT, f"{agent_did} has bid already: its first bid is final"
+            ErrorCode.CONFLICT, f"{command.agent_did} has bid already: its first bid is final"
         ) from None
+    stake_micro = command.stake_offered_micro
     return {
+        "ok": True,
         "success": True,
-        "workflowId": workflow_id,
-        "nodeId": node,
-        "round": last["round"],
-        "agentDid": agent_did,
-        "bidAmount": credits_number(offer.amount_micro),
-        "etaMs": offer.eta_ms,
-        "stakeOffered": None if offer.stake_micro is None else credits_number(offer.stake_micro),
+        "workflowId": command.workflow_id,
+        "nodeId": command.node,
+        "agentDid": command.agent_did,
+        "bidAmount": credits_number(command.amount_micro),
+        "etaMs": command.eta_ms,
+        "stakeOffered": None if stake_micro is None else credits_number(stake_micro),
         "receivedAt": iso_time(outcome.result["receivedMs"]),
-        "closesAt": iso_time(last["closes_ms"]),
     }
 
 
@@ -98,18 +146,19 @@ async def visible_rounds(
     Raises:
         ServiceError: `unknown`, where there is none or it is not for the caller to see.
     """
-    reader = call.services.reader
-    rounds = await auction_rows(reader, workflow_id, node)
-    if not rounds:
-        raise unknown
-    head = await call.services.reads.head(workflow_id, call.caller.did)
-    capability_id = rounds[-1]["capability_id"]
-    payers = (head.workflow.payer_did,) if head is not None else ()
-    if not call.may(payers) and not await can_bid(
-        reader, call.caller.did, capability_id, workflow_id, node
-    ):
+    rounds = await auction_rows(call.services.reader, workflow_id, node)
+    if not rounds or not await may_bid(call, workflow_id, node, rounds[-1]["capability_id"]):
         raise unknown
     return rounds
+
+
+async def may_bid(call: Call, workflow_id: str, node: str, capability_id: str) -> bool:
+    """Say whether the caller may know of a node as one to bid for: its payer, and who offers it."""
+    head = await call.services.reads.head(workflow_id, call.caller.did)
+    payers = (head.workflow.payer_did,) if head is not None else ()
+    return call.may(payers) or await can_bid(
+        call.services.reader, call.caller.did, capability_id, workflow_id, node
+    )
 
 
 async def _in_path(call: Call) -> tuple[str, str, list[RowDict]]:

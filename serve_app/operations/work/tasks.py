@@ -1,24 +1,30 @@
 """Tasks: a workflow of one node, seen as one thing; any workflow can be read as its task.
 
-Publishing, running and paying are the workflow's; nothing here decides about money.
-Spec: Publish response (taskId); contract.md section 6 (Tasks); decisions 0083 and 0084.
+Publishing, running and paying are the workflow's; nothing here moves money.
+Spec: Publish response (taskId); contract.md section 6 (Tasks) and 7; decisions 0083 and 0294.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
 
+from actors.transport.messages import SettlementRequest
+from core.canonical import hash_bytes
 from core.errors import ErrorCode, ServiceError
+from core.market.pricing import FixedPrice, parse_price
+from core.market.standing_bid import Offer
 from core.money import credits_number
 from core.records.api.market import Bid, TaskBidRequest
 from core.records.api.path_values import TaskPath
 from core.records.api.review import (
     Feedback,
     FeedbackRequest,
+    Payout,
     Settlement,
     Task,
     TaskPublished,
@@ -27,9 +33,11 @@ from core.records.api.review import (
 )
 from core.records.manifest import parse_manifest
 from core.records.stored_manifest import read_stored_manifest
-from core.workflow.transitions import WorkflowStatus, is_terminal
+from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agents.capability_search import find_capabilities
+from ledger.auctions.auction_reads import auction_rows
 from ledger.reads.reader import StoredWorkflow
+from ledger.tasks.task_commands import SettleTask, settle_task_key
 from ledger.workflows.workflow_records import task_workflow_id
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (
@@ -41,14 +49,16 @@ from serve_app.http.calls import (
     invalid,
     not_found,
 )
-from serve_app.operations.views import visible_workflow
+from serve_app.operations.views import current_card, visible_workflow
 from serve_app.operations.whose import visible_record
-from serve_app.operations.work.auctions import bid_in, offer_of, visible_rounds
+from serve_app.operations.work.auctions import bid_in, keep_bid, may_bid
 from serve_app.operations.work.feedback import give_for
 from serve_app.operations.work.publishing import publish_request, workflow_limits
 
 NODE: Final = "task"
 _NAMED: Final = re.compile(r"\s*\[([A-Za-z0-9][A-Za-z0-9._-]{0,127})\]\s*")
+# What a node that its payer has ended has as its result.
+_NO_RESULT: Final = "{}"
 _STATUSES: Final = {WorkflowStatus.SUCCESS: "completed"}
 
 
@@ -94,56 +104,82 @@ async def get(call: Call) -> Reply:
 
 
 async def bid(call: Call) -> Reply:
-    """Bid for a task whose node is auctioned; of several nodes the body names one."""
+    """Bid for a task; of several nodes the body names one.
+
+    An auction that is open counts it. A task that has its agent, or a fixed price, keeps it.
+    """
     body = call.given(TaskBidRequest)
-    offered = offer_of(call, body)
     task_id = call.given(TaskPath).task_id
-    unknown = not_found(f"an auction of the task {task_id}, or of its node `nodeId`,")
-    workflow_id = await task_workflow_id(call.services.reader, task_id)
+    unknown = not_found(f"a task {task_id} to bid for, or its node `nodeId`,")
+    services = call.services
+    workflow_id = await task_workflow_id(services.reader, task_id)
     # Without the nodes: a bidder may not see the task yet, and their results are large.
-    row = await call.services.reads.row(workflow_id) if workflow_id else None
+    row = await services.reads.row(workflow_id) if workflow_id else None
     if workflow_id is None or row is None:
         raise unknown
-    node = body.node_id
-    if node is None:
-        names = list(read_stored_manifest(row["manifest"]).nodes)
-        if len(names) > 1:
-            raise unknown
-        (node,) = names
-    rounds = await visible_rounds(call, workflow_id, node, unknown)
-    placed = await bid_in(call, offered, workflow_id, node, rounds)
+    nodes = read_stored_manifest(row["manifest"]).nodes
+    node = next(iter(nodes)) if body.node_id is None and len(nodes) == 1 else body.node_id
+    if node is None or node not in nodes:
+        raise unknown
+    capability_id = nodes[node].offered_id
+    if not await may_bid(call, workflow_id, node, capability_id):
+        raise unknown
+    agent_did = body.agent_did or call.caller.did
+    offered = (agent_did, await _offer(call, body, agent_did, capability_id))
+    rounds = await auction_rows(services.reader, workflow_id, node)
+    if rounds and rounds[-1]["status"] == "open":
+        placed = await bid_in(call, offered, workflow_id, node, rounds)
+    else:
+        placed = await keep_bid(call, offered, workflow_id, node, capability_id)
     return Reply({**placed, "taskId": task_id})
 
 
 async def settle(call: Call) -> Reply:
-    """Acknowledge how a task was settled; the payment was made with its result, once.
+    """Settle a task, once.
 
-    `amount`, when given, is what the caller thinks was paid: above the escrow it is refused, and
-    other than what was paid, too.
+    1. What the body asks for is within what is held. 2. An agent that has accepted the task and not
+    delivered is paid now, which ends the task; one that has delivered was paid with its result.
+    3. That the task is settled is recorded, once.
     """
-    amount_micro = call.given(Settlement).amount
+    payouts = call.given(Settlement).payouts
     stored = await _readable(call)
     call.require(call.right, stored.payer_did)
+    most_micro = _payouts_micro(payouts, stored)  # 1
     if not is_terminal(stored.status):
+        await _pay_accepted(call, stored, most_micro)  # 2
+        stored = await _readable(call)
+    if stored.status is not WorkflowStatus.SUCCESS:
         raise ServiceError(
-            ErrorCode.CONFLICT, f"the task is {stored.status}, it is settled when it has ended"
+            ErrorCode.CONFLICT, f"the task is {stored.status}: there is nothing to settle"
         )
+    command = SettleTask(
+        key=settle_task_key(stored.id),
+        # A repeat is known by its Idempotency-Key; a request without one settles a second time.
+        request_hash=hashlib.sha256(call.command_key(call.services.new_id()).encode()).digest(),
+        actor_did=call.caller.did,
+        workflow_id=stored.id,
+        task_id=stored.task_id,
+    )
+    try:
+        await call.commit(command)  # 3
+    except ServiceError as error:
+        if error.code is not ErrorCode.KEY_REUSED:
+            raise
+        detail = f"the task {stored.task_id} was settled before"
+        raise ServiceError(ErrorCode.ALREADY_SETTLED, detail) from None
     spent_micro, held_micro = int(stored.row["spent_micro"]), int(stored.row["hold_micro"])
-    if amount_micro is not None:
-        if amount_micro > held_micro:
-            got, most = credits_number(amount_micro), credits_number(held_micro)
-            raise invalid("amount", str(got), f"at most the {most} held")
-        if amount_micro != spent_micro:
-            raise ServiceError(
-                ErrorCode.ALREADY_SETTLED,
-                f"the task was settled with {credits_number(spent_micro)} credits",
-            )
     return Reply(
         {
+            "ok": True,
             "success": True,
             "taskId": stored.task_id,
             "workflowId": stored.id,
             "status": "settled",
+            "paid": [
+                {"agentDid": node["agent_did"], "amount": credits_number(node["price_micro"])}
+                for node in stored.nodes
+                if node["price_micro"]
+            ],
             "settledCredits": credits_number(spent_micro),
             "returnedCredits": credits_number(held_micro - spent_micro),
         }
@@ -175,6 +211,74 @@ async def _capability(call: Call, description: str) -> tuple[str, str]:
             "no registered capability fits the description; name one: [cap.example.v1] ...",
         )
     return found[0], description.strip()
+
+
+async def _offer(call: Call, body: TaskBidRequest, agent_did: str, capability_id: str) -> Offer:
+    """Return what an agent bids: what the body says, else the price on its card.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; neither says one.
+    """
+    amount_micro = body.bid_amount
+    if amount_micro is None:
+        row = await call.services.reader.agent(agent_did)
+        cards = () if row is None else current_card(row)["capabilities"]
+        prices = (parse_price(one)[0] for one in cards if one["id"] == capability_id)
+        price = next(prices, None)
+        if not isinstance(price, FixedPrice):
+            raise invalid("bidAmount", "nothing", "an amount: the card has no fixed price")
+        amount_micro = price.micro
+    return Offer(amount_micro, body.eta_ms, body.stake_offered)
+
+
+def _payouts_micro(payouts: list[Payout] | None, stored: StoredWorkflow) -> int:
+    """Return the most that a settlement pays.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; for another agent than the task's, nothing, or too much.
+    """
+    held_micro = int(stored.row["hold_micro"])
+    if payouts is None:
+        return held_micro
+    agents = {node["agent_did"] for node in stored.nodes if node["agent_did"]}
+    for index, payout in enumerate(payouts):
+        if payout.agent_did not in agents:
+            raise invalid(f"payouts[{index}].agentDid", payout.agent_did, "an agent of the task")
+    most_micro = sum(payout.amount for payout in payouts)
+    if not 0 < most_micro <= held_micro:
+        most = credits_number(held_micro)
+        raise invalid("payouts", str(credits_number(most_micro)), f"at most the {most} held")
+    return most_micro
+
+
+async def _pay_accepted(call: Call, stored: StoredWorkflow, most_micro: int) -> None:
+    """Have the agent paid that has accepted the task's one node, and the task ended so.
+
+    Raises:
+        ServiceError: CONFLICT; no accepted result is outstanding.
+    """
+    running = [node for node in stored.nodes if node["status"] == NodeStatus.RUNNING]
+    nodes = read_stored_manifest(stored.row["manifest"]).nodes
+    if len(nodes) != 1 or not running:
+        raise _nothing_accepted()
+    (node,) = running
+    request = SettlementRequest(
+        workflow_id=stored.id,
+        node=node["name"],
+        attempt=node["attempt"],
+        verify_attempt=0,
+        result_json=_NO_RESULT,
+        output_hash=hash_bytes(_NO_RESULT.encode()),
+        payment_max_micro=most_micro,
+    )
+    taken = await call.services.to_the_end(call.services.gateway.node_result(request))
+    if taken.status != NodeStatus.SUCCESS:
+        raise _nothing_accepted()
+
+
+def _nothing_accepted() -> ServiceError:
+    detail = "no agent has accepted the task without a result; it is settled when it has succeeded"
+    return ServiceError(ErrorCode.CONFLICT, detail)
 
 
 async def _readable(call: Call) -> StoredWorkflow:
@@ -284,14 +388,21 @@ OPERATIONS = (
         path="/v1/tasks/{task_id}/settle",
         path_values=TaskPath,
         handler=settle,
-        summary="Acknowledge how a task was settled",
-        scope="workflows:read",
-        rate=RateClass.READ,
+        summary="Settle a task, once",
+        scope="workflows:write",
+        rate=RateClass.WRITE,
         tag="tasks",
         body=Settlement,
         reply=TaskSettled,
-        errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN, ErrorCode.ALREADY_SETTLED),
+        errors=(
+            *_TASK_ERRORS,
+            ErrorCode.FORBIDDEN,
+            ErrorCode.ALREADY_SETTLED,
+            ErrorCode.ESCROW_RELEASED,
+            ErrorCode.OVERLOADED,
+        ),
         is_body_optional=True,
+        repeats=Repeats.BY_REPLY,
     ),
     Operation(
         method="POST",

@@ -9,7 +9,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from actors.engine.node_results import take_result
-from actors.transport.messages import NodeResultReply, NodeResultRequest
+from actors.transport.messages import NodeResultReply, NodeResultRequest, SettlementRequest
 from actors.workflows.dispatch_orders import build_timeout_event
 from actors.workflows.workflow_restore import restore_workflow
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
@@ -48,6 +48,22 @@ def accept(bench: Bench) -> None:
     )
     bench.runner.receive(order.workflow_id, event)
     bench.gate.commit()
+
+
+def settle(bench: Bench, most_micro: int) -> list[Any]:
+    """End the attempt as its payer; returns the list that gets the answer."""
+    request = SettlementRequest(
+        workflow_id=wid("w1"),
+        node="a",
+        attempt=1,
+        verify_attempt=0,
+        result_json="{}",
+        output_hash="sha256:o",
+        payment_max_micro=most_micro,
+    )
+    answers: list[Any] = []
+    take_result(bench.runner, request, bench.clock.now_ms(), answers.append)
+    return answers
 
 
 def hand_in(bench: Bench, node: str = "a", attempt: int = 1, **fields: Any) -> list[Any]:
@@ -105,6 +121,28 @@ def test_result_may_come_before_the_acceptance_and_knows_its_inputs() -> None:
     assert answers == [NodeResultReply(status="success")]
     (line,) = bench.model.attempts[wid("w1")]
     assert str(line["input_hash"]).startswith("sha256:")
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_payer_ends_an_accepted_attempt_and_no_other(is_restored: bool) -> None:
+    """While the request is open its agent may succeed, and would have worked for less."""
+    bench = Bench()
+    bench.publish()
+    bench.gate.commit()
+    assert code_of(settle(bench, 1)) is ErrorCode.ALREADY_SETTLED
+    accept(bench)
+    if is_restored:
+        bench.runner = bench.new_runner()
+        bench.adopt_all()
+        bench.gate.commit()
+    answers = settle(bench, 1)
+    bench.gate.commit()
+    assert answers == [NodeResultReply(status="success")]
+    row = bench.model.nodes[wid("w1")]["a"]
+    assert (row["status"], row["cost_micro"]) == ("success", 1)
+    late = hand_in(bench)
+    bench.gate.commit()
+    assert late == [NodeResultReply(status="success", is_repeat=True)]
 
 
 def test_result_after_a_restart_is_taken() -> None:

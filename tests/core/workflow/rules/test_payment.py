@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.market.pricing import FixedPrice, TokenPrice
+from core.workflow.events import AttemptSucceeded
 from core.workflow.terms import NodeTerms, reserved_from_json, reserved_json
 from tests.core.workflow.engine import Engine, chain, engine
 
@@ -61,6 +63,22 @@ def test_a_limit_of_its_own_is_never_exceeded() -> None:
     run = by_tokens("a", reserved=100, hold=10_000, maxCostCredits=0.0001)
     run.succeed("a", input_tokens=51)
     assert run.error_code("a") == "BUDGET_EXCEEDED"
+
+
+@pytest.mark.parametrize(("most", "paid"), [(10**9, 500), (500, 500), (120, 120), (1, 1)])
+@pytest.mark.parametrize("is_verified", [False, True])
+def test_a_payer_that_ends_an_accepted_attempt_pays_its_reservation_or_less(
+    most: int, paid: int, is_verified: bool
+) -> None:
+    """Its agent has told of no tokens; nothing is verified, and what is left of it is b's."""
+    run = by_tokens("ab", reserved=500, hold=1_000, requiresVerification=is_verified)
+    run.accept_later("a")
+    at_ms = run.at_ms
+    run.hear(AttemptSucceeded("a", 1, "{}", None, "sha256:r", at_ms, at_ms, payment_max_micro=most))
+    assert (run.statuses()["a"], run.payments["a"].gross_micro) == ("success", paid)
+    assert run.rows["a"].price_micro == run.rows["a"].cost_micro == paid
+    assert run.selections[-1].node == "b"
+    assert run.selections[-1].price_max_micro == 1_000 - paid
 
 
 def test_no_tokens_cost_nothing() -> None:

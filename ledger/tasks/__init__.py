@@ -1,0 +1,1 @@
+"""Tasks: what a payer says of one that has ended."""

@@ -1,0 +1,21 @@
+"""Planning what a payer says of a task. Spec: contract.md section 7; decision 0294."""
+
+from __future__ import annotations
+
+from core.records.audit import AuditEventType
+from ledger.commands import Outcome
+from ledger.tasks.task_commands import SettleTask
+from ledger.writer.batch import Batch
+
+
+def plan_settle_task(command: SettleTask, batch: Batch) -> Outcome:
+    """Record that a task is settled; its payments are those of its workflow's steps."""
+    audit_id = batch.record(
+        AuditEventType.WORKFLOW_SETTLED,
+        actor_did=command.actor_did,
+        target=("workflow", command.workflow_id),
+        payload={"taskId": command.task_id},
+    )
+    return batch.decided(
+        command.key, result={}, request_hash=command.request_hash, audit_id=audit_id
+    )
