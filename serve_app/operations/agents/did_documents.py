@@ -2,9 +2,10 @@
 
 Theory of operation: a document is fetched when a signed card of an unproven `did:web` arrives, once
 for all who ask meanwhile, and its keys are remembered for a while; so is that it was not there. An
-account has a number of fetches a minute, and a replica a number at a time, so that a flood of DIDs
-that name foreign hosts asks few of them. What is proven has its key in the registry, and no
-document is read for it again. Spec: contract.md section 3; decision 0251.
+account has a number of fetches a minute, a replica a number at a time, and of those an account and
+a host have a share of what is free: hosts that do not answer hold no other's place, and a flood of
+DIDs asks each foreign host little. What is proven has its key in the registry, and no document is
+read for it again. Spec: contract.md section 3; decision 0251.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 from core.errors import ErrorCode, ServiceError
 from core.trust.identity.did_web import document_keys, document_url
 from federation.documents import DocumentUnavailable
+from serve_app.callers.shares import Shares
 from serve_app.callers.windows import AddressWindows
 
 log = logging.getLogger("callboard.api")
@@ -28,6 +31,8 @@ ABSENT_MS: Final = 30_000
 # A minute.
 FETCHES_PER_OWNER: Final = 10
 FETCHES_AT_ONCE: Final = 16
+# An account, and a host, have at most one in so many of what is free of those.
+FETCHES_PART: Final = 4
 # Documents and owners that are remembered.
 KNOWN_MAX: Final = 4_096
 DOCUMENT_BYTES_MAX: Final = 64 * 1024
@@ -55,6 +60,8 @@ class DidDocuments:
         self._known: dict[str, _Known] = {}
         self._fetching: dict[str, asyncio.Task[tuple[str, ...]]] = {}
         self._fetches = AddressWindows(FETCHES_PER_OWNER, KNOWN_MAX)  # by owner
+        self._of_accounts = Shares(FETCHES_AT_ONCE, FETCHES_PART)
+        self._of_hosts = Shares(FETCHES_AT_ONCE, FETCHES_PART)
 
     def __repr__(self) -> str:
         return f"<DidDocuments known={len(self._known)} fetching={len(self._fetching)}>"
@@ -76,11 +83,14 @@ class DidDocuments:
         if known is not None and clock_ms < known.until_ms:
             return known.keys
         if did not in self._fetching:
-            self._take_turn(account, clock_ms)
-            self._fetching[did] = asyncio.ensure_future(self._read(did, url, clock_ms))
+            host = urlsplit(url).netloc
+            self._take_turn(account, host, clock_ms)
+            fetching = asyncio.ensure_future(self._read(did, url, clock_ms))
+            fetching.add_done_callback(lambda _: self._give_back(account, host))
+            self._fetching[did] = fetching
         return await asyncio.shield(self._fetching[did])
 
-    def _take_turn(self, account: str, clock_ms: int) -> None:
+    def _take_turn(self, account: str, host: str, clock_ms: int) -> None:
         window = self._fetches.take(account, clock_ms)
         if not window.is_allowed:
             raise ServiceError(
@@ -88,10 +98,22 @@ class DidDocuments:
                 f"{account} has had {FETCHES_PER_OWNER} DID documents read in a minute",
                 retry_after_s=-(-(window.ends_ms - clock_ms) // 1_000),
             )
-        if len(self._fetching) >= FETCHES_AT_ONCE:
-            self._fetches.give_back(account, clock_ms)
+        code = ErrorCode.OVERLOADED
+        if self._of_accounts.is_taken():
             detail = f"{FETCHES_AT_ONCE} DID documents are being read"
-            raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=1)
+        elif not self._of_accounts.take(account):
+            code, detail = ErrorCode.RATE_LIMITED, f"too many DID documents are read for {account}"
+        elif not self._of_hosts.take(host):
+            self._of_accounts.give_back(account)
+            detail = f"too many DID documents of {host} are being read"
+        else:
+            return
+        self._fetches.give_back(account, clock_ms)
+        raise ServiceError(code, detail, retry_after_s=1)
+
+    def _give_back(self, account: str, host: str) -> None:
+        self._of_accounts.give_back(account)
+        self._of_hosts.give_back(host)
 
     async def _read(self, did: str, url: str, clock_ms: int) -> tuple[str, ...]:
         keys: tuple[str, ...] = ()

@@ -135,6 +135,48 @@ async def test_an_owner_has_so_many_documents_fetched_and_no_more() -> None:
     await documents.keys(f"{DID}:again", OWNER, WINDOW_MS)
 
 
+class SlowWeb(Web):
+    """Hosts that answer when they are let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+
+    async def fetch(self, url: str) -> bytes:
+        """Wait for the gate."""
+        self.asked.append(url)
+        await self.gate.wait()
+        return b""
+
+
+@pytest.mark.parametrize("is_host", [False, True], ids=["account", "host"])
+async def test_hosts_that_do_not_answer_hold_a_share_of_the_places(is_host: bool) -> None:
+    """One owner with many of them, or one host that many owners name; all is given back."""
+    web = SlowWeb()
+    documents = DidDocuments(web.fetch)
+
+    def ask(number: int) -> asyncio.Task[tuple[str, ...]]:
+        did = f"{DID}:{number}" if is_host else f"did:web:h{number}.example.org"
+        account = f"{OWNER}{number}" if is_host else OWNER
+        return asyncio.ensure_future(documents.keys(did, account, 0))
+
+    asked = [ask(number) for number in range(FETCHES_PER_OWNER)]
+    while not web.asked:
+        await asyncio.sleep(0)
+    refused = [one for one in asked if one.done()]
+    codes = {error.code for one in refused if isinstance(error := one.exception(), ServiceError)}
+    assert codes == {ErrorCode.OVERLOADED if is_host else ErrorCode.RATE_LIMITED}
+    assert len(asked) - len(refused) == len(web.asked) == 3
+    other = asyncio.ensure_future(documents.keys("did:web:other.example.org", "did:test:other", 0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(web.asked) == 4
+    web.gate.set()
+    await asyncio.gather(other, *(one for one in asked if one not in refused))
+    again = [ask(FETCHES_PER_OWNER + number) for number in range(3)]
+    assert await asyncio.gather(*again) == [()] * 3
+
+
 # --- over https -----------------------------------------------------------------------------------
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
