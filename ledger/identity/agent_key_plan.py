@@ -12,7 +12,7 @@ from typing import Any
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
-from core.trust.identity.agent_keys import KEYS_MAX, key_name
+from core.trust.identity.agent_keys import KEY_AGE_MS_MIN, KEYS_MAX, key_name
 from ledger.commands import Outcome
 from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.tables.identity_tables import (
@@ -66,11 +66,13 @@ def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Outcome:
 def check_new_key(
     did: str, known: KnownAgent, new_key: str, batch: Batch, *, is_recovery: bool = False
 ) -> None:
-    """Refuse a key that is or was one of this DID, and one more than a history holds.
+    """Refuse a key that is or was one of this DID, and keys that come too fast for a history.
+
+    A thief of a key may have filled the history: a full one grows on, slowly, so that an owner who
+    has the agent back does not need guardians for each new key.
 
     Args:
-        is_recovery: by the word of guardians, whom a stolen key that was rotated so often must not
-            shut out.
+        is_recovery: by the word of guardians, who do not wait.
 
     Raises:
         Refusal: CONFLICT.
@@ -79,10 +81,12 @@ def check_new_key(
         raise Refusal(
             ErrorCode.CONFLICT, f"the new key is in the history of {did}: none is accepted again"
         )
-    if known.key_number >= KEYS_MAX and not is_recovery:
+    is_full = known.key_number >= KEYS_MAX and not is_recovery
+    if is_full and batch.now_ms - known.key_from_ms < KEY_AGE_MS_MIN:
         raise Refusal(
             ErrorCode.CONFLICT,
-            f"{did} has had {known.key_number} keys, expected at most {KEYS_MAX}",
+            f"{did} has had {known.key_number} keys, of which a new one is accepted when the"
+            f" current one is {KEY_AGE_MS_MIN // 3_600_000} hours old",
         )
 
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from core.trust.identity.agent_keys import KEYS_MAX
+from core.trust.identity.agent_keys import KEY_AGE_MS_MIN, KEYS_MAX
 from core.trust.identity.recovery import HOUR_MS, recovery_id
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.commands import OutcomeStatus
@@ -485,4 +485,12 @@ async def test_a_full_history_shuts_no_guardian_out(database: Database, auditor:
     )
     assert [one.error for one in outcomes] == [CONFLICT, None, CONFLICT]
     assert current(auditor) == "K2"
+    day = AT + 1 + KEY_AGE_MS_MIN
+    for at, key, before, expected in (
+        (day - 1, "K9", "K2", CONFLICT),
+        (day, "K9", "K2", None),
+        (day + 1, "K10", "K9", CONFLICT),
+    ):
+        (rotated,) = await store.commit([rotate(key, before)], at)
+        assert rotated.error is expected, rotated
     await store.close()

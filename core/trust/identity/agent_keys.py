@@ -14,8 +14,10 @@ from nacl.bindings import crypto_core_ed25519_is_valid_point
 
 from core.trust.signatures import key_bytes
 
-# Keys of one DID, the current one included: a history that can be read and stored.
+# Keys that a DID has as fast as it likes, the current one included: a history that can be stored.
 KEYS_MAX: Final = 1_000
+# From then on a key is replaced by its own word when it has been the current one for so long.
+KEY_AGE_MS_MIN: Final = 24 * 3_600_000
 
 
 def rotation_message(did: str, new_key: str) -> bytes:
