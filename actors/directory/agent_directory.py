@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,7 @@ from actors.directory.agent_stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
 from actors.directory.cards import CardReader, find_asking_prices, find_target_prices
 from actors.directory.circuits import Circuits, Opened
 from actors.directory.offered_schemas import OfferedSchemas
-from actors.directory.published_versions import NOT_OFFERED, PublishedVersions, most_telling
+from actors.directory.published_versions import NOT_OFFERED, PublishedVersions
 from actors.directory.ranked_offers import OfferRankings, RankedOffers, Terms, Weighed
 from actors.directory.revoked_agents import Revocations
 from actors.ports import AgentEntry, AskingPrices, Contact
@@ -269,13 +269,19 @@ class Directory:
         self, action: SelectAgent, at_ms: int, payer_did: str
     ) -> AgentSelected | AgentNotSelected:
         """Answer a selection that names versions: the first of them that has an agent for it."""
-        refused: list[AgentNotSelected] = []
-        for one in self.published.split(action):
+        refused: list[Failure] = []
+        for one in self._split_by_version(action):
             answer = self.select(one, at_ms, payer_did=payer_did)
             if isinstance(answer, AgentSelected):
                 return answer
-            refused.append(answer)
-        return AgentNotSelected(action.node, most_telling(refused, action), at_ms)
+            refused.append(answer.failure)
+        failure = self.published.find_most_telling(refused, action)
+        return AgentNotSelected(action.node, failure, at_ms)
+
+    def _split_by_version(self, action: SelectAgent) -> Iterator[SelectAgent]:
+        target = self._entries.get(action.target_agent_id or "")
+        own = None if target is None else target.versions.get(action.capability_id)
+        return self.published.split(action, self._by_capability, own)
 
     def select_verifier(
         self, action: SelectVerifier, at_ms: int, *, payer_did: str = ""
@@ -335,13 +341,13 @@ class Directory:
     def _list_of_version(
         self, action: SelectAgent, at_ms: int, payer_did: str
     ) -> tuple[list[str], Failure | None]:
-        refused: list[AgentNotSelected] = []
-        for one in self.published.split(action):
+        refused: list[Failure] = []
+        for one in self._split_by_version(action):
             dids, failure = self.list_available_agents(one, at_ms, payer_did=payer_did)
             if failure is None:
                 return dids, None
-            refused.append(AgentNotSelected(action.node, failure, at_ms))
-        return [], most_telling(refused, action)
+            refused.append(failure)
+        return [], self.published.find_most_telling(refused, action)
 
     def _selected(
         self, action: SelectAgent, did: str, at_ms: int, reasons: str | None

@@ -1,13 +1,14 @@
 """The versions of capabilities that an owner knows to be published, and which a range means.
 
 A card may say any version of any capability; a range means only versions that the capability's line
-has, which has one owner and a bounded number of them. So what others register makes no range slower
-and takes no node away from the versions that its payer means. Decisions 0280, 0282.
+has, which has one owner and a bounded number of them. A node looks at a few of these, however many
+there are. Decisions 0280, 0282.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -16,12 +17,14 @@ from core.capabilities.choosing_versions import PublishedVersion, by_preference,
 from core.capabilities.semver import parse_range, parse_version, version_id
 from core.errors import NodeErrorCode
 from core.workflow.actions import SelectAgent
-from core.workflow.events import AgentNotSelected, Failure, Verdict
+from core.workflow.events import Failure, Verdict
 
 # Of a target, as `agent_directory.py` says it.
 NOT_OFFERED: Final = "capability_not_offered"
 # Ranges whose versions are remembered.
 KNOWN_MAX: Final = 4_096
+# Versions that a selection looks for agents in, besides the one that its target offers.
+LOOKS_MAX: Final = 4
 
 
 class PublishedVersions:
@@ -50,21 +53,27 @@ class PublishedVersions:
         if changed:
             self._known.clear()
 
-    def split(self, action: SelectAgent) -> list[SelectAgent]:
-        """Return a selection that names versions as selections of one version each, in order.
+    def split(
+        self, action: SelectAgent, offered: Container[str], target_version: str | None
+    ) -> Iterator[SelectAgent]:
+        """Yield a selection that names versions as selections of one version each, in order.
 
-        A target is looked for in all of them before another agent takes its place.
+        A target is looked for before another agent takes its place. Versions without an agent are
+        passed over, and of the others `LOOKS_MAX` are looked at.
+
+        Args:
+            offered: the ids of capabilities and versions that have agents.
+            target_version: the version of the capability that the target offers, None for none.
         """
-        found = [
-            replace(action, capability_id=one, versions="")
-            for one in self.find_within(action.capability_id, action.versions)
-        ]
-        if action.target_agent_id is None or not action.allow_fallback:
-            return found
-        return [
-            *(replace(one, allow_fallback=False) for one in found),
-            *(replace(one, target_agent_id=None) for one in found),
-        ]
+        found = self.find_within(action.capability_id, action.versions)
+        if action.target_agent_id is not None and found:
+            own = version_id(action.capability_id, target_version or "")
+            sought = own if own in found else found[0]
+            yield replace(action, capability_id=sought, versions="", allow_fallback=False)
+            if not action.allow_fallback:
+                return
+        for one in islice((one for one in found if one in offered), LOOKS_MAX):
+            yield replace(action, capability_id=one, versions="", target_agent_id=None)
 
     def find_within(self, capability_id: str, versions: str) -> tuple[str, ...]:
         """Return the ids of the published versions of a range, the one to be tried first first.
@@ -83,15 +92,15 @@ class PublishedVersions:
             self._known[asked] = found
         return found
 
-
-def most_telling(refused: Sequence[AgentNotSelected], action: SelectAgent) -> Failure:
-    """Return why no agent of any version was selected: that one is not offered tells least."""
-    for one in refused:
-        failure = one.failure
-        is_offered = failure.details != NOT_OFFERED
-        if is_offered and failure.code is not NodeErrorCode.NO_CANDIDATE:
-            return failure
-    if refused:
-        return refused[0].failure
-    message = f"no version of {action.capability_id!r} is published that {action.versions!r} means"
-    return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
+    def find_most_telling(self, refused: Sequence[Failure], action: SelectAgent) -> Failure:
+        """Return why no agent of a range was selected: that one is not offered tells least."""
+        for one in refused:
+            if one.details != NOT_OFFERED and one.code is not NodeErrorCode.NO_CANDIDATE:
+                return one
+        if refused:
+            return refused[0]
+        capability_id, versions = action.capability_id, action.versions
+        message = f"no version of {capability_id!r} is published that {versions!r} means"
+        if self.find_within(capability_id, versions):
+            message = f"no agent offers a version of {capability_id!r} that {versions!r} means"
+        return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)

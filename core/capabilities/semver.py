@@ -11,7 +11,7 @@ versions). Decision 0280.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, total_ordering
 from typing import Final
 
@@ -34,12 +34,19 @@ _LEAST: Final = ((0, 0, ""),)
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version. `labels`: of a pre-release, none of a release."""
+    """A version. `labels`: of a pre-release, none of a release. `order`: what it is sorted by: a
+    pre-release comes before its release, numbers before words."""
 
     major: int
     minor: int
     patch: int
     labels: tuple[str, ...] = ()
+    order: tuple[object, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Made once: a range is held against a hundred versions.
+        labels = tuple((0, int(one), "") if one.isdigit() else (1, 0, one) for one in self.labels)
+        object.__setattr__(self, "order", (*self.numbers, not labels, labels))
 
     def __str__(self) -> str:
         numbers = f"{self.major}.{self.minor}.{self.patch}"
@@ -54,11 +61,6 @@ class Version:
         return self.major, self.minor, self.patch
 
     @property
-    def order(self) -> tuple[object, ...]:
-        """What it is sorted by: a pre-release comes before its release, numbers before words."""
-        return _order_of(self)
-
-    @property
     def promise(self) -> tuple[object, ...]:
         """What two versions share whose later one promises to break nothing of the earlier: those
         that `^` of the earlier holds. A pre-release promises nothing."""
@@ -67,12 +69,6 @@ class Version:
         if self.major or self.minor:
             return (self.major,) if self.major else (0, self.minor)
         return self.numbers
-
-
-@lru_cache(maxsize=4_096)
-def _order_of(version: Version) -> tuple[object, ...]:
-    labels = tuple((0, int(one), "") if one.isdigit() else (1, 0, one) for one in version.labels)
-    return (*version.numbers, not labels, labels)
 
 
 def is_version(value: object) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from actors.directory.agent_directory import Directory
-from actors.directory.published_versions import KNOWN_MAX, PublishedVersions
+from actors.directory.published_versions import KNOWN_MAX, LOOKS_MAX, PublishedVersions
 from core.errors import NodeErrorCode
 from core.workflow.events import AgentNotSelected, AgentSelected
 from tests.actors.directory.test_agent_directory import CAPABILITY, directory, row, select
@@ -110,3 +110,18 @@ def test_ranges_are_remembered_until_versions_change_and_within_a_bound() -> Non
     for number in range(KNOWN_MAX + 1):
         assert published.find_within(CAPABILITY, f">={number + 2}") == ()
     assert f"ranges={KNOWN_MAX}" not in repr(published)
+
+
+def test_a_range_over_a_long_line_looks_at_a_few_versions() -> None:
+    line = versions(*(f"1.{number}.0" for number in range(100)))
+    made = directory(offering("did:x:1", "1.0.0"))
+    made.published.apply_rows(line)
+    assert taken(made, versions="*") == "did:x:1", "ninety-nine without an agent are passed over"
+    offered = {f"{CAPABILITY}@{one['version']}" for one in line}
+    away = select(versions="*", target_agent_id="did:x:9", allow_fallback=True)
+    for action, looks in ((select(versions="*"), LOOKS_MAX), (away, LOOKS_MAX + 1)):
+        assert len(list(made.published.split(action, offered, None))) == looks
+    none = made.select(select(versions="1.5"), 0)
+    assert isinstance(none, AgentNotSelected)
+    assert "no agent offers" in none.failure.message
+    assert taken(made, versions="*", target_agent_id="did:x:1") == "did:x:1"
