@@ -43,6 +43,11 @@ _REFUSED: Final = ("$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursive
 _ENTRIES_PER_UNIT: Final = 4
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _UNITS_PER_ALTERNATIVE: Final = 2
+# What `multipleOf` costs per byte of a number, by its divisor: 1e300 is divided exactly.
+_DIVIDED_BY_INTEGER: Final = 16
+_DIVIDED_BY_FRACTION: Final = 160
+_DIVIDED_BY_LEAST: Final = 512
+_FRACTION_MIN: Final = 1e-30
 
 
 class SchemaDefect(Exception):
@@ -304,7 +309,7 @@ class _Analysis:
         )
 
     def _own_weight(self, place: _Place) -> int:
-        """Return what a schema object costs at a place: its entries, alternatives and patterns.
+        """Return what a schema object costs at a place: entries, alternatives, patterns, divisor.
 
         Counted once: thousands of places may refer to one long list.
         """
@@ -318,12 +323,20 @@ class _Analysis:
                 weight += _UNITS_PER_ALTERNATIVE * objects
             elif name == "pattern" and isinstance(value, str):
                 weight += self._pattern_cost.get(value, COST_MAX)
+            elif name == "multipleOf" and isinstance(value, int | float):
+                weight += _division_cost(value)
             elif isinstance(value, dict | list):
                 weight += len(value) // _ENTRIES_PER_UNIT
                 if name == "patternProperties" and isinstance(value, dict):
                     weight += sum(self._pattern_cost.get(one, COST_MAX) for one in value)
         place.own_weight = weight
         return weight
+
+
+def _division_cost(divisor: float) -> int:
+    if divisor == divisor // 1:
+        return _DIVIDED_BY_INTEGER
+    return _DIVIDED_BY_FRACTION if divisor >= _FRACTION_MIN else _DIVIDED_BY_LEAST
 
 
 def _too_costly(path: str) -> SchemaDefect:
