@@ -9,8 +9,8 @@ the wider one that the narrower one does not hold to. What it cannot decide (`on
 `pattern`) it reports as undecided, never as harmless. A member that a schema neither names nor
 refuses counts as absent: an input that the older version ignored may get a meaning. `$ref` leads
 within its own schema; schemas that lead back to themselves are taken to hold, which is right for
-the values that end. Bounded by `STEPS_MAX`. Pure. Spec: Capability version, Versioning. Decision
-0281.
+the values that end. Bounded by `STEPS_MAX` and `LEVELS_MAX`. Pure. Spec: Capability version,
+Versioning. Decision 0281.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
+
+from core.schemas.schema_cost import resolve_reference
 
 Schema = Any
 
@@ -82,7 +84,7 @@ def find_breaks(
     """Return what a newer version breaks of an older one, the inputs first; at most `BREAKS_MAX`.
 
     Args:
-        old_input: JSON Schemas, here and below, of at most `DEPTH_MAX` levels; None: any object.
+        old_input: schemas, here and below, that `ValueSchema` takes; None: any object.
     """
     sent = _Comparison(old_input, new_input)
     found = [
@@ -261,26 +263,11 @@ def _resolved(schema: Schema, root: Schema) -> tuple[Schema, bool]:
             return schema, True
         if schema.keys() - _NOTES != {"$ref"} or not isinstance(reference, str):
             return schema, False
-        schema = _at(root, reference)
+        try:
+            schema = resolve_reference(root, reference)
+        except LookupError:
+            return {}, False
     return {}, False
-
-
-def _at(root: Schema, reference: str) -> Schema:
-    """Return what a JSON pointer in a fragment leads to, None when it leads nowhere."""
-    if reference == "#":
-        return root
-    if not reference.startswith("#/"):
-        return None
-    found = root
-    for part in reference[2:].split("/"):
-        name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict):
-            found = found.get(name)
-        elif isinstance(found, list) and name.isdecimal() and int(name[:9]) < len(found):
-            found = found[int(name[:9])]
-        else:
-            return None
-    return found
 
 
 def _holds_ref(value: Any) -> bool:

@@ -22,6 +22,8 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from core.errors import Problem
+
 Schema: TypeAlias = "dict[str, Any] | bool"
 
 COST_MAX: Final = 4_096
@@ -58,6 +60,10 @@ class SchemaDefect(Exception):
         self.path = path
         self.got = got
         self.expected = expected
+
+    def as_problem(self, where: str) -> Problem:
+        """Return the defect as a problem of an input, of which the schema is a part at a path."""
+        return Problem(where + self.path.removeprefix("$"), self.got, self.expected)
 
 
 class _Place(Struct, eq=False):

@@ -35,12 +35,14 @@ TEXT_CHARS_MAX: Final = 300
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 # Of a compiled pattern, with what it costs per byte of text, in the units of `schema_cost`.
 _PATTERN_SIZES: Final = ((1 << 10, 4), (1 << 12, 32), (1 << 15, 256), (1 << 17, 1_024))
+# Of schemas that do not name one.
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DRAFTS: Final[dict[str, type[Validator]]] = {
     "http://json-schema.org/draft-04/schema": Draft4Validator,
     "http://json-schema.org/draft-06/schema": Draft6Validator,
     "http://json-schema.org/draft-07/schema": Draft7Validator,
     "https://json-schema.org/draft/2019-09/schema": Draft201909Validator,
-    "https://json-schema.org/draft/2020-12/schema": Draft202012Validator,
+    DIALECT: Draft202012Validator,
 }
 # What a compiled schema holds in memory, besides its patterns, per byte of its text.
 _HELD_PER_BYTE: Final = 20
@@ -169,7 +171,7 @@ def schema_defect(text: bytes) -> SchemaDefect | None:
 def _draft_of(schema: Any) -> type[Validator]:
     if not isinstance(schema, dict):
         return Draft202012Validator
-    named = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
+    named = schema.get("$schema", DIALECT)
     draft = _DRAFTS.get(named.rstrip("#")) if isinstance(named, str) else None
     if draft is None:
         raise SchemaDefect("$.$schema", _shown(str(named)), "a draft from 4 to 2020-12")

@@ -179,7 +179,7 @@ def test_a_version_is_negotiated_with_the_way_to_the_latest(
         ({"inputSchema": {"$ref": "http://127.0.0.1:9/x"}}, "inputSchema.$ref"),
         ({"inputSchema": {"$ref": "file:///etc/passwd"}}, "inputSchema.$ref"),
         ({"inputSchema": {"$schema": "http://127.0.0.1:9/x"}}, "inputSchema.$schema"),
-        ({"outputSchema": {"$defs": {"a": {"$id": "http://x.org"}}}}, "outputSchema.$defs.a.$id"),
+        ({"outputSchema": {"items": {"$id": "http://x.org"}}}, "outputSchema.items.$id"),
         ({"outputSchema": {"description": "x" * 33_000}}, "outputSchema"),
         ({"changelog": "x" * 10_001}, "changelog"),
         ({"deprecatesVersion": "one"}, "deprecatesVersion"),

@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from core.canonical import canonical
-from core.errors import ErrorCode, Problem, ProblemList, ServiceError
+from core.errors import ErrorCode, ProblemList, ServiceError
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent import AgentCard, without_secrets
@@ -210,8 +210,7 @@ def _schema_problems(schemas: Sequence[tuple[str, bytes]]) -> ProblemList:
         judge = _small_schema_defect if len(text) <= SMALL_SCHEMA_BYTES else schema_defect
         defect = judge(text)
         if defect is not None:
-            path = where + defect.path.removeprefix("$")
-            problems.append(Problem(path, defect.got, defect.expected))
+            problems.append(defect.as_problem(where))
     return problems
 
 

@@ -24,9 +24,12 @@ from core.capabilities.choosing_versions import (
 from core.capabilities.schema_breaks import find_breaks
 from core.capabilities.semver import Version, parse_range, parse_version, version_id
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
+from core.json_bounds import is_deeper_than
 from core.records.api.path_values import CapabilityPath
 from core.records.api.record import PageQuery
 from core.records.api.registry.capability_versions import (
+    SCHEMA_BYTES_MAX,
+    SCHEMA_LEVELS_MAX,
     CapabilityVersion,
     CapabilityVersionPage,
     CapabilityVersionPath,
@@ -39,6 +42,7 @@ from core.records.api.registry.capability_versions import (
     VersionPublished,
 )
 from core.records.api.shape import refused
+from core.schemas.value_schema import DIALECT, schema_defect
 from core.timestamps import iso_ms
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.capabilities.version_reads import (
@@ -58,7 +62,6 @@ from serve_app.operations.capabilities.deprecation_headers import (
     deprecation_headers,
     sunset_ms,
 )
-from serve_app.operations.capabilities.sent_schemas import check_schemas
 from serve_app.operations.capabilities.version_comparisons import (
     COMPARED_BYTES,
     compatibility,
@@ -297,7 +300,10 @@ def _judged(
     Raises:
         ServiceError: INVALID_REQUEST; a schema is none, or the version breaks what it promises.
     """
-    check_schemas(body)
+    texts = (
+        _canonical_schema("inputSchema", body.input_schema),
+        _canonical_schema("outputSchema", body.output_schema),
+    )
     problems, broken = ProblemList(), None
     version, mine = parse_version(body.version), (body.input_schema, body.output_schema)
     if before is not None:
@@ -320,7 +326,31 @@ def _judged(
         )
     if problems:
         raise refused(problems)
-    return (canonical(mine[0]), canonical(mine[1])), broken
+    return texts, broken
+
+
+def _canonical_schema(name: str, schema: dict[str, Any]) -> bytes:
+    """Return a schema's canonical form, if a card may have it and versions can be compared by it.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    if is_deeper_than(schema, SCHEMA_LEVELS_MAX):
+        raise invalid(name, "more levels", f"at most {SCHEMA_LEVELS_MAX} levels")
+    try:
+        text = canonical(schema)
+    except ValueError as error:
+        raise invalid(name, str(error)[:200], "canonical JSON") from None
+    if len(text) > SCHEMA_BYTES_MAX:
+        raise invalid(name, f"{len(text)} bytes", f"at most {SCHEMA_BYTES_MAX} bytes")
+    dialect = schema.get("$schema", DIALECT)
+    if not isinstance(dialect, str) or dialect.removesuffix("#") != DIALECT:
+        raise invalid(f"{name}.$schema", str(dialect)[:100], DIALECT)
+    defect = schema_defect(text)
+    if defect is not None:
+        problem = defect.as_problem(name)
+        raise invalid(problem.path, problem.got, problem.expected)
+    return text
 
 
 def _schema_hash(input_schema: bytes, output_schema: bytes) -> str:
