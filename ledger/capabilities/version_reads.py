@@ -7,7 +7,7 @@ version; contract.md section 6 (Capability versions).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import sqlalchemy as sql
 
@@ -18,6 +18,15 @@ from ledger.schema import agent, capability_line, capability_version
 
 _TEXTS: Final = ("input_schema", "output_schema", "changelog")
 _HEADS: Final = tuple(column for column in capability_version.c if column.name not in _TEXTS)
+
+
+class ProvenOffer(NamedTuple):
+    """An agent that shows that its owner offers a capability. `is_preceded`: another owner has such
+    an agent that was registered earlier."""
+
+    did: str
+    revision: int
+    is_preceded: bool
 
 
 async def version_rows(reader: LedgerReader, capability_ids: Iterable[str]) -> list[RowDict]:
@@ -53,20 +62,29 @@ async def line_owner(reader: LedgerReader, capability_id: str) -> str | None:
 
 async def proven_offer(
     reader: LedgerReader, owner_did: str, capability_id: str
-) -> tuple[str, int] | None:
-    """Return an active agent of an owner that offers a capability and whose DID is proven to be
-    that owner's, with the revision of its card; None when there is none."""
+) -> ProvenOffer | None:
+    """Return the agent by which an owner may begin a capability's line: of its active ones that
+    offer it and whose DID is proven to be its own, the oldest. None when there is none."""
+    other = agent.alias("other")
+    is_preceded = sql.exists().where(
+        other.c.capability_ids.contains([capability_id]),
+        other.c.status == "active",
+        other.c.proven_by.is_not(None),
+        other.c.owner_did != owner_did,
+        other.c.registered_ms < agent.c.registered_ms,
+    )
     rows = await reader.rows(
-        sql.select(agent.c.did, agent.c.revision)
+        sql.select(agent.c.did, agent.c.revision, is_preceded.label("is_preceded"))
         .where(
             agent.c.owner_did == owner_did,
             agent.c.status == "active",
             agent.c.proven_by.is_not(None),
             agent.c.capability_ids.contains([capability_id]),
         )
+        .order_by(agent.c.registered_ms)
         .limit(1)
     )
-    return (rows[0]["did"], rows[0]["revision"]) if rows else None
+    return ProvenOffer(**rows[0]) if rows else None
 
 
 def published(rows: Iterable[RowDict]) -> list[PublishedVersion]:

@@ -117,6 +117,32 @@ def test_a_line_begins_with_a_proven_agent_and_is_its_owners(
     answer(stranger.http.post(path, json={"successor": "1.1.0"}))
 
 
+def test_a_line_begins_with_the_owner_of_the_oldest_agent(
+    make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller
+) -> None:
+    """Each caller's own DID is proven, so a card of its own may name any capability."""
+    author, squatter = make_caller(), make_caller()
+    agent, other = (make_agent(ownerDid=author.did) for _ in range(2))
+
+    def claim(capability: str) -> None:
+        offered = [{"id": capability, "description": ""}]
+        card = {"did": squatter.did, "endpoint": "http://127.0.0.1:9", "version": 1}
+        card["capabilities"] = [*offered, {"id": other.capability, "description": ""}]
+        answer(squatter.http.post("/v1/agents/register", json={"acard": card}))
+
+    claim(agent.capability)
+    taken = squatter.http.post(VERSIONS, json=version(agent.capability, "1.0.0"))
+    assert "older agent" in refusal(taken, 403, "FORBIDDEN")["detail"]
+    assert publish(author, agent.capability, "1.0.0")["ownerDid"] == author.did
+    refusal(squatter.http.post(VERSIONS, json=version(other.capability, "1.0.0")), 403, "FORBIDDEN")
+    answer(admin.http.delete(f"/v1/agents/{other.did}"))
+    assert publish(squatter, other.capability, "1.0.0")["ownerDid"] == squatter.did
+    late = make_agent(ownerDid=author.did)
+    claim(late.capability)
+    given = publish(admin, late.capability, "1.0.0", ownerDid=author.did)
+    assert given["ownerDid"] == author.did
+
+
 def test_a_deprecated_version_warns(payer: Caller, agent: RegisteredAgent) -> None:
     capability = agent.capability
     publish(payer, capability, "1.0.0")

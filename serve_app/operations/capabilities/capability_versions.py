@@ -87,6 +87,12 @@ async def publish(call: Call) -> Reply:
     if owner_did is None:
         claimant = body.owner_did or call.caller.did
         offer = await proven_offer(services.reader, claimant, body.capability_id)
+        if offer is not None and offer.is_preceded and not call.caller.is_admin:
+            raise ServiceError(
+                ErrorCode.FORBIDDEN,
+                f"another owner has offered {body.capability_id} with an older agent than"
+                f" {claimant}: its versions begin with that owner, or with an administrator",
+            )
     versions = published(rows)
     before, after = _neighbours(parse_version(body.version), versions)
     ids = [version_id(body.capability_id, str(one)) for one in (before, after) if one is not None]
@@ -100,8 +106,8 @@ async def publish(call: Call) -> Reply:
         actor_did=call.caller.did,
         is_admin=call.caller.is_admin,
         owner_did=body.owner_did,
-        agent_did=None if offer is None else offer[0],
-        agent_revision=0 if offer is None else offer[1],
+        agent_did=None if offer is None else offer.did,
+        agent_revision=0 if offer is None else offer.revision,
         capability_id=body.capability_id,
         version=body.version,
         input_schema=schemas[0].decode(),
