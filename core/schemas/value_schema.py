@@ -32,6 +32,12 @@ TOLD_UNITS_MAX: Final = 8_000_000
 JUDGED_UNITS_MAX: Final = 64_000_000
 PATTERNS_MAX: Final = 64
 TEXT_CHARS_MAX: Final = 300
+# Keywords whose own value a breach tells. What is told of others comes from what was judged.
+_TOLD_WITH_VALUE: Final = frozenset(
+    ("const", "pattern", "required", "multipleOf", "minimum", "maximum", "exclusiveMinimum",
+     "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
+     "maxProperties")
+)  # fmt: skip
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 # Of a compiled pattern, with what it costs per byte of text, in the units of `schema_cost`.
 _PATTERN_SIZES: Final = ((1 << 10, 4), (1 << 12, 32), (1 << 15, 256), (1 << 17, 1_024))
@@ -215,7 +221,7 @@ def _problem(error: ValidationError) -> str:
     Not the instance: it is the payer's or the agent's, and what breaks a schema may be a secret.
     """
     keyword = error.kind.name
-    value = getattr(error.kind, "value", None)
+    value = error.kind.value if keyword in _TOLD_WITH_VALUE else None
     text = "" if value is None or isinstance(value, dict | list) else f" {value}"
     return _shown(f"breaks {keyword}{text}")
 

@@ -54,10 +54,23 @@ def test_breach_names_the_path(value: Any, path: str | None) -> None:
     assert (found and found.path) == path, found
 
 
-def test_breach_does_not_repeat_the_value() -> None:
-    found = breach({"properties": {"pin": {"type": "integer"}}}, {"pin": "4711-secret"})
+@pytest.mark.parametrize(
+    ("schema", "value", "problem"),
+    [
+        ({"properties": {"a": {"type": "integer"}}}, {"a": "4711"}, "breaks type"),
+        ({"propertyNames": {"maxLength": 1}}, {"4711": 1}, "breaks propertyNames"),
+        ({"additionalProperties": False}, {"4711": 1}, "breaks falseSchema"),
+        ({"unevaluatedItems": False}, ["4711"], "breaks unevaluatedItems"),
+        ({"required": ["a"]}, {"4711": 1}, "breaks required a"),
+        ({"not": {}}, "4711", "breaks not"),
+        ({"minLength": 5}, "4711", "breaks minLength 5"),
+        ({"enum": ["a"]}, "4711", "breaks enum"),
+    ],
+)
+def test_breach_does_not_repeat_the_value(schema: Any, value: Any, problem: str) -> None:
+    found = breach(schema, value)
     assert found is not None
-    assert "4711" not in found.problem
+    assert found.problem == problem
 
 
 def test_path_is_one_line_that_can_be_stored() -> None:
