@@ -30,6 +30,7 @@ from bench.load.private_postgres import private_postgres
 from core.trust.deployment_keys import DeploymentKeys
 from ledger.embedded.server import OWNER, SERVICE, SUPERUSER
 from ledger.migrate import migrate
+from ledger.reads.directory_tail import DirectoryTail
 from ledger.reads.reader import LedgerReader
 
 AGENTS: Final = (0, 1_000, 10_000, 100_000)
@@ -81,7 +82,7 @@ async def following(url: str) -> AsyncIterator[Directory]:
     sync = DirectorySync(
         directory,
         reader,
-        database_url=url,
+        tail=DirectoryTail(url),
         owner="bench",
         on_revoked=lambda: None,
         now_ms=lambda: time.time_ns() // 1_000_000,

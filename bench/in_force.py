@@ -10,10 +10,11 @@ which that owner made the choice, by its clock, which is this machine's: 0 where
 after the answer shows the change. It is never shorter than the truth, and longer by the time
 between two choices of the owner.
 
-Cost: changes are made at 1,000 a second where that can be reached, for so many seconds, each kind
-by itself; the CPU of each owner's process (/proc), less that of an idle run, is printed as per cent
-of a core, at the rate that was reached and for 1,000 a second. Counts of reputation are changed by
-the writer's statement, since nodes that end cost their owner far more than that.
+Cost: 1,000 agents a second are changed for so many seconds, each kind of change by itself, as a
+replica makes them but past HTTP, which does not take so many on two cores. The CPU of each owner's
+process (/proc), less that of an idle run, is printed as per cent of a core, with the rate that was
+reached. Counts of outcomes are added by the writer's statement, since nodes that end cost their
+owner far more than that.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import asyncio
 import itertools
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,11 +34,21 @@ import orjson
 import psutil
 import psycopg
 
+from actors.transport.actor_calls import is_unknown_outcome
+from actors.transport.ledger_client import LedgerClient
+from actors.transport.ledger_route import LedgerRoute
 from bench.checkouts import Checkout
-from bench.figures.process_usage import OWNER, members
+from bench.figures.process_usage import OWNER, members, owner_of
 from bench.load.clients import Api, Target, unique
 from bench.workflows import stub
+from core.market.pricing import FixedPrice
 from core.shards.shard import SHARDS, shard_of
+from ledger.agents.agent_commands import DeregisterAgent
+from ledger.agents.agent_live import Heartbeat, LivenessStore
+from ledger.commands import Command
+from ledger.prices.price_commands import SetPrice
+from ledger.trust.trust_commands import RevokeAgent
+from serve_app.settings_from_env import read_settings
 
 OWNERS: Final = 3
 SETTINGS: Final = f"workflow_actors_per_machine = {OWNERS}\ntrial_share_bps = 0\n"
@@ -47,10 +58,11 @@ BEFORE: Final = 2 * OWNERS
 LIMIT_S: Final = 3.0
 WITHIN_S: Final = 120.0
 CHANGES_PER_S: Final = 1_000
-AGENTS: Final = 5_000
+# Changes of one batch, and registrations of one bulk.
+BATCH: Final = 50
 BULK: Final = 500
-# Requests under way at once.
-AT_ONCE: Final = 48
+# Between two loads.
+SETTLED_S: Final = 3.0
 
 # What the reasons of a choice show of an agent.
 Shown = tuple[Any, ...]
@@ -323,118 +335,162 @@ class Usage:
         return [(now.owners[pid] - spent_s) / took_s for pid, spent_s in self.owners.items()]
 
 
-async def _send_all(
-    requests: Iterator[Callable[[], Awaitable[object]]], seconds: float
-) -> tuple[int, float]:
-    """Make changes at `CHANGES_PER_S` at most; return how many, and the seconds that they took."""
-    began_s = time.monotonic()
-    count = 0
+class Changes:
+    """Changes in batches of what 50 ms bring, as a replica makes them.
 
-    async def send() -> None:
-        nonlocal count
-        while (now_s := time.monotonic()) - began_s < seconds:
-            request = next(requests, None)
-            if request is None:
-                return
-            due_s = began_s + count / CHANGES_PER_S
-            count += 1
-            await asyncio.sleep(max(0.0, due_s - now_s))
-            await request()
+    Heartbeats go through its store, commands to the ledger's socket by its client; counts of
+    outcomes are added by the writer's statement.
+    """
 
-    await asyncio.gather(*(send() for _ in range(AT_ONCE)))
-    return count, time.monotonic() - began_s
+    def __init__(self, bench: Bench, count: int) -> None:
+        owner = owner_of(bench.home)
+        assert owner is not None, "a deployment that is up has an owner"
+        self._bench = bench
+        self.dids = [unique("did:bench:cost-") for _ in range(count)]
+        settings = read_settings(owner.environ())
+        self._route = LedgerRoute(settings)
+        self._ledger = LedgerClient(
+            self._route.call("submit"),
+            is_unknown_outcome,
+            capacity=settings.ledger_queue_max,
+            batch_size=settings.batch_commands_max,
+        )
+        self._lives = LivenessStore(settings.database_url)
+        self.kinds: dict[str, Callable[[int, int], Awaitable[object]]] = {
+            "reputation": self._count,
+            "heartbeat, load": self._beat_loads,
+            "heartbeat, health": self._beat_health,
+            "price": self._price,
+            "revocation": self._revoke,
+            "deregistration": self._leave,
+        }
+
+    async def prepare(self) -> None:
+        """Register the agents that are changed."""
+        for first in range(0, len(self.dids), BULK):
+            agents = [
+                {
+                    "acard": {
+                        "did": did,
+                        "endpoint": f"http://127.0.0.1:{self._bench.port}",
+                        "version": 1,
+                        "capabilities": [{"id": f"cap.bench.c{n % 100}.v1", "description": ""}],
+                    },
+                    # Below `agents_per_owner_max`.
+                    "ownerDid": f"did:bench:owner{n // 5_000}",
+                }
+                for n, did in enumerate(self.dids[first : first + BULK], first)
+            ]
+            path = "/v1/agents/register/bulk"
+            reply = await self._bench.api.must("POST", path, {"agents": agents})
+            refused = [one for one in reply["results"] if not one.get("ok")]
+            if refused:
+                raise SystemExit(f"registrations refused, the first: {refused[0]}")
+        await self._bench.rows.execute(
+            "INSERT INTO callboard.reputation (agent_did, total, successful, failed, cancelled,"
+            " latency_ms_sum, updated_ms)"
+            " SELECT did, 10, 10, 0, 0, 1000, %s FROM unnest(%s::text[]) AS did",
+            (int(time.time() * 1_000), self.dids),
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._lives.close()
+        await self._route.close()
+
+    async def run(self, kind: str) -> float:
+        """Change every agent once; return how many a second that were."""
+        began_s = time.monotonic()
+        for first in range(0, len(self.dids), BATCH):
+            due_s = began_s + first / CHANGES_PER_S
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            await self.kinds[kind](first, first + BATCH)
+        return len(self.dids) / (time.monotonic() - began_s)
+
+    async def _count(self, first: int, end: int) -> None:
+        now_ms = int(time.time() * 1_000)
+        await self._bench.rows.execute(_COUNTED, (now_ms, self.dids[first:end]))
+
+    async def _beat_loads(self, first: int, end: int) -> None:
+        await self._lives.store_heartbeats(
+            [Heartbeat(self.dids[n], "healthy", load=n % 89 / 89) for n in range(first, end)]
+        )
+
+    async def _beat_health(self, first: int, end: int) -> None:
+        await self._lives.store_heartbeats(
+            [Heartbeat(did, "unhealthy") for did in self.dids[first:end]]
+        )
+
+    async def _price(self, first: int, end: int) -> None:
+        await self._commit(
+            SetPrice(
+                key=unique("bench:"),
+                actor_did="did:bench:admin",
+                capability_id=f"cap.bench.c{n % 100}.v1",
+                price=FixedPrice(10_000 * (1 + n // 100 % 7)),
+            )
+            for n in range(first, end)
+        )
+
+    async def _revoke(self, first: int, end: int) -> None:
+        await self._commit(
+            RevokeAgent(
+                key=unique("bench:"),
+                request_hash=b"",
+                actor_did="did:bench:admin",
+                is_admin=True,
+                did=did,
+                reason="bench",
+                evidence_json="{}",
+                expires_ms=None,
+            )
+            for did in self.dids[first:end]
+        )
+
+    async def _leave(self, first: int, end: int) -> None:
+        await self._commit(
+            DeregisterAgent(
+                key=unique("bench:"),
+                actor_did="did:bench:admin",
+                owner_did="did:bench:admin",
+                is_admin=True,
+                did=did,
+            )
+            for did in self.dids[first:end]
+        )
+
+    async def _commit(self, commands: Iterable[Command]) -> None:
+        outcomes = await asyncio.gather(
+            *(self._ledger.commit(command, timeout_s=WITHIN_S) for command in commands)
+        )
+        refused = [outcome for outcome in outcomes if outcome.error is not None]
+        if refused:
+            raise SystemExit(f"{len(refused)} commands refused, the first: {refused[0]}")
 
 
 async def measure_costs(bench: Bench, seconds: float) -> None:
     """Print the CPU of each owner while changes are made, kind by kind."""
-    api = bench.api
-    dids = [unique("did:bench:cost-") for _ in range(AGENTS)]
-    for first in range(0, AGENTS, BULK):
-        agents = [
-            {
-                "acard": {
-                    "did": did,
-                    "endpoint": f"http://127.0.0.1:{bench.port}",
-                    "version": 1,
-                    "capabilities": [{"id": f"cap.bench.c{n % 100}.v1", "description": ""}],
-                }
-            }
-            for n, did in enumerate(dids[first : first + BULK], first)
-        ]
-        await api.must("POST", "/v1/agents/register/bulk", {"agents": agents})
-    await _count_outcomes(bench, dids)
+    changes = Changes(bench, round(CHANGES_PER_S * seconds))
+    await changes.prepare()
+    await asyncio.sleep(SETTLED_S)
     usage = Usage.now(bench.home)
     await asyncio.sleep(seconds)
     idle = usage.shares(bench.home)
     print(f"\nCPU of each owner, idle: {_percents(idle)} of a core", flush=True)
-
-    def beat(turn: int, **body: Any) -> Callable[[], Awaitable[object]]:
-        path = f"/v1/agents/{dids[turn % AGENTS]}/heartbeat"
-        return lambda: api.must("POST", path, body)
-
-    def set_price(turn: int) -> Callable[[], Awaitable[object]]:
-        path = f"/v1/capabilities/cap.bench.c{turn % 100}.v1/price"
-        return lambda: api.must("PUT", path, {"price_cents": turn % 7})
-
-    def revoke(did: str) -> Callable[[], Awaitable[object]]:
-        body = {"did": did, "reason": "bench", "evidence": {}}
-        return lambda: api.must("POST", "/v1/trust/revoke", body)
-
-    def leave(did: str) -> Callable[[], Awaitable[object]]:
-        return lambda: api.must("DELETE", f"/v1/agents/{did}")
-
-    endless = itertools.count()
-    health = ("healthy", "unhealthy")
-    loads: dict[str, Iterator[Callable[[], Awaitable[object]]]] = {
-        "heartbeat, load": (beat(n, status="healthy", load=n % 89 / 89) for n in endless),
-        "heartbeat, health": (beat(n, status=health[n // AGENTS % 2]) for n in endless),
-        "price": (set_price(n) for n in endless),
-        "revocation": (revoke(did) for did in dids),
-        "deregistration": (leave(did) for did in dids),
-    }
-    usage = Usage.now(bench.home)
-    count, took_s = await _count(bench, dids, seconds)
-    _show_cost("reputation", usage.shares(bench.home), idle, count / took_s)
-    for kind, requests in loads.items():
+    for kind in changes.kinds:
         usage = Usage.now(bench.home)
-        count, took_s = await _send_all(requests, seconds)
-        _show_cost(kind, usage.shares(bench.home), idle, count / took_s)
-
-
-async def _count_outcomes(bench: Bench, dids: list[str]) -> None:
-    await bench.rows.execute(
-        "INSERT INTO callboard.reputation (agent_did, total, successful, failed, cancelled,"
-        " latency_ms_sum, updated_ms)"
-        " SELECT did, 10, 10, 0, 0, 1000, %s FROM unnest(%s::text[]) AS did",
-        (int(time.time() * 1_000), dids),
-    )
-
-
-async def _count(bench: Bench, dids: list[str], seconds: float) -> tuple[int, float]:
-    """Count outcomes of agents as the writer does, in a batch every 50 ms."""
-    began_s, count, pause_s = time.monotonic(), 0, 0.05
-    size = round(CHANGES_PER_S * pause_s)
-    while (now_s := time.monotonic()) - began_s < seconds:
-        first = count % AGENTS
-        now_ms = int(time.time() * 1_000)
-        await bench.rows.execute(_COUNTED, (now_ms, dids[first : first + size]))
-        count += size
-        await asyncio.sleep(max(0.0, began_s + count / CHANGES_PER_S - now_s))
-    return count, time.monotonic() - began_s
+        rate = await changes.run(kind)
+        shares = usage.shares(bench.home)
+        more = [share - other for share, other in zip(shares, idle, strict=True)]
+        print(
+            f"{kind:18} {rate:5.0f} changes/s: {_percents(more)} of a core above idle", flush=True
+        )
+        await asyncio.sleep(SETTLED_S)
+    await changes.close()
 
 
 def _percents(shares: list[float]) -> str:
     return ", ".join(f"{100 * share:.2f} %" for share in shares)
-
-
-def _show_cost(kind: str, shares: list[float], idle: list[float], rate: float) -> None:
-    more = [share - other for share, other in zip(shares, idle, strict=True)]
-    scaled = [share * CHANGES_PER_S / rate for share in more]
-    print(
-        f"{kind:18} {rate:6.0f} changes/s: {_percents(more)} of a core above idle;"
-        f" for {CHANGES_PER_S} changes/s {_percents(scaled)}",
-        flush=True,
-    )
 
 
 @asynccontextmanager

@@ -120,7 +120,8 @@ class Directory:
         self._prices: dict[str, Price] = {}
         # What the agents of a capability ask that has no registered price.
         self._asked: dict[str, AskingPrices] = {}
-        self._standings: dict[str, Standing] = {}
+        # As they were counted, until they are first weighed.
+        self._standings: dict[str, Standing | Tally] = {}
         self._stored_ms: dict[str, int] = {}
         self._conditions: dict[str, _Condition] = {}
         self.stakes = Stakes(stake_bps, self._mark)
@@ -174,10 +175,16 @@ class Directory:
     def apply_tallies(self, tallies: Mapping[str, Tally]) -> None:
         """Store the newest reputation tallies, by agent."""
         for did, tally in tallies.items():
-            standing = build_standing(tally, latency_ms_max=self._latency_ms_max)
-            if self._standings.get(did) != standing:
-                self._standings[did] = standing
-                self._mark(did)
+            self._standings[did] = tally
+            self._mark(did)
+
+    def standing_of(self, did: str) -> Standing:
+        """Return an agent's reputation as choices weigh it."""
+        known = self._standings.get(did, UNPROVEN)
+        if isinstance(known, Tally):
+            known = build_standing(known, latency_ms_max=self._latency_ms_max)
+            self._standings[did] = known
+        return known
 
     def is_missing(self, capability_id: str, target_agent_id: str | None) -> bool:
         """Whether the ledger may have an agent that this cache lacks."""
@@ -363,7 +370,7 @@ class Directory:
         if not self.stakes.is_required:
             return 0
         most_micro = token_limit_micro if isinstance(price, TokenPrice) else price.micro
-        return self.stakes.required_micro(most_micro, self._standings.get(did, UNPROVEN).score)
+        return self.stakes.required_micro(most_micro, self.standing_of(did).score)
 
     def _asking_price(self, entry: AgentEntry, action: SelectAgent | SelectVerifier) -> Price:
         """Return the price an agent asks for the node: its card's, else the registered one."""
@@ -400,7 +407,7 @@ class Directory:
             entry.max_concurrency,
             entry.order,
             condition.load,
-            self._standings.get(did, UNPROVEN),
+            self.standing_of(did),
             excluded,
             not is_by_token,
             entry.owner_did,

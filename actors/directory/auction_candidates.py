@@ -1,6 +1,6 @@
 """The bidders of an auction, from the directory: standing bids of cards and eligibility.
 
-`core/market/auction.py` decides the winner and the price. Stakes and scores are half a second old,
+`core/market/auction.py` decides the winner and the price. Stakes may be half a second old,
 as in all of the directory; a stake lock that the ledger refuses leads to the next round.
 Spec: Bid; Settlement rules 7; money.md cases 20 to 26. Decision 0075.
 """
@@ -28,7 +28,6 @@ from core.market.auction import (
     find_exclusion,
     merge_bids,
 )
-from core.market.ranking import UNPROVEN
 from core.market.reputation import stake_reach, stake_required_micro
 from core.money import credits_number
 from core.workflow.actions import SelectBidder
@@ -287,7 +286,7 @@ class AuctioningDirectory(Directory):
         return self._by_capability.get(action.capability_id, {})
 
     def _score(self, did: str) -> float:
-        return self._standings.get(did, UNPROVEN).score
+        return self.standing_of(did).score
 
 
 def _list_lowest(bids: Iterable[Bid], excluded: Container[str]) -> list[Bid]:

@@ -1,19 +1,22 @@
 """Keeps an owner's directory of agents, prices, versions and stakes in sync with the ledger.
 
-The sync reads all rows once at the start, page by page, then the changes: on request, and when a
-look at the ledger, twice a second and on each notice, has found some. A request that registers an
-agent, sets a price, stakes, or changes an agent's health by a heartbeat is answered after every
-owner has read the change (`refresh`). Decisions 0003, 0067, 0091, 0098 and 0194; design.md section
-3 (Events).
+The sync reads all rows once at the start, page by page, then, by looks at the ledger, what has
+changed (`ledger/reads/directory_tail.py`): on request, after a notice, and twice a second. What
+registers an agent, sets a price, stakes, or changes an agent's health by a heartbeat is answered
+after every owner has read the change (`refresh`); what changes without such a request, a load or a
+reputation, is read within 100 ms after its notice. Looks have a pace, so that changes cost an owner
+the same however many there are, but for the reading of their rows. Decisions 0003, 0067, 0091,
+0098, 0194 and 0293; design.md section 3 (Events).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from functools import partial
+from typing import Final
 
 from actors.directory.agent_directory import Directory
 from actors.process.slices import Slices
@@ -26,18 +29,24 @@ from ledger.agents.directory_reads import (
     directory_changes,
     directory_pages,
     newest_change,
-    price_changes,
-    revocation_changes,
-    version_changes,
 )
 from ledger.agents.reputation import reputation_pages, tally_of
 from ledger.prices.price_reads import price_of_row
-from ledger.reads.directory_tail import DirectoryTail, Look
+from ledger.reads.directory_tail import Asked, DirectoryTail, Look
 from ledger.reads.reader import LedgerReader, RowDict
 
 log = logging.getLogger("callboard.owner")
 
-RETRY_S = 0.5
+RETRY_S: Final = 0.5
+POLL_S: Final = 0.5
+# Between a notice and the look: a request for what it is about mostly comes meanwhile.
+NOTICE_DELAY_S: Final = 0.025
+# Between two looks on notices: 1,000 changes a second may cost an owner 1 % of a core, and a look
+# that reads 75 of them takes 0.6 ms.
+LOOK_PAUSE_S: Final = 0.075
+# Looks on request that may follow each other at once; then they have the same pace. Requests that
+# arrive meanwhile share one.
+LOOKS_SAVED_MAX: Final = 50
 # A statement that began before the last read may have been committed after it.
 OVERLAP_MS = 2_000
 # Between two reads of heartbeats. After a longer pause the database, or this process, was away, and
@@ -55,7 +64,7 @@ class DirectorySync:
     Args:
         directory: the directory to fill.
         reader: of the ledger's rows.
-        database_url: for the connection that receives notices.
+        tail: looks at what has changed.
         owner: the owner's name, for the log.
         on_revoked: called when revocations were added or ended.
         now_ms: wall time.
@@ -66,31 +75,29 @@ class DirectorySync:
         directory: Directory,
         reader: LedgerReader,
         *,
-        database_url: str,
+        tail: DirectoryTail,
         owner: str,
         on_revoked: Callable[[], None],
         now_ms: Callable[[], int],
     ) -> None:
         self._directory = directory
         self._reader = reader
-        self._database_url = database_url
+        self._tail = tail
         self._owner = owner
         self._on_revoked = on_revoked
         self._now_ms = now_ms
         self._heard_ms = 0
-        self._agents_id = 0
+        # In the order of `CHAINED`: the audit id of the last change that was read.
+        self._read_ids = [0, 0, 0, 0]
         # Capabilities and agents that a read has not found, until cards change.
         self._missing: set[tuple[str, str | None]] = set()
-        self._prices_id = 0
-        self._versions_id = 0
-        self._revocations_id = 0
-        self._stakes = _Poll(self._read_stakes)
-        self._live = _Poll(self._read_live)
-        self._reputations = _Poll(self._read_reputations)
         # In the order of `DATED`.
-        self._polls = (self._live, self._reputations, self._stakes)
-        # Whether something with notices has changed that was not read since.
-        self._is_stale = False
+        self._dated = (
+            _Dated(self._live_pages, self._apply_live),
+            _Dated(self._reputation_pages, self._apply_reputations),
+            _Dated(self._stake_pages, directory.stakes.apply_rows),
+        )
+        self._pace = _Pace()
         # Requests that arrive during a refresh share the next one.
         self._refreshes: Channel[None, None] = Channel(
             "the directory", self._refresh, capacity=WAITING_MAX, batch_size=WAITING_MAX
@@ -104,14 +111,12 @@ class DirectorySync:
             ServiceError: LEDGER_UNAVAILABLE; the caller may call again, which reads from the start.
         """
         # First, so that a change between the two reads is read again and not missed.
-        self._agents_id = await newest_change(self._reader)
+        self._read_ids = [await newest_change(self._reader), 0, 0, 0]
         async for rows in directory_pages(self._reader):
             await self._put(rows)
-        await self._read_prices()
-        await self._read_versions()
-        await self._read_revocations()
-        for poll in self._polls:
-            await poll.read_changes()
+        for dated in self._dated:
+            await dated.read_changes()
+        await self._read_new()
         self._following = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
@@ -120,6 +125,7 @@ class DirectorySync:
             self._following.cancel()
             await asyncio.wait([self._following])
         await self._refreshes.end()
+        await self._tail.close()
 
     async def refresh(self) -> None:
         """Read the current agents, their health, revocations, prices and stakes.
@@ -157,19 +163,85 @@ class DirectorySync:
             yield from (one for one in asked if self._directory.is_missing(*one))
 
     async def _refresh(self, waiting: list[None]) -> list[None]:
-        # Who takes over a revoked agent's work may have been registered with the revocation: it is
-        # read after that, and before the work is ended. Else it is failed for want of candidates.
-        is_changed = await self._read_revocations()
-        try:
-            await self._read_agents()
-            await self._read_prices()
-            await self._read_versions()
-            await self._stakes.read_changes()
-            await self._live.read_changes()
-        finally:
-            if is_changed:
-                self._on_revoked()
+        await self._pace.wait_turn()
+        await self._read_new()
         return waiting
+
+    async def _follow(self) -> None:
+        """Look after notices and twice a second, until cancelled; retry after a failure."""
+        while True:
+            await self._tail.wait_notice(POLL_S)
+            noticed_s = self._pace.now_s()
+            await self._pace.wait_notice()
+            if self._pace.looked_s > noticed_s:
+                continue  # a request has looked since
+            try:
+                await self.refresh()
+            except Exception:  # the edge to Postgres, which may be unavailable
+                log.warning("changes not followed owner=%s", self._owner, exc_info=True)
+                await asyncio.sleep(RETRY_S)
+
+    async def _read_new(self) -> None:
+        """Look until nothing more has changed, and use what was found.
+
+        What fails keeps nothing else from being used, and is read again by the next look.
+        """
+        failed: list[Exception] = []
+        is_whole = False
+        while not is_whole and not failed:
+            look = await self._tail.look(
+                Asked(
+                    self._read_ids,
+                    [dated.since_ms for dated in self._dated],
+                    [dated.unseen for dated in self._dated],
+                )
+            )
+            is_whole = look.is_whole
+            for use in self._uses(look):
+                try:
+                    await use
+                except Exception as error:  # the edge of one kind: a row that cannot be read
+                    failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def _uses(self, look: Look) -> Iterator[Awaitable[None]]:
+        """Yield what makes use of each kind that a look has found changed."""
+        agents, prices, versions, revocations = look.chained
+        if agents:
+            yield self._use_agents(agents)
+        if prices:
+            yield self._use_chained(1, prices, self._apply_prices)
+        if versions:
+            yield self._use_chained(2, versions, self._apply_versions)
+        live, *dated = zip(self._dated, look.dated, strict=True)
+        yield self._hear(live[1], look.unseen)
+        for one, changed in dated:
+            yield one.take(changed, look.unseen)
+        # Last: it ends the work of the revoked, which who was found here may take over.
+        if revocations:
+            yield self._use_chained(3, revocations, self._apply_revocations)
+
+    async def _use_agents(self, rows: Sequence[RowDict]) -> None:
+        if any(row["status"] == "active" for row in rows):
+            await self._read_agents()
+            return
+        # Who has left has no card to be read.
+        self._directory.put(rows)
+        self._note_agents_read(rows)
+
+    async def _read_agents(self) -> None:
+        is_last = False
+        while not is_last:
+            rows = await directory_changes(self._reader, after=self._read_ids[0])
+            await self._put(rows)
+            is_last = len(rows) < CHANGES_MAX
+            if rows:
+                self._note_agents_read(rows)
+
+    def _note_agents_read(self, rows: Sequence[RowDict]) -> None:
+        self._missing.clear()
+        self._read_ids[0] = rows[-1]["changed_id"]
 
     async def _put(self, rows: Sequence[RowDict]) -> None:
         slices = Slices()
@@ -177,134 +249,72 @@ class DirectorySync:
             self._directory.put([row])
             await slices.pause()
 
-    async def _read_agents(self) -> None:
-        is_last = False
-        while not is_last:
-            rows = await directory_changes(self._reader, after=self._agents_id)
-            await self._put(rows)
-            is_last = len(rows) < CHANGES_MAX
-            if rows:
-                self._missing.clear()
-                self._agents_id = rows[-1]["changed_id"]
+    async def _use_chained(
+        self, place: int, rows: Sequence[RowDict], apply: Callable[[Sequence[RowDict]], None]
+    ) -> None:
+        apply(rows)
+        self._read_ids[place] = rows[-1]["changed_id"]
 
-    async def _read_prices(self) -> None:
-        is_last = False
-        while not is_last:
-            rows = await price_changes(self._reader, after=self._prices_id)
-            self._directory.apply_prices({row["capability_id"]: price_of_row(row) for row in rows})
-            is_last = len(rows) < CHANGES_MAX
-            if rows:
-                self._prices_id = rows[-1]["changed_id"]
+    def _apply_prices(self, rows: Sequence[RowDict]) -> None:
+        self._directory.apply_prices({row["capability_id"]: price_of_row(row) for row in rows})
 
-    async def _read_versions(self) -> None:
-        is_last = False
-        while not is_last:
-            rows = await version_changes(self._reader, after=self._versions_id)
-            self._directory.published.apply_rows(rows)
-            is_last = len(rows) < CHANGES_MAX
-            if rows:
-                self._versions_id = rows[-1]["changed_id"]
+    def _apply_versions(self, rows: Sequence[RowDict]) -> None:
+        self._directory.published.apply_rows(rows)
 
-    async def _read_revocations(self) -> bool:
-        """Read new revocations; return whether there are any, of which `on_revoked` is to hear."""
-        is_last, is_changed = False, False
-        while not is_last:
-            rows = await revocation_changes(self._reader, after=self._revocations_id)
-            self._directory.revocations.apply_rows(rows)
-            is_last = len(rows) < CHANGES_MAX
-            if rows:
-                self._revocations_id = rows[-1]["changed_id"]
-                is_changed = True
-        return is_changed
+    def _apply_revocations(self, rows: Sequence[RowDict]) -> None:
+        self._directory.revocations.apply_rows(rows)
+        self._on_revoked()
 
-    async def _read_live(self, since_ms: int | None) -> AsyncIterator[list[int]]:
-        async for rows in live_pages(self._reader, since_ms=since_ms):
-            self._directory.apply_liveness({row["did"]: liveness_of(row) for row in rows})
-            yield [row["updated_ms"] for row in rows]
-        self._note_heard(self._now_ms())
+    async def _hear(self, rows: Sequence[RowDict] | None, unseen: str) -> None:
+        """Use heartbeats and probes.
 
-    def _note_heard(self, now_ms: int) -> None:
-        """Note a read of heartbeats.
-
-        After the first one, or a long pause, agents get the time of a heartbeat to be heard of: as
+        After the first time, or a long pause, agents get the time of a heartbeat to be heard of: as
         long as the service was away, none of theirs was stored.
         """
+        await self._dated[0].take(rows, unseen)
+        now_ms = self._now_ms()
         if now_ms - self._heard_ms > HEARD_PAUSE_MS_MAX:
             self._directory.count_silence_from(now_ms)
         self._heard_ms = now_ms
 
-    async def _read_reputations(self, since_ms: int | None) -> AsyncIterator[list[int]]:
-        async for rows in reputation_pages(self._reader, since_ms=since_ms):
-            self._directory.apply_tallies({row["agent_did"]: tally_of(row) for row in rows})
-            yield [row["updated_ms"] for row in rows]
+    def _apply_live(self, rows: Sequence[RowDict]) -> None:
+        self._directory.apply_liveness({row["did"]: liveness_of(row) for row in rows})
 
-    async def _read_stakes(self, since_ms: int | None) -> AsyncIterator[list[int]]:
-        async for rows in stake_pages(self._reader, since_ms=since_ms):
-            self._directory.stakes.apply_rows(rows)
-            yield [row["updated_ms"] for row in rows]
+    def _apply_reputations(self, rows: Sequence[RowDict]) -> None:
+        self._directory.apply_tallies({row["agent_did"]: tally_of(row) for row in rows})
 
-    async def _follow(self) -> None:
-        """Read what looks at the ledger find changed, until cancelled; retry after a failure."""
-        while True:
-            try:
-                async with DirectoryTail(
-                    self._database_url, lambda: [poll.since_ms for poll in self._polls]
-                ) as tail:
-                    # Changes from before the subscription have no notice.
-                    self._is_stale = True
-                    await self._try(self._refresh_stale)
-                    async for look in tail:
-                        await self._read_new(look)
-            except Exception:  # the edge to Postgres, which may be unavailable
-                log.warning("changes not followed owner=%s", self._owner, exc_info=True)
-                await asyncio.sleep(RETRY_S)
+    def _live_pages(self, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
+        return live_pages(self._reader, since_ms=since_ms)
 
-    async def _read_new(self, look: Look) -> None:
-        """Read what a look has found changed; what fails is repeated after the next look."""
-        self._is_stale = self._is_stale or look.is_new
-        live, reputations, stakes = look.marks
-        await self._try(self._refresh_stale)
-        await self._try(partial(self._hear, live))
-        await self._try(partial(self._reputations.read_if_new, reputations))
-        await self._try(partial(self._stakes.read_if_new, stakes))
+    def _reputation_pages(self, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
+        return reputation_pages(self._reader, since_ms=since_ms)
 
-    async def _try(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Read; what fails keeps nothing else from being read."""
-        try:
-            await read()
-        except Exception:  # the edge of one read: a slow statement, or a row that cannot be read
-            log.warning("changes not read owner=%s", self._owner, exc_info=True)
-
-    async def _refresh_stale(self) -> None:
-        if self._is_stale:
-            await self.refresh()
-            self._is_stale = False
-
-    async def _hear(self, mark: str) -> None:
-        await self._live.read_if_new(mark)
-        self._note_heard(self._now_ms())
+    def _stake_pages(self, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
+        return stake_pages(self._reader, since_ms=since_ms)
 
 
-class _Poll:
-    """Reads rows by the time of their change, from the watermark of the last read on.
+class _Dated:
+    """Follows rows by the time of their change, from the watermark of the last read on.
 
     Args:
-        read: applies the rows that changed at a time or later, None: all of them, page by page;
-            yields the times of each page.
+        pages: yields the rows that changed at a time or later, None: all of them.
+        apply: makes use of rows.
         now_ms: the wall clock, which bounds the watermark: rows dated by a clock that is ahead
             would hide later changes once that clock is corrected.
     """
 
     def __init__(
         self,
-        read: Callable[[int | None], AsyncIterator[list[int]]],
+        pages: Callable[[int | None], AsyncIterator[list[RowDict]]],
+        apply: Callable[[Sequence[RowDict]], None],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._read = read
+        self._pages = pages
+        self._apply = apply
         self._now_ms = now_ms
         self._newest_ms: int | None = None
-        self._lock = asyncio.Lock()
-        self._seen: tuple[int, str] | None = None
+        # Of the last look that was made use of, None before the first.
+        self.unseen: str | None = None
 
     @property
     def since_ms(self) -> int:
@@ -313,24 +323,62 @@ class _Poll:
             return 0
         return max(0, min(self._newest_ms, self._now_ms()) - OVERLAP_MS)
 
-    async def read_if_new(self, mark: str) -> None:
-        """Read the changes unless the same rows were looked at before the last such read.
+    async def take(self, rows: Sequence[RowDict] | None, unseen: str) -> None:
+        """Use what a look has found; None: read the changes page by page.
 
-        Args:
-            mark: of the rows since `since_ms`, by `DirectoryTail`.
+        Raises:
+            Exception: nothing is known of the look, so that the next one finds it again.
         """
-        seen, self._seen = self._seen, None  # a failed read is repeated
-        now = (self.since_ms, mark)
-        if now != seen:
+        if rows is None:
             await self.read_changes()
-        self._seen = now
+        elif rows:
+            self._apply(rows)
+            self._newest_ms = max(self._newest_ms or 0, _newest_ms(rows))
+        self.unseen = unseen
 
     async def read_changes(self) -> None:
         """Read the changes once; a failed read leaves the watermark as it is."""
-        # One read at a time: an older one must not overwrite a newer one.
-        async with self._lock:
-            since_ms = None if self._newest_ms is None else self.since_ms
-            newest_ms = self._newest_ms or 0
-            async for times in self._read(since_ms):
-                newest_ms = max([newest_ms, *times])
-            self._newest_ms = newest_ms
+        since_ms = None if self._newest_ms is None else self.since_ms
+        newest_ms = self._newest_ms or 0
+        async for rows in self._pages(since_ms):
+            self._apply(rows)
+            newest_ms = max(newest_ms, _newest_ms(rows))
+        self._newest_ms = newest_ms
+
+
+def _newest_ms(rows: Sequence[RowDict]) -> int:
+    return max((row["updated_ms"] for row in rows), default=0)
+
+
+class _Pace:
+    """When to look next: some looks may follow each other at once, many have a rate."""
+
+    def __init__(self) -> None:
+        self._saved = float(LOOKS_SAVED_MAX)
+        self._counted_s = -math.inf
+        # When the last look began.
+        self.looked_s = -math.inf
+
+    def now_s(self) -> float:
+        """Return the time of the loop's clock."""
+        return asyncio.get_running_loop().time()
+
+    async def wait_notice(self) -> None:
+        """Wait between a notice and its look."""
+        now_s = self.now_s()
+        await asyncio.sleep(max(NOTICE_DELAY_S, self.looked_s + LOOK_PAUSE_S - now_s))
+
+    async def wait_turn(self) -> None:
+        """Wait until a look may begin, and count it."""
+        self._count()
+        if self._saved < 1:
+            await asyncio.sleep((1 - self._saved) * LOOK_PAUSE_S)
+            self._count()
+        self._saved = max(0.0, self._saved - 1)
+        self.looked_s = self.now_s()
+
+    def _count(self) -> None:
+        now_s = self.now_s()
+        gained = (now_s - self._counted_s) / LOOK_PAUSE_S
+        self._saved = min(float(LOOKS_SAVED_MAX), self._saved + gained)
+        self._counted_s = now_s

@@ -73,6 +73,7 @@ from ledger.blobs import BlobStore
 from ledger.code_version import CODE_VERSION
 from ledger.commands import Command, Outcome
 from ledger.merged_runs import MergedRuns
+from ledger.reads.directory_tail import DirectoryTail
 from ledger.reads.reader import LedgerReader
 from ledger.shards.shard_commands import JoinCluster
 from ledger.workflows.unfinished import UnfinishedPages
@@ -156,7 +157,7 @@ class Owner:
         self._directory_sync = DirectorySync(
             self._directory,
             self._reader,
-            database_url=settings.database_url,
+            tail=DirectoryTail(settings.database_url),
             owner=address,
             on_revoked=self._revoked_work.soon,
             now_ms=self._clock.now_ms,

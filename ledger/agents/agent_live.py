@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.reads.directory_tail import CHANNEL
 from ledger.reads.pages import changed_pages
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
@@ -29,6 +30,8 @@ PROBE_PAUSE_MS: Final = 30_000
 PROBE_PAUSE_MS_MAX: Final = 300_000
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+# Of what choices look at; one for each transaction, as the database has it.
+_NOTICE: Final = f"pg_notify('{CHANNEL}', '')"
 # The rows are locked before they are read, so that two replicas agree about what was there before.
 _HEARTBEATS: Final = sql.text(
     f"""
@@ -52,9 +55,11 @@ _HEARTBEATS: Final = sql.text(
             version = coalesce(excluded.version, l.version),
             latency_ms = coalesce(excluded.latency_ms, l.latency_ms),
             heartbeat_ms = excluded.heartbeat_ms, updated_ms = excluded.updated_ms
-        RETURNING l.did, l.heartbeat_ms AS at_ms
+        RETURNING l.did, l.heartbeat_ms AS at_ms, l.status, l.load
     )
-    SELECT s.did, s.at_ms, b.status, b.load, b.heartbeat_ms, b.probe_ms, b.probe_ok
+    SELECT s.did, s.at_ms, b.status, b.load, b.heartbeat_ms, b.probe_ms, b.probe_ok,
+        CASE WHEN b.status IS DISTINCT FROM s.status OR b.load IS DISTINCT FROM s.load
+            THEN {_NOTICE} END AS noticed
     FROM stored s LEFT JOIN before b ON b.did = s.did
     """
 )
@@ -69,6 +74,7 @@ _PROBES: Final = sql.text(
         probe_failures = CASE WHEN excluded.probe_ok THEN 0
             ELSE least(l.probe_failures + 1, 1000) END,
         updated_ms = excluded.updated_ms
+    RETURNING {_NOTICE}
     """
 )
 _ASKED: Final = (

@@ -1,8 +1,9 @@
-"""Agents and prices as dispatching needs them, whole or only what has changed.
+"""Agents as dispatching needs them, whole or only what has changed.
 
 Reads like those of `reader.py`, over the same pool. What has changed is read from the audit
-chain, whose ids are in the order of the commits whatever any clock says. Spec: Registry; design.md
-section 3 (Events). Decision 0003.
+chain, whose ids are in the order of the commits whatever any clock says; that it has, and what has
+of prices, versions and revocations, `ledger/reads/directory_tail.py` tells. Spec: Registry;
+design.md section 3 (Events). Decision 0003.
 """
 
 from __future__ import annotations
@@ -15,16 +16,9 @@ import sqlalchemy as sql
 from core.records.audit import AuditEventType
 from ledger.reads.pages import pages
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import (
-    agent,
-    audit_event,
-    capability_price,
-    capability_version,
-    former_key,
-    revocation,
-)
+from ledger.schema import agent, audit_event, former_key
 
-# Of changes of cards, prices and revocations.
+# Of changes that one read or look returns.
 CHANGES_MAX: Final = 500
 # Of cards, which are larger than other rows.
 CARDS_MAX: Final = 200
@@ -46,18 +40,18 @@ _WITH_FORMER_KEY: Final = agent.outerjoin(
     former_key,
     (former_key.c.agent_did == agent.c.did) & (former_key.c.number == agent.c.key_number - 1),
 )
-_OF_AGENTS: Final = (
+# Of the targets of these events an owner reads what is new; a commit of one of them sends a notice
+# (`Batch.is_directory_changed`).
+OF_AGENTS: Final = (
     AuditEventType.AGENT_REGISTERED,
     AuditEventType.AGENT_DEREGISTERED,
     AuditEventType.AGENT_KEY_ROTATED,
     AuditEventType.AGENT_INHERITED,
     AuditEventType.AGENT_RECOVERED,
 )
-_OF_PRICES: Final = (AuditEventType.CAPABILITY_PRICED,)
-_OF_VERSIONS: Final = (AuditEventType.VERSION_PUBLISHED, AuditEventType.VERSION_DEPRECATED)
-_OF_REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
-# A commit of one of these sets `Batch.is_directory_changed`.
-DIRECTORY_EVENTS: Final = (*_OF_AGENTS, *_OF_PRICES, *_OF_VERSIONS, *_OF_REVOCATIONS)
+OF_PRICES: Final = (AuditEventType.CAPABILITY_PRICED,)
+OF_VERSIONS: Final = (AuditEventType.VERSION_PUBLISHED, AuditEventType.VERSION_DEPRECATED)
+OF_REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
 
 
 def directory_pages(
@@ -77,7 +71,7 @@ async def newest_change(reader: LedgerReader) -> int:
         sql.select(sql.func.max(audit_event.c.audit_id))
         .where(audit_event.c.event_type == kind)
         .scalar_subquery()
-        for kind in _OF_AGENTS
+        for kind in OF_AGENTS
     ]
     rows = await reader.rows(
         sql.select(sql.func.coalesce(sql.func.greatest(*newest), 0).label("id"))
@@ -94,71 +88,18 @@ async def directory_changes(reader: LedgerReader, *, after: int) -> list[RowDict
     Returns: each changed agent once, as it is now, in the order of their newest changes, at most
     `CHANGES_MAX`: after the last one's `changed_id` there may be more.
     """
-    changed = _changed(_OF_AGENTS, after)
+    changed = (
+        sql.select(
+            audit_event.c.target_id, sql.func.max(audit_event.c.audit_id).label("changed_id")
+        )
+        .where(audit_event.c.event_type.in_(OF_AGENTS), audit_event.c.audit_id > after)
+        .group_by(audit_event.c.target_id)
+        .subquery()
+    )
     return await reader.rows(
         sql.select(*_COLUMNS, changed.c.changed_id)
         .select_from(_WITH_FORMER_KEY)
         .join(changed, changed.c.target_id == agent.c.did)
         .order_by(changed.c.changed_id)
         .limit(CHANGES_MAX)
-    )
-
-
-async def price_changes(reader: LedgerReader, *, after: int = 0) -> list[RowDict]:
-    """Return the registered prices that were set later, as `directory_changes` does agents.
-
-    Args:
-        after: an audit id; 0 for every price there is.
-    """
-    changed = _changed(_OF_PRICES, after)
-    return await reader.rows(
-        sql.select(capability_price, changed.c.changed_id)
-        .join(changed, changed.c.target_id == capability_price.c.capability_id)
-        .order_by(changed.c.changed_id)
-        .limit(CHANGES_MAX)
-    )
-
-
-async def version_changes(reader: LedgerReader, *, after: int = 0) -> list[RowDict]:
-    """Return the versions of capabilities that were published or deprecated later, without their
-    schemas, as `directory_changes` does agents.
-
-    Args:
-        after: an audit id; 0 for every version there is.
-    """
-    changed = _changed(_OF_VERSIONS, after)
-    version = capability_version.c
-    return await reader.rows(
-        sql.select(version.capability_id, version.version, version.status, changed.c.changed_id)
-        .join(changed, changed.c.target_id == version.id)
-        .order_by(changed.c.changed_id)
-        .limit(CHANGES_MAX)
-    )
-
-
-async def revocation_changes(reader: LedgerReader, *, after: int = 0) -> list[RowDict]:
-    """Return whom was revoked or taken back later, as `directory_changes` does agents.
-
-    Args:
-        after: an audit id; 0 for every revocation there was.
-    """
-    changed = _changed(_OF_REVOCATIONS, after)
-    columns = (revocation.c.did, revocation.c.expires_ms, revocation.c.ended_ms)
-    return await reader.rows(
-        sql.select(*columns, changed.c.changed_id)
-        .join(changed, changed.c.target_id == revocation.c.did)
-        .order_by(changed.c.changed_id)
-        .limit(CHANGES_MAX)
-    )
-
-
-def _changed(events: tuple[AuditEventType, ...], after: int) -> sql.Subquery:
-    """Return the targets of these events after an audit id, each with its newest one."""
-    return (
-        sql.select(
-            audit_event.c.target_id, sql.func.max(audit_event.c.audit_id).label("changed_id")
-        )
-        .where(audit_event.c.event_type.in_(events), audit_event.c.audit_id > after)
-        .group_by(audit_event.c.target_id)
-        .subquery()
     )

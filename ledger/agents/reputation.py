@@ -181,6 +181,8 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
 
 def _counts(did: str, batch: Batch, write: Write) -> Row:
     """Return the row of what a write of the batch adds to an agent's counts."""
+    # Owners choose by it.
+    batch.is_directory_changed = True
     row = batch.row(write, did)
     if row is None:
         row = {"agent_did": did, "total": 0, **dict.fromkeys(_COUNTED, 0)}

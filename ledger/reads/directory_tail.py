@@ -1,127 +1,273 @@
-"""What has changed of what owners know, by one small statement: for caches to read what is new.
+"""What has changed of what owners know, by one statement: for caches to read what is new.
 
-Listens on a connection of its own for notices of cards, prices and revocations, and looks every
-500 ms as well, so that it works where LISTEN does not (poolers) and misses nothing over a
-reconnect. The same look says whether the rows without notices, heartbeats, reputations and stakes,
-have changed since the last: an idle owner reads nothing else. A look says "something changed", not
-what. design.md section 3 (Events). Decision 0194.
+`DirectoryTail` holds one connection. A look returns what has changed since an earlier one: cards
+(that they have changed), prices, versions and revocations by their audit ids; heartbeats,
+reputations and stakes by the time of their change and the transactions that the earlier look could
+not see, so that a row is read once, and one that is committed late is not missed. The same
+connection listens for notices, which say that it is time to look; where they do not arrive
+(poolers), or the connection was away, the follower looks twice a second anyway.
+design.md section 3 (Events). Decisions 0194 and 0293.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
+import orjson
 import psycopg
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
 
-from ledger.agents.directory_reads import DIRECTORY_EVENTS
+from core.records.audit import AuditEventType
+from ledger.agents.directory_reads import (
+    CHANGES_MAX,
+    OF_AGENTS,
+    OF_PRICES,
+    OF_REVOCATIONS,
+    OF_VERSIONS,
+)
 from ledger.connections.connecting import connect
 from ledger.connections.timeouts import cut_after
-from ledger.schema import READER_ROLE, driver_url, session_options
+from ledger.reads.stored import RowDict
+from ledger.schema import READER_ROLE, driver_url, session_options, unreachable
 
 CHANNEL: Final = "callboard_directory"
-POLL_S: Final = 0.5
-RECONNECT_S: Final = 0.5
 LOOK_TIMEOUT_S: Final = 5.0
-# The tables whose rows carry the time of their change.
-DATED: Final = ("agent_live", "reputation", "stake")
+# Rows of one dated kind that a look returns; more are read page by page.
+DATED_MAX: Final = 1_000
 
-_EVENTS: Final = [event.value for event in DIRECTORY_EVENTS]
-# One index look-up per event type.
-_LATEST: Final = (
-    "SELECT coalesce(max(latest), 0) FROM unnest(%(events)s::text[]) AS kind, LATERAL ("
-    " SELECT max(audit_id) AS latest FROM callboard.audit_event WHERE event_type = kind) AS found"
-)
-# Any row that is added or written anew changes it, also one that is dated before others.
-_MARK: Final = (
-    "(SELECT count(*) || ' ' || coalesce(sum(t.xmin::text::bigint), 0) FROM callboard.{table} t"
-    " WHERE t.updated_ms >= (%(since)s::bigint[])[{place}])"
-)
-_MARKS: Final = ", ".join(
-    _MARK.format(table=table, place=place) for place, table in enumerate(DATED, 1)
-)
-_LOOK: Final = f"SELECT ({_LATEST}), ARRAY[{_MARKS}]"
+# What the audit chain says of, each with the targets' table; and what has the time of its change.
+CHAINED: Final = ("agents", "prices", "versions", "revocations")
+DATED: Final = ("live", "reputations", "stakes")
+
+
+class Asked(NamedTuple):
+    """From where on a look is to return changes.
+
+    Attributes:
+        after: for each of `CHAINED` the audit id of the last change that is known.
+        since_ms: for each of `DATED` the time from which on rows are looked at.
+        unseen: for each of `DATED` the `Look.unseen` of the look that was last made use of; None:
+            every row since that time.
+    """
+
+    after: Sequence[int]
+    since_ms: Sequence[int]
+    unseen: Sequence[str | None]
 
 
 class Look(NamedTuple):
     """What one look has found.
 
     Attributes:
-        audit_id: of the newest change of a card, a price or a revocation.
-        is_new: whether it came after the look before.
-        marks: for each of `DATED` a text that differs when rows of its window have changed.
+        chained: for each of `CHAINED` the rows that have changed, with `changed_id`, in the order
+            of their newest changes, at most `CHANGES_MAX`: if so many, there may be more. Of agents
+            `did` and `status` alone, of versions without their schemas.
+        dated: for each of `DATED` the rows that have changed, None where they are too many.
+        unseen: names the transactions whose rows the look may not have seen.
     """
 
-    audit_id: int
-    is_new: bool
-    marks: tuple[str, ...]
+    chained: tuple[Sequence[RowDict], ...]
+    dated: tuple[Sequence[RowDict] | None, ...]
+    unseen: str
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is no more to look at for now."""
+        return all(len(rows) < CHANGES_MAX for rows in self.chained)
+
+
+def _chained(
+    place: int, events: Sequence[AuditEventType], table: str, key: str, columns: str
+) -> str:
+    """Return the rows of the targets of later events, each once, as JSON."""
+    kinds = ", ".join(f"'{event.value}'" for event in events)
+    return (
+        f"(SELECT json_agg(r)::text FROM (SELECT {columns}, changed.id AS changed_id FROM ("
+        "SELECT e.target_id, max(e.audit_id) AS id FROM callboard.audit_event e"
+        f" WHERE e.event_type IN ({kinds}) AND e.audit_id > ($1::bigint[])[{place}]"
+        f" GROUP BY 1) AS changed JOIN callboard.{table} t ON t.{key} = changed.target_id"
+        f" ORDER BY changed.id LIMIT {CHANGES_MAX}) AS r)"
+    )
+
+
+def _dated(place: int, table: str, columns: str, joined: str = "") -> str:
+    """Return the rows of a table's window that an earlier look could not see, as JSON."""
+    return (
+        f"(SELECT json_agg(r)::text FROM (SELECT {columns}, t.updated_ms FROM callboard.{table} t"
+        f" {joined} WHERE t.updated_ms >= ($2::bigint[])[{place}] AND age(t.xmin) <="
+        f" coalesce(age(($3::text[])[{place}]::xid8::xid), {2**31 - 1})"
+        f" LIMIT {DATED_MAX + 1}) AS r)"
+    )
+
+
+_PARTS: Final = (
+    _chained(1, OF_AGENTS, "agent", "did", "t.did, t.status"),
+    _chained(
+        2,
+        OF_PRICES,
+        "capability_price",
+        "capability_id",
+        # As text, since a number of JSON would be rounded.
+        "t.capability_id, t.price_cents, t.input_rate::text, t.output_rate::text",
+    ),
+    _chained(3, OF_VERSIONS, "capability_version", "id", "t.capability_id, t.version, t.status"),
+    _chained(4, OF_REVOCATIONS, "revocation", "did", "t.did, t.expires_ms, t.ended_ms"),
+    _dated(1, "agent_live", "t.did, t.status, t.load, t.heartbeat_ms, t.probe_ms, t.probe_ok"),
+    _dated(2, "reputation", "t.agent_did, t.successful, t.failed, t.cancelled, t.latency_ms_sum"),
+    _dated(
+        3,
+        "stake",
+        "t.agent_did, free.balance AS free_micro, locked.balance AS locked_micro",
+        "JOIN callboard.account free ON free.id = t.free_account_id"
+        " JOIN callboard.account locked ON locked.id = t.locked_account_id",
+    ),
+)
+_NAME: Final = b"look"
+_LOOK: Final = f"SELECT pg_snapshot_xmin(pg_current_snapshot())::text, {', '.join(_PARTS)}"
 
 _log = logging.getLogger("callboard.ledger")
 
 
 class DirectoryTail:
-    """`async with DirectoryTail(url, since) as tail: async for look in tail: …`; it never ends."""
+    """One connection, opened when first needed and again after it was lost.
 
-    def __init__(
-        self, url: str, since: Callable[[], Sequence[int]], *, poll_s: float = POLL_S
-    ) -> None:
-        """Make it; the connection is opened on entering.
+    Args:
+        url: `postgresql://…` of a login that is a member of `ledger_reader`.
+    """
 
-        Args:
-            url: `postgresql://…` of a login that is a member of `ledger_reader`.
-            since: for each of `DATED`, from which time on rows are looked at, Unix milliseconds.
-            poll_s: seconds between looks when no notice comes.
-        """
+    def __init__(self, url: str) -> None:
         self._url = url
-        self._since = since
-        self._poll_s = poll_s
         self._connection: psycopg.AsyncConnection[Any] | None = None
-        self._seen = 0
-        self.reconnects = 0
+        # Of the connection, which does not tell it any more once it has broken.
+        self._socket = -1
+        self._turn = asyncio.Lock()
+        self._noticed = asyncio.Event()
+        self._is_waiting = False
+        self.connects = 0
 
     def __repr__(self) -> str:
-        return f"DirectoryTail(seen={self._seen}, reconnects={self.reconnects})"
+        return f"DirectoryTail(is_open={self._connection is not None}, connects={self.connects})"
 
-    async def __aenter__(self) -> Self:
+    @property
+    def is_noticed(self) -> bool:
+        """Whether a notice has come since the last look began."""
+        return self._noticed.is_set()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        async with self._turn:
+            await self._drop()
+
+    async def look(self, asked: Asked) -> Look:
+        """Return what has changed.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        values = [_array(asked.after), _array(asked.since_ms), _array(asked.unseen)]
         try:
-            self._connection = await self._connect()
-            self._seen = (await self._look(self._connection)).audit_id
-        except psycopg.Error as error:
-            # Not reachable yet: the iterator goes on trying.
-            _log.warning("directory notices: %s", str(error).strip())
-            await self._drop()
-        except BaseException:
-            await self._drop()
-            raise
-        return self
+            async with self._turn:
+                unseen, *texts = await self._run(values)
+        finally:
+            self._listen()
+        assert unseen is not None
+        parts = [orjson.loads(text) if text else [] for text in texts]
+        chained, dated = parts[: len(CHAINED)], parts[len(CHAINED) :]
+        found = tuple(rows if len(rows) <= DATED_MAX else None for rows in dated)
+        return Look(tuple(chained), found, unseen.decode())
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._drop()
-
-    async def __aiter__(self) -> AsyncIterator[Look]:
-        while True:
-            try:
-                if self._connection is None:
-                    self._connection = await self._connect()
-                    self.reconnects += 1
-                else:
-                    await self._wait(self._connection)
-                look = await self._look(self._connection)
-            except psycopg.Error as error:
-                _log.warning("directory notices lost: %s", str(error).strip())
-                await self._drop()
-                await asyncio.sleep(RECONNECT_S)
-                continue
-            self._seen = max(self._seen, look.audit_id)
-            yield look
-
-    async def _wait(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Return after a notice or one polling interval."""
-        async for _ in connection.notifies(timeout=self._poll_s, stop_after=1):
+    async def wait_notice(self, timeout_s: float) -> None:
+        """Return after a notice that came since the last look began, or the timeout."""
+        if self._noticed.is_set():
             return
+        self._is_waiting = True
+        self._listen()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._noticed.wait()
+        finally:
+            self._is_waiting = False
+            if not self._turn.locked():
+                self._deafen()
+
+    async def _run(self, values: list[bytes]) -> list[bytes | None]:
+        # What is noticed from here on may have been committed after the look.
+        self._noticed.clear()
+        try:
+            connection = self._connection or await self._connect()
+            with cut_after(connection, LOOK_TIMEOUT_S):
+                connection.pgconn.send_query_prepared(_NAME, values)
+                row = await self._answer(connection.pgconn)
+        except BaseException as error:
+            await self._drop()
+            if isinstance(error, psycopg.Error):
+                raise unreachable(error) from None
+            raise
+        return [row.get_value(0, place) for place in range(row.nfields)]
+
+    async def _answer(self, pgconn: PGconn) -> PGresult:
+        """Return the answer to what was just sent.
+
+        Past the driver's cursors, which make two thirds of what a look costs its owner.
+        """
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[None] = loop.create_future()
+
+        def read() -> None:
+            try:
+                pgconn.consume_input()
+                if not pgconn.is_busy() and not answered.done():
+                    answered.set_result(None)
+            except psycopg.Error as error:
+                loop.remove_reader(self._socket)
+                if not answered.done():
+                    answered.set_exception(error)
+
+        if pgconn.flush():  # a few kilobytes, for which a socket that is read has room
+            raise psycopg.OperationalError("the connection takes nothing")
+        loop.add_reader(self._socket, read)
+        try:
+            await answered
+        finally:
+            loop.remove_reader(self._socket)
+        results: list[PGresult] = []
+        while (one := pgconn.get_result()) is not None:
+            results.append(one)
+        self._drain(pgconn)
+        if not results or results[-1].status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+            raise psycopg.OperationalError(results[-1].get_error_message() if results else "lost")
+        return results[-1]
+
+    def _listen(self) -> None:
+        """Hear of notices as long as they are waited for; a look hears of them by itself."""
+        if self._connection is not None and self._is_waiting and not self._turn.locked():
+            asyncio.get_running_loop().add_reader(
+                self._socket, self._read_notices, self._connection.pgconn
+            )
+
+    def _deafen(self) -> None:
+        if self._connection is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+
+    def _read_notices(self, pgconn: PGconn) -> None:
+        try:
+            pgconn.consume_input()
+            self._drain(pgconn)
+        except psycopg.Error as error:
+            # The next look finds the connection broken, the one after it connects again.
+            _log.warning("directory notices lost: %s", str(error).strip())
+            self._deafen()
+            self._noticed.set()
+
+    def _drain(self, pgconn: PGconn) -> None:
+        while pgconn.notifies() is not None:
+            self._noticed.set()
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         connection = await connect(
@@ -129,22 +275,23 @@ class DirectoryTail:
             options=session_options(READER_ROLE),
             application_name="callboard-tail",
         )
-        try:
+        # Kept at once, so that it is dropped whatever fails.
+        self._connection, self._socket = connection, connection.fileno()
+        with cut_after(connection, LOOK_TIMEOUT_S):
             await connection.execute(f"LISTEN {CHANNEL}")
-        except BaseException:
-            await connection.close()
-            raise
+            # By the protocol, which poolers know, not by PREPARE.
+            connection.pgconn.send_prepare(_NAME, _LOOK.encode())
+            await self._answer(connection.pgconn)
+        self.connects += 1
         return connection
 
-    async def _look(self, connection: psycopg.AsyncConnection[Any]) -> Look:
-        values = {"events": _EVENTS, "since": list(self._since())}
-        with cut_after(connection, LOOK_TIMEOUT_S):
-            cursor = await connection.execute(_LOOK, values, prepare=True)
-            row = await cursor.fetchone()
-        assert row is not None
-        return Look(row[0], row[0] > self._seen, tuple(row[1]))
-
     async def _drop(self) -> None:
+        self._deafen()
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def _array(values: Sequence[int | str | None]) -> bytes:
+    """Return numbers as Postgres writes an array of them."""
+    return f"{{{','.join('NULL' if one is None else str(one) for one in values)}}}".encode()

@@ -5,16 +5,18 @@ Spec: Capability version; contract.md section 6 (Capability versions); decision 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import psycopg
 import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
-from ledger.agents.directory_reads import version_changes
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.commands import OutcomeStatus
-from ledger.reads.reader import LedgerReader
+from ledger.reads.directory_tail import CHAINED, DATED, Asked, DirectoryTail
+from ledger.reads.stored import RowDict
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store
@@ -158,18 +160,24 @@ async def test_a_version_is_deprecated_once_by_its_lines_owner(
 
 
 async def test_versions_published_or_deprecated_later_are_told_once(database: Database) -> None:
+    async def told(after: int) -> Sequence[RowDict]:
+        ids = [after] * len(CHAINED)
+        look = await tail.look(Asked(ids, [0] * len(DATED), [None] * len(DATED)))
+        return look.chained[CHAINED.index("versions")]
+
     store = await open_store(database.service_url)
-    async with LedgerReader(database.service_url, pool_size=1) as reader:
-        assert await version_changes(reader) == []
-        await store.commit([card(proof=PROVEN), publish("1.0.0", 0), publish("1.1.0", 1)], AT)
-        first = await version_changes(reader)
-        assert [(row["version"], row["status"]) for row in first] == [
-            ("1.0.0", "active"),
-            ("1.1.0", "active"),
-        ]
-        await store.commit([deprecate("1.0.0")], AT)
-        (row,) = await version_changes(reader, after=first[-1]["changed_id"])
-        assert (row["version"], row["status"]) == ("1.0.0", "deprecated")
+    tail = DirectoryTail(database.service_url)
+    assert not await told(0)
+    await store.commit([card(proof=PROVEN), publish("1.0.0", 0), publish("1.1.0", 1)], AT)
+    first = await told(0)
+    assert [(row["version"], row["status"]) for row in first] == [
+        ("1.0.0", "active"),
+        ("1.1.0", "active"),
+    ]
+    await store.commit([deprecate("1.0.0")], AT)
+    (row,) = await told(first[-1]["changed_id"])
+    assert (row["version"], row["status"]) == ("1.0.0", "deprecated")
+    await tail.close()
     await store.close()
 
 

@@ -12,7 +12,7 @@ from actors.ports import AgentEntry
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import reported_load
 from core.market.pricing import FixedPrice, TokenPrice, cost_micro
-from core.market.ranking import SHOWN_MAX, UNPROVEN, Candidate, Choice, trial_seed
+from core.market.ranking import SHOWN_MAX, Candidate, Choice, trial_seed
 from core.workflow.actions import SelectAgent, SelectVerifier
 from core.workflow.events import (
     AgentNotSelected,
@@ -149,7 +149,7 @@ class FullDirectory(Directory):
             entry.max_concurrency,
             entry.order,
             reported_load(self._known_liveness(did), at_ms),
-            self._standings.get(did, UNPROVEN),
+            self.standing_of(did),
             excluded,
             not is_by_token,
         )

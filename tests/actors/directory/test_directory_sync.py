@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Self
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 
 from actors.directory import directory_sync
 from actors.directory.agent_directory import Directory
-from actors.directory.directory_sync import HEARD_PAUSE_MS_MAX, DirectorySync, _Poll
+from actors.directory.directory_sync import (
+    HEARD_PAUSE_MS_MAX,
+    OVERLAP_MS,
+    DirectorySync,
+    _Dated,
+)
+from core.errors import ErrorCode, ServiceError
 from core.market.agent_liveness import HEARTBEAT_TTL_MS
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent
 from core.workflow.events import AgentSelected
-from ledger.reads.directory_tail import Look
+from ledger.reads.directory_tail import CHAINED, DATED, Asked, DirectoryTail, Look
 from ledger.reads.reader import LedgerReader
+from ledger.reads.stored import RowDict
 from tests.conftest import Database
 from tests.ledger.checking import connect
 from tests.ledger.making import AGENT, card, open_store
@@ -33,44 +42,42 @@ async def test_row_dated_by_a_clock_that_was_ahead_hides_no_later_change() -> No
     rows = {"did:test:first": AT + YEAR_MS}
     seen: list[str] = []
 
-    async def read(since_ms: int | None) -> AsyncIterator[list[int]]:
-        found = {did: at for did, at in rows.items() if since_ms is None or at >= since_ms}
-        seen.extend(found)
-        yield list(found.values())
+    async def pages(since_ms: int | None) -> AsyncIterator[list[RowDict]]:
+        yield [
+            {"did": did, "updated_ms": at}
+            for did, at in rows.items()
+            if since_ms is None or at >= since_ms
+        ]
 
-    poll = _Poll(read, now_ms=lambda: AT)
-    await poll.read_changes()
+    dated = _Dated(pages, lambda found: seen.extend(row["did"] for row in found), lambda: AT)
+    await dated.read_changes()
     rows["did:test:second"] = AT
-    await poll.read_changes()
+    await dated.read_changes()
     assert "did:test:second" in seen
 
 
-async def test_rows_are_read_when_a_look_at_them_differs_and_after_a_failed_read() -> None:
-    reads: list[int | None] = []
-    newest_ms = AT
-    is_away = False
+async def test_what_a_look_has_found_is_used_or_found_again() -> None:
+    used: list[int] = []
+    pages_read: list[int | None] = []
 
-    async def read(since_ms: int | None) -> AsyncIterator[list[int]]:
-        if is_away:
-            raise ConnectionError
-        reads.append(since_ms)
-        yield [newest_ms]
+    async def pages(since_ms: int | None) -> AsyncIterator[list[RowDict]]:
+        pages_read.append(since_ms)
+        yield [{"updated_ms": AT}]
 
-    poll = _Poll(read, now_ms=lambda: AT)
-    await poll.read_changes()
-    await poll.read_if_new("one")
-    assert len(reads) == 2, "its window has changed with the first read"
-    await poll.read_if_new("one")
-    assert len(reads) == 2
-    is_away = True
-    with pytest.raises(ConnectionError):
-        await poll.read_if_new("two")
-    is_away = False
-    await poll.read_if_new("two")
-    assert len(reads) == 3
-    newest_ms = AT - 1
-    await poll.read_if_new("two")
-    assert len(reads) == 3
+    def use(rows: Sequence[RowDict]) -> None:
+        used.extend(100 // row["updated_ms"] for row in rows)
+
+    dated = _Dated(pages, use, lambda: AT)
+    await dated.read_changes()
+    assert (dated.since_ms, dated.unseen) == (AT - OVERLAP_MS, None)
+    await dated.take([{"updated_ms": AT}], "5")
+    assert dated.unseen == "5"
+    with pytest.raises(ZeroDivisionError):
+        await dated.take([{"updated_ms": 0}], "6")
+    assert dated.unseen == "5"
+    await dated.take(None, "7")
+    assert pages_read == [None, AT - OVERLAP_MS], "too many for one look"
+    assert dated.unseen == "7"
 
 
 async def test_agents_are_not_offline_for_a_time_in_which_nobody_stored_their_heartbeats(
@@ -94,7 +101,7 @@ async def test_agents_are_not_offline_for_a_time_in_which_nobody_stored_their_he
         sync = DirectorySync(
             directory,
             reader,
-            database_url=database.service_url,
+            tail=DirectoryTail(database.service_url),
             owner="owner-1",
             on_revoked=lambda: None,
             now_ms=lambda: now_ms,
@@ -119,29 +126,24 @@ async def test_agents_are_not_offline_for_a_time_in_which_nobody_stored_their_he
 PATIENCE_S = 60.0
 
 
-async def test_a_refresh_under_way_has_given_its_connection_back_when_the_sync_is_closed(
-    database: Database,
-) -> None:
-    """Its reader was closed meanwhile, and the connection was open until it was collected."""
+async def test_a_refresh_under_way_has_ended_when_the_sync_is_closed(database: Database) -> None:
+    """Its connection was open until it was collected."""
+    tail = DirectoryTail(database.service_url)
     async with LedgerReader(database.service_url, pool_size=1) as reader:
         sync = DirectorySync(
-            empty_directory(),
-            reader,
-            database_url=database.service_url,
-            owner="owner-1",
-            on_revoked=lambda: None,
+            empty_directory(), reader, tail=tail, owner="o", on_revoked=lambda: None,
             now_ms=lambda: AT,
-        )
+        )  # fmt: skip
         await sync.start()
         with connect(database.superuser_url) as connection:
             connection.autocommit = False
             connection.execute("LOCK TABLE agent IN ACCESS EXCLUSIVE MODE")
             refresh = asyncio.create_task(sync.refresh())
             async with asyncio.timeout(PATIENCE_S):
-                while "Checked out connections: 1" not in repr(reader):
+                while not connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
                     await asyncio.sleep(0)
             await sync.close()
-            assert "Checked out connections: 0" in repr(reader)
+            assert "is_open=False" in repr(tail)
             with pytest.raises(ConnectionError):
                 await refresh
 
@@ -157,159 +159,188 @@ def empty_directory() -> Directory:
 
 
 class Tail:
-    """Stands for looks at the ledger: those that a test puts."""
+    """Stands for looks at the ledger: a test says what they find."""
 
     def __init__(self) -> None:
-        self.entered = 0
-        self._looks: asyncio.Queue[Look] = asyncio.Queue()
-        self._is_waiting = asyncio.Event()
+        self.found: dict[str, list[RowDict]] = {}
+        self.looks = 0
+        self.is_away = False
+        self.notice = asyncio.Event()
 
-    def __call__(self, *_: object) -> Self:
-        """Be entered anew, as a tail that is made."""
-        return self
+    async def look(self, asked: Asked) -> Look:
+        """Return what the test says, until it was made use of."""
+        if self.is_away:
+            raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "away")
+        self.looks += 1
+        chained = tuple(
+            [row for row in self.found.get(name, ()) if row["changed_id"] > known]
+            for name, known in zip(CHAINED, asked.after, strict=True)
+        )
+        dated = tuple(
+            self.found.get(name, []) if unseen != "all" else []
+            for name, unseen in zip(DATED, asked.unseen, strict=True)
+        )
+        return Look(chained, dated, "all")
 
-    async def __aenter__(self) -> Self:
-        self.entered += 1
-        return self
+    async def wait_notice(self, timeout_s: float) -> None:
+        """Return when the test has something to say."""
+        await self.notice.wait()
+        self.notice.clear()
 
-    async def __aexit__(self, *_: object) -> None:
-        self._is_waiting.set()
-
-    async def __aiter__(self) -> AsyncIterator[Look]:
-        while True:
-            self._is_waiting.set()
-            yield await self._looks.get()
-
-    async def look(self, number: int, *, is_new: bool = False) -> None:
-        """Let the rows be looked at; return when what is read after it has been."""
-        await self._is_waiting.wait()
-        self._is_waiting.clear()
-        marks = (f"live {number}", f"reputation {number}", f"stake {number}")
-        self._looks.put_nowait(Look(number, is_new, marks))
-        await self._is_waiting.wait()
+    async def close(self) -> None:
+        """Do nothing."""
 
 
-class Feeds:
-    """Stands for the reads of an owner: counts them, and one of them fails."""
+FOUND: Final[dict[str, RowDict]] = {
+    "agents": {"did": AGENT, "status": "inactive", "changed_id": 1},
+    "prices": {"capability_id": "c", "price_cents": 1, "changed_id": 1},
+    "versions": {
+        "capability_id": "c", "version": "1.0.0", "status": "active", "changed_id": 1,
+    },
+    "revocations": {"did": AGENT, "expires_ms": None, "ended_ms": None, "changed_id": 1},
+    "live": {
+        "did": AGENT, "status": "healthy", "load": 0.1, "heartbeat_ms": AT, "probe_ms": None,
+        "probe_ok": None, "updated_ms": AT,
+    },
+    "reputations": {
+        "agent_did": AGENT, "successful": 1, "failed": 0, "cancelled": 0, "latency_ms_sum": 1,
+        "updated_ms": AT,
+    },
+    "stakes": {"agent_did": AGENT, "free_micro": 1, "locked_micro": 0, "updated_ms": AT},
+}  # fmt: skip
+# Where a directory takes them in.
+TAKEN: Final = {
+    "agents": "put",
+    "prices": "apply_prices",
+    "versions": "published.apply_rows",
+    "revocations": "revocations.apply_rows",
+    "live": "apply_liveness",
+    "reputations": "apply_tallies",
+    "stakes": "stakes.apply_rows",
+}
 
-    NAMES = ("directory_changes", "revocation_changes", "price_changes", "version_changes")
-    PAGES = ("live_pages", "reputation_pages", "stake_pages")
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.read: list[str] = []
+class Taking:
+    """Stands for a directory: counts what it is given, and refuses one kind of it."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
         self.failing = ""
-        # What is read by each name, by default nothing.
-        self.rows: dict[str, Sequence[object]] = {}
-        for name in self.NAMES:
-            patch.setattr(directory_sync, name, self._changes(name))
-        for name in self.PAGES:
-            patch.setattr(directory_sync, name, self._pages(name))
-        patch.setattr(directory_sync, "directory_pages", self._pages("directory_pages"))
+        self.heard_from: list[int] = []
+        for name, path in TAKEN.items():
+            *inside, method = path.split(".")
+            where: Any = self
+            for part in inside:
+                where = self.__dict__.setdefault(part, SimpleNamespace())
+            setattr(where, method, partial(self._take, name))
 
-        async def newest_change(_: object) -> int:
-            return 0
-
-        patch.setattr(directory_sync, "newest_change", newest_change)
-
-    def _note(self, name: str) -> None:
+    def _take(self, name: str, rows: Sequence[RowDict]) -> None:
         if name == self.failing:
             raise ValueError("a row that cannot be read")
-        self.read.append(name)
+        if rows:
+            self.taken.append(name)
 
-    def _changes(self, name: str) -> Any:
-        async def changes(_: object, *, after: int) -> Sequence[object]:
-            self._note(name)
-            return self.rows.get(name, ())
-
-        return changes
-
-    def _pages(self, name: str) -> Any:
-        async def pages(_: object, *, since_ms: int | None = None) -> AsyncIterator[list[object]]:
-            self._note(name)
-            yield []
-
-        return pages
+    def count_silence_from(self, at_ms: int) -> None:
+        """Note it."""
+        self.heard_from.append(at_ms)
 
 
-@pytest.mark.parametrize("failing", [*Feeds.NAMES, *Feeds.PAGES])
-async def test_a_read_that_fails_is_repeated_and_takes_no_other_with_it(
-    monkeypatch: pytest.MonkeyPatch, failing: str
+def sync_of(directory: Any, tail: Any, now_ms: Callable[[], int] = lambda: AT) -> DirectorySync:
+    """Return a sync of a directory that has been filled."""
+    made = DirectorySync(
+        directory, Any, tail=tail, owner="o", on_revoked=lambda: None, now_ms=now_ms
+    )  # type: ignore[arg-type]
+    made._following = asyncio.create_task(made._follow())
+    return made
+
+
+@pytest.mark.parametrize("failing", FOUND)
+async def test_what_cannot_be_used_is_found_again_and_takes_nothing_else_with_it(
+    failing: str,
 ) -> None:
     """It ended the subscription, each half second anew, and what followed it was not read."""
-    feeds, tail = Feeds(monkeypatch), Tail()
-    monkeypatch.setattr(directory_sync, "DirectoryTail", tail)
-    directory = empty_directory()
-    sync = DirectorySync(
-        directory, Any, database_url="", owner="o", on_revoked=lambda: None, now_ms=lambda: AT
-    )  # type: ignore[arg-type]
+    tail, directory = Tail(), Taking()
+    tail.found = {name: [row] for name, row in FOUND.items()}
+    directory.failing = failing
     async with asyncio.timeout(PATIENCE_S):
-        await sync.start()
-        await tail.look(1)
-        feeds.read.clear()
-        feeds.failing = failing
-        await tail.look(2, is_new=True)
-        assert {"reputation_pages", "stake_pages", "live_pages"} - {failing} <= {*feeds.read}
-        feeds.failing = ""
-        feeds.read.clear()
-        await tail.look(2)
-        assert failing in feeds.read
-        feeds.read.clear()
-        await tail.look(2)
-        assert not feeds.read
-        assert tail.entered == 1
+        sync = sync_of(directory, tail)
+        with pytest.raises(ValueError, match="cannot be read"):
+            await sync.refresh()
+        assert sorted(directory.taken) == sorted({*FOUND} - {failing})
+        directory.failing = ""
+        directory.taken.clear()
+        await sync.refresh()
+        assert directory.taken == [failing]
+        await sync.refresh()
+        assert directory.taken == [failing]
         await sync.close()
 
 
-async def test_agents_that_cannot_be_heard_of_get_time_when_they_can(
+async def test_a_notice_is_followed_also_after_the_ledger_was_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Looks that find heartbeats, but cannot read them, do not count as having heard of any."""
-    feeds, tail = Feeds(monkeypatch), Tail()
-    monkeypatch.setattr(directory_sync, "DirectoryTail", tail)
-    heard_from: list[int] = []
-    directory = empty_directory()
-    monkeypatch.setattr(directory, "count_silence_from", heard_from.append)
-    now_ms = AT
-    sync = DirectorySync(
-        directory, Any, database_url="", owner="o", on_revoked=lambda: None, now_ms=lambda: now_ms
-    )  # type: ignore[arg-type]
+    monkeypatch.setattr(directory_sync, "RETRY_S", 0.0)
+    tail, directory = Tail(), Taking()
+    tail.found = {"live": [FOUND["live"]]}
+    tail.is_away = True
     async with asyncio.timeout(PATIENCE_S):
-        await sync.start()
-        await tail.look(1)
-        assert heard_from == [AT]
-        feeds.failing = "live_pages"
+        sync = sync_of(directory, tail)
+        tail.notice.set()
+        while tail.notice.is_set():
+            await asyncio.sleep(0)
+        tail.is_away = False
+        while not directory.taken:
+            tail.notice.set()
+            await asyncio.sleep(0.001)
+        await sync.close()
+
+
+async def test_looks_have_a_pace_and_requests_meanwhile_share_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand changes a second would cost each owner a look for each of them."""
+    monkeypatch.setattr(directory_sync, "LOOKS_SAVED_MAX", 2)
+    tail = Tail()
+    async with asyncio.timeout(PATIENCE_S):
+        sync = sync_of(Taking(), tail)
+        for _ in range(2):
+            await sync.refresh()
+        began_s = asyncio.get_running_loop().time()
+        await asyncio.gather(*(sync.refresh() for _ in range(100)))
+        await asyncio.gather(*(sync.refresh() for _ in range(100)))
+        assert tail.looks <= 2 + 4
+        took_s = asyncio.get_running_loop().time() - began_s
+        assert took_s >= directory_sync.LOOK_PAUSE_S, "not a speed: it waits at least so long"
+        await sync.close()
+
+
+async def test_agents_that_cannot_be_heard_of_get_time_when_they_can() -> None:
+    """Looks that find heartbeats, but cannot use them, do not count as having heard of any."""
+    tail, directory = Tail(), Taking()
+    now_ms = AT
+    async with asyncio.timeout(PATIENCE_S):
+        sync = sync_of(directory, tail, lambda: now_ms)
+        await sync.refresh()
+        assert directory.heard_from == [AT]
+        directory.failing = "live"
         for number in range(3):
             now_ms += HEARD_PAUSE_MS_MAX - 1
-            await tail.look(2 + number)
-        assert heard_from == [AT]
-        feeds.failing = ""
-        await tail.look(5)
-        assert heard_from == [AT, now_ms]
+            with pytest.raises(ValueError, match="cannot be read"):
+                await sync._hear([FOUND["live"]], str(number))
+        assert directory.heard_from == [AT]
+        directory.failing = ""
+        await sync.refresh()
+        assert directory.heard_from == [AT, now_ms]
         await sync.close()
 
 
-async def test_work_of_the_revoked_is_ended_when_all_that_may_take_it_over_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_work_of_the_revoked_is_ended_when_all_that_may_take_it_over_is_known() -> None:
     """An agent that was registered with the revocation was not known yet, and workflows failed."""
-    feeds, tail = Feeds(monkeypatch), Tail()
-    monkeypatch.setattr(directory_sync, "DirectoryTail", tail)
-    sync = DirectorySync(
-        empty_directory(),
-        Any,  # type: ignore[arg-type]
-        database_url="",
-        owner="o",
-        on_revoked=lambda: feeds.read.append("on_revoked"),
-        now_ms=lambda: AT,
-    )
+    tail, directory = Tail(), Taking()
+    tail.found = {name: [row] for name, row in FOUND.items()}
     async with asyncio.timeout(PATIENCE_S):
-        await sync.start()
-        await tail.look(1)
-        feeds.read.clear()
-        revoked = {"did": AGENT, "expires_ms": None, "ended_ms": None, "changed_id": 1}
-        feeds.rows["revocation_changes"] = [revoked]
+        sync = sync_of(directory, tail)
         await sync.refresh()
-        assert feeds.read[0] == "revocation_changes"
-        assert feeds.read[-1] == "on_revoked"
-        assert {"directory_changes", "price_changes", "stake_pages"} <= {*feeds.read[1:-1]}
+        assert sorted(directory.taken) == sorted(FOUND)
+        assert directory.taken[-1] == "revocations"
         await sync.close()
