@@ -175,16 +175,21 @@ class Directory:
     def apply_tallies(self, tallies: Mapping[str, Tally]) -> None:
         """Store the newest reputation tallies, by agent."""
         for did, tally in tallies.items():
-            self._standings[did] = tally
-            self._mark(did)
+            known = self._standings.get(did)
+            is_weighed = isinstance(known, Standing)
+            if known != (self._build_standing(tally) if is_weighed else tally):
+                self._standings[did] = tally
+                self._mark(did)
 
     def standing_of(self, did: str) -> Standing:
         """Return an agent's reputation as choices weigh it."""
         known = self._standings.get(did, UNPROVEN)
         if isinstance(known, Tally):
-            known = build_standing(known, latency_ms_max=self._latency_ms_max)
-            self._standings[did] = known
+            known = self._standings[did] = self._build_standing(known)
         return known
+
+    def _build_standing(self, tally: Tally) -> Standing:
+        return build_standing(tally, latency_ms_max=self._latency_ms_max)
 
     def is_missing(self, capability_id: str, target_agent_id: str | None) -> bool:
         """Whether the ledger may have an agent that this cache lacks."""
