@@ -49,7 +49,7 @@ def build_directory(agents: int) -> Directory:
         }
         for number, did in enumerate(dids)
     )
-    known.apply_tallies(
+    known.standings.apply_tallies(
         {
             did: Tally(number % 40, number % 5, 0, number % 40 * number % 9_000)
             for number, did in enumerate(dids)

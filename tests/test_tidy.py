@@ -34,8 +34,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("core",),
+        ("schemas",),
         ("capabilities",),
-        ("planning", "records", "trust", "topology", "shards", "schemas"),
+        ("planning", "records", "trust", "topology", "shards"),
         ("market",),
         ("workflow",),
         ("settings",),

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from actors.directory.agent_stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
+from actors.directory.agent_standings import Standings
 from actors.directory.cards import CardReader, find_asking_prices, find_target_prices
 from actors.directory.circuits import Circuits, Opened
 from actors.directory.offered_schemas import OfferedSchemas
@@ -41,15 +42,11 @@ from core.market.ranking import (
     DEFAULT_RULES,
     SHOWN_MAX,
     TOO_DEAR,
-    UNPROVEN,
     Candidate,
     Choice,
     RankingRules,
-    Standing,
-    build_standing,
     trial_seed,
 )
-from core.market.reputation import Tally
 from core.money import MICRO_MAX
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
@@ -111,7 +108,6 @@ class Directory:
         self._offered_schemas = OfferedSchemas(kept)
         self._rules = rules
         self._rankings = OfferRankings(rules, self._weigh)
-        self._latency_ms_max = latency_ms_max
         self._entries: dict[str, AgentEntry] = {}
         self._by_capability: dict[str, dict[str, AgentEntry]] = {}
         self._inactive: set[str] = set()
@@ -120,8 +116,7 @@ class Directory:
         self._prices: dict[str, Price] = {}
         # What the agents of a capability ask that has no registered price.
         self._asked: dict[str, AskingPrices] = {}
-        # As they were counted, until they are first weighed.
-        self._standings: dict[str, Standing | Tally] = {}
+        self.standings = Standings(latency_ms_max, self._mark)
         self._stored_ms: dict[str, int] = {}
         self._conditions: dict[str, _Condition] = {}
         self.stakes = Stakes(stake_bps, self._mark)
@@ -171,25 +166,6 @@ class Directory:
         self._silent_from_ms = at_ms
         self._conditions.clear()
         self._rankings.clear()
-
-    def apply_tallies(self, tallies: Mapping[str, Tally]) -> None:
-        """Store the newest reputation tallies, by agent."""
-        for did, tally in tallies.items():
-            known = self._standings.get(did)
-            is_weighed = isinstance(known, Standing)
-            if known != (self._build_standing(tally) if is_weighed else tally):
-                self._standings[did] = tally
-                self._mark(did)
-
-    def standing_of(self, did: str) -> Standing:
-        """Return an agent's reputation as choices weigh it."""
-        known = self._standings.get(did, UNPROVEN)
-        if isinstance(known, Tally):
-            known = self._standings[did] = self._build_standing(known)
-        return known
-
-    def _build_standing(self, tally: Tally) -> Standing:
-        return build_standing(tally, latency_ms_max=self._latency_ms_max)
 
     def is_missing(self, capability_id: str, target_agent_id: str | None) -> bool:
         """Whether the ledger may have an agent that this cache lacks."""
@@ -375,7 +351,7 @@ class Directory:
         if not self.stakes.is_required:
             return 0
         most_micro = token_limit_micro if isinstance(price, TokenPrice) else price.micro
-        return self.stakes.required_micro(most_micro, self.standing_of(did).score)
+        return self.stakes.required_micro(most_micro, self.standings.of(did).score)
 
     def _asking_price(self, entry: AgentEntry, action: SelectAgent | SelectVerifier) -> Price:
         """Return the price an agent asks for the node: its card's, else the registered one."""
@@ -412,7 +388,7 @@ class Directory:
             entry.max_concurrency,
             entry.order,
             condition.load,
-            self.standing_of(did),
+            self.standings.of(did),
             excluded,
             not is_by_token,
             entry.owner_did,

@@ -286,7 +286,7 @@ class AuctioningDirectory(Directory):
         return self._by_capability.get(action.capability_id, {})
 
     def _score(self, did: str) -> float:
-        return self.standing_of(did).score
+        return self.standings.of(did).score
 
 
 def _list_lowest(bids: Iterable[Bid], excluded: Container[str]) -> list[Bid]:

@@ -281,7 +281,7 @@ class DirectorySync:
         self._directory.apply_liveness({row["did"]: liveness_of(row) for row in rows})
 
     def _apply_reputations(self, rows: Sequence[RowDict]) -> None:
-        self._directory.apply_tallies({row["agent_did"]: tally_of(row) for row in rows})
+        self._directory.standings.apply_tallies({row["agent_did"]: tally_of(row) for row in rows})
 
     def _live_pages(self, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
         return live_pages(self._reader, since_ms=since_ms)

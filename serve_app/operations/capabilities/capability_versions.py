@@ -46,6 +46,7 @@ from core.schemas.value_schema import DIALECT, schema_defect
 from core.timestamps import iso_ms
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.capabilities.version_reads import (
+    ProvenOffer,
     changelogs,
     line_owner,
     proven_offer,
@@ -83,16 +84,7 @@ async def publish(call: Call) -> Reply:
         call.require(call.right, owner_did)
     if body.owner_did is not None:
         call.require(call.right, body.owner_did)
-    offer = None
-    if owner_did is None:
-        claimant = body.owner_did or call.caller.did
-        offer = await proven_offer(services.reader, claimant, body.capability_id)
-        if offer is not None and offer.is_preceded and not call.caller.is_admin:
-            raise ServiceError(
-                ErrorCode.FORBIDDEN,
-                f"another owner has offered {body.capability_id} with an older agent than"
-                f" {claimant}: its versions begin with that owner, or with an administrator",
-            )
+    offer = await _offer_to_begin_with(call, body) if owner_did is None else None
     versions = published(rows)
     before, after = _neighbours(parse_version(body.version), versions)
     ids = [version_id(body.capability_id, str(one)) for one in (before, after) if one is not None]
@@ -142,6 +134,23 @@ async def publish(call: Call) -> Reply:
             "compatibility": broken,
         }
     )
+
+
+async def _offer_to_begin_with(call: Call, body: VersionPublication) -> ProvenOffer | None:
+    """Return the agent by which a capability's line may begin, None where the owner has none.
+
+    Raises:
+        ServiceError: FORBIDDEN; another owner has an older one.
+    """
+    owner_did = body.owner_did or call.caller.did
+    offer = await proven_offer(call.services.reader, owner_did, body.capability_id)
+    if offer is not None and offer.is_preceded and not call.caller.is_admin:
+        raise ServiceError(
+            ErrorCode.FORBIDDEN,
+            f"another owner has offered {body.capability_id} with an older agent than"
+            f" {owner_did}: its versions begin with that owner, or with an administrator",
+        )
+    return offer
 
 
 async def list_versions(call: Call) -> Reply:

@@ -149,7 +149,7 @@ class FullDirectory(Directory):
             entry.max_concurrency,
             entry.order,
             reported_load(self._known_liveness(did), at_ms),
-            self.standing_of(did),
+            self.standings.of(did),
             excluded,
             not is_by_token,
         )

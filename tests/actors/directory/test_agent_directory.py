@@ -73,7 +73,7 @@ def test_the_less_loaded_agent_is_taken_and_ties_go_to_the_earlier() -> None:
 def test_a_choice_says_who_was_weighed_and_why_the_others_were_not() -> None:
     known = directory(row("did:x:a", cents=3), row("did:x:b"), row("did:x:c"), row("did:x:d"))
     good, bad = Tally(successful=20, latency_ms_sum=2_000), Tally(successful=1, failed=19)
-    known.apply_tallies({"did:x:a": good, "did:x:b": bad, "did:x:d": good})
+    known.standings.apply_tallies({"did:x:a": good, "did:x:b": bad, "did:x:d": good})
     known.apply_liveness({"did:x:c": Liveness("unhealthy", heartbeat_ms=0)})
     chosen = known.select(select(price_max_micro=20_000, workflow_id="w"), 0)
     assert isinstance(chosen, AgentSelected)

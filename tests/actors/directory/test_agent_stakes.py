@@ -57,7 +57,7 @@ def test_without_a_rate_nobody_is_asked_for_a_stake() -> None:
 def test_a_node_asks_a_share_of_its_price_and_more_of_the_worse() -> None:
     known = directory(a=(CENT, 0))
     assert chosen(known).stake_micro == CENT // 2
-    known.apply_tallies({A: Tally(failed=10)})  # a score of 0.2: 1.3 times as much
+    known.standings.apply_tallies({A: Tally(failed=10)})  # a score of 0.2: 1.3 times as much
     assert chosen(known).stake_micro == CENT * 13 // 20
 
 

@@ -105,13 +105,13 @@ def test_locked_stake_counts_only_where_there_is_no_other() -> None:
 
 def test_a_floor_of_reputation_excludes_and_the_worse_pay_more_stake() -> None:
     known = directory(bidder(A, 0.3), bidder(B, 0.5), score_min_percent=30)
-    known.apply_tallies({A: Tally(failed=5)})
+    known.standings.apply_tallies({A: Tally(failed=5)})
     assert award(known) == ((B, 500_000), {A: "low_reputation"})
 
 
 def test_case_21_of_equal_bids_the_better_known_wins_at_that_bid() -> None:
     known = directory(bidder(A, 0.3), bidder(B, 0.3))
-    known.apply_tallies({B: Tally(successful=5, latency_ms_sum=50)})
+    known.standings.apply_tallies({B: Tally(successful=5, latency_ms_sum=50)})
     assert award(known)[0] == (B, 300_000)
 
 
@@ -208,7 +208,7 @@ def test_who_is_not_weighed_changes_neither_winner_nor_price(seed: int) -> None:
     tallies = {
         did: Tally(successful=random.randrange(5), failed=random.randrange(5)) for did in dids
     }
-    known.apply_tallies(tallies)
+    known.standings.apply_tallies(tallies)
     failed = tuple(random.sample(dids, 5))
     bids = [live(did, random.randrange(RESERVE)) for did in random.sample(dids, 2)]
     scores = {did: score(tally, latency_ms_max=60_000) for did, tally in tallies.items()}

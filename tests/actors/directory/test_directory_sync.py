@@ -215,7 +215,7 @@ TAKEN: Final = {
     "versions": "published.apply_rows",
     "revocations": "revocations.apply_rows",
     "live": "apply_liveness",
-    "reputations": "apply_tallies",
+    "reputations": "standings.apply_tallies",
     "stakes": "stakes.apply_rows",
 }
 

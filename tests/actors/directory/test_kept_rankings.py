@@ -136,7 +136,7 @@ class Pair:
             self.random.randint(0, 3), self.random.randint(0, 2), 0, self.random.randint(0, 100_000)
         )
         did = self.did()
-        self.both(lambda known: known.apply_tallies({did: tally}))
+        self.both(lambda known: known.standings.apply_tallies({did: tally}))
 
     def stake(self, did: str | None = None) -> None:
         stake = {
@@ -328,7 +328,7 @@ def many(count: int, *rows: dict[str, Any], **card: Any) -> CountingDirectory:
     )
     known.put([row(f"did:x:{number}", **card) for number in range(count)])
     known.put(rows)
-    known.apply_tallies({f"did:x:{number}": GOOD for number in range(count)})
+    known.standings.apply_tallies({f"did:x:{number}": GOOD for number in range(count)})
     return known
 
 
@@ -344,7 +344,7 @@ def test_a_choice_weighs_only_the_agents_about_which_something_has_changed() -> 
     known.put([row("did:x:2", cents=7)])
     known.apply_liveness({"did:x:3": Liveness("healthy", heartbeat_ms=1)})
     known.apply_liveness({"did:x:3": Liveness("healthy", heartbeat_ms=1)})
-    known.apply_tallies({"did:x:4": Tally(successful=1), "did:x:8": GOOD})
+    known.standings.apply_tallies({"did:x:4": Tally(successful=1), "did:x:8": GOOD})
     known.stakes.apply_rows([{"agent_did": "did:x:5", "free_micro": 1, "locked_micro": 0}])
     known.revocations.apply_rows([{"did": "did:x:6", "expires_ms": 9, "ended_ms": None}])
     known.select(select(), 2)
@@ -425,7 +425,7 @@ def test_agents_that_are_away_or_shut_or_revoked_do_not_hide_the_others() -> Non
 
 def test_a_verifier_of_another_owner_is_found_behind_thousands_of_the_primarys() -> None:
     known = many(3_000, row("did:x:other", owner="did:x:you", cents=9))
-    known.apply_tallies({"did:x:other": Tally(failed=20)})
+    known.standings.apply_tallies({"did:x:other": Tally(failed=20)})
     action = SelectVerifier("n", CAPABILITY, "did:x:7", (), 10**9)
 
     def verifier() -> str | None:
