@@ -17,7 +17,6 @@ from typing import Any, Final, Generic, TypeVar
 from actors.process.slices import Slices
 from core.errors import ErrorCode, Problem, ServiceError
 from core.records.api.shape import kind_of
-from core.settings import Settings
 from serve_app.http.calls import Call, invalid
 from serve_app.http.errors import problem
 from serve_app.http.large_json import Pieces, parse_large_json
@@ -92,7 +91,9 @@ async def judged(
     slices = Slices(foreground=call.services.gateway.foreground)
     outline, parts = await cut(call.body, settings.body_bytes_max, slices)
     # `_…_pieces` keep the parts of a value that was parsed in pieces, to be freed a few at a time.
-    body, _outline_pieces = await parse_large_json(outline, depth_max=settings.json_depth_max)
+    body, _outline_pieces = await parse_large_json(
+        call.account, outline, depth_max=settings.json_depth_max
+    )
     items = body.get(plural) if isinstance(body, dict) else None
     if not isinstance(items, list):
         raise invalid(plural, kind_of(items), f"an array of 1 to {settings.bulk_items_max}")
@@ -105,7 +106,7 @@ async def judged(
             part = parts[item[0]]
         try:
             if part:
-                value, _item_pieces = await _loaded(part, settings, index)
+                value, _item_pieces = await _loaded(call, part, index)
             found.accepted.append(await judge(index, value, len(part)))
             found.positions.append(index)
         except ServiceError as error:
@@ -193,12 +194,13 @@ def _after_string(body: bytes, opening: int) -> int:
     return len(body)
 
 
-async def _loaded(part: bytes, settings: Settings, index: int) -> tuple[Any, Pieces | None]:
+async def _loaded(call: Call, part: bytes, index: int) -> tuple[Any, Pieces | None]:
     """Parse one item, held to the bounds that a body of its own would have.
 
     Raises:
         ServiceError: PAYLOAD_TOO_LARGE or INVALID_REQUEST.
     """
+    settings = call.services.settings
     most = settings.body_bytes_max
     if len(part) > most:
         raise ServiceError(
@@ -206,4 +208,4 @@ async def _loaded(part: bytes, settings: Settings, index: int) -> tuple[Any, Pie
             f"item {index} has {len(part)} bytes, at most {most} are read",
             (Problem(f"[{index}]", f"{len(part)} bytes", f"{most} bytes"),),
         )
-    return await parse_large_json(part, depth_max=settings.json_depth_max)
+    return await parse_large_json(call.account, part, depth_max=settings.json_depth_max)

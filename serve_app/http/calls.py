@@ -109,8 +109,9 @@ class Call:
 
     @property
     def account(self) -> str:
-        """Whom costs are counted for: the caller, one of whom nothing is stored by its address."""
-        return self.address if self.caller.is_stranger else self.caller.did
+        """Whom costs are counted for: the caller, by its address where nothing is stored of it."""
+        known = self.principal
+        return self.address if known is None or known.is_stranger else known.did
 
     def parse(self, operation: Operation) -> None:
         """Parse path, query and body as the operation declares them.

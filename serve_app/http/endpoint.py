@@ -163,11 +163,13 @@ class Endpoint:
         has_body = operation.method in _WITH_BODY and (call.body or not operation.is_body_optional)
         if has_body and not operation.is_parsed_by_handler:
             depth_max = services.settings.json_depth_max
-            call.json, call.pieces = await parse_large_json(call.body, depth_max=depth_max)
+            call.json, call.pieces = await parse_large_json(
+                call.account, call.body, depth_max=depth_max
+            )
             if operation.check is not None:
                 operation.check(call)
         parsed_bytes = len(call.body) if operation.parsed_body is not None else 0
-        await in_thread(parsed_bytes, partial(call.parse, operation))
+        await in_thread(call.account, parsed_bytes, partial(call.parse, operation))
         # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
         if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
             call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)

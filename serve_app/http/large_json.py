@@ -63,7 +63,9 @@ class Pieces:
             self._loop.call_soon_threadsafe(_free, self._values, self._loop)
 
 
-async def parse_large_json(text: bytes, *, depth_max: int) -> tuple[Any, Pieces | None]:
+async def parse_large_json(
+    caller: str, text: bytes, *, depth_max: int
+) -> tuple[Any, Pieces | None]:
     """Parse a JSON text of any size; a small one at once, as `parse_json` does.
 
     Returns: its value, and what has to be kept as long as that; None of a small one.
@@ -73,7 +75,7 @@ async def parse_large_json(text: bytes, *, depth_max: int) -> tuple[Any, Pieces 
     """
     if len(text) <= IN_LOOP_BYTES_MAX:
         return parse_json(text, depth_max=depth_max), None
-    parser = _Parser(depth_max)
+    parser = _Parser(caller, depth_max)
     value = await parser.parse(text, 0)
     check_nul(value, text)
     return value, parser.pieces
@@ -82,9 +84,10 @@ async def parse_large_json(text: bytes, *, depth_max: int) -> tuple[Any, Pieces 
 class _Parser:
     """Parses one text, into `pieces`."""
 
-    __slots__ = ("_depth_max", "_slices", "pieces")
+    __slots__ = ("_caller", "_depth_max", "_slices", "pieces")
 
-    def __init__(self, depth_max: int) -> None:
+    def __init__(self, caller: str, depth_max: int) -> None:
+        self._caller = caller
         self._depth_max = depth_max
         self._slices = Slices(PARSE_SLICE_MS)
         self.pieces = Pieces()
@@ -106,7 +109,7 @@ class _Parser:
         left = self._depth_max - above
         # Looking takes 20 ms for 512 KiB, but in Python's steps: the loop goes on meanwhile.
         if bracket_count(text) > left and await in_thread(
-            len(text), partial(is_deeper_than, value, left)
+            self._caller, len(text), partial(is_deeper_than, value, left)
         ):
             raise too_deep(self._depth_max)
         return value

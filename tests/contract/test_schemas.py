@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from core.workflow.rules.retry import AGENTS_PER_NODE_MAX
 from tests.contract.conftest import Caller, MakeAgent, answer, refusal, unique
 from tests.contract.test_execution_async import begin, handed_in, later, one_node, wait_node
 from tests.contract.test_execution_replies import GOOD, scripted
@@ -65,8 +66,11 @@ def test_inputs_that_break_the_schema_fail_the_node_before_any_dispatch(
     assert (good["status"], good["spentCredits"]) == ("success", 0.2)
 
 
-def test_inputs_that_one_agent_refuses_go_to_another(payer: Caller, make_agent: MakeAgent) -> None:
+def test_inputs_that_agents_refuse_go_to_another(payer: Caller, make_agent: MakeAgent) -> None:
+    """Also where as many refuse them as may fail a node: a card that refuses all costs nothing."""
     narrow = make_agent(price=offer(1, inputSchema=NUMBER_N))
+    for _ in range(AGENTS_PER_NODE_MAX):
+        make_agent(capability=narrow.capability, price=offer(1, inputSchema={"not": {}}))
     wide = make_agent(capability=narrow.capability, price=offer(90))
     record = payer.run(one_node(narrow.capability, payload={"n": "one"}, maxRetries=0))
     assert record["nodes"]["a"]["agentDid"] == wide.did, record

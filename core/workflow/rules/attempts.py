@@ -291,6 +291,7 @@ def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failu
         allow_fallback_agents=workflow.compiled.allow_fallback_agents,
         is_targeted=node.target_agent_id is not None,
         allow_broadcast_fallback=node.allow_broadcast_fallback,
+        is_refused=failure.code is NodeErrorCode.INPUT_SCHEMA,
     )
     if may_change or not is_away:
         state.agents_tried = tried

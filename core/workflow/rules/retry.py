@@ -10,6 +10,9 @@ from typing import Final
 BACKOFF_MS: Final = (0, 1_000, 5_000, 30_000)
 RETRY_AFTER_MS_MAX: Final = 30_000
 AGENTS_PER_NODE_MAX: Final = 3
+# Refusing inputs costs an agent nothing, and a card that refuses all is free: three of them would
+# fail nodes that another agent takes.
+AGENTS_REFUSING_MAX: Final = 8
 
 
 def delay_ms(attempt: int, retry_after_ms: int = 0) -> int:
@@ -26,16 +29,24 @@ def delay_ms(attempt: int, retry_after_ms: int = 0) -> int:
 
 
 def may_change_agent(
-    tried: int, *, allow_fallback_agents: bool, is_targeted: bool, allow_broadcast_fallback: bool
+    tried: int,
+    *,
+    allow_fallback_agents: bool,
+    is_targeted: bool,
+    allow_broadcast_fallback: bool,
+    is_refused: bool = False,
 ) -> bool:
     """Say whether another agent may take a node that `tried` agents have failed finally.
+
+    After three no other does; eight where the last one has refused the inputs by its schema.
 
     A targeted node leaves its target only with `allowBroadcastFallback`. This member of the node
     overrides the workflow's `allowFallbackAgents: false`, which then limits the node to two agents.
     Spec: Targeted routing.
     """
+    most = AGENTS_REFUSING_MAX if is_refused else AGENTS_PER_NODE_MAX
     if is_targeted:
         if not allow_broadcast_fallback:
             return False
-        return tried < (AGENTS_PER_NODE_MAX if allow_fallback_agents else 2)
-    return allow_fallback_agents and tried < AGENTS_PER_NODE_MAX
+        return tried < (most if allow_fallback_agents else 2)
+    return allow_fallback_agents and tried < most

@@ -99,7 +99,7 @@ async def register_bulk(call: Call) -> Reply:
     async def judge(index: int, body: Any, size: int) -> RegisterAgent:
         check_size(services.settings, body, size)
         form = Registration if isinstance(body, dict) and "acard" in body else FlatRegistration
-        read = await in_thread(size, partial(parsed, form, body))
+        read = await in_thread(call.account, size, partial(parsed, form, body))
         command = await registration_before_endpoint(services, call.caller, read, call.account)
         return replace(command, key=f"{base_key}:{index}") if base_key else command
 
@@ -179,7 +179,7 @@ async def change(call: Call) -> Reply:
         body = changed(row["did"], current_card(row), patch)
         return parsed(FlatRegistration, {**body, "ownerDid": row["owner_did"]})
 
-    whole = await in_thread(len(call.body) + len(row["card"]), judged_whole)
+    whole = await in_thread(call.account, len(call.body) + len(row["card"]), judged_whole)
     command = await registration(services, call.caller, whole, call.account)
     # Two changes at once must not lose one of them: each names the card that it started from. Its
     # owner is named for the judgement alone: a change grants nothing.
@@ -232,7 +232,7 @@ async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
     for row in rows:
         one = standing[row["did"]]
         live = None if one["did"] is None else one
-        card = await in_thread(len(row["card"]), partial(stored_card, row))
+        card = await in_thread(call.account, len(row["card"]), partial(stored_card, row))
         shown.append(agent_record(row, card, live, now_ms, is_revoked=one["is_revoked"]))
         await slices.pause()
     return shown

@@ -80,7 +80,7 @@ async def registration_before_endpoint(
     """
     card = body.acard.parsed
     _check_prices(body.acard.raw["capabilities"])
-    await _check_schemas(card)
+    await _check_schemas(principal.did, card)
     owner_did = body.owner_did or principal.did
     code = denial(principal, None, (owner_did,))
     if code is not None:
@@ -181,7 +181,7 @@ def _check_prices(capabilities: list[dict[str, Any]]) -> None:
         raise ServiceError(ErrorCode.INVALID_REQUEST, detail, problems.kept)
 
 
-async def _check_schemas(card: AgentCard) -> None:
+async def _check_schemas(caller: str, card: AgentCard) -> None:
     """Refuse schemas that values are not judged by; each is compiled, in a thread.
 
     Raises:
@@ -198,7 +198,7 @@ async def _check_schemas(card: AgentCard) -> None:
     ]
     if not schemas:
         return
-    problems = await in_thread(IN_LOOP_BYTES_MAX + 1, partial(_schema_problems, schemas))
+    problems = await in_thread(caller, IN_LOOP_BYTES_MAX + 1, partial(_schema_problems, schemas))
     if problems:
         detail = "a schema of the agent card cannot be used"
         raise ServiceError(ErrorCode.INVALID_REQUEST, detail, problems.kept)

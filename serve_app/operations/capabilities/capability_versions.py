@@ -91,7 +91,7 @@ async def publish(call: Call) -> Reply:
     known = await whole_version_rows(services.reader, ids)
     size = COMPARED_BYTES + len(call.body)
     schemas, broken = await in_thread(  # (2), (3)
-        size, partial(_judged, body, before, after, known)
+        call.account, size, partial(_judged, body, before, after, known)
     )
     command = PublishVersion(
         key=call.command_key(f"version:{services.new_id()}"),
@@ -187,7 +187,9 @@ async def get_version(call: Call) -> Reply:
     broken = None
     if (before := max((one for one in line if one < asked), default=None)) is not None:
         former_id = version_id(path.capability_id, str(before))
-        broken = await services.comparisons.compare(services.reader, former_id, own_id)
+        broken = await services.comparisons.compare(
+            services.reader, call.account, former_id, own_id
+        )
     whole = {
         **_shown(row),
         "inputSchema": orjson.Fragment(row["input_schema"]),
@@ -266,7 +268,7 @@ async def _migration_path(
     texts = await changelogs(services.reader, ids[1:])
     steps = []
     for former, later in pairwise(ids):
-        broken = await services.comparisons.compare(services.reader, former, later)
+        broken = await services.comparisons.compare(services.reader, call.account, former, later)
         steps.append({**broken, "changelog": texts[later]})
     return steps
 

@@ -39,16 +39,21 @@ class VersionComparisons:
     def __repr__(self) -> str:
         return f"<VersionComparisons kept={len(self._kept)} bytes={self._bytes}>"
 
-    async def compare(self, reader: LedgerReader, former: str, later: str) -> dict[str, Any]:
+    async def compare(
+        self, reader: LedgerReader, caller: str, former: str, later: str
+    ) -> dict[str, Any]:
         """Return what a version breaks of an earlier one, as the API tells it.
 
         Args:
+            caller: the DID that asks.
             former: the id of a published version, as `later`.
         """
         text = self._kept.get((former, later))
         if text is None:
             rows = await whole_version_rows(reader, (former, later))
-            text = await in_thread(COMPARED_BYTES, partial(_compared, rows[former], rows[later]))
+            text = await in_thread(
+                caller, COMPARED_BYTES, partial(_compared, rows[former], rows[later])
+            )
             self._keep((former, later), text)
         found: dict[str, Any] = orjson.loads(text)
         return found

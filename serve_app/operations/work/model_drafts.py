@@ -73,10 +73,10 @@ class ModelDrafts:
             if not self._calls.take(caller.did, clock_ms).is_allowed:
                 raise NoModelDraft("the caller's calls to the model in this minute are used up")
             size = IN_LOOP_BYTES_MAX + 1
-            asked = await in_thread(size, partial(questions, description, offers))
+            asked = await in_thread(caller.did, size, partial(questions, description, offers))
             answer = await complete_chat(self._model, asked)
             read = partial(plan_of_answer, answer, description, offers, nodes_max=self._nodes_max)
-            return await in_thread(size, read)
+            return await in_thread(caller.did, size, read)
         except ModelUnavailable as error:
             log.warning("no draft by the model did=%s error=%s", caller.did, error)
             raise NoModelDraft("the model did not answer in time or in its form") from None

@@ -61,7 +61,7 @@ async def _draft_by_words(call: Call, description: str) -> tuple[Plan, list[Offe
     """Return the draft by words, and the offers that were found for it."""
     planned = partial(plan, description, nodes_max=call.services.settings.nodes_max)
     found = await _offers(call, description)
-    draft = await _in_thread(partial(planned, found))
+    draft = await _in_thread(call, partial(planned, found))
     # What makes a needed input may be named by nothing but that input.
     missing = " ".join(name for names in draft.open_inputs().values() for name in names)
     if missing:
@@ -69,7 +69,7 @@ async def _draft_by_words(call: Call, description: str) -> tuple[Plan, list[Offe
         more = [one for one in await _offers(call, missing) if one.capability_id not in known]
         if more:
             found += more
-            draft = await _in_thread(partial(planned, found))
+            draft = await _in_thread(call, partial(planned, found))
     return draft, found
 
 
@@ -85,9 +85,9 @@ async def _try_out(call: Call, draft: Plan) -> PublishReply:
     return await try_out(draft, partial(_run_dry, call, draft.intent))
 
 
-async def _in_thread(work: Callable[[], T]) -> T:
+async def _in_thread(call: Call, work: Callable[[], T]) -> T:
     """Do what takes milliseconds in the thread of large manifests, one after the other."""
-    return await in_thread(IN_LOOP_BYTES_MAX + 1, work)
+    return await in_thread(call.account, IN_LOOP_BYTES_MAX + 1, work)
 
 
 async def _offers(call: Call, words: str) -> list[Offer]:
@@ -95,7 +95,7 @@ async def _offers(call: Call, words: str) -> list[Offer]:
     parse = await offers_for_draft(
         services.reader, services.gateway.offers, words, caller=call.caller.did
     )
-    return await _in_thread(parse)
+    return await _in_thread(call, parse)
 
 
 async def try_out(

@@ -109,7 +109,7 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
         )
         return request if len(call.body) <= IN_LOOP_BYTES_MAX else packed(request)
 
-    request = await in_thread(len(call.body), compiled)
+    request = await in_thread(call.account, len(call.body), compiled)
     reply = await services.to_the_end(services.gateway.publish(request))
     headers = ((REPLAYED,) if reply.is_repeat else ()) + await manifest_warnings(call)
     if wait_s is None or request.is_dry_run:
@@ -173,7 +173,7 @@ async def publish_bulk(call: Call) -> Reply:
             )
             return packed(request)
 
-        return await in_thread(size, compiled)
+        return await in_thread(call.account, size, compiled)
 
     def result(request: PackedPublish, reply: PublishReply | ServiceError) -> dict[str, Any]:
         if isinstance(reply, ServiceError):

@@ -13,9 +13,9 @@ from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 def test_small_work_is_done_here_and_large_work_in_one_other_thread() -> None:
     async def scenario() -> None:
         here = threading.get_ident()
-        assert await in_thread(IN_LOOP_BYTES_MAX, threading.get_ident) == here
+        assert await in_thread("did:x:a", IN_LOOP_BYTES_MAX, threading.get_ident) == here
         others = await asyncio.gather(
-            *(in_thread(IN_LOOP_BYTES_MAX + 1, threading.get_ident) for _ in range(4))
+            *(in_thread("did:x:a", IN_LOOP_BYTES_MAX + 1, threading.get_ident) for _ in range(4))
         )
         assert len(set(others)) == 1
         assert here not in others
@@ -26,7 +26,9 @@ def test_small_work_is_done_here_and_large_work_in_one_other_thread() -> None:
 def test_the_loop_goes_on_while_large_work_is_done() -> None:
     async def scenario() -> None:
         may_end = threading.Event()
-        work = asyncio.ensure_future(in_thread(IN_LOOP_BYTES_MAX + 1, lambda: may_end.wait(60)))
+        work = asyncio.ensure_future(
+            in_thread("did:x:a", IN_LOOP_BYTES_MAX + 1, lambda: may_end.wait(60))
+        )
         for _ in range(10):
             await asyncio.sleep(0)
         assert not work.done()
@@ -36,10 +38,30 @@ def test_the_loop_goes_on_while_large_work_is_done() -> None:
     asyncio.run(scenario())
 
 
+def test_a_caller_has_one_piece_of_work_there_at_a_time() -> None:
+    """Forty comparisons that one caller asks for at once kept all others out for seconds."""
+    large, done = IN_LOOP_BYTES_MAX + 1, []
+
+    async def scenario() -> None:
+        may_end = threading.Event()
+        began = asyncio.ensure_future(in_thread("did:x:a", large, lambda: may_end.wait(60)))
+        more = [in_thread("did:x:a", large, lambda: done.append("a")) for _ in range(3)]
+        waiting = [asyncio.ensure_future(one) for one in more]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        other = asyncio.ensure_future(in_thread("did:x:b", large, lambda: done.append("b")))
+        await asyncio.sleep(0)
+        may_end.set()
+        await asyncio.gather(began, *waiting, other)
+
+    asyncio.run(scenario())
+    assert done == ["b", "a", "a", "a"]
+
+
 @pytest.mark.parametrize("size", [0, IN_LOOP_BYTES_MAX + 1])
 def test_what_the_work_refuses_is_refused(size: int) -> None:
     def refuse() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        asyncio.run(in_thread(size, refuse))
+        asyncio.run(in_thread("did:x:a", size, refuse))

@@ -67,14 +67,14 @@ SHAPES = {
 
 
 async def pieces_of(text: bytes) -> tuple[Any, list[Any]]:
-    value, pieces = await parse_large_json(text, depth_max=64)
+    value, pieces = await parse_large_json("did:x:a", text, depth_max=64)
     return value, [] if pieces is None else list(pieces._values)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_large_body_says_what_it_says(name: str) -> None:
     async def scenario() -> None:
-        value, _ = await parse_large_json(SHAPES[name], depth_max=64)
+        value, _ = await parse_large_json("did:x:a", SHAPES[name], depth_max=64)
         assert value == orjson.loads(SHAPES[name])
 
     run(scenario)
@@ -143,7 +143,7 @@ def test_what_is_refused_of_a_small_body_is_refused_of_a_large_one(text: bytes) 
         with pytest.raises(ServiceError) as expected:
             parse_json(text, depth_max=64)
         with pytest.raises(ServiceError) as refusal:
-            await parse_large_json(text, depth_max=64)
+            await parse_large_json("did:x:a", text, depth_max=64)
         assert refusal.value.code is expected.value.code
         assert refusal.value.problems[0].path == expected.value.problems[0].path
 
@@ -169,7 +169,7 @@ def test_splitting_changes_neither_the_value_nor_its_depth(value: Any, depth_max
             patch.setattr(large_json, "IN_LOOP_BYTES_MAX", 0)
             patch.setattr(large_json, "CONTAINERS_AT_ONCE_MAX", 0)
             patch.setattr(large_json, "PIECE_BYTES", 4)
-            return (await parse_large_json(text, depth_max=depth_max))[0]
+            return (await parse_large_json("did:x:a", text, depth_max=depth_max))[0]
 
     assert asyncio.run(outcome(split)) == asyncio.run(outcome(at_once))
 

@@ -38,7 +38,7 @@ class Registry:
     settings = SETTINGS
 
     def __init__(self, card: object = CARD) -> None:
-        self.reader = self
+        self.reader = self.lookups = self
         self._card = orjson.dumps(card).decode()
 
     async def agent(self, did: str) -> RowDict:

@@ -34,7 +34,7 @@ class Reader:
 async def compared(comparisons: VersionComparisons, reader: Reader, *pair: str) -> dict[str, Any]:
     """Compare two versions."""
     former, later = (f"cap@{number}" for number in pair)
-    return await comparisons.compare(cast(LedgerReader, reader), former, later)
+    return await comparisons.compare(cast(LedgerReader, reader), "did:x:a", former, later)
 
 
 async def test_a_pair_of_versions_is_compared_once() -> None:

@@ -49,3 +49,20 @@ def test_change_of_agent(
         )
         is wanted
     )
+
+
+@pytest.mark.parametrize(
+    ("tried", "fallback", "wanted"),
+    [(3, True, True), (7, True, True), (8, True, False), (1, False, False)],
+)
+def test_inputs_may_be_refused_by_more_agents(tried: int, fallback: bool, wanted: bool) -> None:
+    assert (
+        may_change_agent(
+            tried,
+            allow_fallback_agents=fallback,
+            is_targeted=False,
+            allow_broadcast_fallback=False,
+            is_refused=True,
+        )
+        is wanted
+    )
