@@ -153,14 +153,17 @@ class Run:
                 if status == 200:
                     times = await Times.of(partial(api.must, "GET", path))
                     self._note(f"{name}, by HTTP", count, times)
-            async with LedgerReader(self._target.database_url) as reader:
-                for name, work in _database_reads(reader).items():
-                    self._note(f"{name}, its statements", count, await Times.of(work))
+            if not self._name:  # another checkout has other tables
+                async with LedgerReader(self._target.database_url) as reader:
+                    for name, work in _database_reads(reader).items():
+                        self._note(f"{name}, its statements", count, await Times.of(work))
         finally:
             writing.cancel()
             with suppress(asyncio.CancelledError):
                 await writing
         for name, path in READS.items():
+            if f"{name}, by HTTP" not in self._rows:
+                continue
             before = cpu_seconds(self._target.home)
             for _ in range(ASKED):
                 await api.send("GET", path)
