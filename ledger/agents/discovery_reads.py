@@ -19,7 +19,7 @@ from ledger.reads.reader import LedgerReader, RowDict
 
 WORDS_MAX: Final = 500
 # Offers that match and are ranked: the first of each owner, then the second of each.
-HITS_MAX: Final = 500
+HITS_MAX: Final = 250
 # Offers that are looked at in the order of an index: of a capability or a beginning, of all where
 # words are looked for; of an owner all are. And of rare words, in no order.
 WALKED_MAX: Final = 2_000
