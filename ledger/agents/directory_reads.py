@@ -27,7 +27,6 @@ _COLUMNS: Final = (
     agent.c.owner_did,
     agent.c.card,
     agent.c.endpoint,
-    agent.c.capability_ids,
     agent.c.public_key,
     agent.c.signing_secret,
     agent.c.status,
