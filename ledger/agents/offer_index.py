@@ -33,7 +33,7 @@ STEPS_MAX: Final = 4
 # Searches that do not wait have cards read at most so often.
 FOLLOW_PAUSE_S: Final = 0.05
 # A registration waits so long: when more is due, its offers are found later.
-FOLLOWED_MAX_S: Final = 1.0
+FOLLOWED_MAX_S: Final = 5.0
 # Offers of one owner that words find, the earlier registered ones.
 OWNER_OFFERS_MAX: Final = 20_000
 
@@ -133,8 +133,14 @@ class OfferIndex:
                 await self._reads.done()
 
     async def _index_all(self) -> None:
-        while await self.index_some():
-            pass
+        while True:
+            try:
+                if not await self.index_some():
+                    return
+            except ServiceError as error:
+                # The next step reads half as many.
+                if error.code is not ErrorCode.OVERLOADED or self._rows.of(ROWS_MAX) == 1:
+                    raise
 
     async def index_some(self) -> int:
         """Read some cards that have changed; return how many changes are done.

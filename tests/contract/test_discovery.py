@@ -169,7 +169,7 @@ def test_agent_that_is_gone_or_revoked_is_not_found(
     """Gone from every look-up, search, draft and selection at once; its history stays."""
     name = word()
     gone, revoked = (described(make_agent, f"Paints {name}") for _ in range(2))
-    draft = {"description": f"Paint {name}"}
+    draft = {"description": name}
     by_id, by_capability = f"/v1/agents/{gone.did}", {"capabilityId": gone.capability}
     suggest = "/v1/workflows/suggest"
     node = {"nodes": {"a": by_capability}}

@@ -112,7 +112,7 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
 
 async def _versions(call: Call, capability_id: str, wanted: str) -> tuple[str, ...]:
     """Return the published versions of a range, as a node's range means them."""
-    rows = published(await version_rows(call.services.reader, capability_id))
+    rows = published(await version_rows(call.services.reader, [capability_id]))
     return tuple(str(one.version) for one in find_within(rows, parse_range(wanted)))
 
 
