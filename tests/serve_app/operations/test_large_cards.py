@@ -59,8 +59,8 @@ class Registry:
         return RowPage([await self.agent(DID)], is_cut=False)
 
     async def rows(self, *_: object) -> list[RowDict]:
-        """Nothing else is known of the agent."""
-        return []
+        """No heartbeat is known of the agent, and no revocation."""
+        return [{"asked_did": DID, "did": None, "is_revoked": False}]
 
     def recognise(self, *_: object) -> Principal:
         return Principal(OWNER, "k", frozenset(("agents:write",)), "unlimited")
