@@ -15,6 +15,7 @@ import httpx
 import psycopg
 import pytest
 
+from callboard.tls import tls_context_for
 from tests.contract.described import REPLIES
 from tests.contract.stub_agent import Answer, StubAgent, stub_agent, succeed
 from tests.faults.victims import superuser_url
@@ -105,6 +106,9 @@ def client(
         headers={"x-api-key": key} if key is not None else {},
         timeout=90.0,
         transport=transport,
+        # A context of its own for each of thousands of clients reads the authorities anew, 40 ms.
+        verify=tls_context_for(url),
+        trust_env=False,
         event_hooks={"response": [REPLIES.check]},
     )
 
