@@ -147,6 +147,27 @@ async def test_what_an_owner_registers_hides_nothing_of_the_others(
     await store.close()
 
 
+async def test_what_is_registered_again_keeps_its_place(
+    database: Database, reader: LedgerReader, offers: OfferIndex
+) -> None:
+    """An owner that registers all its agents anew, one by one, comes behind the last offers of others."""
+    store, _ = await open_with_member(database.service_url)
+    mine = [offering(f"did:t:{n}", f"cap.mine.n{n}.v1", "Works") for n in range(3)]
+
+    async def places() -> list[tuple[str, int]]:
+        await offers.catch_up()
+        query = sql.text("SELECT did, place FROM callboard.offer ORDER BY did")
+        return [(row["did"], row["place"]) for row in await reader.rows(query)]
+
+    await store.commit(mine, AT)
+    found = await places()
+    assert found == [("did:t:0", 0), ("did:t:1", 1), ("did:t:2", 2)]
+    for one in mine:
+        await store.commit([replace(one, key=new_key())], AT)
+        assert await places() == found
+    await store.close()
+
+
 async def test_words_find_only_the_first_offers_of_an_owner(
     database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:

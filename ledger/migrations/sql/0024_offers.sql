@@ -1,5 +1,10 @@
 -- Offers have their version and the names of the fields of their schemas. Decision 0291.
 
+-- Until its card was read again, an agent is found by neither.
+INSERT INTO callboard.offer_due (did, owner_did)
+SELECT did, owner_did FROM callboard.agent WHERE status = 'active' ORDER BY registered_ms, did;
+
+-- After that, which takes seconds where agents are many: searches wait from here on, until the commit.
 -- NULL: not read, as of a card whose words are not; '': the card says none.
 ALTER TABLE callboard.offer ADD COLUMN version text;
 -- In its place: offer_owner_place.
@@ -35,7 +40,9 @@ EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
     RETURN;
 END $$;
 
--- As in 0009, except for the versions and for the function that reads a card.
+-- As in 0009, except for the versions, for the function that reads a card, and for the places: what an
+-- owner offers again keeps its place. With the last one each time, an owner that registers all its
+-- agents again, one by one, would come behind the last offers of all others.
 --
 -- Read again what agents offer that have changed, owners in turn, at most so many agents, and until so
 -- many bytes are counted; return how many rows of offer_due are done. The changes of an agent are done
@@ -56,6 +63,8 @@ DECLARE
     v_rows tid[];
     v_dids text[];
     v_done integer;
+    -- By owner, agent and capability, none of which has a blank.
+    v_places jsonb;
 BEGIN
     -- One at a time: of two, the one with the older cards might write last.
     PERFORM pg_advisory_xact_lock(hashtext('callboard.index_offers'));
@@ -121,6 +130,8 @@ BEGIN
     DELETE FROM callboard.offer_due WHERE ctid = ANY (v_rows);
     GET DIAGNOSTICS v_done = ROW_COUNT;
     UPDATE callboard.offer_turn SET owner_did = v_turn;
+    SELECT jsonb_object_agg(concat_ws(' ', owner_did, did, capability_id), place) INTO v_places
+    FROM callboard.offer WHERE did = ANY (v_dids);
     DELETE FROM callboard.offer WHERE did = ANY (v_dids);
     WITH kept AS MATERIALIZED (
         SELECT owner_did, count(*) AS offers FROM callboard.offer
@@ -142,8 +153,9 @@ BEGIN
         FROM changed c CROSS JOIN LATERAL unnest(c.capability_ids) i(id)
         WHERE c.is_large
     ), placed AS (
-        SELECT did, capability_id, owner_did, version, words, offers - 1
-            + row_number() OVER (PARTITION BY owner_did ORDER BY registered_ms, did) AS place
+        SELECT did, capability_id, owner_did, version, words, coalesce(
+            (v_places ->> concat_ws(' ', owner_did, did, capability_id))::bigint, offers - 1
+            + row_number() OVER (PARTITION BY owner_did ORDER BY registered_ms, did)) AS place
         FROM offered
     )
     INSERT INTO callboard.offer (did, capability_id, owner_did, place, version, words)
@@ -154,7 +166,3 @@ END $$;
 
 DROP FUNCTION callboard.offered_words(text);
 REVOKE ALL ON FUNCTION callboard.offers_of_card(text) FROM PUBLIC;
-
--- Until its card was read again, an agent is found by neither.
-INSERT INTO callboard.offer_due (did, owner_did)
-SELECT did, owner_did FROM callboard.agent WHERE status = 'active' ORDER BY registered_ms, did;
