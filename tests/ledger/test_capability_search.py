@@ -150,7 +150,7 @@ async def test_what_an_owner_registers_hides_nothing_of_the_others(
 async def test_what_is_registered_again_keeps_its_place(
     database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    """An owner that registers all its agents anew, one by one, comes behind the last offers of others."""
+    """An owner that registered all its agents anew came behind the last offers of others."""
     store, _ = await open_with_member(database.service_url)
     mine = [offering(f"did:t:{n}", f"cap.mine.n{n}.v1", "Works") for n in range(3)]
 
