@@ -161,9 +161,12 @@ def test_a_deprecated_version_warns(payer: Caller, agent: RegisteredAgent) -> No
     negotiated = payer.http.post(NEGOTIATE, json=asked)
     assert negotiated.headers["sunset"] == read.headers["sunset"]
     refusal(payer.http.post(f"{path}/deprecate"), 409, "CONFLICT")
-    for versions, is_warned in (("@1.0.0", True), ("@^1", True), ("@>=1", False), ("", False)):
-        dry = {"nodes": {"a": {"capability": f"{capability}{versions}"}}, "dryRun": True}
-        response = payer.publish(dry)
+    for ranges, is_warned in (
+        (["@1.0.0"], True), (["@^1"], True), (["@>=1"], False), ([""], False),
+        (["@1.0.0", "@>=1"], True),
+    ):  # fmt: skip
+        nodes = {str(n): {"capability": f"{capability}{one}"} for n, one in enumerate(ranges)}
+        response = payer.publish({"nodes": nodes, "dryRun": True})
         assert ("sunset" in response.headers) is is_warned, answer(response)
 
 

@@ -23,7 +23,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 # From its deprecation on a version is served for so long at least.
 SUNSET_MONTHS: Final = 12
-# Capabilities of a manifest whose versions are looked at for its warning.
+# Different ranges of a manifest that are looked at for its warning.
 WARNED_MAX: Final = 16
 
 
@@ -56,16 +56,16 @@ async def manifest_warnings(call: Call) -> Headers:
     """
     if b"@" not in call.body:
         return ()
-    asked = dict(_ranges(call.json["nodes"]))
+    asked = list(dict.fromkeys(_ranges(call.json["nodes"])))[:WARNED_MAX]
     if not asked:
         return ()
     rows: list[RowDict] = []
     with suppress(ServiceError):
-        first = list(asked)[:WARNED_MAX]
-        rows = await version_rows(call.services.reader, first)
+        capability_ids = dict.fromkeys(capability_id for capability_id, _ in asked)
+        rows = await version_rows(call.services.reader, capability_ids)
     deprecated = [
         row
-        for capability_id, versions in asked.items()
+        for capability_id, versions in asked
         if (row := _meant(capability_id, versions, rows)) is not None
         and row["deprecated_ms"] is not None
     ]
