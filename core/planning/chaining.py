@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from core.planning.offers import ANY, Member, Offer, fits
 from core.planning.phrases import Phrase
@@ -59,13 +59,17 @@ class Step:
 
 
 def connect(step: Step, before: Sequence[Step]) -> None:
-    """Fill a step's inputs from the steps before it, needed inputs first; each output once."""
-    for wanted in sorted(step.offer.inputs, key=lambda member: not member.is_required):
-        if wanted.name in step.payload:
-            continue
-        best = best_source(step, wanted, before)
-        if best is not None and best not in step.sources.values():
-            step.sources[wanted.name] = best
+    """Fill a step's inputs from the steps before it; each output once, for the input that it fits
+    best, of several alike the one that takes whatever there is. Needed inputs come first."""
+    found = [
+        (wanted.is_required, best.score, is_generic(wanted), -order, wanted.name, best)
+        for order, wanted in enumerate(step.offer.inputs)
+        if wanted.name not in step.payload
+        and (best := _find_source(step, wanted, before)) is not None
+    ]
+    for *_, name, best in sorted(found, key=lambda one: one[:4], reverse=True):
+        if best.place not in step.sources.values():
+            step.sources[name] = best.place
 
 
 def connect_later(step: Step, after: Sequence[Step]) -> None:
@@ -96,6 +100,18 @@ def depends(step: Step, on: Step) -> bool:
 
 def best_source(step: Step, wanted: Member, before: Sequence[Step]) -> tuple[Step, str] | None:
     """Return the step and its output that fill an input best, None when none does."""
+    found = _find_source(step, wanted, before)
+    return None if found is None else found.place
+
+
+class _Source(NamedTuple):
+    """A step and its output, and how well that fills an input."""
+
+    score: float
+    place: tuple[Step, str]
+
+
+def _find_source(step: Step, wanted: Member, before: Sequence[Step]) -> _Source | None:
     found: list[tuple[float, int, int, Step, str]] = []
     for place, other in enumerate(before):
         for order, output in enumerate(other.offer.outputs):
@@ -112,8 +128,8 @@ def best_source(step: Step, wanted: Member, before: Sequence[Step]) -> tuple[Ste
             found.append((score, place, -order, other, output.name))
     if not found:
         return None
-    *_, other, name = max(found, key=lambda one: one[:3])
-    return other, name
+    score, *_, other, name = max(found, key=lambda one: one[:3])
+    return _Source(score, (other, name))
 
 
 def is_generic(member: Member) -> bool:

@@ -100,6 +100,16 @@ def test_phrases_that_ask_for_what_no_agent_offers_are_told() -> None:
     assert plan("Brew coffee", OFFERS).nodes() == {}
 
 
+def test_what_is_there_goes_to_the_input_that_takes_it() -> None:
+    """An input of its own name, which nothing fills, stands before it in the schema."""
+    shorten = offer("a.summarise", "Summarises", ["text: text!"], ["summary: text"])
+    takes = ["targetLanguage: text!", "text: text!"]
+    translate = offer("a.translate", "Translates a text", takes, ["translation: text"])
+    draft = plan("Summarise it and translate the summary", [shorten, translate])
+    assert draft.nodes()["translate"]["inputMappings"] == {"text": "$.summarise.result.summary"}
+    assert draft.open_inputs()["translate"] == ["targetLanguage"]
+
+
 def test_second_best_and_sureness_tell_rivals_apart() -> None:
     rivals = [
         offer("m.paint", "Paints a picture", [], []),
