@@ -23,7 +23,15 @@ from core.records.api import shape
 from core.records.api.path_values import PathValues
 from core.records.api.shape import Body, kind_of, members_of
 from core.records.bounds import text_defect
-from core.trust.access import ADMIN, FREE_TIER, JWT_KEY_ID, Principal, authority_used, denial
+from core.trust.access import (
+    ADMIN,
+    BY_ADDRESS,
+    FREE_TIER,
+    JWT_KEY_ID,
+    Principal,
+    authority_used,
+    denial,
+)
 from ledger.authority import Authority, AuthorizedCommand, OpenedBy, SignedBy
 from ledger.commands import Command, Outcome
 from serve_app.callers.limits import RateClass
@@ -111,7 +119,8 @@ class Call:
     def account(self) -> str:
         """Whom costs are counted for: the caller, by its address where nothing is stored of it."""
         known = self.principal
-        return self.address if known is None or known.is_stranger else known.did
+        is_nobodys = known is None or known.is_stranger or known.rate_class == BY_ADDRESS
+        return self.address if known is None or is_nobodys else known.did
 
     def parse(self, operation: Operation) -> None:
         """Parse path, query and body as the operation declares them.

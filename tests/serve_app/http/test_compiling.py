@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import cast
 
 import pytest
 
+from core.trust.access import BY_ADDRESS, Principal
+from serve_app.http.calls import Call
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
+from serve_app.services import Services
 
 
 def test_small_work_is_done_here_and_large_work_in_one_other_thread() -> None:
@@ -36,6 +40,24 @@ def test_the_loop_goes_on_while_large_work_is_done() -> None:
         assert await work
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("caller", "account"),
+    [
+        (Principal("did:x:a", "k", frozenset()), "did:x:a"),
+        (Principal("did:x:a", "k", frozenset(), is_stranger=True), "192.0.2.1"),
+        (Principal("free", "free", frozenset(), rate_class=BY_ADDRESS), "192.0.2.1"),
+        (None, "192.0.2.1"),
+    ],
+    ids=["owner", "stranger", "free tier", "none"],
+)
+def test_who_shares_a_credential_with_all_others_waits_for_its_address_alone(
+    caller: Principal | None, account: str
+) -> None:
+    call = Call(cast(Services, None), "POST", {}, {}, b"", b"/", "r")
+    call.principal, call.address = caller, "192.0.2.1"
+    assert call.account == account
 
 
 def test_a_caller_has_one_piece_of_work_there_at_a_time() -> None:
