@@ -83,7 +83,7 @@ class DidDocuments:
         if known is not None and clock_ms < known.until_ms:
             return known.keys
         if did not in self._fetching:
-            host = urlsplit(url).netloc
+            host = urlsplit(url).hostname or ""  # whatever its port
             self._take_turn(account, host, clock_ms)
             fetching = asyncio.ensure_future(self._read(did, url, clock_ms))
             fetching.add_done_callback(lambda _: self._give_back(account, host))

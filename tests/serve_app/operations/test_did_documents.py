@@ -149,14 +149,15 @@ class SlowWeb(Web):
         return b""
 
 
-@pytest.mark.parametrize("is_host", [False, True], ids=["account", "host"])
-async def test_hosts_that_do_not_answer_hold_a_share_of_the_places(is_host: bool) -> None:
+@pytest.mark.parametrize("path", ["", ":{}", "%3A{}"], ids=["account", "host", "ports of a host"])
+async def test_hosts_that_do_not_answer_hold_a_share_of_the_places(path: str) -> None:
     """One owner with many of them, or one host that many owners name; all is given back."""
+    is_host = bool(path)
     web = SlowWeb()
     documents = DidDocuments(web.fetch)
 
     def ask(number: int) -> asyncio.Task[tuple[str, ...]]:
-        did = f"{DID}:{number}" if is_host else f"did:web:h{number}.example.org"
+        did = DID + path.format(number + 1) if is_host else f"did:web:h{number}.example.org"
         account = f"{OWNER}{number}" if is_host else OWNER
         return asyncio.ensure_future(documents.keys(did, account, 0))
 
