@@ -26,10 +26,12 @@ from core.workflow.events import (
     AttemptSucceeded,
     Event,
     Failure,
+    SettledBy,
     VerificationFinished,
 )
 from core.workflow.transitions import NodeStatus
 from core.workflow.verdict import is_approved
+from ledger.authority import Authority
 from ledger.commands import Outcome, OutcomeStatus
 
 Done = Callable[[NodeResultReply | ServiceError | None], None]
@@ -47,7 +49,10 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
         done(rereading_error(request.workflow_id))  # its rows may be ahead of a repeated publish
         return
     if request.is_late or (run is not None and _has_ended(run, request)):  # 1
-        _refuse_late(runner, request, done)
+        if isinstance(request, SettlementRequest):  # no agent's result: none is recorded as late
+            done(escrow_released_error(request.workflow_id))
+        else:
+            _refuse_late(runner, request, done)
         return
     if run is None:
         is_kept = runner.is_quarantined(request.workflow_id)
@@ -185,8 +190,15 @@ def _build_event(
         # The clock of the process that started the attempt may be ahead.
         {**request.metrics, "latency_ms": max(0, now_ms - began_ms)},
         request.result_ref,
-        request.payment_max_micro if isinstance(request, SettlementRequest) else None,
+        _settled_by(request),
     )
+
+
+def _settled_by(request: NodeResultRequest) -> SettledBy | None:
+    if not isinstance(request, SettlementRequest):
+        return None
+    by = request.authority or Authority("")
+    return SettledBy(request.actor_did, request.payment_max_micro, by.right, by.reason)
 
 
 def _check_signature(

@@ -66,6 +66,7 @@ from actors.workflows.running_workflow import (
 )
 from actors.workflows.step_commands import (
     OwnerCommands,
+    asked_by,
     build_bids_heard,
     build_cancel_reply,
     is_halting,
@@ -99,6 +100,7 @@ from core.workflow.events import (
     Record,
     RetryDue,
     RuntimeExceeded,
+    SettledBy,
     WorkflowAccepted,
 )
 from core.workflow.rules.retry import delay_ms
@@ -423,7 +425,9 @@ class Runner:
         if isinstance(event, AttemptSucceeded):
             run.digest_for_children(event.node)
         if records:
-            self._submit_step(run, step_key(run.workflow_id, event), records, actions, done)
+            by = event.settled_by if isinstance(event, AttemptSucceeded) else None
+            key = step_key(run.workflow_id, event)
+            self._submit_step(run, key, records, actions, done, settled_by=by)
         elif actions:
             self._perform(run, actions)
 
@@ -497,10 +501,12 @@ class Runner:
         done: Done | None = None,
         *,
         is_fresh: bool = False,
+        settled_by: SettledBy | None = None,
     ) -> None:
         is_last = run.machine.is_finished
+        actor_did, authority = asked_by(settled_by, self._member)
         command = self._commands.advance(
-            run.workflow_id, key, records, self._member, is_fresh=is_fresh
+            run.workflow_id, key, records, actor_did, is_fresh=is_fresh, authority=authority
         )
 
         def committed(outcome: Outcome) -> None:

@@ -156,6 +156,8 @@ class SettlementRequest(NodeResultRequest, frozen=True, kw_only=True):
     """
 
     payment_max_micro: int
+    actor_did: str = ""
+    authority: Authority | None = None
 
 
 class NodeResultReply(Message, frozen=True, kw_only=True):

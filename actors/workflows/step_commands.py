@@ -26,6 +26,7 @@ from core.workflow.events import (
     NodeChanged,
     Record,
     RetryDue,
+    SettledBy,
     VerificationFinished,
 )
 from core.workflow.terms import reserved_json
@@ -183,6 +184,14 @@ def step_key(workflow_id: str, event: Event) -> str:
     elif isinstance(event, VerificationFinished):
         turn = event.at_ms if event.verify_attempt is None else event.verify_attempt
     return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
+
+
+def asked_by(settled_by: SettledBy | None, member: str) -> tuple[str, Authority | None]:
+    """Return in whose name a step is taken, and the single right that permits it, if by any."""
+    if settled_by is None or not settled_by.did:
+        return member, None
+    right = settled_by.right
+    return settled_by.did, Authority(right, settled_by.reason) if right else None
 
 
 def build_bids_heard(action: CloseAuction, outcome: Outcome, at_ms: int) -> BidsHeard:

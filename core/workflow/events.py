@@ -117,12 +117,24 @@ class AttemptAccepted(Message, frozen=True):
     input_hash: str | None = None
 
 
+class SettledBy(Message, frozen=True):
+    """Who ends an attempt instead of its agent, and what that one pays for it at most.
+
+    `right`, `reason`: the single right that permitted it; "" for a usual key's.
+    """
+
+    did: str
+    most_micro: int
+    right: str = ""
+    reason: str = ""
+
+
 class AttemptSucceeded(Message, frozen=True):
     """The agent replied with a result.
 
     The result is in `result_json`, in canonical form, or behind `result_ref` when it is large.
-    Hashes are `sha256:` + hex over the JCS forms. `payment_max_micro`: the payer has ended the
-    attempt of an agent that had accepted it, and pays at most this; None: an agent's reply.
+    Hashes are `sha256:` + hex over the JCS forms. `settled_by`: who has ended the attempt of an
+    agent that had accepted it; None: an agent's reply.
     """
 
     node: str
@@ -134,7 +146,7 @@ class AttemptSucceeded(Message, frozen=True):
     at_ms: int
     metrics: dict[str, Any] = field(default_factory=dict)
     result_ref: BlobRef | None = None
-    payment_max_micro: int | None = None
+    settled_by: SettledBy | None = None
 
 
 class AttemptFailed(Message, frozen=True):

@@ -309,6 +309,9 @@ def test_settle_pays_the_agent_that_has_accepted_a_task_and_closes_it(
     task = answer(field.send("GET", "/v1/tasks/$task", key=payer.key, **names))
     assert (task["status"], task["spentCredits"]) == ("completed", paid)
     assert payer.balance()["balance"] == 100 - paid
+    audit = f"/v1/audit?eventType=payment.settled&targetId={made['workflowId']}"
+    (entry,) = answer(payer.http.get(audit))["entries"]
+    assert entry["actorDid"] == payer.did, "the agent has not handed a result in"
     earned = answer(admin.http.get(f"/v1/balances/{agent.did}"))["balance"]
     assert earned == pytest.approx(0.95 * paid)
     late = payer.http.post("/v1/workflows/nodeResult", json=handed_in(agent.stub.dispatches[0]))

@@ -145,9 +145,9 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
         state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
     state.is_accepted = False
     state.started_ms = event.started_ms
-    is_settled = event.payment_max_micro is not None
-    if event.payment_max_micro is not None:
-        lower_price(workflow, state, event.payment_max_micro)
+    is_settled = event.settled_by is not None
+    if event.settled_by is not None:
+        lower_price(workflow, state, event.settled_by.most_micro)
         unpayable = None
     else:
         unpayable = settle_tokens(workflow, state, event.metrics)

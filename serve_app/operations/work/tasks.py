@@ -254,6 +254,8 @@ def _payouts_micro(payouts: list[Payout] | None, stored: StoredWorkflow) -> int:
 async def _pay_accepted(call: Call, stored: StoredWorkflow, most_micro: int) -> None:
     """Have the agent paid that has accepted the task's one node, and the task ended so.
 
+    Returns also when the attempt was decided otherwise meanwhile.
+
     Raises:
         ServiceError: CONFLICT; no accepted result is outstanding.
     """
@@ -270,8 +272,16 @@ async def _pay_accepted(call: Call, stored: StoredWorkflow, most_micro: int) -> 
         result_json=_NO_RESULT,
         output_hash=hash_bytes(_NO_RESULT.encode()),
         payment_max_micro=most_micro,
+        actor_did=call.caller.did,
+        authority=call.authority,
     )
-    taken = await call.services.to_the_end(call.services.gateway.node_result(request))
+    try:
+        taken = await call.services.to_the_end(call.services.gateway.node_result(request))
+    except ServiceError as error:
+        # Decided without this request, or by a try of it whose answer was lost: its row says how.
+        if error.code not in (ErrorCode.ALREADY_SETTLED, ErrorCode.ESCROW_RELEASED):
+            raise
+        return
     if taken.status != NodeStatus.SUCCESS:
         raise _nothing_accepted()
 
@@ -398,7 +408,6 @@ OPERATIONS = (
             *_TASK_ERRORS,
             ErrorCode.FORBIDDEN,
             ErrorCode.ALREADY_SETTLED,
-            ErrorCode.ESCROW_RELEASED,
             ErrorCode.OVERLOADED,
         ),
         is_body_optional=True,

@@ -15,10 +15,13 @@ from actors.workflows.workflow_restore import restore_workflow
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.workflow.actions import AwaitResult
 from core.workflow.events import AttemptAccepted, Failure, Verdict
+from ledger.authority import Authority
+from ledger.workflows.workflow_commands import AdvanceWorkflow
 from tests.actors.engine.runner_bench import SHARD, VERIFIED, Bench, wid
 from tests.simulation.shapes import Shape, agent_rows
 
 KEY = SigningKey(bytes(range(32)))
+ADMIN, BY_ADMIN = "did:x:admin", Authority("admin", "asked for by phone")
 
 
 class Stopped(Exception):
@@ -50,7 +53,7 @@ def accept(bench: Bench) -> None:
     bench.gate.commit()
 
 
-def settle(bench: Bench, most_micro: int) -> list[Any]:
+def settle(bench: Bench, most_micro: int, *, is_late: bool = False) -> list[Any]:
     """End the attempt as its payer; returns the list that gets the answer."""
     request = SettlementRequest(
         workflow_id=wid("w1"),
@@ -60,6 +63,9 @@ def settle(bench: Bench, most_micro: int) -> list[Any]:
         result_json="{}",
         output_hash="sha256:o",
         payment_max_micro=most_micro,
+        actor_did=ADMIN,
+        authority=BY_ADMIN,
+        is_late=is_late,
     )
     answers: list[Any] = []
     take_result(bench.runner, request, bench.clock.now_ms(), answers.append)
@@ -136,6 +142,9 @@ def test_a_payer_ends_an_accepted_attempt_and_no_other(is_restored: bool) -> Non
         bench.adopt_all()
         bench.gate.commit()
     answers = settle(bench, 1)
+    ((command, _),) = bench.gate.waiting
+    assert isinstance(command, AdvanceWorkflow)
+    assert (command.actor_did, command.authority) == (ADMIN, BY_ADMIN), "who has money moved"
     bench.gate.commit()
     assert answers == [NodeResultReply(status="success")]
     row = bench.model.nodes[wid("w1")]["a"]
@@ -143,6 +152,17 @@ def test_a_payer_ends_an_accepted_attempt_and_no_other(is_restored: bool) -> Non
     late = hand_in(bench)
     bench.gate.commit()
     assert late == [NodeResultReply(status="success", is_repeat=True)]
+
+
+def test_a_settlement_that_comes_too_late_is_no_late_result() -> None:
+    """A record of it would say that the agent had handed one in, and stand in for that one's."""
+    bench = accepted()
+    bench.cancel()
+    assert code_of(settle(bench, 1)) is ErrorCode.ESCROW_RELEASED
+    assert len(bench.gate.waiting) == 1, "the cancellation alone"
+    bench.gate.commit()
+    assert code_of(settle(bench, 1, is_late=True)) is ErrorCode.ESCROW_RELEASED
+    assert not bench.gate.waiting
 
 
 def test_result_after_a_restart_is_taken() -> None:

@@ -43,6 +43,7 @@ from core.workflow.events import (
     Record,
     RetryDue,
     RuntimeExceeded,
+    SettledBy,
     Verdict,
     VerificationFinished,
     WorkflowAccepted,
@@ -157,6 +158,14 @@ class Engine:
                 self.at_ms + 5,
                 {"latency_ms": 5, **metrics},
             )
+        )
+
+    def settle(self, node: str, most_micro: int) -> Decision:
+        """The payer ends the attempt that the node's agent has accepted."""
+        attempt, at_ms = self.find(node).attempt, self.at_ms
+        by = SettledBy("did:x:payer", most_micro)
+        return self.hear(
+            AttemptSucceeded(node, attempt, "{}", None, "sha256:out", at_ms, at_ms, settled_by=by)
         )
 
     def accept_later(self, node: str) -> Decision:

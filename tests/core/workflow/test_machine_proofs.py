@@ -32,6 +32,7 @@ from core.workflow.events import (
     WorkflowAccepted,
     WorkStarted,
 )
+from core.workflow.transitions import NodeStatus
 from tests.core.workflow.engine import AGENTS, Engine, engine
 from tests.core.workflow.stake_book import StakeBook
 
@@ -125,6 +126,23 @@ class AnyWorkflow(RuleBasedStateMachine):
             self.run.succeed(dispatch.node)
         else:
             self.run.judge(dispatch.node, approved=True)
+
+    @precondition(lambda self: self._accepted())
+    @rule(pick=st.integers(0, 9), most_micro=st.integers(1, 20))
+    def settle(self, pick: int, most_micro: int) -> None:
+        accepted = self._accepted()
+        node = accepted[pick % len(accepted)]
+        self.run.settle(node, most_micro)
+        assert self.run.rows[node].status is NodeStatus.SUCCESS
+        assert node not in self.run.payments or self.run.payments[node].gross_micro <= most_micro
+
+    def _accepted(self) -> list[str]:
+        return [
+            dispatch.node
+            for dispatch in self.run.open
+            if isinstance(dispatch, DispatchNode)
+            and self.run.machine.node(dispatch.node).is_accepted
+        ]
 
     @precondition(lambda self: self.run.open)
     @rule(pick=st.integers(0, 9), failure=FAILURES)

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.market.pricing import FixedPrice, TokenPrice
-from core.workflow.events import AttemptSucceeded
 from core.workflow.terms import NodeTerms, reserved_from_json, reserved_json
 from tests.core.workflow.engine import Engine, chain, engine
 
@@ -73,8 +72,7 @@ def test_a_payer_that_ends_an_accepted_attempt_pays_its_reservation_or_less(
     """Its agent has told of no tokens; nothing is verified, and what is left of it is b's."""
     run = by_tokens("ab", reserved=500, hold=1_000, requiresVerification=is_verified)
     run.accept_later("a")
-    at_ms = run.at_ms
-    run.hear(AttemptSucceeded("a", 1, "{}", None, "sha256:r", at_ms, at_ms, payment_max_micro=most))
+    run.settle("a", most)
     assert (run.statuses()["a"], run.payments["a"].gross_micro) == ("success", paid)
     assert run.rows["a"].price_micro == run.rows["a"].cost_micro == paid
     assert run.selections[-1].node == "b"
