@@ -31,7 +31,7 @@ from serve_app.callers.peers import PEER_HEADER, peer_tokens
 from serve_app.http.errors import STATUS, problem_text, title
 from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.reply_headers import preflight_lines, reply_lines
-from serve_app.supervisor.spent_callers import quoted, refusing_lines, table_lines
+from serve_app.supervisor.spent_callers import PATH, quoted, refusing_lines, table_lines
 
 # The first line of our part, by which the script sees that it was inserted.
 MARK: Final = "# Callboard's limits"
@@ -162,12 +162,13 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         f"    http-request deny deny_status 400 if {_NO_BODY}"
         " { req.hdr(transfer-encoding) -m found }",
         *preflight_lines(settings),
+        f"    http-request set-var({PATH}) path,regsub(^/+,/)",
         *refusing_lines(CALLER),
         *(f"    http-request del-header {name}" for name in _REMOVED_HEADERS),
         # A change runs to its end whatever its client does; watching costs a replica two tasks.
         # Decision 0196. A suggestion changes nothing, and its model may take long (0295).
         f"    http-request set-header {_UNWATCHED} ?1 if !{{ method GET HEAD }}"
-        " !{ req.hdr(prefer) -m found } !{ path /v1/workflows/suggest }",
+        f" !{{ req.hdr(prefer) -m found }} !{{ var({PATH}) -m str /v1/workflows/suggest }}",
         f'    http-request set-header {PEER_HEADER.decode()} "{caller}"',
     ]
 

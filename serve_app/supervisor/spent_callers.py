@@ -21,6 +21,8 @@ from serve_app.callers.windows import WINDOW_MS
 from serve_app.http.errors import PROBLEM_TYPE, STATUS, problem_text
 
 _TABLE: Final = "callboard_spent"
+# The variable that has the path as it is routed, with one slash before it however many were sent.
+PATH: Final = "txn.spent_path"
 _ENTRIES_MAX: Final = 50_000
 _HEADER: Final = SPENT_HEADER.decode()
 _WINDOW_S: Final = WINDOW_MS // 1_000
@@ -53,7 +55,7 @@ def table_lines() -> list[str]:
 
 
 def refusing_lines(address: str) -> list[str]:
-    """Return the lines of the frontend.
+    """Return the lines of the frontend, which come after the one that sets `PATH`.
 
     Args:
         address: the variable that has the address of who calls.
@@ -61,7 +63,7 @@ def refusing_lines(address: str) -> list[str]:
     not_writes = "|".join(_pattern(path) for path in NOT_WRITES)
     by_body = "|".join(_pattern(path) for path in WRITES_BY_BODY)
     # Whatever another path looks like: a replica decodes what HAProxy cannot.
-    is_limited = f"!{{ path -m str {' '.join(UNCOUNTED)} }}"
+    is_limited = f"!{{ var({PATH}) -m str {' '.join(UNCOUNTED)} }}"
     is_write = "{ var(txn.spent_class) -m str write }"
     left = "{ var(txn.spent_left) -m int gt 0 }"
     code = ErrorCode.RATE_LIMITED
@@ -95,11 +97,11 @@ def refusing_lines(address: str) -> list[str]:
         "    http-request set-var(txn.spent_now) date",
         "    http-request set-var(txn.spent_left) var(txn.spent_until),sub(txn.spent_now)",
         f"    http-request set-var(txn.spent_left) int(0) if {is_write}"
-        f" {{ path -m reg ^({not_writes})/?$ }}",
+        f" {{ var({PATH}) -m reg ^({not_writes})/?$ }}",
         f"    http-request set-var(txn.spent_left) int(0) if {is_write}"
-        f" {{ path -m reg ^({by_body})/?$ }} {{ req.body_size gt {_SEEN_BYTES} }}",
+        f" {{ var({PATH}) -m reg ^({by_body})/?$ }} {{ req.body_size gt {_SEEN_BYTES} }}",
         f"    http-request set-var(txn.spent_left) int(0) if {is_write}"
-        f" {{ path -m reg ^({by_body})/?$ }} {{ req.body -m sub dryRun }}",
+        f" {{ var({PATH}) -m reg ^({by_body})/?$ }} {{ req.body -m sub dryRun }}",
         # Who signed a request is not known here: it counts for no address.
         "    http-request set-var(txn.spent_left) int(0) if"
         " { req.fhdr(signature-input) -m found } !{ req.fhdr(authorization) -m found }"

@@ -6,11 +6,13 @@ import select
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +22,7 @@ from ray.serve._private.http_util import parse_disconnect_disabled_header
 from core.settings import ANY_ORIGIN, Settings
 from core.trust.deployment_keys import DeploymentKeys
 from serve_app.api import all_operations
-from serve_app.callers.limits import RateClass
+from serve_app.callers.limits import SPENT_HEADER, RateClass
 from serve_app.callers.peers import PEER_HEADER, peer_tokens
 from serve_app.openapi.docs_page import DOCS_POLICY
 from serve_app.supervisor.deployment import Deployment, PortBlock
@@ -164,6 +166,8 @@ class Echo(BaseHTTPRequestHandler):
         self.send_header("x-caller", headers[PEER_HEADER].decode().partition(" ")[2])
         origins = [name for name in headers if b"forward" in name or name == b"x-real-ip"]
         self.send_header("x-forwarded-here", repr(origins))
+        if "x-echo-spent" in self.headers:
+            self.send_header(SPENT_HEADER.decode(), self.headers["x-echo-spent"])
         if "x-echo-policy" in self.headers:
             self.send_header("content-security-policy", self.headers["x-echo-policy"])
         self.end_headers()
@@ -233,9 +237,29 @@ def test_serve_watches_the_clients_of_reads_and_waits_alone(
         assert reply.headers["x-unwatched"] == str(expected), prefer
 
 
-def test_serve_watches_the_clients_of_suggestions(front: httpx.Client) -> None:
-    reply = front.post("/v1/workflows/suggest")
+@pytest.mark.parametrize("before", ["", "/", "//"])
+def test_serve_watches_the_clients_of_suggestions(front: httpx.Client, before: str) -> None:
+    reply = front.post(f"{front.base_url}{before}/v1/workflows/suggest")
     assert reply.headers["x-unwatched"] == "False"
+
+
+@pytest.mark.parametrize("before", ["", "/", "//"])
+def test_a_caller_without_writes_is_refused_these_alone_however_its_paths_begin(
+    front: httpx.Client, before: str
+) -> None:
+    """contract.md section 7: clients join an address and a path that both have a slash."""
+    caller = {"x-api-key": f"spent{before}"}
+    until = f"{int(time.time()) + 50};30"
+    assert front.post("/v1/any", headers={**caller, "x-echo-spent": until}).status_code == 204
+
+    def status(path: str, **request: Any) -> int:
+        return front.post(f"{front.base_url}{before}{path}", headers=caller, **request).status_code
+
+    assert status("/v1/any") == 429
+    others = [path.replace("{did}", "did:x:y") for path in (*NOT_WRITES, *UNCOUNTED)]
+    assert {path: status(path) for path in others} == dict.fromkeys(others, 204)
+    assert status("/v1/workflows/publish") == 429
+    assert status("/v1/workflows/publish", json={"dryRun": True}) == 204
 
 
 def test_no_value_of_a_client_stands_beside_ours(front: httpx.Client) -> None:
