@@ -2,14 +2,15 @@
 
 The writer only notes which agents have changed. `index_offers`, a function of the database, reads
 their cards, owners in turn, and stores their words, a bounded number of agents and bytes in one
-transaction. A registration waits for it, so that it is found at once; a search for work calls it
-first, too. Decisions 0172, 0291.
+transaction. A registration waits until its own cards are read, so that they are found at once; a
+search for work calls it first, too. Decisions 0172, 0291.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -18,6 +19,8 @@ import sqlalchemy as sql
 from core.errors import ErrorCode, ServiceError
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.merged_runs import MergedRuns
+from ledger.reads.prepared import PreparedStatement
+from ledger.reads.reader import LedgerReader
 from ledger.step_rows import StepRows
 
 log = logging.getLogger("callboard.ledger")
@@ -30,7 +33,8 @@ STEP_TIMEOUT_MS: Final = 2_000
 BYTES_MAX: Final = 1024 * 1024
 # A search waits for so many transactions at most; what is due then is found by a later one.
 STEPS_MAX: Final = 4
-# Searches that do not wait have cards read at most so often.
+# Searches that do not wait have cards read at most so often; and a registration whose cards were
+# not among those of a step waits so long for the next one.
 FOLLOW_PAUSE_S: Final = 0.05
 # A registration waits so long: when more is due, its offers are found later.
 FOLLOWED_MAX_S: Final = 5.0
@@ -57,6 +61,9 @@ _INDEX: Final = sql.text(
     sql.bindparam("rows_max", type_=sql.Integer),
     sql.bindparam("bytes_max", type_=sql.BigInteger),
     sql.bindparam("owner_max", type_=sql.Integer),
+)
+_IS_DUE: Final = PreparedStatement(
+    "SELECT EXISTS (SELECT 1 FROM callboard.offer_due WHERE did = ANY (%(dids)s)) AS is_due", {}
 )
 
 
@@ -85,7 +92,7 @@ class OfferIndex:
             statement_timeout_ms=step_timeout_ms,
         )
         self._rows = StepRows()
-        self._reads = MergedRuns("reading changed cards", self._index_all)
+        self._reads = MergedRuns("reading changed cards", self._index_next)
         self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -126,21 +133,38 @@ class OfferIndex:
         self._timer = None
         self._reads.soon()
 
-    async def followed(self) -> None:
-        """Return when all cards were read that had changed before, or after `FOLLOWED_MAX_S`."""
-        with suppress(TimeoutError):
+    async def followed(self, reader: LedgerReader, dids: Sequence[str]) -> None:
+        """Return when the cards of these agents were read, or after `FOLLOWED_MAX_S`.
+
+        Those of others may be due without end: owners take turns, who waits has its own.
+        """
+        with suppress(TimeoutError, ServiceError):
             async with asyncio.timeout(FOLLOWED_MAX_S):
                 await self._reads.done()
+                while await self.is_due(reader, dids):
+                    await asyncio.sleep(FOLLOW_PAUSE_S)
+                    await self._reads.done()
 
-    async def _index_all(self) -> None:
-        while True:
-            try:
-                if not await self.index_some():
-                    return
-            except ServiceError as error:
-                # The next step reads half as many.
-                if error.code is not ErrorCode.OVERLOADED or self._rows.of(ROWS_MAX) == 1:
-                    raise
+    async def is_due(self, reader: LedgerReader, dids: Sequence[str]) -> bool:
+        """Whether a card of these agents has changed since it was read.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        (row,) = await reader.lookups.rows(_IS_DUE, {"dids": list(dids)})
+        return bool(row["is_due"])
+
+    async def _index_next(self) -> None:
+        """Read some cards, and have the next ones read if there were any."""
+        try:
+            is_last = not await self.index_some()
+        except ServiceError as error:
+            # The next step reads half as many.
+            if error.code is not ErrorCode.OVERLOADED or self._rows.of(ROWS_MAX) == 1:
+                raise
+            is_last = False
+        if not is_last:
+            self._reads.soon()
 
     async def index_some(self) -> int:
         """Read some cards that have changed; return how many changes are done.

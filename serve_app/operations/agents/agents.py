@@ -6,6 +6,7 @@ Spec: Registry; contract.md section 6 (Registry). Look-ups of public cards need 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -81,14 +82,17 @@ async def _register_one(call: Call, body: Registration) -> Reply:
 
 async def _committed(call: Call, command: RegisterAgent) -> Reply:
     outcome = await call.commit(command)
-    await _known(call)
+    await _known(call, [command])
     return Reply(_registered(call, command, outcome))
 
 
-async def _known(call: Call) -> None:
+async def _known(call: Call, commands: Sequence[RegisterAgent]) -> None:
     """Return when owners and searches know what was registered, or do not say so in time."""
     gateway = call.services.gateway
-    await asyncio.gather(gateway.offers.followed(), gateway.owners.refresh())
+    dids = [command.did for command in commands]
+    await asyncio.gather(
+        gateway.offers.followed(call.services.reader, dids), gateway.owners.refresh()
+    )
 
 
 async def register_bulk(call: Call) -> Reply:
@@ -113,7 +117,7 @@ async def register_bulk(call: Call) -> Reply:
     found.refuse(call, await endpoint_refusals(services, call.caller, endpoints))
     commands = [call.authorized(command) for command in found.accepted]
     outcomes = await services.to_the_end(services.gateway.commit_many(commands))
-    await _known(call)
+    await _known(call, commands)
     return Reply(await found.answer(outcomes, result))
 
 
