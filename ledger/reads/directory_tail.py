@@ -51,8 +51,8 @@ class Asked(NamedTuple):
     Attributes:
         after: for each of `CHAINED` the audit id of the last change that is known.
         since_ms: for each of `DATED` the time from which on rows are looked at.
-        unseen: for each of `DATED` the `Look.unseen` of the look that was last made use of; None:
-            every row since that time.
+        unseen: for each of `DATED` the `Look.unseen` of the look that was last made use of; None,
+            or that of another connection: every row since that time.
     """
 
     after: Sequence[int]
@@ -68,7 +68,7 @@ class Look(NamedTuple):
             of their newest changes, at most `CHANGES_MAX`: if so many, there may be more. Of agents
             `did` and `status` alone, of versions without their schemas.
         dated: for each of `DATED` the rows that have changed, None where they are too many.
-        unseen: names the transactions whose rows the look may not have seen.
+        unseen: names the connection, and the transactions whose rows the look may not have seen.
     """
 
     chained: tuple[Sequence[RowDict], ...]
@@ -169,17 +169,16 @@ class DirectoryTail:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        values = [_array(asked.after), _array(asked.since_ms), _array(asked.unseen)]
         try:
             async with self._turn:
-                unseen, *texts = await self._run(values)
+                unseen, *texts = await self._run(asked)
         finally:
             self._listen()
         assert unseen is not None
         parts = [orjson.loads(text) if text else [] for text in texts]
         chained, dated = parts[: len(CHAINED)], parts[len(CHAINED) :]
         found = tuple(rows if len(rows) <= DATED_MAX else None for rows in dated)
-        return Look(tuple(chained), found, unseen.decode())
+        return Look(tuple(chained), found, f"{self.connects} {unseen.decode()}")
 
     async def wait_notice(self, timeout_s: float) -> None:
         """Return after a notice that came since the last look began, or the timeout."""
@@ -196,20 +195,39 @@ class DirectoryTail:
             if not self._turn.locked():
                 self._deafen()
 
-    async def _run(self, values: list[bytes]) -> list[bytes | None]:
-        # What is noticed from here on may have been committed after the look.
-        self._noticed.clear()
+    async def _run(self, asked: Asked) -> list[bytes | None]:
+        was_open, time_s = self._connection is not None, asyncio.get_running_loop().time
+        begun_s = time_s()
         try:
             connection = self._connection or await self._connect()
+            # What is noticed from here on may have been committed after the look.
+            self._noticed.clear()
             with cut_after(connection, LOOK_TIMEOUT_S):
-                connection.pgconn.send_query_prepared(_NAME, values)
+                connection.pgconn.send_query_prepared(_NAME, self._values(asked))
                 row = await self._answer(connection.pgconn)
         except BaseException as error:
             await self._drop()
-            if isinstance(error, psycopg.Error):
+            if not isinstance(error, psycopg.Error):
+                raise
+            if not was_open or time_s() - begun_s >= LOOK_TIMEOUT_S:
                 raise unreachable(error) from None
-            raise
-        return [row.get_value(0, place) for place in range(row.nfields)]
+        else:
+            return [row.get_value(0, place) for place in range(row.nfields)]
+        # It had been lost since the look before: who asks is answered when its change is read.
+        return await self._run(asked)
+
+    def _values(self, asked: Asked) -> list[bytes]:
+        """Return the statement's parameters.
+
+        A database that was started anew, or another one in its place, may number transactions
+        again that it has lost: what an earlier connection had seen is no longer known.
+        """
+        here = f"{self.connects} "
+        unseen = [
+            one.removeprefix(here) if one is not None and one.startswith(here) else None
+            for one in asked.unseen
+        ]
+        return [_array(asked.after), _array(asked.since_ms), _array(unseen)]
 
     async def _answer(self, pgconn: PGconn) -> PGresult:
         """Return the answer to what was just sent.

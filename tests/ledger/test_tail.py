@@ -144,13 +144,19 @@ async def test_change_during_a_reconnect_is_found(
     assert killed == 1
     await store.commit([change()], AT)
     await asyncio.wait_for(waiting, DEADLINE_S)
-    with pytest.raises(ServiceError) as refused:
-        await tail.look(asked)
-    assert refused.value.code is ErrorCode.LEDGER_UNAVAILABLE
+    # At once: who has changed it is answered after this look.
     look = await tail.look(asked)
     assert [rows[-1]["changed_id"] for rows in look.chained if rows] == [store.cache.head.audit_seq]
     assert tail.connects == 2
     await store.close()
+
+
+async def test_a_ledger_that_cannot_be_reached_is_said_to_be_unavailable() -> None:
+    tail = DirectoryTail("postgresql://nowhere@127.0.0.1:1/none")
+    with pytest.raises(ServiceError) as refused:
+        await tail.look(START)
+    assert refused.value.code is ErrorCode.LEDGER_UNAVAILABLE
+    await tail.close()
 
 
 async def test_a_dated_row_is_found_once_and_also_when_it_is_committed_late(
@@ -182,6 +188,22 @@ async def test_a_dated_row_is_found_once_and_also_when_it_is_committed_late(
     assert seen(await tail.look(asked)) == ["did:x:b"]
     old = Asked(asked.after, [AT + 1] * len(DATED), [None] * len(DATED))
     assert seen(await tail.look(old)) == []
+
+
+async def test_after_a_reconnect_rows_of_lower_transactions_are_found(
+    database: Database, tail: DirectoryTail, auditor: Auditor
+) -> None:
+    """A crash takes transactions back that were not durable: their numbers are given again."""
+    look = await tail.look(START)
+    connection, counter = look.unseen.split()
+    asked = after(look._replace(unseen=f"{connection} {int(counter) + 1_000}"))
+    auditor.connection.execute(
+        "INSERT INTO agent_live (did, status, heartbeat_ms, updated_ms)"
+        f" VALUES ('did:x:a', 'unhealthy', 1, {AT})"
+    )
+    assert not (await tail.look(asked)).dated[0], "seen before, as far as that connection tells"
+    await tail.close()
+    assert [row["did"] for row in (await tail.look(asked)).dated[0] or ()] == ["did:x:a"]
 
 
 async def test_very_many_dated_rows_are_not_read_at_once(
