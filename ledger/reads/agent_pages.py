@@ -36,8 +36,10 @@ _PAGE: Final = f"""
     )
     SELECT * FROM sized WHERE bytes_before < %(bytes_max)s ORDER BY did
 """
+# Of the status that is asked for: those who have left may be as many as an owner likes.
 _FEW: Final = f"""
-    SELECT did FROM callboard.agent WHERE capability_ids @> ARRAY[%(capability_id)s::text]
+    SELECT did FROM callboard.agent
+    WHERE capability_ids @> ARRAY[%(capability_id)s::text] AND {{status}}
     LIMIT {FEW_MAX + 1}
 """
 # An array of DIDs is read in the order of their index; a join might read all agents. Beside an
@@ -66,7 +68,8 @@ def agents_statement(asked: frozenset[str]) -> PreparedStatement:
     named = sorted(asked - {"capability_id"})
     conditions = " AND ".join(_CONDITIONS[name] for name in named) or "true"
     if "capability_id" in asked:
-        few, agents = _FEW, _OF_CAPABILITY.format(conditions=conditions)
+        few = _FEW.format(status=_CONDITIONS["status"] if "status" in asked else "true")
+        agents = _OF_CAPABILITY.format(conditions=conditions)
     else:
         few, agents = "SELECT", f"SELECT * FROM callboard.agent WHERE {conditions}"
     return PreparedStatement(_PAGE.format(few=few, agents=agents), {})

@@ -18,7 +18,7 @@ from ledger.reads.reader import LedgerReader
 from ledger.schema import attempt
 from ledger.workflows.unfinished import UnfinishedPages
 from tests.conftest import Database
-from tests.ledger.checking import rows_read
+from tests.ledger.checking import connect, rows_read
 from tests.ledger.making import (
     AGENT,
     AT,
@@ -308,4 +308,11 @@ async def test_agents_of_a_capability_are_read_in_order_whether_few_or_many(
         asked = {**values, "capability_id": capability_id}
         (plan,) = await reader.agent_pages.rows(explained, asked)
         assert rows_read(plan["QUERY PLAN"][0]["Plan"])["agent"] <= most, capability_id
+    # Who has left counts no more: all agents were looked at, for one that is there.
+    with connect(database.superuser_url) as connection:
+        connection.execute("UPDATE agent SET status = 'inactive' WHERE did <> 'did:test:0007'")
+    left = await reader.agents(capability_id="x.v1", status="active", limit=5)
+    assert [row["did"] for row in left] == ["did:test:0007"]
+    (plan,) = await reader.agent_pages.rows(explained, {**values, "capability_id": "x.v1"})
+    assert rows_read(plan["QUERY PLAN"][0]["Plan"])["agent"] <= FEW_MAX + 6
     await store.close()
