@@ -20,8 +20,9 @@ from ledger.reads.reader import LedgerReader, RowDict
 WORDS_MAX: Final = 500
 # Offers that match and are ranked: the first of each owner, then the second of each.
 HITS_MAX: Final = 250
-# Offers that are looked at in the order of an index: of a capability or a beginning, of all where
-# words are looked for; of an owner all are. And of rare words, in no order.
+# Offers that are looked at in the order of an index: of a capability, of all where words are looked
+# for; of a beginning half as many by id and then so many by place; of an owner all. And of rare
+# words, in no order.
 WALKED_MAX: Final = 2_000
 # A word is rare that fewer of the matches among those have. Of so many words.
 RARE_MAX: Final = 50
@@ -73,6 +74,27 @@ _HAS_WORDS: Final = "words @@ (SELECT query FROM asked)"
 _NEAR: Final = """
     SELECT did, capability_id, owner_did, place, words FROM (
         SELECT * FROM callboard.offer WHERE {walked} ORDER BY {order} LIMIT {walked_max}
+    ) w WHERE {conditions} LIMIT {near_max}
+"""
+# Of a beginning the ids that come first, and of the others the offers of the lowest places: one
+# owner may have a thousand ids before all others.
+_NEAR_BEGINNING: Final = """
+    SELECT did, capability_id, owner_did, place, words FROM (
+        WITH first AS MATERIALIZED (
+            SELECT * FROM callboard.offer WHERE {walked} ORDER BY {order} LIMIT {walked_max} / 2
+        ), last AS MATERIALIZED (
+            SELECT capability_id, place, did FROM first ORDER BY {order} OFFSET {walked_max} / 2 - 1
+        )
+        SELECT * FROM first UNION ALL
+        SELECT o.* FROM last CROSS JOIN LATERAL (
+            SELECT did, capability_id, place FROM callboard.offer
+            ORDER BY place, did, capability_id LIMIT {walked_max}
+        ) p CROSS JOIN LATERAL (
+            SELECT * FROM callboard.offer
+            WHERE did = p.did AND capability_id = p.capability_id OFFSET 0
+        ) o WHERE (p.capability_id COLLATE "C", p.place, p.did)
+                > (last.capability_id, last.place, last.did)
+            AND p.capability_id COLLATE "C" < %(capability_id)s || E'\\x7f'
     ) w WHERE {conditions} LIMIT {near_max}
 """
 # Words that few of those have: the index of words finds who has them, however many others match.
@@ -153,7 +175,8 @@ def _statement(
     else:
         walked, order = "true", "place, did, capability_id"
     others += [_HAS_WORDS] if with_words else []
-    near = _NEAR.format(
+    is_beginning = capability == _BEGINS and not with_owner
+    near = (_NEAR_BEGINNING if is_beginning else _NEAR).format(
         walked=walked,
         order=order,
         walked_max=OWNER_OFFERS_MAX if with_owner else WALKED_MAX,

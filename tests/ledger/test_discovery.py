@@ -160,6 +160,29 @@ async def test_a_rare_word_is_found_beyond_what_is_looked_at(
     discovery_reads._statement.cache_clear()
 
 
+async def test_the_many_ids_of_one_owner_hide_none_of_another_of_the_same_beginning(
+    store: LedgerStore,
+    reader: LedgerReader,
+    offers: OfferIndex,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its ids came first, and only so many were looked at."""
+    monkeypatch.setattr(discovery_reads, "WALKED_MAX", 8)
+    discovery_reads._statement.cache_clear()
+    crowd = [offering(f"did:t:{n:02}", f"cap.a{n:02}.v1", owner="did:t:crowd") for n in range(20)]
+    other = offering("did:t:z", "cap.z.v1")
+    await store.commit([*crowd, other, offering("did:t:zz", "cup.z.v1", owner="did:t:cup")], AT)
+    await offers.catch_up()
+    found = await dids(reader, capability_id="cap.", is_prefix=True)
+    assert (len(found), found.count("did:t:z")) == (len(set(found)), 1)
+    assert "did:t:00" in found
+    assert "did:t:zz" not in found
+    assert len(await dids(reader, capability_id="cap.a0", is_prefix=True)) >= 4
+    for limited in ("cap.z", "cap.z.v1", "cu"):
+        assert len(await dids(reader, capability_id=limited, is_prefix=True)) == 1
+    discovery_reads._statement.cache_clear()
+
+
 async def test_who_left_or_is_revoked_or_has_changed_is_not_found(
     store: LedgerStore, reader: LedgerReader, offers: OfferIndex
 ) -> None:
