@@ -168,6 +168,40 @@ async def test_what_is_registered_again_keeps_its_place(
     await store.close()
 
 
+async def test_no_two_offers_of_an_owner_get_one_place(
+    database: Database, reader: LedgerReader, offers: OfferIndex
+) -> None:
+    """What is new was numbered among what was kept, by when its agent was first registered."""
+    store, _ = await open_with_member(database.service_url)
+    mine = [offering(f"did:t:{n}", f"cap.mine.n{n}.v1", "Works") for n in range(3)]
+
+    async def places() -> dict[str, int]:
+        await offers.catch_up()
+        query = sql.text("SELECT did, place FROM callboard.offer")
+        return {row["did"][-1]: row["place"] for row in await reader.rows(query)}
+
+    async def register(*agents: int) -> dict[str, int]:
+        await store.commit([replace(mine[n], key=new_key()) for n in agents], AT)
+        return await places()
+
+    async def leave(*agents: int) -> dict[str, int]:
+        gone = [
+            DeregisterAgent(key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=did)
+            for did in (mine[n].did for n in agents)
+        ]
+        await store.commit(gone, AT)
+        return await places()
+
+    await register(0, 1, 2)
+    assert await leave(0, 1, 2) == {}
+    assert await register(2) == {"2": 0}
+    assert await register(1, 2) == {"1": 1, "2": 0}
+    assert await register(0, 1, 2) == {"0": 2, "1": 1, "2": 0}
+    assert await leave(1, 2) == {"0": 2}
+    assert await register(0) == {"0": 0}, "of those that are left"
+    await store.close()
+
+
 async def test_words_find_only_the_first_offers_of_an_owner(
     database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,9 @@ END $$;
 
 -- As in 0009, except for the versions, for the function that reads a card, and for the places: what an
 -- owner offers again keeps its place. With the last one each time, an owner that registers all its
--- agents again, one by one, would come behind the last offers of all others.
+-- agents again, one by one, would come behind the last offers of all others. What is new comes behind
+-- all that is kept, and no place is above the number of the offers: so up to a place an owner never has
+-- more offers than places.
 --
 -- Read again what agents offer that have changed, owners in turn, at most so many agents, and until so
 -- many bytes are counted; return how many rows of offer_due are done. The changes of an agent are done
@@ -152,11 +154,15 @@ BEGIN
             setweight(to_tsvector('english', translate(i.id, '._-', '   ')), 'A')
         FROM changed c CROSS JOIN LATERAL unnest(c.capability_ids) i(id)
         WHERE c.is_large
-    ), placed AS (
-        SELECT did, capability_id, owner_did, version, words, coalesce(
-            (v_places ->> concat_ws(' ', owner_did, did, capability_id))::bigint, offers - 1
-            + row_number() OVER (PARTITION BY owner_did ORDER BY registered_ms, did)) AS place
+    ), known AS (
+        SELECT *, (v_places ->> concat_ws(' ', owner_did, did, capability_id))::bigint AS known_place
         FROM offered
+    ), placed AS (
+        SELECT did, capability_id, owner_did, version, words, least(
+            coalesce(known_place, offers + count(known_place) OVER owned - 1 + row_number() OVER (
+                PARTITION BY owner_did, known_place IS NULL ORDER BY registered_ms, did)),
+            offers + count(*) OVER owned - 1) AS place
+        FROM known WINDOW owned AS (PARTITION BY owner_did)
     )
     INSERT INTO callboard.offer (did, capability_id, owner_did, place, version, words)
     SELECT did, capability_id, owner_did, place, version, words FROM placed WHERE place < p_owner_max
