@@ -186,7 +186,9 @@ async def test_no_two_offers_of_an_owner_get_one_place(
 
     async def leave(*agents: int) -> dict[str, int]:
         gone = [
-            DeregisterAgent(key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=did)
+            DeregisterAgent(
+                key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=did
+            )
             for did in (mine[n].did for n in agents)
         ]
         await store.commit(gone, AT)
