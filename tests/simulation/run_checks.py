@@ -10,7 +10,7 @@ Spec: States and transitions, Settlement rules, Limits.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -84,6 +84,7 @@ class Checks:
             misplaced = misplaced_lock(self._model, command.workflow_id)
             require(misplaced is None, misplaced, "after", command)
         self._world.revoking.applied(command)
+        self._world.settling.applied(command)
         for record in command.records:
             if isinstance(record, AttemptFinished) and self._is_timed_by_one(command, record):
                 took_ms = record.completed_ms - record.started_ms
@@ -182,6 +183,7 @@ class Checks:
             require(is_due, "dispatched before its time", order)
         flying = self._in_flight.setdefault(workflow_id, {})
         flying[node, order.attempt, order.verify_attempt] = order
+        self._world.settling.sent(order)
 
     def _check_early(self, order: DispatchOrder, process: Process) -> dict[str, Row]:
         """Return the rows of the steps whose commit is under way, the one that opens an attempt
@@ -424,6 +426,9 @@ class Checks:
         require(node["status"] is NodeStatus.SUCCESS, "paid without success:", line)
         require(agent == node["agent_did"], "paid to", agent, "for", node)
         require(gross == node["price_micro"], "paid", gross, "for", node)
+        if self._world.settling.is_done((workflow_id, name, node["attempt"])):
+            self._check_settled(workflow_id, name, agent, gross, shape)
+            return name
         if shape.compiled.nodes[name].is_auction:
             won = award_of(self._model, workflow_id, name)
             require(won == (agent, gross), "paid", agent, gross, "won:", won)
@@ -438,6 +443,22 @@ class Checks:
             key = (workflow_id, name, node["attempt"], node["verify_attempt"])
             require(True in self._replies.get(key, []), "paid without approval:", node)
         return name
+
+    def _check_settled(
+        self, workflow_id: str, name: str, agent: str, gross: int, shape: Shape
+    ) -> None:
+        """A payer that ends an attempt pays what it said, or the price if that is lower."""
+        compiled = shape.compiled.nodes[name]
+        key = (workflow_id, name, self._model.nodes[workflow_id][name]["attempt"])
+        prices: Collection[int | None]
+        if compiled.is_auction:
+            prices = (award_of(self._model, workflow_id, name)[1],)
+        elif self._world.market.is_whole and is_by_token(compiled):
+            prices = (None,)
+        else:
+            prices = self._world.prices_seen[agent][compiled.capability_id]
+        is_asked = any(self._world.settling.may_cost(key, gross, one) for one in prices)
+        require(is_asked, "settled with", gross, "for", name, "of", workflow_id)
 
     def _check_node(self, workflow_id: str, name: str, node: Row, shape: Shape) -> None:
         compiled = shape.compiled.nodes[name]

@@ -339,6 +339,7 @@ class SimulatedDispatch:
             order.node, order.attempt, now_ms - latency_ms, now_ms, order.verify_attempt,
             "sha256:in",
         )  # fmt: skip
+        self._world.settling.accepted(order)
         receive(order.workflow_id, accepted)
 
     def _late(

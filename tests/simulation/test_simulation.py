@@ -6,10 +6,12 @@ A failing run prints its seed; `pytest tests/simulation --seed N` repeats exactl
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import pytest
 
 from tests.simulation.garbage import few_collections
 from tests.simulation.skewed_clock import START_MS
+from tests.simulation.troubles import troubles_of
 from tests.simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,6 +104,28 @@ def test_a_thousand_workflows_whose_agents_are_revoked_keep_every_promise(
     what was refused is taken up again and comes to its end."""
     seeds = range(20) if only_seed is None else (only_seed,)
     run_all(seeds, stake_bps=1_000, has_market=True, has_revocations=True)
+
+
+def test_workflows_whose_payers_end_accepted_work_keep_every_promise(
+    only_seed: int | None,
+) -> None:
+    """Who has accepted is paid once, by its result or by its payer, never more than was asked."""
+    ended = 0
+    with few_collections():
+        for seed in range(12) if only_seed is None else (only_seed,):
+            market: dict[str, Any] = {"stake_bps": 1_000, "has_market": True} if seed % 2 else {}
+            chance = random.Random(seed)
+            troubles = replace(troubles_of(chance), later=0.7)
+            world = World(
+                seed,
+                workflows=RUN_WORKFLOWS,
+                troubles=troubles,
+                has_settlements=True,
+                has_revocations=seed % 3 == 0,
+                **market,
+            ).run()
+            ended += world.settling.count
+    assert ended > 50, "the payers came too late for nearly all"
 
 
 def test_run_is_decided_by_its_seed_alone() -> None:

@@ -32,6 +32,7 @@ from tests.simulation.process import Process
 from tests.simulation.quarantines import Quarantines
 from tests.simulation.revoking import Revoking
 from tests.simulation.run_checks import STUCK_MS, Checks, is_over
+from tests.simulation.settling import Settling
 from tests.simulation.shapes import (
     CENT_MICRO,
     SHAPES,
@@ -93,6 +94,7 @@ class World:
         stake_bps: the stake that nodes ask of agents.
         has_market: agents bid, half of all nodes are auctioned, others are paid by tokens.
         has_revocations: agents are revoked for a while.
+        has_settlements: payers end attempts that agents have accepted.
         has_early: most nodes have no side effects.
         settings: of the owners; None: the defaults.
         crowd: how `shapes` are published when they are many; None: each by itself, at once.
@@ -110,6 +112,7 @@ class World:
         stake_bps: int = 0,
         has_market: bool = False,
         has_revocations: bool = False,
+        has_settlements: bool = False,
         has_early: bool = False,
         settings: Settings | None = None,
         crowd: Crowd | None = None,
@@ -123,6 +126,7 @@ class World:
         self.points: list[str] = []
         self.checks = Checks(self)
         self.revoking = Revoking(self, is_on=has_revocations)
+        self.settling = Settling(self, is_on=has_settlements)
         self.model = self.new_model()
         self.market = Market(self, stake_bps, is_whole=has_market)
         queue_max = self.troubles.queue_max or Settings().ledger_queue_max
