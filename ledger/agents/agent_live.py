@@ -8,6 +8,7 @@ Spec: contract.md section 6 (Heartbeat).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -15,8 +16,10 @@ import orjson
 import sqlalchemy as sql
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from core.errors import ServiceError
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.merged_runs import MergedRuns
 from ledger.reads.directory_tail import CHANNEL
 from ledger.reads.pages import changed_pages
 from ledger.reads.prepared import PreparedStatement
@@ -30,8 +33,12 @@ PROBE_PAUSE_MS: Final = 30_000
 PROBE_PAUSE_MS_MAX: Final = 300_000
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-# Of what choices look at; one for each transaction, as the database has it.
-_NOTICE: Final = f"pg_notify('{CHANNEL}', '')"
+# That what choices look at has changed. Not in the transaction of the rows: a commit with a notice
+# waits for every other one with a notice, so for the disk and the standby for which the writer's
+# commits wait and heartbeats do not. It gives up soon; owners look twice a second anyway.
+_NOTICE: Final = sql.text(
+    f"SELECT set_config('lock_timeout', '100', true), pg_notify('{CHANNEL}', '')"
+)
 # The rows are locked before they are read, so that two replicas agree about what was there before.
 _HEARTBEATS: Final = sql.text(
     f"""
@@ -58,8 +65,7 @@ _HEARTBEATS: Final = sql.text(
         RETURNING l.did, l.heartbeat_ms AS at_ms, l.status, l.load
     )
     SELECT s.did, s.at_ms, b.status, b.load, b.heartbeat_ms, b.probe_ms, b.probe_ok,
-        CASE WHEN b.status IS DISTINCT FROM s.status OR b.load IS DISTINCT FROM s.load
-            THEN {_NOTICE} END AS noticed
+        b.status IS DISTINCT FROM s.status OR b.load IS DISTINCT FROM s.load AS is_changed
     FROM stored s LEFT JOIN before b ON b.did = s.did
     """
 )
@@ -74,7 +80,6 @@ _PROBES: Final = sql.text(
         probe_failures = CASE WHEN excluded.probe_ok THEN 0
             ELSE least(l.probe_failures + 1, 1000) END,
         updated_ms = excluded.updated_ms
-    RETURNING {_NOTICE}
     """
 )
 _ASKED: Final = (
@@ -149,18 +154,22 @@ class LivenessStore:
         self._pool = OperationalPool(
             url, "callboard-liveness", size=1, timeout_s=timeout_s, is_durable=False
         )
+        self._notices = MergedRuns("notices of changed health", self._notify)
 
     def __repr__(self) -> str:
         return f"LivenessStore({self._pool!r})"
 
     async def close(self) -> None:
         """Close all connections."""
+        await self._notices.close()
         await self._pool.close()
 
     async def store_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[StoredHeartbeat]:
         """Store a batch in one statement; of several heartbeats of an agent the last one counts."""
         newest = {heartbeat.did: asdict(heartbeat) for heartbeat in heartbeats}
         rows = await self._pool.rows(_HEARTBEATS, _given(list(newest.values())))
+        if any(row["is_changed"] for row in rows):
+            self._notices.soon()
         stored = {row["did"]: StoredHeartbeat(row["at_ms"], liveness_of(row)) for row in rows}
         return [stored[heartbeat.did] for heartbeat in heartbeats]
 
@@ -168,6 +177,11 @@ class LivenessStore:
         """Store what probes found: (did, whether the agent answered as a healthy one)."""
         probes = [{"did": did, "is_ok": is_ok} for did, is_ok in found]
         await self._pool.rows(_PROBES, _given(probes))
+        self._notices.soon()
+
+    async def _notify(self) -> None:
+        with suppress(ServiceError):
+            await self._pool.rows(_NOTICE)
 
 
 async def standing_of(

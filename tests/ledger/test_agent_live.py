@@ -141,6 +141,18 @@ async def test_heartbeats_give_a_silent_server_up(database: Database, auditor: A
     await store.close()
 
 
+async def test_a_notice_is_no_part_of_what_stores_heartbeats(
+    live: LivenessStore, reader: LedgerReader, database: Database
+) -> None:
+    """Commits with notices wait for each other: heartbeats waited for the writer's standby."""
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+        connection.execute("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC")
+    await live.store_heartbeats([Heartbeat("did:x:a", "idle", 0.5)])
+    await live.store_probes([("did:x:a", True)])
+    (row,) = await all_of(live_pages(reader, since_ms=None))
+    assert (row["load"], row["probe_ok"]) == (0.5, True)
+
+
 async def test_the_operational_role_reads_nothing_but_its_own(database: Database) -> None:
     options = "-c role=ops_writer -c search_path=callboard"
     with (
