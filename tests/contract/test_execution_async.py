@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -103,6 +104,20 @@ def test_accepted_node_is_running_until_its_result_is_handed_in_and_paid(
     assert answer(again) == taken, "the stored answer"
     assert again.headers["idempotency-replayed"] == "true"
     assert answer(payer.http.get(path))["spentCredits"] == 0.2
+
+
+def test_a_result_that_is_sent_several_times_at_once_is_taken_once_and_so_answered(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    """It ends its workflow: the others come when the ledger takes nothing of it any more."""
+    agent = make_agent(later)
+    with ThreadPoolExecutor(3) as pool:
+        for number in range(6):
+            path = begin(payer, one_node(agent.capability))
+            wait_node(payer, path, "running")
+            body = handed_in(agent.stub.dispatches[number])
+            sent = [pool.submit(payer.http.post, PATH, json=body) for _ in range(3)]
+            assert [answer(one.result())["status"] for one in sent] == ["success"] * 3
 
 
 def test_accepted_nodes_count_among_what_an_agent_takes_at_once(

@@ -62,6 +62,9 @@ class _Names(Struct, rename="camel"):
     agent_did: Raw | UnsetType = UNSET
 
 
+_KNOWN: Final = NodeResultReply(status=NodeStatus.SUCCESS, is_repeat=True)
+
+
 @dataclass(frozen=True, slots=True)
 class _Dispatched:
     """The dispatch that a token belongs to: of a node's attempt, or of its verification."""
@@ -109,16 +112,11 @@ async def _taken(
 ) -> Reply:
     """1. What was stored before is answered from the row; whether a bound dispatch is the one that
     was stored, the owner knows until the workflow's end. 2. A large result is stored first. 3. The
-    owner decides and commits."""
+    owner decides and commits. 4. What it refuses because the workflow has ended may have been taken
+    meanwhile, and have ended it."""
     node = sent.node
-    if (
-        node["status"] == NodeStatus.SUCCESS
-        and node["attempt"] == sent.attempt
-        and not sent.verify_attempt
-        and (not sent.binding or is_terminal(stored.status))
-    ):  # 1
-        known = NodeResultReply(status=NodeStatus.SUCCESS, is_repeat=True)
-        return _reply(stored.id, sent, known)
+    if _is_stored(node, sent) and (not sent.binding or is_terminal(stored.status)):  # 1
+        return _reply(stored.id, sent, _KNOWN)
     if isinstance(judged, HandedInFailure):
         if is_terminal(stored.status):
             raise escrow_released_error(stored.id)
@@ -132,8 +130,22 @@ async def _taken(
         )
     else:
         request = await _successful(call, stored.id, sent, judged)  # 2
-    taken = await call.services.to_the_end(call.services.gateway.node_result(request))  # 3
+    try:
+        taken = await call.services.to_the_end(call.services.gateway.node_result(request))  # 3
+    except ServiceError as error:
+        if error.code is not ErrorCode.ESCROW_RELEASED:
+            raise
+        now = await call.services.reads.dispatched_node(stored.id, node["name"])
+        if now is None or not _is_stored(now, sent):  # 4
+            raise
+        taken = _KNOWN
     return _reply(stored.id, sent, taken)
+
+
+def _is_stored(node: Mapping[str, Any], sent: _Dispatched) -> bool:
+    """Say whether a node has the result of this attempt."""
+    is_its = node["attempt"] == sent.attempt and not sent.verify_attempt
+    return is_its and node["status"] == NodeStatus.SUCCESS
 
 
 def names_of(body: bytes) -> NodeResult:
