@@ -11,7 +11,9 @@ import json
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -25,11 +27,13 @@ from tests.contract.conftest import (
     MakeCaller,
     answer,
     chain_of,
+    client,
     refusal,
     unique,
 )
 from tests.contract.test_execution_async import PATH as RESULTS
 from tests.contract.test_execution_async import handed_in, later
+from tests.platform.deployments import RunningDeployment
 
 Json = dict[str, Any]
 LONG: Final = "x" * 10_240
@@ -177,7 +181,7 @@ def tester(make_caller: MakeCaller) -> Caller:
 
 
 def test_no_odd_value_is_a_5xx(
-    tester: Caller, anonymous: httpx.Client, make_agent: MakeAgent
+    deployment: RunningDeployment, tester: Caller, anonymous: httpx.Client, make_agent: MakeAgent
 ) -> None:
     agent = make_agent(owner=tester)
     record = tester.run(chain_of(agent.capability, "a"))
@@ -204,9 +208,22 @@ def test_no_odd_value_is_a_5xx(
     bodies = {RESULTS: {**handed_in(held.stub.dispatches[0]), "metrics": {"latency_ms": 1}}}
     requests = list(Requests(answer(anonymous.get("/openapi.json")), ids, bodies))
     assert len(requests) > 1_000
-    # As many as searches of one caller may wait, and one that runs.
-    with ThreadPoolExecutor(6) as pool:
-        wrong = [said for said in pool.map(lambda one: one.sent_by(tester.http), requests) if said]
+    # As many as searches of one caller may wait, and one that runs. Each has a client of its own: a
+    # pool that threads share closes an old connection that another thread has just been given.
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(6))
+        free: SimpleQueue[httpx.Client] = SimpleQueue()
+        for _ in range(6):
+            free.put(stack.enter_context(client(deployment.url, tester.key)))
+
+        def send(one: Request) -> str | None:
+            http = free.get()
+            try:
+                return one.sent_by(http)
+            finally:
+                free.put(http)
+
+        wrong = [said for said in pool.map(send, requests) if said]
     assert not wrong, f"{len(wrong)} of {len(requests)}:\n" + "\n".join(wrong[:40])
     # What was sent has not hurt the service: it still stores what another asks for.
     answer(tester.http.post("/v1/ledger/deposit", json={"amount": 1}))
