@@ -352,6 +352,8 @@ def test_a_post_with_a_key_happens_once(
     refusal(scene.http.post(path, json=other, headers=headers), 409, "KEY_REUSED")
     actor = answer(scene.http.get("/v1/ledger/balance"))["ownerDid"]
     news = answer(scene.http.get(f"/v1/audit?limit=20&actorDid={actor}"))["entries"]
+    # That an administrator reads the chain is noted in it, once in a while: by this test perhaps.
+    news = [entry for entry in news if entry["eventType"] != "right.used"]
     assert all(entry["id"] <= last for entry in news), "neither a repeat nor a refusal did anything"
 
 
