@@ -141,8 +141,11 @@ def test_a_dispatch_is_signed_with_the_secret_that_was_sealed_then(
 def test_the_chain_is_whole_from_its_first_entry_on(
     restored: RunningDeployment, records: dict[str, Json], admin: httpx.Client
 ) -> None:
-    # The first read by the single right is noted on the chain, once an hour.
-    answer(admin.get("/v1/audit?limit=1"))
+    # The first read by the single right is noted on the chain, once an hour, beside its reply.
+    wait(
+        lambda: bool(answer(admin.get("/v1/audit?limit=1&eventType=right.used"))["entries"]),
+        "the note of the first read",
+    )
     page = answer(admin.get("/v1/audit?limit=50"))
     entries = page["entries"]
     while page["nextCursor"] is not None:
