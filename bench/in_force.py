@@ -34,8 +34,6 @@ import orjson
 import psutil
 import psycopg
 
-from actors.transport.actor_calls import is_unknown_outcome
-from actors.transport.ledger_client import LedgerClient
 from actors.transport.ledger_route import LedgerRoute
 from bench.checkouts import Checkout
 from bench.figures.process_usage import OWNER, members, owner_of
@@ -92,7 +90,7 @@ class Subject:
 
     def shown(self, selection: str | None) -> Shown:
         """Return what the reasons of a choice show of it; the load of its open orders aside."""
-        if selection is None:  # nobody else offers the capability
+        if selection is None:  # no other agent offers the capability
             return ("absent",)
         _, _, _, _, ranked, excluded = orjson.loads(selection)
         for did, asked, _, _, load, *standing in ranked:
@@ -349,12 +347,7 @@ class Changes:
         self.dids = [unique("did:bench:cost-") for _ in range(count)]
         settings = read_settings(owner.environ())
         self._route = LedgerRoute(settings)
-        self._ledger = LedgerClient(
-            self._route.call("submit"),
-            is_unknown_outcome,
-            capacity=settings.ledger_queue_max,
-            batch_size=settings.batch_commands_max,
-        )
+        self._ledger = self._route.client()
         self._lives = LivenessStore(settings.database_url)
         self.kinds: dict[str, Callable[[int, int], Awaitable[object]]] = {
             "reputation": self._count,

@@ -14,9 +14,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from federation.http_client import HttpClient, HttpRequest
-from federation.http_connection import HttpFailure
-from federation.name_resolver import NameResolver
+from federation.http_client import HttpRequest
+from federation.one_exchange import Unanswered, exchange
 
 REPLY_BYTES_MAX: Final = 256 * 1024
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -75,19 +74,12 @@ async def complete_chat(model: ChatModel, messages: Sequence[Mapping[str, str]])
         model.timeout_s,
         REPLY_BYTES_MAX,
     )
-    client = HttpClient(model.egress_allow, NameResolver(), keep_alive_s=0)
     try:
-        outcome = await client.request(request)
-    except ValueError as error:
+        reply = await exchange(request, model.egress_allow)
+    except (Unanswered, ValueError) as error:
         raise ModelUnavailable(str(error)) from None
-    finally:
-        await client.close()
-    if isinstance(outcome, HttpFailure):
-        raise ModelUnavailable(f"{outcome.kind.name}: {outcome.detail}")
-    if outcome.status != 200:
-        raise ModelUnavailable(f"got status {outcome.status}, expected 200")
     try:
-        found = msgspec.json.decode(outcome.body, type=_Completion)
+        found = msgspec.json.decode(reply, type=_Completion)
         return found.choices[0].message.content
     except (msgspec.MsgspecError, RecursionError, LookupError, UnicodeError):
         raise ModelUnavailable("the reply is no chat completion") from None

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from federation.http_client import HttpClient, HttpRequest
-from federation.http_connection import HttpFailure
-from federation.name_resolver import NameResolver
+from federation.http_client import HttpRequest
+from federation.one_exchange import Unanswered, exchange
 
 TIMEOUT_S: Final = 5.0
 
@@ -31,15 +30,9 @@ async def fetch_document(url: str, egress_allow: Sequence[str], bytes_max: int) 
     Raises:
         DocumentUnavailable: there is none, or it is larger.
     """
-    client = HttpClient(egress_allow, NameResolver(), keep_alive_s=0)
+    headers = {"Accept-Encoding": "identity"}
+    request = HttpRequest("GET", url, headers, None, TIMEOUT_S, TIMEOUT_S, bytes_max)
     try:
-        headers = {"Accept-Encoding": "identity"}
-        request = HttpRequest("GET", url, headers, None, TIMEOUT_S, TIMEOUT_S, bytes_max)
-        outcome = await client.request(request)
-    finally:
-        await client.close()
-    if isinstance(outcome, HttpFailure):
-        raise DocumentUnavailable(f"{outcome.kind.name}: {outcome.detail}")
-    if outcome.status != 200:
-        raise DocumentUnavailable(f"got status {outcome.status}, expected 200")
-    return outcome.body
+        return await exchange(request, egress_allow)
+    except Unanswered as error:
+        raise DocumentUnavailable(str(error)) from None

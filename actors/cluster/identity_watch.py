@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from actors.transport.actor_calls import is_unknown_outcome
-from actors.transport.ledger_client import LedgerClient
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
@@ -51,12 +49,7 @@ class IdentityWatch:
         self._reader = reader
         self._is_ready = is_ready
         self._readiness = ReadinessStore(settings.database_url)
-        self._ledger = LedgerClient(
-            LedgerRoute(settings).call("submit"),
-            is_unknown_outcome,
-            capacity=settings.ledger_queue_max,
-            batch_size=settings.batch_commands_max,
-        )
+        self._ledger = LedgerRoute(settings).client()
         self._done = 0
         self._looked_to = ""  # the agent whose switch was looked at last
 

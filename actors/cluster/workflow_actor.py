@@ -31,9 +31,8 @@ from actors.process.metrics import quarantined_gauge, start_loop_watchdog
 from actors.process.slices import answer_in_slices
 from actors.shards.child_lease import Parentage
 from actors.shards.lease_calls import LeaseCalls
-from actors.transport.actor_calls import BatchCall, BatchServer, is_unknown_outcome
+from actors.transport.actor_calls import BatchCall, BatchServer
 from actors.transport.late_replies import LateReplies
-from actors.transport.ledger_client import LedgerClient
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import LIVENESS
 from actors.transport.sockets import socket_path
@@ -69,13 +68,7 @@ class WorkflowActor:
             self._watchdog = start_loop_watchdog(name, "workflows", trace)
             trace.start()
         route = LedgerRoute(settings)
-        ledger = LedgerClient(
-            route.call("submit"),
-            is_unknown_outcome,
-            on_lost=_stop,
-            capacity=settings.ledger_queue_max,
-            batch_size=settings.batch_commands_max,
-        )
+        ledger = route.client(_stop)
         self._batches = BatchServer(settings, name)
         self._owner = Owner(
             name,

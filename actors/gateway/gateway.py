@@ -27,8 +27,8 @@ from actors.process.bulk_window import request_all
 from actors.process.cached_answer import CachedAnswer
 from actors.process.foreground import Foreground
 from actors.shards.lease_calls import LeaseCalls
-from actors.transport.actor_calls import ActorCall, is_unknown_outcome
-from actors.transport.ledger_client import LedgerClient, ledger_unavailable_error
+from actors.transport.actor_calls import ActorCall
+from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.messages import (
     CALL_BYTES_MAX,
@@ -104,12 +104,7 @@ class Gateway:
         self.value_process = ValueProcess(lambda owner_did: 1)
         self.reads = WorkflowReads(settings, self.reader, self.blobs)
         self._route = LedgerRoute(settings)
-        self._ledger = LedgerClient(
-            self._route.call("submit"),
-            is_unknown_outcome,
-            capacity=settings.ledger_queue_max,
-            batch_size=settings.batch_commands_max,
-        )
+        self._ledger = self._route.client()
         self._ends = Ends(settings.replica_requests_max)
         self._leases = LeaseCalls(self._route)
         self.owners = LiveOwners(

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Final
 
 from actors.transport.actor_calls import BatchCall, is_unknown_outcome
+from actors.transport.ledger_client import LedgerClient
 from actors.transport.names import LEDGER
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
@@ -63,6 +64,20 @@ class LedgerRoute:
         call = LedgerCall(self, method, partial(BatchCall, self._settings))
         self._calls.append(call)
         return call
+
+    def client(self, on_lost: Callable[[str], None] = log.critical) -> LedgerClient:
+        """Return the client by which this process submits commands.
+
+        Args:
+            on_lost: as of `LedgerClient`.
+        """
+        return LedgerClient(
+            self.call("submit"),
+            is_unknown_outcome,
+            on_lost=on_lost,
+            capacity=self._settings.ledger_queue_max,
+            batch_size=self._settings.batch_commands_max,
+        )
 
     async def close(self) -> None:
         """Close the connections; calls under way get a ConnectionError."""

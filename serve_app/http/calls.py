@@ -119,8 +119,8 @@ class Call:
     def account(self) -> str:
         """Whom costs are counted for: the caller, by its address where nothing is stored of it."""
         known = self.principal
-        is_nobodys = known is None or known.is_stranger or known.rate_class == BY_ADDRESS
-        return self.address if known is None or is_nobodys else known.did
+        is_by_address = known is None or known.is_stranger or known.rate_class == BY_ADDRESS
+        return self.address if known is None or is_by_address else known.did
 
     def parse(self, operation: Operation) -> None:
         """Parse path, query and body as the operation declares them.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from ledger.agents.offer_index import OfferIndex
 from ledger.embedded.server import EmbeddedPostgres
+from ledger.reads.reader import LedgerReader
 from tests.conftest import Database, copied_database
 from tests.ledger.checking import Auditor
 
@@ -28,3 +30,18 @@ def shared_database(
     name = "shared_" + request.module.__name__.rpartition(".")[2]
     with copied_database(postgres, migrated_template, name) as made:
         yield made
+
+
+@pytest.fixture
+async def reader(database: Database) -> AsyncIterator[LedgerReader]:
+    """A reader of the test's ledger."""
+    async with LedgerReader(database.service_url, pool_size=2) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def offers(database: Database) -> AsyncIterator[OfferIndex]:
+    """The index of what agents offer, of the test's ledger."""
+    index = OfferIndex(database.service_url)
+    yield index
+    await index.close()

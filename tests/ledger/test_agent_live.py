@@ -36,13 +36,6 @@ async def live(database: Database) -> AsyncIterator[LivenessStore]:
     await store.close()
 
 
-@pytest.fixture
-async def reader(database: Database) -> AsyncIterator[LedgerReader]:
-    """A reader of the test's ledger."""
-    async with LedgerReader(database.service_url, pool_size=2) as opened:
-        yield opened
-
-
 def age(database: Database, did: str, column: LiteralString, by_ms: int) -> None:
     """Make a time of an agent's row earlier."""
     with psycopg.connect(database.superuser_url, autocommit=True) as connection:

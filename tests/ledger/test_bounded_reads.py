@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import orjson
 import pytest
 
@@ -14,13 +12,6 @@ from tests.conftest import Database
 from tests.ledger.making import AT, CREDIT, Flow, card, new_id, open_with_member
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def reader(database: Database) -> AsyncIterator[LedgerReader]:
-    """A reader of the test's ledger."""
-    async with LedgerReader(database.service_url, pool_size=2) as opened:
-        yield opened
 
 
 async def test_a_page_of_agents_ends_with_the_card_that_passes_its_bytes(

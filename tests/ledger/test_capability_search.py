@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import orjson
@@ -28,21 +27,6 @@ pytestmark = pytest.mark.anyio
 # As callboard.words_bytes has them.
 CARD_BYTES_MAX = 8 * 1024
 WORDS_BYTES_MAX = 16 * CARD_BYTES_MAX
-
-
-@pytest.fixture
-async def reader(database: Database) -> AsyncIterator[LedgerReader]:
-    """A reader of the test's ledger."""
-    async with LedgerReader(database.service_url, pool_size=2) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def offers(database: Database) -> AsyncIterator[OfferIndex]:
-    """The index of the test's ledger."""
-    index = OfferIndex(database.service_url)
-    yield index
-    await index.close()
 
 
 def offering(

@@ -25,21 +25,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def reader(database: Database) -> AsyncIterator[LedgerReader]:
-    """A reader of the test's ledger."""
-    async with LedgerReader(database.service_url, pool_size=1) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def offers(database: Database) -> AsyncIterator[OfferIndex]:
-    """The index of the test's ledger."""
-    index = OfferIndex(database.service_url)
-    yield index
-    await index.close()
-
-
-@pytest.fixture
 async def store(database: Database) -> AsyncIterator[LedgerStore]:
     """The one writer."""
     opened, _ = await open_with_member(database.service_url)

@@ -5,7 +5,7 @@ Spec: Settlement rules 10, Dispute; money.md cases 15, 18 and 40; decision 0081.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,13 +25,6 @@ pytestmark = pytest.mark.anyio
 
 
 OTHER_AGENT = "did:test:other-agent"
-
-
-@pytest.fixture
-async def reader(database: Database) -> AsyncIterator[LedgerReader]:
-    """A reader of the test's ledger."""
-    async with LedgerReader(database.service_url, pool_size=2) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from ledger.commands import OutcomeStatus
@@ -16,13 +14,6 @@ from tests.ledger.disputing import paid_workflow
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, open_with_member
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def reader(database: Database) -> AsyncIterator[LedgerReader]:
-    """A reader of the test's ledger."""
-    async with LedgerReader(database.service_url, pool_size=2) as opened:
-        yield opened
 
 
 async def test_feedback_is_given_once_per_workflow_and_agent(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import orjson
 import pytest
 import sqlalchemy as sql
@@ -33,13 +31,6 @@ from tests.ledger.making import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def reader(database: Database) -> AsyncIterator[LedgerReader]:
-    """A reader of the test's ledger."""
-    async with LedgerReader(database.service_url, pool_size=2) as opened:
-        yield opened
 
 
 async def test_workflow_is_read_with_its_nodes(database: Database, reader: LedgerReader) -> None:

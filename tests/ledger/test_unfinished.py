@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -23,13 +23,6 @@ from tests.ledger.making import AT, Flow, all_of, card, new_id, open_with_member
 pytestmark = pytest.mark.anyio
 
 ALL = range(SHARDS)
-
-
-@pytest.fixture
-async def reader(database: Database) -> AsyncIterator[LedgerReader]:
-    """A reader of the test's ledger."""
-    async with LedgerReader(database.service_url, pool_size=2) as opened:
-        yield opened
 
 
 async def paged(reader: LedgerReader, **bounds: int) -> list[list[str]]:

@@ -44,7 +44,7 @@ class StubModel:
 
     def wait_left(self) -> None:
         """Return when one more asker has left before the answer."""
-        assert self.left.acquire(timeout=PATIENCE_S), "nobody left"
+        assert self.left.acquire(timeout=PATIENCE_S), "no caller left"
 
 
 def completion(text: str) -> RawReply:

@@ -28,7 +28,7 @@ SHARE_EARLY: Final = 0.1
 # Of micro-credits: next to nothing, less than most prices, more than any.
 MOST_MICRO: Final = (1, 15_000, 10**12)
 DELAYS_MS: Final = (0, 5, 200, 5_000)
-PATIENCE_MS: Final = 3_000
+ASKS_AGAIN_MS: Final = 3_000
 REFUSALS: Final = (ErrorCode.ALREADY_SETTLED, ErrorCode.ESCROW_RELEASED)
 
 Key = tuple[str, str, int]
@@ -104,8 +104,8 @@ class Settling:
         world, key = self._world, _key(order)
         self._asked.setdefault(key, set()).add(most_micro)
         process = world.holder_of(order.workflow_id)
-        again = (PATIENCE_MS, self._ask, order, most_micro, tries - 1)
-        patience = world.clock.call_in(*again) if tries else None
+        again = (ASKS_AGAIN_MS, self._ask, order, most_micro, tries - 1)
+        timer = world.clock.call_in(*again) if tries else None
 
         def done(replies: list[OwnerReply]) -> None:
             (answer,) = replies
@@ -116,8 +116,8 @@ class Settling:
                 isinstance(answer, ServiceError) and answer.code not in REFUSALS
             ):
                 return  # driven elsewhere: the payer asks again
-            if patience is not None:
-                patience.cancel()
+            if timer is not None:
+                timer.cancel()
 
         if process is not None and process.is_alive:
             row = world.model.workflows[order.workflow_id]

@@ -17,8 +17,6 @@ from typing import Final
 from actors.cluster.scaling import ray_machines
 from actors.process.loop_clock import monotonic_ms
 from actors.shards.lease_calls import LeaseCalls
-from actors.transport.actor_calls import is_unknown_outcome
-from actors.transport.ledger_client import LedgerClient
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
@@ -49,12 +47,7 @@ class MachineWatch:
         self._writers_machine = writers_machine
         route = LedgerRoute(settings)
         self._leases = LeaseCalls(route)
-        self._ledger = LedgerClient(
-            route.call("submit"),
-            is_unknown_outcome,
-            capacity=settings.ledger_queue_max,
-            batch_size=settings.batch_commands_max,
-        )
+        self._ledger = route.client()
         self._is_cluster = settings.machines_max > 1
         self._count = _count(settings)
         self._asked = 0
