@@ -7,8 +7,8 @@ Spec: Settlement rules 8; contract.md section 6 (Reputation inputs); money.md ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from core.market.reputation import stake_reach, stake_required_micro
 
@@ -37,10 +37,9 @@ class Stakes:
         """Whether this deployment requires stakes."""
         return self._bps > 0
 
-    def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Store rows (`agent_did, free_micro, locked_micro`)."""
-        for row in rows:
-            did, parts = row["agent_did"], (row["free_micro"], row["locked_micro"])
+    def apply_parts(self, stakes: Mapping[str, tuple[int, int]]) -> None:
+        """Store free and locked stakes, micro-credits, by agent."""
+        for did, parts in stakes.items():
             if self._parts.get(did) != parts:
                 self._parts[did] = parts
                 self._on_changed(did)

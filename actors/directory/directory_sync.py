@@ -15,12 +15,11 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from actors.directory.agent_directory import Directory
 from actors.process.slices import Slices
-from actors.transport.channel import Channel
 from actors.transport.messages import PublishRequest
 from ledger.accounts.account_reads import stake_pages
 from ledger.agents.agent_live import live_pages, liveness_of
@@ -32,7 +31,7 @@ from ledger.agents.directory_reads import (
 )
 from ledger.agents.reputation import reputation_pages, tally_of
 from ledger.prices.price_reads import price_of_row
-from ledger.reads.directory_tail import Asked, DirectoryTail, Look
+from ledger.reads.directory_tail import Asked, DatedRow, DirectoryTail, Look
 from ledger.reads.reader import LedgerReader, RowDict
 
 log = logging.getLogger("callboard.owner")
@@ -43,7 +42,7 @@ POLL_S: Final = 0.5
 NOTICE_DELAY_S: Final = 0.025
 # Between two looks on notices: 1,000 changes a second may cost an owner 1 % of a core, and a look
 # that reads 75 of them takes 0.6 ms.
-LOOK_PAUSE_S: Final = 0.075
+LOOK_PAUSE_S: Final = 0.085
 # Looks on request that may follow each other at once; then they have the same pace. Requests that
 # arrive meanwhile share one.
 LOOKS_SAVED_MAX: Final = 50
@@ -52,8 +51,6 @@ OVERLAP_MS = 2_000
 # Between two reads of heartbeats. After a longer pause the database, or this process, was away, and
 # with it, perhaps, what stores the heartbeats.
 HEARD_PAUSE_MS_MAX = 5_000
-# Requests that may share one refresh: more than an owner receives at once.
-WAITING_MAX = 100_000
 # What no read has found: beyond it all of it is read again.
 MISSING_MAX = 10_000
 
@@ -93,15 +90,15 @@ class DirectorySync:
         self._missing: set[tuple[str, str | None]] = set()
         # In the order of `DATED`.
         self._dated = (
-            _Dated(self._live_pages, self._apply_live),
-            _Dated(self._reputation_pages, self._apply_reputations),
-            _Dated(self._stake_pages, directory.stakes.apply_rows),
+            _Dated(self._live_pages, _live_row, directory.apply_liveness),
+            _Dated(self._reputation_pages, _tally_row, directory.standings.apply_tallies),
+            _Dated(self._stake_pages, _stake_row, directory.stakes.apply_parts),
         )
         self._pace = _Pace()
-        # Requests that arrive during a refresh share the next one.
-        self._refreshes: Channel[None, None] = Channel(
-            "the directory", self._refresh, capacity=WAITING_MAX, batch_size=WAITING_MAX
-        )
+        # Of the requests that the next look answers; those that arrive during a look share it.
+        self._asked: asyncio.Future[None] | None = None
+        # The pause between a notice and its look, which a request ends.
+        self._pause: asyncio.Future[None] | None = None
         self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -120,20 +117,28 @@ class DirectorySync:
         self._following = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        """End every task; the reader has all of its connections again then."""
+        """End the following; the reader has all of its connections again then."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.wait([self._following])
-        await self._refreshes.end()
         await self._tail.close()
 
     async def refresh(self) -> None:
         """Read the current agents, their health, revocations, prices and stakes.
 
+        Between `start` and `close`.
+
         Raises:
             ServiceError: LEDGER_UNAVAILABLE when the ledger cannot be read.
+            ConnectionError: the sync is closed.
         """
-        await self._refreshes.request(None)
+        if self._following is None or self._following.done():
+            raise ConnectionError("the directory is not followed")
+        if self._asked is None:
+            self._asked = asyncio.get_running_loop().create_future()
+            self._tail.wake()
+            _end(self._pause)
+        await asyncio.shield(self._asked)
 
     def is_known(self, request: PublishRequest) -> bool:
         """Whether no read can find a capability or an agent that is missing for a workflow.
@@ -162,24 +167,45 @@ class DirectorySync:
                 asked.append((node.verifier_capability_id, None))
             yield from (one for one in asked if self._directory.is_missing(*one))
 
-    async def _refresh(self, waiting: list[None]) -> list[None]:
-        await self._pace.wait_turn()
-        await self._read_new()
-        return waiting
-
     async def _follow(self) -> None:
-        """Look after notices and twice a second, until cancelled; retry after a failure."""
-        while True:
-            await self._tail.wait_notice(POLL_S)
-            noticed_s = self._pace.now_s()
-            await self._pace.wait_notice()
-            if self._pace.looked_s > noticed_s:
-                continue  # a request has looked since
-            try:
-                await self.refresh()
-            except Exception:  # the edge to Postgres, which may be unavailable
-                log.warning("changes not followed owner=%s", self._owner, exc_info=True)
-                await asyncio.sleep(RETRY_S)
+        """Look on request, after notices, and twice a second, until cancelled."""
+        asked: asyncio.Future[None] | None = None
+        try:
+            while True:
+                if self._asked is None:
+                    await self._wait_reason()
+                await self._pace.wait_turn()
+                asked, self._asked = self._asked, None
+                try:
+                    await self._read_new()
+                except Exception as error:  # the edge to Postgres, which may be unavailable
+                    log.warning("changes not followed owner=%s", self._owner, exc_info=True)
+                    _fail(asked, error)
+                    if asked is None:
+                        await self._wait_asked(RETRY_S)
+                else:
+                    _end(asked)
+        finally:
+            closed = ConnectionError("the directory is not followed any more")
+            _fail(asked, closed)
+            _fail(self._asked, closed)
+
+    async def _wait_reason(self) -> None:
+        """Return when there is a reason to look: a request, a notice, or half a second."""
+        await self._tail.wait_notice(POLL_S)
+        if self._asked is None:
+            await self._wait_asked(self._pace.notice_pause_s())
+
+    async def _wait_asked(self, seconds: float) -> None:
+        """Return after a request, or so many seconds."""
+        loop = asyncio.get_running_loop()
+        pause = self._pause = loop.create_future()
+        timer = loop.call_later(seconds, _end, pause)
+        try:
+            await pause
+        finally:
+            timer.cancel()
+            self._pause = None
 
     async def _read_new(self) -> None:
         """Look until nothing more has changed, and use what was found.
@@ -214,9 +240,9 @@ class DirectorySync:
             yield self._use_chained(1, prices, self._apply_prices)
         if versions:
             yield self._use_chained(2, versions, self._apply_versions)
-        live, *dated = zip(self._dated, look.dated, strict=True)
-        yield self._hear(live[1], look.unseen)
-        for one, changed in dated:
+        live, *dated = look.dated
+        yield self._hear(live, look.unseen)
+        for one, changed in zip(self._dated[1:], dated, strict=True):
             yield one.take(changed, look.unseen)
         # Last: it ends the work of the revoked, which who was found here may take over.
         if revocations:
@@ -265,7 +291,7 @@ class DirectorySync:
         self._directory.revocations.apply_rows(rows)
         self._on_revoked()
 
-    async def _hear(self, rows: Sequence[RowDict] | None, unseen: str) -> None:
+    async def _hear(self, rows: Sequence[DatedRow] | None, unseen: str) -> None:
         """Use heartbeats and probes.
 
         After the first time, or a long pause, agents get the time of a heartbeat to be heard of: as
@@ -277,12 +303,6 @@ class DirectorySync:
             self._directory.count_silence_from(now_ms)
         self._heard_ms = now_ms
 
-    def _apply_live(self, rows: Sequence[RowDict]) -> None:
-        self._directory.apply_liveness({row["did"]: liveness_of(row) for row in rows})
-
-    def _apply_reputations(self, rows: Sequence[RowDict]) -> None:
-        self._directory.standings.apply_tallies({row["agent_did"]: tally_of(row) for row in rows})
-
     def _live_pages(self, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
         return live_pages(self._reader, since_ms=since_ms)
 
@@ -293,12 +313,25 @@ class DirectorySync:
         return stake_pages(self._reader, since_ms=since_ms)
 
 
+def _live_row(row: RowDict) -> DatedRow:
+    return row["did"], liveness_of(row), row["updated_ms"]
+
+
+def _tally_row(row: RowDict) -> DatedRow:
+    return row["agent_did"], tally_of(row), row["updated_ms"]
+
+
+def _stake_row(row: RowDict) -> DatedRow:
+    return row["agent_did"], (row["free_micro"], row["locked_micro"]), row["updated_ms"]
+
+
 class _Dated:
     """Follows rows by the time of their change, from the watermark of the last read on.
 
     Args:
         pages: yields the rows that changed at a time or later, None: all of them.
-        apply: makes use of rows.
+        build_row: makes of one of these what a look finds of it.
+        apply: makes use of what is known of agents, by DID.
         now_ms: the wall clock, which bounds the watermark: rows dated by a clock that is ahead
             would hide later changes once that clock is corrected.
     """
@@ -306,10 +339,12 @@ class _Dated:
     def __init__(
         self,
         pages: Callable[[int | None], AsyncIterator[list[RowDict]]],
-        apply: Callable[[Sequence[RowDict]], None],
+        build_row: Callable[[RowDict], DatedRow],
+        apply: Callable[[Mapping[str, Any]], None],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._pages = pages
+        self._build_row = build_row
         self._apply = apply
         self._now_ms = now_ms
         self._newest_ms: int | None = None
@@ -323,7 +358,7 @@ class _Dated:
             return 0
         return max(0, min(self._newest_ms, self._now_ms()) - OVERLAP_MS)
 
-    async def take(self, rows: Sequence[RowDict] | None, unseen: str) -> None:
+    async def take(self, rows: Sequence[DatedRow] | None, unseen: str) -> None:
         """Use what a look has found; None: read the changes page by page.
 
         Raises:
@@ -332,8 +367,7 @@ class _Dated:
         if rows is None:
             await self.read_changes()
         elif rows:
-            self._apply(rows)
-            self._newest_ms = max(self._newest_ms or 0, _newest_ms(rows))
+            self._newest_ms = max(self._newest_ms or 0, self._use(rows))
         self.unseen = unseen
 
     async def read_changes(self) -> None:
@@ -341,13 +375,24 @@ class _Dated:
         since_ms = None if self._newest_ms is None else self.since_ms
         newest_ms = self._newest_ms or 0
         async for rows in self._pages(since_ms):
-            self._apply(rows)
-            newest_ms = max(newest_ms, _newest_ms(rows))
+            newest_ms = max(newest_ms, self._use([self._build_row(row) for row in rows]))
         self._newest_ms = newest_ms
 
+    def _use(self, rows: Sequence[DatedRow]) -> int:
+        """Use rows; return the time of the newest one."""
+        self._apply({did: known for did, known, _ in rows})
+        return max((changed_ms for _, _, changed_ms in rows), default=0)
 
-def _newest_ms(rows: Sequence[RowDict]) -> int:
-    return max((row["updated_ms"] for row in rows), default=0)
+
+def _end(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
+
+
+def _fail(waiting: asyncio.Future[None] | None, error: Exception) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_exception(error)
+        waiting.exception()  # known, even if all who asked have left
 
 
 class _Pace:
@@ -357,16 +402,12 @@ class _Pace:
         self._saved = float(LOOKS_SAVED_MAX)
         self._counted_s = -math.inf
         # When the last look began.
-        self.looked_s = -math.inf
+        self._looked_s = -math.inf
 
-    def now_s(self) -> float:
-        """Return the time of the loop's clock."""
-        return asyncio.get_running_loop().time()
-
-    async def wait_notice(self) -> None:
-        """Wait between a notice and its look."""
-        now_s = self.now_s()
-        await asyncio.sleep(max(NOTICE_DELAY_S, self.looked_s + LOOK_PAUSE_S - now_s))
+    def notice_pause_s(self) -> float:
+        """Return how long to wait between a notice and its look."""
+        now_s = asyncio.get_running_loop().time()
+        return max(NOTICE_DELAY_S, self._looked_s + LOOK_PAUSE_S - now_s)
 
     async def wait_turn(self) -> None:
         """Wait until a look may begin, and count it."""
@@ -375,10 +416,10 @@ class _Pace:
             await asyncio.sleep((1 - self._saved) * LOOK_PAUSE_S)
             self._count()
         self._saved = max(0.0, self._saved - 1)
-        self.looked_s = self.now_s()
+        self._looked_s = self._counted_s
 
     def _count(self) -> None:
-        now_s = self.now_s()
+        now_s = asyncio.get_running_loop().time()
         gained = (now_s - self._counted_s) / LOOK_PAUSE_S
         self._saved = min(float(LOOKS_SAVED_MAX), self._saved + gained)
         self._counted_s = now_s

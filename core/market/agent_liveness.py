@@ -8,8 +8,9 @@ Spec: Targeted routing; contract.md section 6 (Heartbeat, AGENT_UNAVAILABLE deta
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from core.records.statuses import HEARTBEAT_STATUSES
 from core.records.statuses import Availability as Availability
@@ -25,9 +26,10 @@ LATENCY_MS_FULL: Final = 1_000.0
 SHARE_DECIMALS: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Liveness:
+class Liveness(Struct, frozen=True, array_like=True, gc=False):
     """The newest heartbeat and the newest probe of an agent; None where it had none.
+
+    In JSON an array of these, as `ledger/reads/directory_tail.py` reads them.
 
     `load`: the share of its capacity that is taken, 0 to 1.
     """

@@ -8,9 +8,11 @@ inputs); money.md case 41. Decision 0062.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from core.market.settlement import FEE_BPS_MAX
 
@@ -30,9 +32,11 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Counts of an agent's final outcomes, and the total latency of its successes."""
+class Tally(Struct, frozen=True, array_like=True, gc=False):
+    """Counts of an agent's final outcomes, and the total latency of its successes.
+
+    In JSON an array of these, as `ledger/reads/directory_tail.py` reads them.
+    """
 
     successful: int = 0
     failed: int = 0

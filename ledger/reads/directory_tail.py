@@ -14,14 +14,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import orjson
 import psycopg
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
+from core.market.agent_liveness import Liveness
+from core.market.reputation import Tally
 from core.records.audit import AuditEventType
 from ledger.agents.directory_reads import (
     CHANGES_MAX,
@@ -43,6 +45,10 @@ DATED_MAX: Final = 1_000
 # What the audit chain says of, each with the targets' table; and what has the time of its change.
 CHAINED: Final = ("agents", "prices", "versions", "revocations")
 DATED: Final = ("live", "reputations", "stakes")
+
+
+# The agent, what is known of it, and the time of its change.
+DatedRow = tuple[str, Any, int]
 
 
 class Asked(NamedTuple):
@@ -67,12 +73,14 @@ class Look(NamedTuple):
         chained: for each of `CHAINED` the rows that have changed, with `changed_id`, in the order
             of their newest changes, at most `CHANGES_MAX`: if so many, there may be more. Of agents
             `did` and `status` alone, of versions without their schemas.
-        dated: for each of `DATED` the rows that have changed, None where they are too many.
+        dated: for each of `DATED` the rows that have changed, None where they are too many: the
+            agent's DID, what is known of it (`Liveness`, `Tally`, the free and the locked stake in
+            micro-credits), and the time of its change.
         unseen: names the connection, and the transactions whose rows the look may not have seen.
     """
 
     chained: tuple[Sequence[RowDict], ...]
-    dated: tuple[Sequence[RowDict] | None, ...]
+    dated: tuple[Sequence[DatedRow] | None, ...]
     unseen: str
 
     @property
@@ -95,12 +103,13 @@ def _chained(
     )
 
 
-def _dated(place: int, table: str, columns: str, joined: str = "") -> str:
-    """Return the rows of a table's window that an earlier look could not see, as JSON."""
+def _dated(place: int, table: str, did: str, known: str, joined: str = "") -> str:
+    """Return the rows of a table's window that an earlier look could not see, as JSON arrays."""
     return (
-        f"(SELECT json_agg(r)::text FROM (SELECT {columns}, t.updated_ms FROM callboard.{table} t"
-        f" {joined} WHERE t.updated_ms >= ($2::bigint[])[{place}] AND age(t.xmin) <="
-        f" coalesce(age(($3::text[])[{place}]::xid8::xid), {2**31 - 1})"
+        "(SELECT json_agg(r.row)::text FROM ("
+        f"SELECT json_build_array(t.{did}, json_build_array({known}), t.updated_ms) AS row"
+        f" FROM callboard.{table} t {joined} WHERE t.updated_ms >= ($2::bigint[])[{place}]"
+        f" AND age(t.xmin) <= coalesce(age(($3::text[])[{place}]::xid8::xid), {2**31 - 1})"
         f" LIMIT {DATED_MAX + 1}) AS r)"
     )
 
@@ -117,15 +126,23 @@ _PARTS: Final = (
     ),
     _chained(3, OF_VERSIONS, "capability_version", "id", "t.capability_id, t.version, t.status"),
     _chained(4, OF_REVOCATIONS, "revocation", "did", "t.did, t.expires_ms, t.ended_ms"),
-    _dated(1, "agent_live", "t.did, t.status, t.load, t.heartbeat_ms, t.probe_ms, t.probe_ok"),
-    _dated(2, "reputation", "t.agent_did, t.successful, t.failed, t.cancelled, t.latency_ms_sum"),
+    # In the order of the fields of `Liveness` and `Tally`.
+    _dated(1, "agent_live", "did", "t.status, t.load, t.heartbeat_ms, t.probe_ms, t.probe_ok"),
+    _dated(2, "reputation", "agent_did", "t.successful, t.failed, t.cancelled, t.latency_ms_sum"),
     _dated(
         3,
         "stake",
-        "t.agent_did, free.balance AS free_micro, locked.balance AS locked_micro",
+        "agent_did",
+        "free.balance, locked.balance",
         "JOIN callboard.account free ON free.id = t.free_account_id"
         " JOIN callboard.account locked ON locked.id = t.locked_account_id",
     ),
+)
+# Typed, since they are many: what is decoded is what directories keep.
+_DATED_DECODERS: Final[tuple[msgspec.json.Decoder[list[DatedRow]], ...]] = (
+    msgspec.json.Decoder(list[tuple[str, Liveness, int]]),
+    msgspec.json.Decoder(list[tuple[str, Tally, int]]),
+    msgspec.json.Decoder(list[tuple[str, tuple[int, int], int]]),
 )
 _NAME: Final = b"look"
 _LOOK: Final = f"SELECT pg_snapshot_xmin(pg_current_snapshot())::text, {', '.join(_PARTS)}"
@@ -146,17 +163,13 @@ class DirectoryTail:
         # Of the connection, which does not tell it any more once it has broken.
         self._socket = -1
         self._turn = asyncio.Lock()
-        self._noticed = asyncio.Event()
-        self._is_waiting = False
+        # Whether a notice has come since the last look began, and who waits for one.
+        self.is_noticed = False
+        self._waiting: asyncio.Future[None] | None = None
         self.connects = 0
 
     def __repr__(self) -> str:
         return f"DirectoryTail(is_open={self._connection is not None}, connects={self.connects})"
-
-    @property
-    def is_noticed(self) -> bool:
-        """Whether a notice has come since the last look began."""
-        return self._noticed.is_set()
 
     async def close(self) -> None:
         """Close the connection."""
@@ -175,25 +188,38 @@ class DirectoryTail:
         finally:
             self._listen()
         assert unseen is not None
-        parts = [orjson.loads(text) if text else [] for text in texts]
-        chained, dated = parts[: len(CHAINED)], parts[len(CHAINED) :]
+        chained = tuple(orjson.loads(text) if text else [] for text in texts[: len(CHAINED)])
+        dated = tuple(
+            decoder.decode(text) if text else []
+            for decoder, text in zip(_DATED_DECODERS, texts[len(CHAINED) :], strict=True)
+        )
         found = tuple(rows if len(rows) <= DATED_MAX else None for rows in dated)
-        return Look(tuple(chained), found, f"{self.connects} {unseen.decode()}")
+        return Look(chained, found, f"{self.connects} {unseen.decode()}")
 
     async def wait_notice(self, timeout_s: float) -> None:
-        """Return after a notice that came since the last look began, or the timeout."""
-        if self._noticed.is_set():
+        """Return after a notice that came since the last look began, a `wake`, or the timeout."""
+        if self.is_noticed:
             return
-        self._is_waiting = True
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_future()
+        timer = loop.call_later(timeout_s, self.wake)
         self._listen()
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._noticed.wait()
+            await self._waiting
         finally:
-            self._is_waiting = False
+            timer.cancel()
+            self._waiting = None
             if not self._turn.locked():
                 self._deafen()
+
+    def wake(self) -> None:
+        """Let who waits for a notice wait no longer."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _note(self) -> None:
+        self.is_noticed = True
+        self.wake()
 
     async def _run(self, asked: Asked) -> list[bytes | None]:
         was_open, time_s = self._connection is not None, asyncio.get_running_loop().time
@@ -201,7 +227,7 @@ class DirectoryTail:
         try:
             connection = self._connection or await self._connect()
             # What is noticed from here on may have been committed after the look.
-            self._noticed.clear()
+            self.is_noticed = False
             with cut_after(connection, LOOK_TIMEOUT_S):
                 connection.pgconn.send_query_prepared(_NAME, self._values(asked))
                 row = await self._answer(connection.pgconn)
@@ -264,7 +290,7 @@ class DirectoryTail:
 
     def _listen(self) -> None:
         """Hear of notices as long as they are waited for; a look hears of them by itself."""
-        if self._connection is not None and self._is_waiting and not self._turn.locked():
+        if self._connection is not None and self._waiting is not None and not self._turn.locked():
             asyncio.get_running_loop().add_reader(
                 self._socket, self._read_notices, self._connection.pgconn
             )
@@ -281,11 +307,11 @@ class DirectoryTail:
             # The next look finds the connection broken, the one after it connects again.
             _log.warning("directory notices lost: %s", str(error).strip())
             self._deafen()
-            self._noticed.set()
+            self._note()
 
     def _drain(self, pgconn: PGconn) -> None:
         while pgconn.notifies() is not None:
-            self._noticed.set()
+            self._note()
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         connection = await connect(

@@ -105,7 +105,7 @@ async def test_a_heartbeat_is_noticed_if_choices_depend_on_it(
         await store.store_heartbeats([Heartbeat(AGENT, "healthy", load=load)])
         await asyncio.wait_for(waiting, DEADLINE_S)
         look = await tail.look(asked)
-        assert [row["load"] for row in look.dated[0] or ()] == [load]
+        assert [live.load for _, live, _ in look.dated[0] or ()] == [load]
         asked = after(look, asked)
     await store.store_heartbeats([Heartbeat(AGENT, "healthy", load=0.2)])
     assert (await tail.look(asked)).dated[0], "the time of the heartbeat is another one"
@@ -165,7 +165,7 @@ async def test_a_dated_row_is_found_once_and_also_when_it_is_committed_late(
     """Also one that is dated before others, and one that keeps its date."""
 
     def seen(look: Look) -> list[str]:
-        return sorted(row["did"] for row in look.dated[0] or ())
+        return sorted(did for did, _, _ in look.dated[0] or ())
 
     asked = after(await tail.look(START))
     with connect(database.superuser_url) as late, late.transaction():
@@ -203,7 +203,7 @@ async def test_after_a_reconnect_rows_of_lower_transactions_are_found(
     )
     assert not (await tail.look(asked)).dated[0], "seen before, as far as that connection tells"
     await tail.close()
-    assert [row["did"] for row in (await tail.look(asked)).dated[0] or ()] == ["did:x:a"]
+    assert [did for did, _, _ in (await tail.look(asked)).dated[0] or ()] == ["did:x:a"]
 
 
 async def test_very_many_dated_rows_are_not_read_at_once(

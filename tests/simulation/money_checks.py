@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import Any
 
 from core.workflow.transitions import NodeStatus
 from ledger.accounts.account_commands import Deposit
@@ -45,16 +44,15 @@ def opening(seed: int, stake_bps: int, dids: Iterable[str]) -> list[Command]:
     return commands
 
 
-def stake_rows(model: LedgerModel, dids: Iterable[str]) -> list[dict[str, Any]]:
-    """Return stakes as the directory reads them."""
-    return [
-        {
-            "agent_did": did,
-            "free_micro": model.balances.get(f"stake:{did}", 0),
-            "locked_micro": model.balances.get(f"stake_locked:{did}", 0),
-        }
+def stake_parts(model: LedgerModel, dids: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Return free and locked stakes as the directory reads them."""
+    return {
+        did: (
+            model.balances.get(f"stake:{did}", 0),
+            model.balances.get(f"stake_locked:{did}", 0),
+        )
         for did in dids
-    ]
+    }
 
 
 def misplaced_lock(model: LedgerModel, workflow_id: str) -> str | None:

@@ -18,7 +18,7 @@ from ledger.auctions.auction_commands import PlaceBid, bid_key
 from ledger.commands import Command
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from tests.simulation.ledger_model import LedgerModel
-from tests.simulation.money_checks import stake_rows
+from tests.simulation.money_checks import stake_parts
 from tests.simulation.money_model import Row
 from tests.simulation.shapes import CENT_MICRO, TOKENS, token_rates
 
@@ -67,9 +67,9 @@ class Market:
 
     def _look(self) -> None:
         self._is_look_due = False
-        rows = stake_rows(self._world.model, self._world.rows)
+        parts = stake_parts(self._world.model, self._world.rows)
         for process in self._world.processes.values():
-            process.directory.stakes.apply_rows(rows)
+            process.directory.stakes.apply_parts(parts)
 
     def _with_bids(self, row: Row) -> Row:
         card = orjson.loads(row["card"])

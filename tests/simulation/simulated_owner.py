@@ -42,7 +42,7 @@ from tests.simulation.costs import (
     workflow_row,
 )
 from tests.simulation.ledger_service import unreachable
-from tests.simulation.money_checks import stake_rows
+from tests.simulation.money_checks import stake_parts
 from tests.simulation.simulated_agents import SimulatedDispatch
 from tests.simulation.violation import require
 
@@ -125,7 +125,7 @@ class SimulatedFeeds:
     async def start(self) -> None:
         """Know all agents and stakes."""
         world = self._process.world
-        self._directory.stakes.apply_rows(stake_rows(world.model, world.rows))
+        self._directory.stakes.apply_parts(stake_parts(world.model, world.rows))
         self._directory.put(world.rows.values())
         self.look()
 

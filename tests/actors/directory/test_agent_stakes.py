@@ -36,10 +36,7 @@ def directory(*, bps: int = BPS, **stakes: tuple[int, int]) -> Directory:
         stake_bps=bps,
     )
     made.put([row(A), row(B)])
-    made.stakes.apply_rows(
-        {"agent_did": f"did:x:{name}", "free_micro": free, "locked_micro": locked}
-        for name, (free, locked) in stakes.items()
-    )
+    made.stakes.apply_parts({f"did:x:{name}": parts for name, parts in stakes.items()})
     return made
 
 
@@ -100,9 +97,7 @@ def stake(bench: Bench, did: str, micro: int, *, key: str = "") -> None:
                            agent_did=did, amount_micro=micro)  # fmt: skip
         bench.model.commit([money, put])
     free_micro = bench.model.balances.get(f"stake:{did}", 0)
-    bench.directory.stakes.apply_rows(
-        [{"agent_did": did, "free_micro": free_micro, "locked_micro": 0}]
-    )
+    bench.directory.stakes.apply_parts({did: (free_micro, 0)})
 
 
 def test_what_the_ledger_did_not_lock_is_not_sent_and_another_agent_is() -> None:

@@ -51,9 +51,7 @@ def directory(
         score_min_percent=score_min_percent,
     )
     made.put(rows)
-    made.stakes.apply_rows(
-        {"agent_did": one["did"], "free_micro": RESERVE, "locked_micro": 0} for one in rows
-    )
+    made.stakes.apply_parts({one["did"]: (RESERVE, 0) for one in rows})
     return made
 
 
@@ -89,7 +87,7 @@ def test_case_24_who_is_excluded_does_not_set_the_price() -> None:
 
 def test_case_24_under_staked_bids_are_excluded_whatever_they_bid() -> None:
     known = directory(bidder(A, 0.3), bidder(B, 0.5), bidder(C, 0.7))
-    known.stakes.apply_rows([{"agent_did": B, "free_micro": RESERVE // 10 - 1, "locked_micro": 0}])
+    known.stakes.apply_parts({B: (RESERVE // 10 - 1, 0)})
     won, excluded = award(known, live(C, 400_000, stake_micro=1))
     assert won == (A, 300_000)
     assert excluded == {B: "under_staked", C: "under_staked"}
@@ -97,9 +95,9 @@ def test_case_24_under_staked_bids_are_excluded_whatever_they_bid() -> None:
 
 def test_locked_stake_counts_only_where_there_is_no_other() -> None:
     known = directory(bidder(A, 0.3), bidder(B, 0.5))
-    known.stakes.apply_rows([{"agent_did": A, "free_micro": 0, "locked_micro": RESERVE}])
+    known.stakes.apply_parts({A: (0, RESERVE)})
     assert award(known) == ((B, 500_000), {A: "under_staked"})
-    known.stakes.apply_rows([{"agent_did": B, "free_micro": 0, "locked_micro": 0}])
+    known.stakes.apply_parts({B: (0, 0)})
     assert award(known) == ((A, 300_000), {B: "under_staked"})
 
 
@@ -186,10 +184,7 @@ def test_live_bids_of_a_thousand_agents_are_all_weighed_and_the_lowest_listed() 
 
 def test_a_crowd_that_cannot_take_part_does_not_hide_who_can() -> None:
     known = directory(*crowd(200, 0.1), bidder(A, 0.8), bidder(B, 0.9))
-    known.stakes.apply_rows(
-        {"agent_did": f"did:x:crowd{number}", "free_micro": 1, "locked_micro": 0}
-        for number in range(200)
-    )
+    known.stakes.apply_parts({f"did:x:crowd{number}": (1, 0) for number in range(200)})
     assert award(known) == ((A, 900_000), {})
 
 
@@ -204,7 +199,7 @@ def test_who_is_not_weighed_changes_neither_winner_nor_price(seed: int) -> None:
     for did in dids:
         free, locked = random.choice([(RESERVE, 0), (0, RESERVE), (random.randrange(RESERVE), 0)])
         stakes[did] = (free, free + locked)
-        known.stakes.apply_rows([{"agent_did": did, "free_micro": free, "locked_micro": locked}])
+        known.stakes.apply_parts({did: (free, locked)})
     tallies = {
         did: Tally(successful=random.randrange(5), failed=random.randrange(5)) for did in dids
     }
@@ -257,10 +252,7 @@ def test_a_thousand_rounds_rank_the_bidders_once_and_anew_when_many_have_left() 
 
 def test_a_round_does_not_go_through_thousands_whose_stake_is_too_small() -> None:
     known = directory(*crowd(4_000, 0.1), bidder(A, 0.8), bidder(B, 0.9))
-    known.stakes.apply_rows(
-        {"agent_did": f"did:x:crowd{number}", "free_micro": 1, "locked_micro": 1}
-        for number in range(4_000)
-    )
+    known.stakes.apply_parts({f"did:x:crowd{number}": (1, 1) for number in range(4_000)})
     assert award(known) == ((A, 900_000), {})
     assert count_lines(lambda: award(known)) < 2_000
 

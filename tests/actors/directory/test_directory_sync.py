@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
@@ -20,11 +20,12 @@ from actors.directory.directory_sync import (
     _Dated,
 )
 from core.errors import ErrorCode, ServiceError
-from core.market.agent_liveness import HEARTBEAT_TTL_MS
+from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
+from core.market.reputation import Tally
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent
 from core.workflow.events import AgentSelected
-from ledger.reads.directory_tail import CHAINED, DATED, Asked, DirectoryTail, Look
+from ledger.reads.directory_tail import CHAINED, DATED, Asked, DatedRow, DirectoryTail, Look
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from tests.conftest import Database
@@ -35,6 +36,11 @@ pytestmark = pytest.mark.anyio
 
 AT = 1_700_000_000_000
 YEAR_MS = 365 * 86_400_000
+
+
+def as_found(row: RowDict) -> DatedRow:
+    """Return a row of a page as a look finds it."""
+    return row["did"], row["updated_ms"], row["updated_ms"]
 
 
 async def test_row_dated_by_a_clock_that_was_ahead_hides_no_later_change() -> None:
@@ -49,7 +55,7 @@ async def test_row_dated_by_a_clock_that_was_ahead_hides_no_later_change() -> No
             if since_ms is None or at >= since_ms
         ]
 
-    dated = _Dated(pages, lambda found: seen.extend(row["did"] for row in found), lambda: AT)
+    dated = _Dated(pages, as_found, seen.extend, lambda: AT)
     await dated.read_changes()
     rows["did:test:second"] = AT
     await dated.read_changes()
@@ -62,18 +68,18 @@ async def test_what_a_look_has_found_is_used_or_found_again() -> None:
 
     async def pages(since_ms: int | None) -> AsyncIterator[list[RowDict]]:
         pages_read.append(since_ms)
-        yield [{"updated_ms": AT}]
+        yield [{"did": AGENT, "updated_ms": AT}]
 
-    def use(rows: Sequence[RowDict]) -> None:
-        used.extend(100 // row["updated_ms"] for row in rows)
+    def use(known: Mapping[str, int]) -> None:
+        used.extend(100 // one for one in known.values())
 
-    dated = _Dated(pages, use, lambda: AT)
+    dated = _Dated(pages, as_found, use, lambda: AT)
     await dated.read_changes()
     assert (dated.since_ms, dated.unseen) == (AT - OVERLAP_MS, None)
-    await dated.take([{"updated_ms": AT}], "5")
+    await dated.take([(AGENT, AT, AT)], "5")
     assert dated.unseen == "5"
     with pytest.raises(ZeroDivisionError):
-        await dated.take([{"updated_ms": 0}], "6")
+        await dated.take([(AGENT, 0, AT)], "6")
     assert dated.unseen == "5"
     await dated.take(None, "7")
     assert pages_read == [None, AT - OVERLAP_MS], "too many for one look"
@@ -162,7 +168,7 @@ class Tail:
     """Stands for looks at the ledger: a test says what they find."""
 
     def __init__(self) -> None:
-        self.found: dict[str, list[RowDict]] = {}
+        self.found: dict[str, list[Any]] = {}
         self.looks = 0
         self.is_away = False
         self.notice = asyncio.Event()
@@ -187,26 +193,24 @@ class Tail:
         await self.notice.wait()
         self.notice.clear()
 
+    def wake(self) -> None:
+        """Let who waits for a notice wait no longer."""
+        self.notice.set()
+
     async def close(self) -> None:
         """Do nothing."""
 
 
-FOUND: Final[dict[str, RowDict]] = {
+FOUND: Final[dict[str, Any]] = {
     "agents": {"did": AGENT, "status": "inactive", "changed_id": 1},
     "prices": {"capability_id": "c", "price_cents": 1, "changed_id": 1},
     "versions": {
         "capability_id": "c", "version": "1.0.0", "status": "active", "changed_id": 1,
     },
     "revocations": {"did": AGENT, "expires_ms": None, "ended_ms": None, "changed_id": 1},
-    "live": {
-        "did": AGENT, "status": "healthy", "load": 0.1, "heartbeat_ms": AT, "probe_ms": None,
-        "probe_ok": None, "updated_ms": AT,
-    },
-    "reputations": {
-        "agent_did": AGENT, "successful": 1, "failed": 0, "cancelled": 0, "latency_ms_sum": 1,
-        "updated_ms": AT,
-    },
-    "stakes": {"agent_did": AGENT, "free_micro": 1, "locked_micro": 0, "updated_ms": AT},
+    "live": (AGENT, Liveness("healthy", 0.1, AT), AT),
+    "reputations": (AGENT, Tally(1, 0, 0, 1), AT),
+    "stakes": (AGENT, (1, 0), AT),
 }  # fmt: skip
 # Where a directory takes them in.
 TAKEN: Final = {
@@ -216,7 +220,7 @@ TAKEN: Final = {
     "revocations": "revocations.apply_rows",
     "live": "apply_liveness",
     "reputations": "standings.apply_tallies",
-    "stakes": "stakes.apply_rows",
+    "stakes": "stakes.apply_parts",
 }
 
 

@@ -139,12 +139,9 @@ class Pair:
         self.both(lambda known: known.standings.apply_tallies({did: tally}))
 
     def stake(self, did: str | None = None) -> None:
-        stake = {
-            "agent_did": did or self.did(),
-            "free_micro": self.random.choice(MONEY_MICRO),
-            "locked_micro": self.random.choice(MONEY_MICRO),
-        }
-        self.both(lambda known: known.stakes.apply_rows([stake]))
+        of = did or self.did()
+        parts = self.random.choice(MONEY_MICRO), self.random.choice(MONEY_MICRO)
+        self.both(lambda known: known.stakes.apply_parts({of: parts}))
 
     def revoke(self) -> None:
         revocation = {
@@ -345,7 +342,7 @@ def test_a_choice_weighs_only_the_agents_about_which_something_has_changed() -> 
     known.apply_liveness({"did:x:3": Liveness("healthy", heartbeat_ms=1)})
     known.apply_liveness({"did:x:3": Liveness("healthy", heartbeat_ms=1)})
     known.standings.apply_tallies({"did:x:4": Tally(successful=1), "did:x:8": GOOD})
-    known.stakes.apply_rows([{"agent_did": "did:x:5", "free_micro": 1, "locked_micro": 0}])
+    known.stakes.apply_parts({"did:x:5": (1, 0)})
     known.revocations.apply_rows([{"did": "did:x:6", "expires_ms": 9, "ended_ms": None}])
     known.select(select(), 2)
     assert known.weighed == Counter(f"did:x:{number}" for number in range(1, 7))
@@ -486,13 +483,11 @@ def staked(count: int, *, free_micro: int | None = None) -> CountingDirectory:
     )  # fmt: skip
     dids = [f"did:x:{number}" for number in range(count)]
     known.put([row(did, card=by_token) for did in dids])
-    known.stakes.apply_rows(
+    known.stakes.apply_parts(
         {
-            "agent_did": did,
-            "free_micro": 1_000 * number if free_micro is None else free_micro,
-            "locked_micro": 0,
+            did: (1_000 * number if free_micro is None else free_micro, 0)
+            for number, did in enumerate(dids)
         }
-        for number, did in enumerate(dids)
     )
     return known
 
@@ -528,8 +523,8 @@ def test_a_limit_of_nothing_does_not_end_the_judging_of_stakes() -> None:
 
 def test_locked_stakes_count_for_who_is_paid_by_tokens_where_no_other_suffices() -> None:
     known = staked(2 * POOL_MAX, free_micro=1_000)
-    known.stakes.apply_rows([{"agent_did": "did:x:9", "free_micro": 0, "locked_micro": 10**6}])
-    known.stakes.apply_rows([{"agent_did": "did:x:8", "free_micro": 500, "locked_micro": 600}])
+    known.stakes.apply_parts({"did:x:9": (0, 10**6)})
+    known.stakes.apply_parts({"did:x:8": (500, 600)})
     assert take_by_token(known, 1_000) == "did:x:0"
     assert take_by_token(known, 2_001) == "did:x:8"
     assert take_by_token(known, 2_201) == "did:x:9"
