@@ -32,7 +32,6 @@ from bench.agent_choice import Choosing, median_us
 from bench.checkouts import Checkout
 from bench.figures.process_usage import POSTGRES, cpu_seconds
 from bench.load.clients import Api, Target
-from ledger.agents.agent_live import standing_of
 from ledger.agents.discovery_reads import Asked, find_offers
 from ledger.reads.reader import LedgerReader
 
@@ -178,8 +177,7 @@ class Run:
 
 def _database_reads(reader: LedgerReader) -> dict[str, Callable[[], Awaitable[object]]]:
     async def look_up(capability_id: str) -> None:
-        rows = await reader.agents(status="active", capability_id=capability_id, limit=11)
-        await standing_of(reader, [row["did"] for row in rows], at_ms=time.time_ns() // 1_000_000)
+        await reader.agents(status="active", capability_id=capability_id, limit=11)
 
     async def find(limit: int = 20, **asked: Any) -> None:
         await find_offers(reader, Asked(**asked), limit=limit, slowest_ms=10_000, caller="bench")

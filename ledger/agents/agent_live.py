@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import orjson
 import sqlalchemy as sql
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from core.errors import ServiceError
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
@@ -22,10 +21,8 @@ from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.merged_runs import MergedRuns
 from ledger.reads.directory_tail import CHANNEL
 from ledger.reads.pages import changed_pages
-from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent, agent_live, revocation
-from ledger.trust.revocation_reads import in_force
+from ledger.schema import agent, agent_live
 
 # A probe that was not answered is repeated after 30 s, doubling to 5 min; one that was answered,
 # before what it says has run out.
@@ -81,22 +78,6 @@ _PROBES: Final = sql.text(
             ELSE least(l.probe_failures + 1, 1000) END,
         updated_ms = excluded.updated_ms
     """
-)
-_ASKED: Final = (
-    sql.func.unnest(sql.bindparam("dids", type_=ARRAY(sql.Text)))
-    .table_valued(sql.column("did", sql.Text))
-    .render_derived(name="asked")
-)
-_STANDING: Final = PreparedStatement.of(
-    sql.select(
-        _ASKED.c.did.label("asked_did"),
-        agent_live,
-        sql.exists()
-        .where(
-            revocation.c.did == _ASKED.c.did, in_force(sql.bindparam("at_ms", type_=sql.BigInteger))
-        )
-        .label("is_revoked"),
-    ).select_from(_ASKED.outerjoin(agent_live, agent_live.c.did == _ASKED.c.did))
 )
 # Overdue, or named by an owner whose circuit is open; a changed card is a reason to look again.
 _DUE: Final = sql.text(
@@ -182,19 +163,6 @@ class LivenessStore:
     async def _notify(self) -> None:
         with suppress(ServiceError):
             await self._pool.rows(_NOTICE)
-
-
-async def standing_of(
-    reader: LedgerReader, dids: Collection[str], *, at_ms: int
-) -> dict[str, RowDict]:
-    """Return by DID an agent's heartbeats and probes, and whether it `is_revoked` at a time.
-
-    All of them have `is_revoked`; `did` is None where there never were any heartbeats and probes.
-    """
-    if not dids:
-        return {}
-    rows = await reader.lookups.rows(_STANDING, {"dids": list(dids), "at_ms": at_ms})
-    return {row.pop("asked_did"): row for row in rows}
 
 
 def live_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[list[RowDict]]:

@@ -1,15 +1,17 @@
-"""Pages of agents in the order of their DIDs, by what agents are listed by.
+"""Agents with what is heard of them: one, and pages in the order of their DIDs.
 
-One statement for each set of what is asked by, prepared when it is first used. An index finds the
-agents of a capability, but not in the order of their DIDs, and statistics do not say how many there
-are: up to `FEW_MAX` are read in that order; of more, all agents are looked at in that order, where
-one of them is never far. Spec: Registry. Decision 0292.
+Heartbeats, probes and revocations come with the agents, so that a look-up is one round trip. One
+statement for each set of what pages are asked by, prepared when it is first used. An index finds
+the agents of a capability, but not in the order of their DIDs, and statistics do not say how many
+there are: up to `FEW_MAX` are read in that order; of more, all agents are looked at in that order,
+where one of them is never far. Spec: Registry. Decision 0292.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from ledger.reads.prepared import PreparedStatement
 from ledger.schema import agent
@@ -25,6 +27,29 @@ _CONDITIONS: Final = {
     "model": "meta_model = %(model)s",
     "after_did": "did > %(after_did)s",
 }
+_LIVE: Final = (
+    "status",
+    "load",
+    "queue_depth",
+    "version",
+    "latency_ms",
+    "heartbeat_ms",
+    "probe_ms",
+    "probe_ok",
+)
+# One by one: a plan that was made when a table was small never reads it whole.
+_HEARD: Final = f"""
+    SELECT found.*, l.did IS NOT NULL AS is_heard,
+        {", ".join(f"l.{one} AS live_{one}" for one in _LIVE)},
+        EXISTS (SELECT 1 FROM callboard.revocation v WHERE v.did = found.did
+            AND v.ended_ms IS NULL AND (v.expires_ms IS NULL
+                OR v.expires_ms > extract(epoch FROM now()) * 1000)) AS is_revoked
+    FROM {{found}} found LEFT JOIN LATERAL (
+        SELECT * FROM callboard.agent_live WHERE did = found.did OFFSET 0) l ON true
+"""
+AGENT: Final = PreparedStatement(
+    _HEARD.format(found=f"(SELECT {_COLUMNS} FROM callboard.agent WHERE did = %(did)s)"), {}
+)
 _PAGE: Final = f"""
     WITH few AS MATERIALIZED ({{few}}), page AS (
         SELECT {_COLUMNS} FROM ({{agents}}) found
@@ -34,7 +59,7 @@ _PAGE: Final = f"""
                 ORDER BY did ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS bytes_before
         FROM page
     )
-    SELECT * FROM sized WHERE bytes_before < %(bytes_max)s ORDER BY did
+    {_HEARD.format(found="sized")} WHERE found.bytes_before < %(bytes_max)s ORDER BY found.did
 """
 # Of the status that is asked for: those who have left may be as many as an owner likes.
 _FEW: Final = f"""
@@ -73,3 +98,8 @@ def agents_statement(asked: frozenset[str]) -> PreparedStatement:
     else:
         few, agents = "SELECT", f"SELECT * FROM callboard.agent WHERE {conditions}"
     return PreparedStatement(_PAGE.format(few=few, agents=agents), {})
+
+
+def live_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the heartbeats and probes of an agent's row, None when there never were any."""
+    return {one: row[f"live_{one}"] for one in _LIVE} if row["is_heard"] else None

@@ -30,6 +30,7 @@ from core.timestamps import iso_ms
 from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agents.agent_live import liveness_of
+from ledger.reads.agent_pages import live_of
 from ledger.reads.reader import StoredWorkflow
 from serve_app.http.calls import Call
 
@@ -208,17 +209,15 @@ def current_card(row: Row) -> dict[str, Any]:
     return card
 
 
-def agent_record(
-    row: Row, card: Row, live: Row | None, now_ms: int, *, is_revoked: bool
-) -> dict[str, Any]:
+def agent_record(row: Row, card: Row, now_ms: int) -> dict[str, Any]:
     """Return an agent: its card's members, the card whole, and what the registry adds.
 
     Args:
+        row: as `LedgerReader.agent` returns it.
         card: as `stored_card` returns it.
-        live: its heartbeats and probes, None when there never were any.
         now_ms: by which its availability is judged.
-        is_revoked: whether it is revoked then.
     """
+    live = live_of(row)
     return {
         **card,
         "id": row["did"],
@@ -233,7 +232,7 @@ def agent_record(
             "cardCounter": row["card_counter"],
         },
         "status": row["status"],
-        "isRevoked": is_revoked,
+        "isRevoked": row["is_revoked"],
         "registeredAt": iso_time(row["registered_ms"]),
         "updatedAt": iso_time(row["updated_ms"]),
         "availability": availability_of(row, live, now_ms),

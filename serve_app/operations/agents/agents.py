@@ -31,7 +31,6 @@ from core.records.api.record import PageQuery
 from core.records.api.shape import parsed
 from core.trust.heartbeat_token import heartbeat_token
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
-from ledger.agents.agent_live import standing_of
 from ledger.agents.lineage_reads import card_rows
 from ledger.commands import Outcome
 from ledger.reads.reader import RowDict
@@ -230,14 +229,10 @@ async def _stored(call: Call) -> RowDict:
 
 async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
     now_ms = call.services.now_ms()
-    dids = [row["did"] for row in rows]
-    standing = await standing_of(call.services.reader, dids, at_ms=now_ms)
     shown, slices = [], Slices()
     for row in rows:
-        one = standing[row["did"]]
-        live = None if one["did"] is None else one
         card = await in_thread(call.account, len(row["card"]), partial(stored_card, row))
-        shown.append(agent_record(row, card, live, now_ms, is_revoked=one["is_revoked"]))
+        shown.append(agent_record(row, card, now_ms))
         await slices.pause()
     return shown
 
