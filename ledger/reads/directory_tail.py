@@ -19,8 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import orjson
 import psycopg
-from psycopg.pq import ExecStatus
-from psycopg.pq.abc import PGconn, PGresult
+from psycopg.pq.abc import PGconn
 
 from core.market.agent_liveness import Liveness
 from core.market.reputation import Tally
@@ -33,6 +32,7 @@ from ledger.agents.directory_reads import (
     OF_VERSIONS,
 )
 from ledger.connections.connecting import connect
+from ledger.connections.exchanges import receive
 from ledger.connections.timeouts import cut_after
 from ledger.reads.stored import RowDict
 from ledger.schema import READER_ROLE, driver_url, session_options, unreachable
@@ -230,7 +230,8 @@ class DirectoryTail:
             self.is_noticed = False
             with cut_after(connection, LOOK_TIMEOUT_S):
                 connection.pgconn.send_query_prepared(_NAME, self._values(asked))
-                row = await self._answer(connection.pgconn)
+                row = await receive(connection.pgconn, self._socket)
+                self._drain(connection.pgconn)
         except BaseException as error:
             await self._drop()
             if not isinstance(error, psycopg.Error):
@@ -254,39 +255,6 @@ class DirectoryTail:
             for one in asked.unseen
         ]
         return [_array(asked.after), _array(asked.since_ms), _array(unseen)]
-
-    async def _answer(self, pgconn: PGconn) -> PGresult:
-        """Return the answer to what was just sent.
-
-        Past the driver's cursors, which make two thirds of what a look costs its owner.
-        """
-        loop = asyncio.get_running_loop()
-        answered: asyncio.Future[None] = loop.create_future()
-
-        def read() -> None:
-            try:
-                pgconn.consume_input()
-                if not pgconn.is_busy() and not answered.done():
-                    answered.set_result(None)
-            except psycopg.Error as error:
-                loop.remove_reader(self._socket)
-                if not answered.done():
-                    answered.set_exception(error)
-
-        if pgconn.flush():  # a few kilobytes, for which a socket that is read has room
-            raise psycopg.OperationalError("the connection takes nothing")
-        loop.add_reader(self._socket, read)
-        try:
-            await answered
-        finally:
-            loop.remove_reader(self._socket)
-        results: list[PGresult] = []
-        while (one := pgconn.get_result()) is not None:
-            results.append(one)
-        self._drain(pgconn)
-        if not results or results[-1].status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-            raise psycopg.OperationalError(results[-1].get_error_message() if results else "lost")
-        return results[-1]
 
     def _listen(self) -> None:
         """Hear of notices as long as they are waited for; a look hears of them by itself."""
@@ -325,7 +293,7 @@ class DirectoryTail:
             await connection.execute(f"LISTEN {CHANNEL}")
             # By the protocol, which poolers know, not by PREPARE.
             connection.pgconn.send_prepare(_NAME, _LOOK.encode())
-            await self._answer(connection.pgconn)
+            await receive(connection.pgconn, self._socket)
         self.connects += 1
         return connection
 
