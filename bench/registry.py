@@ -1,11 +1,11 @@
 """What the registry costs, through the API: registration in bulk, look-ups, discovery.
 
 Agents are registered in bulks through a deployment of its own, of many owners, a hundredth of them
-with one capability and words of its own; then look-ups and searches are sent one after the other
-while 100 agents a second are registered. Times are the client's: by HTTP, beside the cheapest
-request; and of the same statements alone, sent from this process. "CPU" is the mean processor time
-of a replica and of Postgres for one request without registrations: what the service itself costs,
-however busy the machine is.
+with one capability and words of its own; then look-ups are sent one after the other, and again with
+searches while 100 agents a second are registered. Times are the client's: by HTTP, beside the
+cheapest request; and of the same statements alone, sent from this process. "CPU" is the mean
+processor time of a replica and of Postgres for one request without registrations: what the service
+itself costs, however busy the machine is.
 Selection is that of `bench.agent_choice`, among so many agents of one capability.
 
 Bounds of issue "Registry and planning": 500 registrations/s in bulk, look-up by capability p99
@@ -39,6 +39,8 @@ BULK: Final = 500
 # Below `agents_per_owner_max`.
 OWNER_AGENTS: Final = 5_000
 ASKED: Final = 300
+# Of look-ups at rest, whose bound is a tenth of that of searches.
+LOOKED_UP: Final = 2_000
 REGISTRATIONS_PER_S: Final = 100
 SERVERS: Final = ("serve replica", POSTGRES)
 READS: Final = {
@@ -104,10 +106,10 @@ class Times:
     p99: float
 
     @classmethod
-    async def of(cls, work: Callable[[], Awaitable[object]]) -> Times:
-        """Do something `ASKED` times, one after the other."""
+    async def of(cls, work: Callable[[], Awaitable[object]], count: int = ASKED) -> Times:
+        """Do something so many times, one after the other."""
         took = []
-        for _ in range(ASKED):
+        for _ in range(count):
             began_s = time.perf_counter()
             await work()
             took.append((time.perf_counter() - began_s) * 1_000)
@@ -145,6 +147,11 @@ class Run:
                 await self._read(api, count)
 
     async def _read(self, api: Api, count: int) -> None:
+        for name, path in READS.items():
+            if not name.startswith("discovery"):
+                await Times.of(partial(api.must, "GET", path))  # warm
+                times = await Times.of(partial(api.must, "GET", path), LOOKED_UP)
+                self._note(f"{name}, at rest", count, times)
         writing = asyncio.create_task(_register_slowly(api, 10_000_000 + count * 10))
         try:
             for name, path in READS.items():
