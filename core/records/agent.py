@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import Enum
+from functools import lru_cache
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints
@@ -171,5 +172,11 @@ def _is_secret(name: str, value: Any) -> bool:
     """Say whether a member holds a credential; nothing and yes or no are none."""
     if value is None or isinstance(value, bool) or value in ("", [], {}):
         return False
+    return _names_secret(name) if len(name) <= NAME_CHARS_MAX else _names_secret.__wrapped__(name)
+
+
+# Cards have the same few names; a reply of discovery asks for some hundred.
+@lru_cache(maxsize=2_048)
+def _names_secret(name: str) -> bool:
     letters = _NOT_LETTERS.sub("", name.lower())
     return letters in _SECRET_NAMES or letters.removesuffix("s").endswith(_SECRET_ENDINGS)

@@ -3,7 +3,7 @@
 One statement over the index of offers (`offer_index.py`). What it looks at is bounded: so many
 offers in the order of an index, and those that the index of words finds by words that are rare
 among these; of the matches so many, owners in turn, are ranked. Spec: Settlement rules 9
-(discovery ranking); contract.md sections 6 and 7 (Discovery). Decisions 0288, 0291.
+(discovery ranking); contract.md sections 6 and 7 (Discovery). Decisions 0288, 0291, 0298.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from core.market.reputation import NEUTRAL
 from ledger.agents.offer_index import IS_CURRENT, OWNER_OFFERS_MAX
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
 
 WORDS_MAX: Final = 500
 # Offers that match and are ranked: the first of each owner, then the second of each.
-HITS_MAX: Final = 250
+HITS_MAX: Final = 150
 # Offers that are looked at in the order of an index: of a capability, of all where words are looked
 # for; of a beginning half as many by id and then so many by place; of an owner all. And of rare
 # words, in no order.
-WALKED_MAX: Final = 2_000
-# A word is rare that fewer of the matches among those have. Of so many words.
-RARE_MAX: Final = 50
+WALKED_MAX: Final = 1_000
+# Of these, the matches that are taken, in the order of the index: by place an owner has no more
+# offers than places, so those whose turn is first are there. Of a beginning half as many by place.
+MATCHES_MAX: Final = 400
+# A word is rare that fewer of these matches have. Of so many words.
+RARE_MAX: Final = 25
 RARE_WORDS_MAX: Final = 16
 # Bytes of cards in one reply.
 CARDS_BYTES_MAX: Final = 2 * 1024 * 1024
@@ -50,16 +54,15 @@ class Asked(Struct, frozen=True, kw_only=True):
     latency_ms_max: int | None = None
 
 
-# An agent's score as `core/market/reputation.py` has it.
+# An agent's score as `core/market/reputation.py` has it; one without a row has never worked.
 _REPUTATION: Final = """
     round((
-        0.5 * CASE WHEN r.successful + r.failed > 0
-            THEN r.successful::float8 / (r.successful + r.failed) ELSE 0.5 END
-        + 0.3 * CASE WHEN r.successful > 0 THEN greatest(0,
-                1 - r.latency_ms_sum::float8 / (r.successful * CAST(%(slowest_ms)s AS float8)))
-            WHEN r.failed > 0 THEN 0 ELSE 0.5 END
-        + 0.2 * CASE WHEN r.total > 0
-            THEN 1 - r.cancelled::float8 / r.total ELSE 0.5 END
+        0.5 * CASE WHEN successful + failed > 0
+            THEN successful::float8 / (successful + failed) ELSE 0.5 END
+        + 0.3 * CASE WHEN successful > 0 THEN greatest(0,
+                1 - latency_ms_sum::float8 / (successful * CAST(%(slowest_ms)s AS float8)))
+            WHEN failed > 0 THEN 0 ELSE 0.5 END
+        + 0.2 * CASE WHEN total > 0 THEN 1 - cancelled::float8 / total ELSE 0.5 END
     )::numeric, 6)::float8
 """
 # `plainto_tsquery` joins words with "and"; any of them is enough, more of them rank higher.
@@ -79,23 +82,24 @@ _NEAR: Final = """
 # Of a beginning the ids that come first, and of the others the offers of the lowest places: one
 # owner may have a thousand ids before all others.
 _NEAR_BEGINNING: Final = """
-    SELECT did, capability_id, owner_did, place, words FROM (
-        WITH first AS MATERIALIZED (
-            SELECT * FROM callboard.offer WHERE {walked} ORDER BY {order} LIMIT {walked_max} / 2
-        ), last AS MATERIALIZED (
-            SELECT capability_id, place, did FROM first ORDER BY {order} OFFSET {walked_max} / 2 - 1
-        )
-        SELECT * FROM first UNION ALL
-        SELECT o.* FROM last CROSS JOIN LATERAL (
-            SELECT did, capability_id, place FROM callboard.offer
-            ORDER BY place, did, capability_id LIMIT {walked_max}
-        ) p CROSS JOIN LATERAL (
-            SELECT * FROM callboard.offer
-            WHERE did = p.did AND capability_id = p.capability_id OFFSET 0
-        ) o WHERE (p.capability_id COLLATE "C", p.place, p.did)
-                > (last.capability_id, last.place, last.did)
-            AND p.capability_id COLLATE "C" < %(capability_id)s || E'\\x7f'
-    ) w WHERE {conditions} LIMIT {near_max}
+    WITH first AS MATERIALIZED (
+        SELECT did, capability_id, owner_did, place, version, words FROM callboard.offer
+        WHERE {walked} ORDER BY {order} LIMIT {walked_max} / 2
+    ), last AS MATERIALIZED (
+        SELECT capability_id, place, did FROM first ORDER BY {order} OFFSET {walked_max} / 2 - 1
+    )
+    SELECT did, capability_id, owner_did, place, words FROM first WHERE {conditions} UNION ALL (
+        SELECT did, capability_id, owner_did, place, words FROM (
+            SELECT o.* FROM last CROSS JOIN LATERAL (
+                SELECT did, capability_id, place FROM callboard.offer
+                ORDER BY place, did, capability_id LIMIT {walked_max}
+            ) p CROSS JOIN LATERAL (
+                SELECT * FROM callboard.offer
+                WHERE did = p.did AND capability_id = p.capability_id OFFSET 0
+            ) o WHERE (p.capability_id COLLATE "C", p.place, p.did)
+                    > (last.capability_id, last.place, last.did)
+                AND p.capability_id COLLATE "C" < %(capability_id)s || E'\\x7f'
+        ) w WHERE {conditions} LIMIT {near_max} / 2)
 """
 # Words that few of those have: the index of words finds who has them, however many others match.
 _RARE: Final = r"""
@@ -110,24 +114,28 @@ _RARE: Final = r"""
                 WHERE n.found < {rare_max} AND words @@ w.word) o
         LIMIT {walked_max})
 """
+# Turns are counted by a hash of the owner's DID, because DIDs begin alike and are slow to sort. Two
+# owners of one hash share their turns: none is later than its place.
 # Joined one by one: a plan that was made when a table was small never reads it whole.
 _STATEMENT: Final = """
     WITH asked AS MATERIALIZED (
         SELECT {any_word} AS query, tsvector_to_array(to_tsvector('english', %(words)s)) AS words
     ), near AS MATERIALIZED ({near}), turned AS (
         SELECT did, capability_id, words,
-            dense_rank() OVER (PARTITION BY owner_did ORDER BY place) AS turn
+            dense_rank() OVER (
+                PARTITION BY hashtextextended(owner_did, 0) ORDER BY place) AS turn
         FROM (SELECT * FROM near {rare}) matching
     ), hit AS MATERIALIZED (
         SELECT DISTINCT ON (did, capability_id) did, capability_id, words FROM (
             SELECT * FROM turned ORDER BY turn, did, capability_id LIMIT {hits_max}) first
     ), known AS (
-        SELECT h.did, h.capability_id, h.words, {reputation} AS reputation,
+        SELECT h.did, h.capability_id, h.words, coalesce(r.reputation, {unknown}) AS reputation,
             {rank} AS rank, r.successful, r.latency_ms_sum
         FROM asked CROSS JOIN hit h
             CROSS JOIN LATERAL (SELECT 1 WHERE {is_current} OFFSET 0) current
             LEFT JOIN LATERAL (
-                SELECT * FROM callboard.reputation WHERE agent_did = h.did OFFSET 0) r ON true
+                SELECT successful, latency_ms_sum, {reputation} AS reputation
+                FROM callboard.reputation WHERE agent_did = h.did OFFSET 0) r ON true
     ), scored AS (
         SELECT *, CAST(%(share)s AS float8) * coalesce(rank / nullif(max(rank) OVER (), 0), 0)
             + (1 - CAST(%(share)s AS float8)) * reputation AS score
@@ -181,7 +189,7 @@ def _statement(
         order=order,
         walked_max=OWNER_OFFERS_MAX if with_owner else WALKED_MAX,
         conditions=" AND ".join(others) or "true",
-        near_max=HITS_MAX if with_owner else WALKED_MAX,
+        near_max=HITS_MAX if with_owner else MATCHES_MAX,
     )
     rare = _RARE.format(rare_words_max=RARE_WORDS_MAX, rare_max=RARE_MAX, walked_max=WALKED_MAX)
     return PreparedStatement(
@@ -191,6 +199,7 @@ def _statement(
             rare=rare if walked == "true" else "",
             hits_max=HITS_MAX,
             reputation=_REPUTATION,
+            unknown=NEUTRAL,
             rank="ts_rank(h.words, asked.query)::float8" if with_words else "1.0::float8",
             is_current=IS_CURRENT,
             bytes_max=CARDS_BYTES_MAX,

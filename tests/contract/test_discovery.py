@@ -103,6 +103,22 @@ def test_filters(
     assert (none["results"], none["agents"]) == ([], [])
 
 
+def test_a_filter_of_cards_looks_beyond_the_best(payer: Caller, make_agent: MakeAgent) -> None:
+    """Twice as many as are asked for are looked at first, the others if these do not pass."""
+    name = word()
+    *_, cheap = (
+        make_agent(
+            capability=f"cap.{name}.{part}.v1",
+            price={"price_cents": 1 if part == "d" else 10, "description": "Some"},
+        )
+        for part in "abcd"
+    )
+    asked = {"q": name, "limit": "1", "maxPriceCents": "5"}
+    found = answer(payer.http.get("/v1/discover", params=asked))
+    assert [one["agentDid"] for one in found["results"]] == [cheap.did]
+    assert [one["did"] for one in found["agents"]] == [cheap.did]
+
+
 def test_region_is_the_cards(payer: Caller, make_agent: MakeAgent) -> None:
     name = word()
     agent = described(make_agent, name)

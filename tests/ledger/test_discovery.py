@@ -153,6 +153,7 @@ async def test_the_many_ids_of_one_owner_hide_none_of_another_of_the_same_beginn
 ) -> None:
     """Its ids came first, and only so many were looked at."""
     monkeypatch.setattr(discovery_reads, "WALKED_MAX", 8)
+    monkeypatch.setattr(discovery_reads, "MATCHES_MAX", 4)
     discovery_reads._statement.cache_clear()
     crowd = [offering(f"did:t:{n:02}", f"cap.a{n:02}.v1", owner="did:t:crowd") for n in range(20)]
     other = offering("did:t:z", "cap.z.v1")

@@ -1,7 +1,7 @@
 """Discovery: who offers what is looked for, the best first, and why.
 
 It shows public cards alone. Spec: Settlement rules 9 (discovery ranking); contract.md sections 6
-and 7 (Discovery). Decision 0288.
+and 7 (Discovery). Decisions 0288, 0298.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from core.records.api.discovery import (
     DiscoverQuery,
     DiscoveryRequest,
 )
-from ledger.agents.discovery_reads import Asked, find_offers
+from ledger.agents.discovery_reads import HITS_MAX, Asked, find_offers
 from ledger.capabilities.version_reads import published, version_rows
 from ledger.prices.price_reads import has_price, price_of_row
 from ledger.reads.reader import RowDict
@@ -31,8 +31,9 @@ from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply, invalid
 from serve_app.operations.views import availability_of, current_card
 
-# What only a card says is looked for among the best so many.
-LOOKED_AT_MAX: Final = 200
+# What only a card says is looked for among the best so many; first among twice as many as are
+# asked for, since of most filters these are enough.
+LOOKED_AT_MAX: Final = HITS_MAX
 
 
 async def discover(call: Call) -> Reply:
@@ -75,17 +76,29 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
         query.availability,
         asked.versions,
     )
-    rows = await find_offers(
-        services.reader,
-        asked,
-        limit=limit if by_card == (None,) * len(by_card) else LOOKED_AT_MAX,
-        slowest_ms=services.settings.reputation_latency_ms_max,
-        caller=call.caller.did,
-    )
+    is_filtered = by_card != (None,) * len(by_card)
+    for looked_at in (min(2 * limit, LOOKED_AT_MAX), LOOKED_AT_MAX) if is_filtered else (limit,):
+        rows = await find_offers(
+            services.reader,
+            asked,
+            limit=looked_at,
+            slowest_ms=services.settings.reputation_latency_ms_max,
+            caller=call.caller.did,
+        )
+        results, agents = await _kept(query, asked, rows, limit=limit, now_ms=services.now_ms())
+        if len(results) == limit or len(rows) < looked_at:
+            break
     services.gateway.offers.follow()
+    return Reply({"results": results, "agents": agents, "limit": limit})
+
+
+async def _kept(
+    query: DiscoverQuery, asked: Asked, rows: Sequence[RowDict], *, limit: int, now_ms: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the results that pass the filters of cards, at most `limit`, and their agents."""
     results: list[dict[str, Any]] = []
     cards: dict[str, dict[str, Any]] = {}
-    slices, now_ms = Slices(), services.now_ms()
+    slices = Slices()
     for row in rows:
         if len(results) == limit:
             break
@@ -101,13 +114,13 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
         registered = price_of_row(row) if has_price(row) else None
         price = effective_price(parse_price(offered)[0], registered)
         availability = availability_of(row, _live(row), now_ms)
-        if not _is_kept(query, card, price, availability):
+        if not _passes(query, card, price, availability):
             continue
         if row["did"] not in cards:
             cards[row["did"]] = without_secrets(card)
         why = _why(query, row, offered, price, availability)
         results.append(_result(row, cards[row["did"]], offered, why))
-    return Reply({"results": results, "agents": list(cards.values()), "limit": limit})
+    return results, list(cards.values())
 
 
 async def _versions(call: Call, capability_id: str, wanted: str) -> tuple[str, ...]:
@@ -124,9 +137,7 @@ def _live(row: RowDict) -> dict[str, Any] | None:
     return {"status": row["live_status"], **{name: row[name] for name in members}}
 
 
-def _is_kept(
-    query: DiscoverQuery, card: Mapping[str, Any], price: Price, availability: str
-) -> bool:
+def _passes(query: DiscoverQuery, card: Mapping[str, Any], price: Price, availability: str) -> bool:
     if query.availability is not None and availability != query.availability:
         return False
     if query.region is not None and _said(card, "region") != query.region:
