@@ -22,6 +22,8 @@ from core.money import credits_text
 
 # Live bids that a round holds: the lowest ones.
 LIVE_BIDS_MAX: Final = 1_024
+# Bids of a node that are kept and that no round counts: the earliest ones.
+KEPT_BIDS_MAX: Final = 1_024
 
 
 class Bid(Message, frozen=True):

@@ -20,6 +20,7 @@ class StoredNode(Struct, rename="camel"):
     capability_id: str | None = None
     capability: str | None = None
     depends_on: list[str] | None = None
+    selection: str | None = None
 
     @property
     def offered_id(self) -> str:

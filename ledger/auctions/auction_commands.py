@@ -5,9 +5,14 @@ Plain values, as `ledger/commands.py` says. Spec: Bid; money.md case 23.
 
 from __future__ import annotations
 
+from typing import Final
+
 from core.ids import composed_key
 from core.message import Message
 from ledger.authority import AuthorizedCommand
+
+# The round of bids that no round of an auction counts.
+NO_ROUND: Final = 0
 
 
 class PlaceBid(AuthorizedCommand, frozen=True, kw_only=True):
@@ -33,10 +38,12 @@ class PlaceBid(AuthorizedCommand, frozen=True, kw_only=True):
 
 
 class KeepBid(AuthorizedCommand, frozen=True, kw_only=True):
-    """Keep a bid for a node that takes none any more: it is recorded, and decides nothing.
+    """Keep a bid for a node that takes none now: it is recorded, and decides nothing.
 
-    The first such bid of an agent is final. `is_admin` lets anybody act for the agent.
-    Rejections: NOT_FOUND (the agent), FORBIDDEN, KEY_REUSED. Result: {"receivedMs": int}.
+    The first such bid of an agent is final. `is_admin` lets anybody act for the agent. `is_sealed`:
+    the node is auctioned, so the audit entry does not say how much is bid.
+    Rejections: NOT_FOUND (the agent), FORBIDDEN, ESCROW_RELEASED (the workflow has ended), CONFLICT
+    (the node has as many as are kept), KEY_REUSED. Result: {"receivedMs": int}.
     """
 
     key: str
@@ -49,6 +56,7 @@ class KeepBid(AuthorizedCommand, frozen=True, kw_only=True):
     amount_micro: int
     eta_ms: int | None
     stake_offered_micro: int | None
+    is_sealed: bool = False
 
 
 class EndBidding(Message, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """Planning auctions: rounds are opened and closed with a node's steps, bids come between.
 
-Bids are sealed: until the round is closed, the chain says who has bid and not how much. Who wins is
-decided by the node's owner and recorded here. Spec: Bid; Settlement rules 7; money.md cases 20 to
-25. Decision 0075.
+Bids are sealed: until the round is closed, the chain says who has bid and not how much; of a bid
+for an auctioned node that no round counts it never does. Who wins is decided by the node's owner
+and recorded here. Spec: Bid; Settlement rules 7; money.md cases 20 to 25. Decision 0075.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from core.errors import ErrorCode, ServiceError
-from core.market.auction import AuctionTerms, Bid, bid_problem, displaced_bid
+from core.market.auction import KEPT_BIDS_MAX, AuctionTerms, Bid, bid_problem, displaced_bid
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import AuctionClosed, AuctionOpened
-from ledger.auctions.auction_commands import EndBidding, KeepBid, PlaceBid
+from ledger.auctions.auction_commands import NO_ROUND, EndBidding, KeepBid, PlaceBid
 from ledger.commands import Outcome
 from ledger.tables.table import Row
 from ledger.tables.work_tables import AUCTIONS, BIDS, CLOSED_AUCTIONS
@@ -45,6 +45,8 @@ def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
 
 def add_kept_bid_reads(command: KeepBid, read_set: ReadSet) -> None:
     """Add what is looked at before a bid is kept."""
+    read_set.workflow_ids.add(command.workflow_id)
+    read_set.kept_bids.add((command.workflow_id, command.node))
     read_set.agent_dids.add(command.agent_did)
     read_set.trusted.add(command.agent_did)
 
@@ -104,18 +106,40 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
 
 
 def plan_keep_bid(command: KeepBid, batch: Batch) -> Outcome:
-    """Record a bid that comes when the node has its agent; it is no secret from anybody."""
-    _check_bidder(command, batch)
+    """Store a bid that no round counts.
+
+    Steps: (1) the agent is there, and the caller may bid for it, (2) the workflow has not ended,
+    (3) the node keeps fewer than it may. Of an auctioned node the entry names the bidder alone: the
+    amount would tell its payer what the agent bids in the next round.
+    """
+    _check_bidder(command, batch)  # (1)
+    escrow = batch.cache.escrows[command.workflow_id]
+    if escrow is None or escrow.is_released:  # (2)
+        raise Refusal(ErrorCode.ESCROW_RELEASED, "the workflow has ended", is_stored=False)
+    place = (command.workflow_id, command.node)
+    if batch.cache.kept_bids[place] >= KEPT_BIDS_MAX:  # (3)
+        detail = f"the node has {KEPT_BIDS_MAX} bids that no auction counts: no more are kept"
+        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+    batch.cache.kept_bids[place] += 1
+    bid = Bid(
+        command.agent_did,
+        command.amount_micro,
+        command.eta_ms,
+        command.stake_offered_micro,
+        batch.clock_ms,
+    )
+    _store_bid(command.workflow_id, command.node, NO_ROUND, bid, batch)
     payload: dict[str, Any] = {
         "nodeId": command.node,
         "agentDid": command.agent_did,
-        "bidCredits": credits_text(command.amount_micro),
         "isCounted": False,
     }
-    if command.eta_ms is not None:
-        payload["etaMs"] = command.eta_ms
-    if command.stake_offered_micro is not None:
-        payload["stakeOfferedCredits"] = credits_text(command.stake_offered_micro)
+    if not command.is_sealed:
+        payload["bidCredits"] = credits_text(command.amount_micro)
+        if command.eta_ms is not None:
+            payload["etaMs"] = command.eta_ms
+        if command.stake_offered_micro is not None:
+            payload["stakeOfferedCredits"] = credits_text(command.stake_offered_micro)
     audit_id = batch.record(
         AuditEventType.BID_PLACED,
         actor_did=command.actor_did,

@@ -1,4 +1,7 @@
-"""What the writer reads of auctions: open rounds with their live bids. money.md case 23."""
+"""What the writer reads of auctions: open rounds with their bids, how many bids are kept.
+
+money.md case 23; decision 0294.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 import psycopg
 
 from core.market.auction import LIVE_BIDS_MAX, Bid
-from ledger.auctions.auction_commands import bids_key
+from ledger.auctions.auction_commands import NO_ROUND, bids_key
 from ledger.writer.state_cache import OpenRound, StateCache
 
 
@@ -53,3 +56,19 @@ async def load_rounds(
         round_ = cache.rounds[workflow_id, node]
         assert round_ is not None, bid
         round_.bids[bid.agent_did] = bid
+
+
+async def count_kept_bids(
+    connection: psycopg.AsyncConnection[Any], cache: StateCache, pairs: Sequence[tuple[str, str]]
+) -> None:
+    """Put into the cache how many bids of these (workflow, node) pairs no round counts."""
+    cache.kept_bids.update(dict.fromkeys(pairs, 0))
+    cursor = await connection.execute(
+        "SELECT b.workflow_id::text, b.node, count(*) FROM callboard.bid b"
+        " JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node)"
+        " ON b.workflow_id = p.workflow_id AND b.node = p.node"
+        " WHERE b.round = %s GROUP BY b.workflow_id, b.node",
+        ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs], NO_ROUND),
+    )
+    for workflow_id, node, count in await cursor.fetchall():
+        cache.kept_bids[workflow_id, node] = count

@@ -16,7 +16,7 @@ import psycopg
 from core.errors import ErrorCode, QuarantineCode
 from core.money import MICRO_MAX
 from core.records.statuses import OwnershipProof
-from ledger.auctions.round_loading import load_rounds
+from ledger.auctions.round_loading import count_kept_bids, load_rounds
 from ledger.capabilities.version_loading import load_versions
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced
@@ -118,6 +118,9 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     missing_nodes = [pair for pair in read_set.rounds if pair not in cache.rounds]
     if missing_nodes:
         await load_rounds(connection, cache, missing_nodes)
+    missing_nodes = [pair for pair in read_set.kept_bids if pair not in cache.kept_bids]
+    if missing_nodes:
+        await count_kept_bids(connection, cache, missing_nodes)
     await load_identity(connection, cache, read_set)
     await load_keys(connection, cache, read_set)
     await load_versions(connection, cache, read_set)

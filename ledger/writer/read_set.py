@@ -36,6 +36,7 @@ class ReadSet:
     `share_dids`: agents whose stake is put up or taken back: the shares of its depositors.
     `staked`, `rounds`: (workflow, node) pairs whose attempt may have stake locked, whose auction
     may be open.
+    `kept_bids`: (workflow, node) pairs whose bids that no round counts are counted.
     `barrier` is the one command of the batch that stands on stored rows.
     """
 
@@ -69,3 +70,4 @@ class ReadSet:
     share_dids: set[str] = field(default_factory=set)
     staked: set[tuple[str, str]] = field(default_factory=set)
     rounds: set[tuple[str, str]] = field(default_factory=set)
+    kept_bids: set[tuple[str, str]] = field(default_factory=set)

@@ -292,6 +292,8 @@ class StateCache:
     staked: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     # By workflow and node: the round that takes bids, None when no round does.
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
+    # By workflow and node: how many bids it has that no round counts.
+    kept_bids: dict[tuple[str, str], int] = field(default_factory=dict)
     # Of the batch at hand only: agents with keys that are not theirs any more; names, and how many
     # of them an owner, and behind an "@" an agent, has; by agent its switch and its guardians;
     # recoveries by id, of an agent all that are open with one of them; keys that can be
@@ -359,6 +361,7 @@ class StateCache:
         _shrink(self.shares)
         _shrink(self.staked)
         _shrink(self.rounds)
+        _shrink(self.kept_bids)
         if len(self.accounts) > CACHED_MAX:
             kept = {name: self.accounts[name] for name in (WORLD_ADDRESS, FEE_ADDRESS)}
             _shrink(self.accounts)

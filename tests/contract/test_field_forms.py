@@ -223,7 +223,7 @@ def test_a_bid_for_a_task_that_has_its_agent_is_kept(
     amount: float,
 ) -> None:
     owner = make_caller()
-    agent = make_agent(owner=owner, price_cents=50)
+    agent = make_agent(later, owner=owner, price_cents=50)
     names = {"capability": agent.capability, "agent": agent.did}
     made = answer(field.send("POST", "/v1/tasks/publish", PRICED_50, key=payer.key, **names))
     names |= {"task": made["taskId"], "workflow": made["workflowId"]}
@@ -231,7 +231,6 @@ def test_a_bid_for_a_task_that_has_its_agent_is_kept(
     placed = answer(field.send("POST", path, body, key=owner.key, **names))
     assert (placed["ok"], placed["counted"], placed["bidAmount"]) == (True, False, amount)
     refusal(field.send("POST", path, body, key=owner.key, **names), 409, "CONFLICT")
-    assert payer.finished(f"/v1/workflows/{made['workflowId']}")["spentCredits"] == 0.5
     audit = "/v1/audit?eventType=bid.placed&targetId=$workflow"
     for party in (payer, owner):
         (entry,) = answer(field.send("GET", audit, key=party.key, **names))["entries"]

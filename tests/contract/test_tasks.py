@@ -18,6 +18,7 @@ from tests.contract.conftest import (
     unique,
 )
 from tests.contract.test_auctions import WINDOW_MS
+from tests.contract.test_execution_async import later
 from tests.contract.test_execution_ends import BAD
 from tests.contract.test_execution_replies import scripted
 
@@ -182,6 +183,35 @@ def test_a_task_that_is_auctioned_takes_bids_and_pays_the_second_lowest(
     assert task["spentCredits"] == 0.5
     late = answer(bid(two, made["taskId"], dear, 0.4))
     assert (late["ok"], late["counted"], late["closesAt"]) == (True, False, None)
+    audit = f"/v1/audit?eventType=bid.placed&targetId={made['workflowId']}"
+    assert len(answer(payer.http.get(audit))["entries"]) == 2, "of an ended task none is kept"
+
+
+def test_how_much_is_bid_before_the_auction_opens_is_not_told(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    """The payer would read what the agent is about to bid in the sealed round."""
+    capability = unique("cap.test.") + ".v1"
+    owner, agent = bidder(make_agent, make_caller, capability)
+    auction = {"capabilityId": capability, "selection": "auction", "auctionWindowMs": 60_000}
+    nodes = {
+        "first": {"capabilityId": make_agent(later).capability},
+        "sealed": {**auction, "maxCostCredits": 1, "dependsOn": ["first"]},
+        "priced": {"capabilityId": capability, "dependsOn": ["first"]},
+    }
+    made = answer(payer.publish({"nodes": nodes}))
+    amounts = {"sealed": 0.123457, "priced": 0.2}
+    for name, amount in amounts.items():
+        placed = answer(bid(owner, made["taskId"], agent, amount, nodeId=name))
+        assert (placed["counted"], placed["bidAmount"]) == (False, amount)
+    audit = f"/v1/audit?eventType=bid.placed&targetId={made['workflowId']}"
+    reply = payer.http.get(audit)
+    kept = [entry["payload"]["events"][0]["payload"] for entry in answer(reply)["entries"]]
+    assert {one["nodeId"]: one.get("bidCredits") for one in kept} == {
+        "sealed": None,
+        "priced": "0.2",
+    }
+    assert "123457" not in reply.text
 
 
 def test_a_bid_under_its_idempotency_key_is_placed_once(

@@ -8,23 +8,21 @@ reads). Decision 0075.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from typing import Any
 
 from core.errors import ErrorCode, ServiceError
 from core.market.standing_bid import Offer
 from core.money import credits_number
 from core.records.api.market import Auction, Bid, BidRequest
 from core.records.api.path_values import NodePath
-from ledger.auctions.auction_commands import KeepBid, PlaceBid, bid_key
+from core.records.stored_manifest import StoredNode
+from ledger.auctions.auction_commands import NO_ROUND, KeepBid, PlaceBid, bid_key
 from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
 from serve_app.operations.views import iso_time
 from serve_app.operations.views_market import auction_record
-
-# Of a bid that no round of an auction counts.
-NO_ROUND: Final = 0
 
 
 async def show(call: Call) -> Reply:
@@ -73,24 +71,34 @@ async def bid_in(
 
 
 async def keep_bid(
-    call: Call, offered: tuple[str, Offer], workflow_id: str, node: str, capability_id: str
+    call: Call, offered: tuple[str, Offer], workflow_id: str, name: str, node: StoredNode
 ) -> dict[str, Any]:
-    """Keep a bid for a node that has its agent, or takes no bids; return it."""
+    """Keep a bid for a node that has its agent, or takes no bids now; return it.
+
+    Of a workflow that has ended it is not kept: the reply is the same, so that a client need not
+    know how fast another agent is.
+    """
     agent_did, offer = offered
-    await _check_offers(call, agent_did, capability_id)
+    await _check_offers(call, agent_did, node.offered_id)
     command = KeepBid(
-        key=bid_key(workflow_id, node, NO_ROUND, agent_did),
+        key=bid_key(workflow_id, name, NO_ROUND, agent_did),
         request_hash=_bid_hash(call),
         actor_did=call.caller.did,
         is_admin=call.caller.is_admin,
         agent_did=agent_did,
         workflow_id=workflow_id,
-        node=node,
+        node=name,
         amount_micro=offer.amount_micro,
         eta_ms=offer.eta_ms,
         stake_offered_micro=offer.stake_micro,
+        is_sealed=node.selection == "auction",
     )
-    kept = await _committed(call, command)
+    try:
+        kept = await _committed(call, command)
+    except ServiceError as error:
+        if error.code is not ErrorCode.ESCROW_RELEASED:
+            raise
+        kept = _received(command, call.services.now_ms())
     return {**kept, "counted": False, "round": NO_ROUND, "closesAt": None}
 
 
@@ -111,7 +119,7 @@ def _bid_hash(call: Call) -> bytes:
 
 
 async def _committed(call: Call, command: PlaceBid | KeepBid) -> dict[str, Any]:
-    """Commit a bid; return what a reply says of it, wherever it went.
+    """Commit a bid; return what a reply says of it.
 
     Raises:
         ServiceError: CONFLICT for an agent's second bid, or as the ledger refuses it.
@@ -124,6 +132,11 @@ async def _committed(call: Call, command: PlaceBid | KeepBid) -> dict[str, Any]:
         raise ServiceError(
             ErrorCode.CONFLICT, f"{command.agent_did} has bid already: its first bid is final"
         ) from None
+    return _received(command, outcome.result["receivedMs"])
+
+
+def _received(command: PlaceBid | KeepBid, received_ms: int) -> dict[str, Any]:
+    """Return what a reply says of a bid, wherever it went."""
     stake_micro = command.stake_offered_micro
     return {
         "ok": True,
@@ -134,7 +147,7 @@ async def _committed(call: Call, command: PlaceBid | KeepBid) -> dict[str, Any]:
         "bidAmount": credits_number(command.amount_micro),
         "etaMs": command.eta_ms,
         "stakeOffered": None if stake_micro is None else credits_number(stake_micro),
-        "receivedAt": iso_time(outcome.result["receivedMs"]),
+        "receivedAt": iso_time(received_ms),
     }
 
 

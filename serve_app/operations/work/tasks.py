@@ -130,7 +130,7 @@ async def bid(call: Call) -> Reply:
     if rounds and rounds[-1]["status"] == "open":
         placed = await bid_in(call, offered, workflow_id, node, rounds)
     else:
-        placed = await keep_bid(call, offered, workflow_id, node, capability_id)
+        placed = await keep_bid(call, offered, workflow_id, node, nodes[node])
     return Reply({**placed, "taskId": task_id})
 
 

@@ -1,0 +1,109 @@
+"""Bids that no round of an auction counts: sealed where another round may come, and bounded.
+
+Spec: contract.md section 7 (`/bid`). Decision 0294.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from core.errors import ErrorCode
+from core.market.auction import KEPT_BIDS_MAX
+from ledger.auctions.auction_commands import NO_ROUND, KeepBid, bid_key
+from ledger.commands import OutcomeStatus
+from ledger.writer.store import LedgerStore
+from tests.conftest import Database
+from tests.ledger.checking import Auditor
+from tests.ledger.making import AGENT, AT, Flow, card, open_with_member
+
+pytestmark = pytest.mark.anyio
+
+OTHER = "did:test:other"
+
+
+def kept(flow: Flow, did: str = AGENT, **changes: Any) -> KeepBid:
+    """Return a bid for the node of a workflow that takes none."""
+    fields: dict[str, Any] = {
+        "key": bid_key(flow.id, "a", NO_ROUND, did),
+        "request_hash": b"k",
+        "actor_did": did,
+        "is_admin": False,
+        "agent_did": did,
+        "workflow_id": flow.id,
+        "node": "a",
+        "amount_micro": 123_457,
+        "eta_ms": 4_321,
+        "stake_offered_micro": 765_431,
+    }
+    return KeepBid(**{**fields, **changes})
+
+
+async def published(url: str) -> tuple[LedgerStore, Flow]:
+    """Open a ledger with a workflow that runs, and two agents."""
+    store, epoch = await open_with_member(url)
+    flow = Flow(epoch)
+    outcomes = await store.commit([card(), card(OTHER), flow.publish()], AT)
+    assert all(one.error is None for one in outcomes), outcomes
+    return store, flow
+
+
+async def refused(store: LedgerStore, command: KeepBid) -> ErrorCode | None:
+    """Commit a command and return how it is refused."""
+    (outcome,) = await store.commit([command], AT + 1)
+    return outcome.error
+
+
+@pytest.mark.parametrize("is_sealed", [False, True], ids=["fixed price", "auctioned"])
+async def test_the_chain_says_how_much_is_bid_unless_the_node_is_auctioned(
+    database: Database, auditor: Auditor, is_sealed: bool
+) -> None:
+    """A payer read the bid of an agent before the round in which it would bid."""
+    store, flow = await published(database.service_url)
+    assert await refused(store, kept(flow, is_sealed=is_sealed)) is None
+    await store.close()
+    payload = auditor.one("SELECT payload FROM event WHERE event_type = 'bid.placed'")
+    said = {"nodeId": "a", "agentDid": AGENT, "isCounted": False}
+    terms = {"bidCredits": "0.123457", "etaMs": 4_321, "stakeOfferedCredits": "0.765431"}
+    assert payload == (said if is_sealed else said | terms)
+
+
+async def test_no_bid_is_kept_once_the_workflow_has_ended(
+    database: Database, auditor: Auditor
+) -> None:
+    store, flow = await published(database.service_url)
+    assert await refused(store, kept(flow)) is None
+    (ended,) = await store.commit([flow.end()], AT)
+    assert ended.error is None
+    late = kept(flow, OTHER)
+    assert await refused(store, late) is ErrorCode.ESCROW_RELEASED
+    await store.close()
+    store, _ = await open_with_member(database.service_url, micro=1)
+    assert await refused(store, late) is ErrorCode.ESCROW_RELEASED
+    (again,) = await store.commit([kept(flow)], AT)
+    assert again.status is OutcomeStatus.REPEATED
+    await store.close()
+    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'bid.placed'") == 1
+
+
+async def test_a_node_keeps_so_many_bids_and_no_more(database: Database, auditor: Auditor) -> None:
+    """By what is stored, and by what one batch takes: the writer counts once per node."""
+    store, flow = await published(database.service_url)
+    auditor.connection.execute(
+        "INSERT INTO bid SELECT %s, 'a', 0, 'did:test:' || n, 1, NULL, NULL, false, 1"
+        " FROM generate_series(1, %s) n",
+        (flow.id, KEPT_BIDS_MAX - 1),
+    )
+    auditor.connection.commit()
+    last = kept(flow)
+    more = replace(kept(flow, OTHER), request_hash=b"m")
+    outcomes = await store.commit([last, more], AT)
+    assert [one.error for one in outcomes] == [None, ErrorCode.CONFLICT]
+    elsewhere = replace(more, key=bid_key(flow.id, "b", NO_ROUND, OTHER), node="b")
+    assert await refused(store, elsewhere) is None
+    await store.close()
+    store, _ = await open_with_member(database.service_url, micro=1)
+    assert await refused(store, more) is ErrorCode.CONFLICT
+    await store.close()
