@@ -18,9 +18,10 @@ from tests.contract.conftest import (
     unique,
 )
 from tests.contract.test_auctions import WINDOW_MS
-from tests.contract.test_execution_async import later
+from tests.contract.test_execution_async import handed_in, later, wait_node
 from tests.contract.test_execution_ends import BAD
 from tests.contract.test_execution_replies import scripted
+from tests.contract.test_pricing import PER_TOKEN
 
 Json = dict[str, Any]
 PATH = "/v1/tasks"
@@ -120,6 +121,40 @@ def test_settle_after_success_tells_what_was_paid_and_pays_nothing(
     answer(payer.http.post(f"/v1/workflows/{cancelled['workflowId']}/cancel"))
     ended(payer, cancelled)
     refusal(payer.http.post(f"{PATH}/{cancelled['taskId']}/settle"), 409, "CONFLICT")
+
+
+def test_an_agent_by_tokens_that_has_named_none_is_paid_what_its_payer_says(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    """Without an amount it was paid all that was reserved for it, which is the whole budget."""
+    agent = make_agent(later, price={"pricing": PER_TOKEN})
+    made = publish(payer, f"[{agent.capability}] x", budget=2)
+    wait_node(payer, f"/v1/workflows/{made['workflowId']}", "running", "task")
+    path = f"{PATH}/{made['taskId']}/settle"
+    before = payer.balance()
+    for body in ({}, {"payouts": None}, {"payouts": [{"agentDid": agent.did, "amount": 2.1}]}):
+        problem = refusal(payer.http.post(path, json=body), 400, "INVALID_REQUEST")
+        assert [item["path"] for item in problem["errors"]] == ["payouts"]
+    refusal(payer.http.post(path), 400, "INVALID_REQUEST")
+    assert payer.balance() == before
+    assert answer(payer.http.get(f"{PATH}/{made['taskId']}"))["status"] == "running"
+    body = {"payouts": [{"agentDid": agent.did, "amount": 0.3}]}
+    settled = answer(payer.http.post(path, json=body))
+    assert settled["paid"] == [{"agentDid": agent.did, "amount": 0.3}]
+    assert (settled["settledCredits"], settled["returnedCredits"]) == (0.3, 1.7)
+    refusal(payer.http.post(path), 409, "ALREADY_SETTLED")
+
+
+def test_an_agent_by_tokens_that_has_named_them_needs_no_amount(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(later, price={"pricing": PER_TOKEN})
+    made = publish(payer, f"[{agent.capability}] x", budget=2)
+    agent.stub.wait_dispatched()
+    handed = handed_in(agent.stub.dispatches[0], metrics={"output_tokens": 10})
+    answer(payer.http.post("/v1/workflows/nodeResult", json=handed))
+    settled = answer(payer.http.post(f"{PATH}/{made['taskId']}/settle", json={}))
+    assert settled["paid"] == [{"agentDid": agent.did, "amount": 0.005}]
 
 
 def test_tasks_belong_to_their_payers_and_agents(

@@ -262,7 +262,11 @@ class Payout(Body, is_closed=True):
 
 
 class Settlement(Body, is_closed=True):
-    """How a task's payer settles it; without payouts its agent gets what was reserved for it."""
+    """How a task's payer settles it.
+
+    Without payouts its agent gets its fixed price; for one that is paid by tokens, and has not said
+    how many, payouts are required.
+    """
 
     payouts: Annotated[MaybeNull[list[Payout]], "of the task's own agent"] = None
 

@@ -36,7 +36,7 @@ from core.records.stored_manifest import read_stored_manifest
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agents.capability_search import find_capabilities
 from ledger.auctions.auction_reads import auction_rows
-from ledger.reads.reader import StoredWorkflow
+from ledger.reads.reader import RowDict, StoredWorkflow
 from ledger.tasks.task_commands import SettleTask, settle_task_key
 from ledger.workflows.workflow_records import task_workflow_id
 from serve_app.callers.limits import RateClass
@@ -138,15 +138,17 @@ async def settle(call: Call) -> Reply:
     """Settle a task, once.
 
     1. What the body asks for is within what is held. 2. An agent that has accepted the task and not
-    delivered is paid now, which ends the task; one that has delivered was paid with its result.
-    3. That the task is settled is recorded, once.
+    delivered is paid now, which ends the task; where it is paid by tokens the body says how much.
+    One that has delivered was paid with its result. 3. That the task is settled is recorded, once.
     """
     payouts = call.given(Settlement).payouts
     stored = await _readable(call)
     call.require(call.right, stored.payer_did)
     most_micro = _payouts_micro(payouts, stored)  # 1
     if not is_terminal(stored.status):
-        await _pay_accepted(call, stored, most_micro)  # 2
+        node = find_accepted(stored, is_amount_named=payouts is not None)
+        if node is not None:
+            await _pay_accepted(call, stored.id, node, most_micro)  # 2
         stored = await _readable(call)
     if stored.status is not WorkflowStatus.SUCCESS:
         raise ServiceError(
@@ -251,7 +253,32 @@ def _payouts_micro(payouts: list[Payout] | None, stored: StoredWorkflow) -> int:
     return most_micro
 
 
-async def _pay_accepted(call: Call, stored: StoredWorkflow, most_micro: int) -> None:
+def find_accepted(stored: StoredWorkflow, *, is_amount_named: bool) -> RowDict | None:
+    """Return the task's one node, which its agent has accepted; None where the node has ended.
+
+    The node's row is read after the workflow's, so that it may have ended by a step that the
+    workflow's row does not show yet.
+
+    Args:
+        is_amount_named: whether the payer says how much is paid.
+
+    Raises:
+        ServiceError: CONFLICT; no accepted result is outstanding. INVALID_REQUEST; the agent is
+            paid by tokens, of which it has named none, and the payer says no amount.
+    """
+    if len(read_stored_manifest(stored.row["manifest"]).nodes) != 1 or not stored.nodes:
+        raise _nothing_accepted()
+    (node,) = stored.nodes
+    if is_terminal(NodeStatus(node["status"])):
+        return None
+    if node["status"] != NodeStatus.RUNNING:
+        raise _nothing_accepted()
+    if node["price_json"] is not None and not is_amount_named:
+        raise invalid("payouts", "nothing", "an amount: the agent is paid by tokens, it named none")
+    return node
+
+
+async def _pay_accepted(call: Call, workflow_id: str, node: RowDict, most_micro: int) -> None:
     """Have the agent paid that has accepted the task's one node, and the task ended so.
 
     Returns also when the attempt was decided otherwise meanwhile.
@@ -259,13 +286,8 @@ async def _pay_accepted(call: Call, stored: StoredWorkflow, most_micro: int) -> 
     Raises:
         ServiceError: CONFLICT; no accepted result is outstanding.
     """
-    running = [node for node in stored.nodes if node["status"] == NodeStatus.RUNNING]
-    nodes = read_stored_manifest(stored.row["manifest"]).nodes
-    if len(nodes) != 1 or not running:
-        raise _nothing_accepted()
-    (node,) = running
     request = SettlementRequest(
-        workflow_id=stored.id,
+        workflow_id=workflow_id,
         node=node["name"],
         attempt=node["attempt"],
         verify_attempt=0,
