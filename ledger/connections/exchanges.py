@@ -31,14 +31,31 @@ async def receive(pgconn: PGconn, socket: int) -> PGresult:
     while pgconn.flush():
         await _writable(socket)
     answered: asyncio.Future[None] = loop.create_future()
+    last: PGresult | None = None
+    is_reading = True
+
+    def stop() -> None:
+        # Once: of a connection that was lost the socket's number is soon another one's.
+        nonlocal is_reading
+        if is_reading:
+            is_reading = False
+            loop.remove_reader(socket)
 
     def read() -> None:
+        nonlocal last
         try:
             pgconn.consume_input()
-            if not pgconn.is_busy() and not answered.done():
-                answered.set_result(None)
+            # Asked before each result: libpq would wait for one that has not come, and all with it.
+            while not pgconn.is_busy():
+                one = pgconn.get_result()
+                if one is None:
+                    stop()
+                    if not answered.done():
+                        answered.set_result(None)
+                    return
+                last = one
         except psycopg.Error as error:
-            loop.remove_reader(socket)
+            stop()
             if not answered.done():
                 answered.set_exception(error)
 
@@ -46,10 +63,7 @@ async def receive(pgconn: PGconn, socket: int) -> PGresult:
     try:
         await answered
     finally:
-        loop.remove_reader(socket)
-    last: PGresult | None = None
-    while (one := pgconn.get_result()) is not None:
-        last = one
+        stop()
     # libpq makes a result of its own of a connection that has broken.
     if last is None or pgconn.status != ConnStatus.OK:
         raise psycopg.OperationalError("the connection was lost")

@@ -47,7 +47,7 @@ _HEARD: Final = f"""
     FROM {{found}} found LEFT JOIN LATERAL (
         SELECT * FROM callboard.agent_live WHERE did = found.did OFFSET 0) l ON true
 """
-AGENT: Final = PreparedStatement(
+HEARD_AGENT: Final = PreparedStatement(
     _HEARD.format(found=f"(SELECT {_COLUMNS} FROM callboard.agent WHERE did = %(did)s)"), {}
 )
 _PAGE: Final = f"""

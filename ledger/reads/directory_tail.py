@@ -163,6 +163,7 @@ class DirectoryTail:
         # Of the connection, which does not tell it any more once it has broken.
         self._socket = -1
         self._turn = asyncio.Lock()
+        self._is_listening = False
         # Whether a notice has come since the last look began, and who waits for one.
         self.is_noticed = False
         self._waiting: asyncio.Future[None] | None = None
@@ -228,6 +229,7 @@ class DirectoryTail:
             connection = self._connection or await self._connect()
             # What is noticed from here on may have been committed after the look.
             self.is_noticed = False
+            self._deafen()
             with cut_after(connection, LOOK_TIMEOUT_S):
                 connection.pgconn.send_query_prepared(_NAME, self._values(asked))
                 row = await receive(connection.pgconn, self._socket)
@@ -259,12 +261,15 @@ class DirectoryTail:
     def _listen(self) -> None:
         """Hear of notices as long as they are waited for; a look hears of them by itself."""
         if self._connection is not None and self._waiting is not None and not self._turn.locked():
+            self._is_listening = True
             asyncio.get_running_loop().add_reader(
                 self._socket, self._read_notices, self._connection.pgconn
             )
 
     def _deafen(self) -> None:
-        if self._connection is not None:
+        # Once: of a connection that was lost the socket's number is soon another one's.
+        if self._is_listening:
+            self._is_listening = False
             asyncio.get_running_loop().remove_reader(self._socket)
 
     def _read_notices(self, pgconn: PGconn) -> None:

@@ -68,6 +68,8 @@ class PreparedReads:
         self._socket = -1
         # By text and types of parameters: the name at the server, and those of the columns.
         self._kept: dict[tuple[str, tuple[int, ...]], tuple[bytes, list[str]]] = {}
+        # Names that were given, and how many of them the server has forgotten.
+        self._named = self._forgotten = 0
         self._turn = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -150,11 +152,14 @@ class PreparedReads:
         self, pgconn: PGconn, key: tuple[str, tuple[int, ...]], query: bytes
     ) -> tuple[bytes, list[str]]:
         """Prepare a statement; return its name and those of its columns."""
-        if len(self._kept) == KEPT_MAX:
+        if self._named - self._forgotten >= KEPT_MAX:
             self._kept.clear()
             pgconn.send_query_params(b"DEALLOCATE ALL", None)
             await receive(pgconn, self._socket)
-        name = f"read{len(self._kept)}".encode()
+            self._forgotten = self._named
+        # Never a name again: the server may know it although nothing was answered.
+        self._named += 1
+        name = f"read{self._named}".encode()
         # By the protocol, which poolers know, not by PREPARE.
         pgconn.send_prepare(name, query, key[1])
         await receive(pgconn, self._socket)

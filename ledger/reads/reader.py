@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ledger.connections.pools import pool_of
 from ledger.connections.timeouts import cut_after, driver_connection_of
-from ledger.reads.agent_pages import AGENT, agents_statement
+from ledger.reads.agent_pages import HEARD_AGENT, agents_statement
 from ledger.reads.audit_filter import LOOKED_AT_MAX, OWN_LOOKED_AT_MAX, audit_select, own_select
 from ledger.reads.prepared import PreparedReads
 from ledger.reads.search_reads import SearchReads
@@ -33,6 +33,7 @@ from ledger.schema import (
     READER_ROLE,
     UNREACHABLE,
     account,
+    agent,
     api_key,
     audit_party,
     entry,
@@ -81,6 +82,11 @@ _BALANCE: Final = sql.select(
     .where(escrow.c.payer_did == sql.bindparam("payer"), escrow.c.status == "held")
     .scalar_subquery()
     .label("held"),
+)
+
+
+_AGENT: Final = sql.select(*(one for one in agent.c if one.name != "signing_secret")).where(
+    agent.c.did == sql.bindparam("did")
 )
 
 
@@ -204,7 +210,7 @@ class LedgerReader:
         after_did: str | None = None,
         bytes_max: int = PAGE_BYTES_MAX,
     ) -> RowPage:
-        """Return agent rows, as `agent`, in the order of their DIDs.
+        """Return agent rows, as `heard_agent`, in the order of their DIDs.
 
         Args:
             name: of the card's metadata, here and below, exactly.
@@ -231,11 +237,16 @@ class LedgerReader:
         return RowPage(found, is_cut=row_count > len(found))
 
     async def agent(self, did: str) -> RowDict | None:
+        """Return an agent's row, its signing secret left out."""
+        rows = await self.rows(_AGENT, {"did": did})
+        return rows[0] if rows else None
+
+    async def heard_agent(self, did: str) -> RowDict | None:
         """Return an agent's row with what is heard of it (`live_of`) and whether it `is_revoked`.
 
         Its signing secret is left out.
         """
-        rows = await self.lookups.rows(AGENT, {"did": did})
+        rows = await self.lookups.rows(HEARD_AGENT, {"did": did})
         return rows[0] if rows else None
 
     async def api_keys_by_hashes(self, hashes: Sequence[bytes]) -> dict[bytes, RowDict]:

@@ -213,7 +213,7 @@ def agent_record(row: Row, card: Row, now_ms: int) -> dict[str, Any]:
     """Return an agent: its card's members, the card whole, and what the registry adds.
 
     Args:
-        row: as `LedgerReader.agent` returns it.
+        row: as `LedgerReader.heard_agent` returns it.
         card: as `stored_card` returns it.
         now_ms: by which its availability is judged.
     """

@@ -23,7 +23,7 @@ async def test_a_page_of_agents_ends_with_the_card_that_passes_its_bytes(
     await store.commit([card(did, card_json=wide) for did in dids], AT)
     page = await reader.agents(bytes_max=2_500)
     assert ([row["did"] for row in page], page.is_cut) == (dids[:3], True)
-    assert set(page[0]) == set(await reader.agent(dids[0]) or {}), "and no other columns"
+    assert set(page[0]) == set(await reader.heard_agent(dids[0]) or {}), "and no other columns"
     rest = await reader.agents(after_did=dids[2], bytes_max=2_500)
     assert ([row["did"] for row in rest], rest.is_cut) == (dids[3:], False)
     one = await reader.agents(bytes_max=1)

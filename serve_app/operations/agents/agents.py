@@ -221,7 +221,7 @@ async def _owned(call: Call) -> RowDict:
 async def _stored(call: Call) -> RowDict:
     """Return the row of the agent in the path."""
     did = call.given(AnyDidPath).did
-    row = await call.services.reader.agent(did)
+    row = await call.services.reader.heard_agent(did)
     if row is None:
         raise not_found(f"the agent {did[:255]}")
     return row

@@ -38,10 +38,10 @@ class Registry:
     settings = SETTINGS
 
     def __init__(self, card: object = CARD) -> None:
-        self.reader = self.lookups = self
+        self.reader = self
         self._card = orjson.dumps(card).decode()
 
-    async def agent(self, did: str) -> RowDict:
+    async def heard_agent(self, did: str) -> RowDict:
         return {
             "did": DID,
             "owner_did": OWNER,
@@ -53,14 +53,12 @@ class Registry:
             "endpoint": "",
             "registered_ms": 0,
             "updated_ms": 0,
+            "is_heard": False,
+            "is_revoked": False,
         }
 
     async def agents(self, **_: object) -> RowPage:
-        return RowPage([await self.agent(DID)], is_cut=False)
-
-    async def rows(self, *_: object) -> list[RowDict]:
-        """No heartbeat is known of the agent, and no revocation."""
-        return [{"asked_did": DID, "did": None, "is_revoked": False}]
+        return RowPage([await self.heard_agent(DID)], is_cut=False)
 
     def recognise(self, *_: object) -> Principal:
         return Principal(OWNER, "k", frozenset(("agents:write",)), "unlimited")
