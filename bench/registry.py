@@ -197,7 +197,7 @@ def _database_reads(reader: LedgerReader) -> dict[str, Callable[[], Awaitable[ob
         "discovery, all": partial(find, words="word"),
         "discovery by capability": partial(find, capability_id="cap.bench.shared.v1"),
         "discovery by beginning": partial(find, capability_id="cap.bench.sha", is_prefix=True),
-        "discovery, words and price": partial(find, limit=200, words="word hundredth"),
+        "discovery, words and price": partial(find, limit=40, words="word hundredth"),
     }
 
 
