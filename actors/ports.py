@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import field
 from msgspec.structs import replace
@@ -65,6 +65,10 @@ class InputSources(Message, frozen=True):
     unverified: str | BlobRef | None = None
 
 
+# No schema has this name: its text is not kept, so the agent's card is read for it.
+UNREAD_SCHEMA: Final = "unread"
+
+
 class DispatchOrder(Message, frozen=True):
     """One complete request to one agent; any process of the cluster can send it.
 
@@ -80,7 +84,8 @@ class DispatchOrder(Message, frozen=True):
     `capability_version`: which version of it the agent's card offers, "" where it says none.
     `ends_ms`: when the workflow ends at the latest, after which nothing of the order is of use; 0:
     with `timeout_ms`.
-    `input_schema`, `output_schema`: the names of its agent's schemas, "" where it has none.
+    `input_schema`, `output_schema`: the names of its agent's schemas, "" where it has none,
+    `UNREAD_SCHEMA` where its card is to be read first.
     """
 
     workflow_id: str

@@ -17,7 +17,7 @@ from actors.engine.runner import Runner
 from actors.ports import DispatchOrder
 from actors.transport.messages import NodeResultReply, NodeResultRequest, SettlementRequest
 from actors.values.reply_events import check_signature
-from actors.workflows.dispatch_orders import bind_open_attempt
+from actors.workflows.dispatch_orders import bind_open_attempt, rebuild_order_to_judge
 from actors.workflows.running_workflow import RunningWorkflow
 from actors.workflows.step_commands import quarantined_error, rereading_error
 from core.errors import ErrorCode, ServiceError
@@ -93,7 +93,7 @@ def find_order_to_judge(runner: Runner, request: NodeResultRequest) -> DispatchO
         return None
     if isinstance(request, SettlementRequest):  # the payer has no result to judge
         return None
-    order = run.orders.get((request.node, False))
+    order = run.orders.get((request.node, False)) or rebuild_order_to_judge(run, request.node)
     if order is None or not order.output_schema or order.attempt != request.attempt:
         return None
     return order

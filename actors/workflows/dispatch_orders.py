@@ -12,6 +12,7 @@ from functools import partial
 from actors.dispatch.handed_calls import HandedCall
 from actors.dispatch.order_inputs import verifier_sources
 from actors.ports import (
+    UNREAD_SCHEMA,
     AgentEntry,
     Clock,
     DirectoryPort,
@@ -214,6 +215,30 @@ def rebuild_accepted_orders(
     return orders
 
 
+def rebuild_order_to_judge(run: RunningWorkflow, name: str) -> DispatchOrder | None:
+    """Return the order of an accepted attempt whose agent was deregistered before a restore.
+
+    It carries what judging the result needs. None without an accepted attempt.
+    """
+    state, node = run.machine.node(name), run.machine.compiled.nodes[name]
+    if not state.is_accepted or state.has_result or state.agent_did is None:
+        return None
+    return DispatchOrder(
+        workflow_id=run.workflow_id,
+        task_id=run.task_id,
+        payer_did=run.payer_did,
+        node=name,
+        attempt=state.attempt,
+        capability_id=node.capability_id,
+        agent_did=state.agent_did,
+        url="",
+        cancel_url="",
+        secret=None,
+        timeout_ms=node.timeout_ms,
+        output_schema=UNREAD_SCHEMA,
+    )
+
+
 def rebuild_handed_orders(
     run: RunningWorkflow,
     calls: Iterable[HandedCall],
@@ -260,13 +285,13 @@ def rebuild_handed_orders(
                 key_version=state.key_version,
                 ends_ms=machine.deadline_ms,
                 binding=bind_open_attempt(run, call.node) if is_bound else "",
-                output_schema=(
-                    ""
-                    if is_verification or entry is None
-                    else entry.output_schemas.get(node.capability_id, "")
-                ),
+                output_schema="" if is_verification else _output_schema(entry, node.capability_id),
             ),
         )
+
+
+def _output_schema(entry: AgentEntry | None, capability_id: str) -> str:
+    return UNREAD_SCHEMA if entry is None else entry.output_schemas.get(capability_id, "")
 
 
 def build_timeout_event(action: AwaitResult) -> Event:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import orjson
 import pytest
 from nacl.signing import SigningKey
 
-from actors.engine.node_results import take_result
+from actors.engine.node_results import find_order_to_judge, take_result
+from actors.ports import UNREAD_SCHEMA
 from actors.transport.messages import NodeResultReply, NodeResultRequest, SettlementRequest
 from actors.workflows.dispatch_orders import build_timeout_event
 from actors.workflows.workflow_restore import restore_workflow
@@ -72,16 +74,21 @@ def settle(bench: Bench, most_micro: int, *, is_late: bool = False) -> list[Any]
     return answers
 
 
-def hand_in(bench: Bench, node: str = "a", attempt: int = 1, **fields: Any) -> list[Any]:
-    """Hand a result in; returns the list that gets the answer."""
+def result_of(node: str = "a", attempt: int = 1, **fields: Any) -> NodeResultRequest:
+    """Return a result that is handed in."""
     values: dict[str, Any] = {
         "verify_attempt": 0,
         "result_json": '{"n":1}',
         "output_hash": "sha256:o",
     }
-    request = NodeResultRequest(
+    return NodeResultRequest(
         workflow_id=wid("w1"), node=node, attempt=attempt, **{**values, **fields}
     )
+
+
+def hand_in(bench: Bench, node: str = "a", attempt: int = 1, **fields: Any) -> list[Any]:
+    """Hand a result in; returns the list that gets the answer."""
+    request = result_of(node, attempt, **fields)
     answers: list[Any] = []
     take_result(bench.runner, request, bench.clock.now_ms(), answers.append)
     return answers
@@ -252,6 +259,41 @@ def test_accepted_order_holds_its_place_again_after_a_restart_and_ends_with_its_
     assert [order is held for order in bench.outbox.over] == [True]
     bench.gate.commit()
     assert bench.model.nodes[wid("w1")]["a"]["status"] == "success"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["same owner", "restarted"])
+def test_result_of_an_agent_that_was_deregistered_is_judged_by_its_card(
+    *, is_restarted: bool
+) -> None:
+    """After a restart its order was not known, so that its result was taken as it came."""
+    schema = {"type": "object"}
+    bench = Bench()
+    rows = [{**row, "card": with_output_schema(row["card"], schema)} for row in agent_rows()]
+    bench.directory.put(rows)
+    bench.publish()
+    bench.gate.commit()
+    accept(bench)
+    bench.directory.put([{**row, "status": "inactive"} for row in rows])
+    if is_restarted:
+        bench.runner = bench.new_runner()
+        bench.adopt_all()
+        assert not bench.outbox.held
+    sent = bench.outbox.sent[0]
+    order = find_order_to_judge(bench.runner, result_of())
+    assert order is not None
+    assert order.output_schema == (UNREAD_SCHEMA if is_restarted else sent.output_schema)
+    assert (order.agent_did, order.capability_id) == (sent.agent_did, sent.capability_id)
+    assert find_order_to_judge(bench.runner, result_of(attempt=2)) is None
+    hand_in(bench)
+    bench.gate.commit()
+    assert find_order_to_judge(bench.runner, result_of()) is None, "it is decided"
+
+
+def with_output_schema(card: str, schema: dict[str, Any]) -> str:
+    """Return a card whose capabilities have this schema."""
+    read = orjson.loads(card)
+    capabilities = [{**one, "outputSchema": schema} for one in read["capabilities"]]
+    return orjson.dumps({**read, "capabilities": capabilities}).decode()
 
 
 def test_place_of_a_workflow_that_had_ended_when_it_was_restored_is_given_back() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from actors.ports import UNREAD_SCHEMA
 from actors.values.agent_schemas import TEXTS_BYTES_MAX, AgentSchemas, schema_name
 from actors.values.value_child import (
     EVENTS,
@@ -95,7 +96,8 @@ async def test_costly_schema_is_judged_by_beside_the_loop() -> None:
         assert not schemas.is_at_hand(name, 1_000)
 
 
-async def test_schema_that_is_not_kept_is_read_from_the_card() -> None:
+@pytest.mark.parametrize("name", [schema_name(NUMBER), UNREAD_SCHEMA])
+async def test_schema_that_is_not_kept_is_read_from_the_card(name: str) -> None:
     asked = []
 
     async def read_card(did: str) -> str:
@@ -106,9 +108,13 @@ async def test_schema_that_is_not_kept_is_read_from_the_card() -> None:
     schemas = AgentSchemas(read_card)
     async with scene(replying(status="success", result={"n": "x"}), schemas=schemas) as here:
         for _ in range(2):
-            event = await here.outcome(output_schema=schema_name(NUMBER))
+            event = await here.outcome(output_schema=name)
             assert isinstance(event, AttemptFailed), event
-    assert asked == ["did:x:a"]
+        order = here.order(output_schema=name)
+        failure = await here.dispatcher.checks.judge_result(order, '{"n":"x"}')
+        assert failure is not None
+        assert failure.code is NodeErrorCode.OUTPUT_SCHEMA
+    assert asked == ["did:x:a"] * (3 if name == UNREAD_SCHEMA else 1)
 
 
 @pytest.mark.parametrize("card", [None, '{"capabilities": [{"id": "cap.x.v1"}]}'])

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from actors.dispatch.handed_calls import HandedShard
+from actors.ports import UNREAD_SCHEMA
 from actors.workflows.driven_shards import GIVEN_PLACE_MS
 from core.workflow.events import AttemptAccepted, AttemptSucceeded, RetryDue
 from tests.actors.engine.runner_bench import CHAIN, FIRST, PAYER, SHARD, VERIFIED, Bench, wid
-from tests.simulation.shapes import CAPABILITIES, Shape, compiled
+from tests.simulation.shapes import CAPABILITIES, Shape, agent_rows, compiled
 
 
 def running(shape: Shape = CHAIN) -> Bench:
@@ -221,3 +222,12 @@ def test_a_handed_call_keeps_the_binding_that_its_cancel_notice_names(
     hand_over(bench)
     ((_, order),) = bench.outbox.expected
     assert order.binding == sent.binding
+
+
+def test_a_handed_call_of_an_agent_that_was_deregistered_is_judged_by_its_card() -> None:
+    bench = running(CHAIN)
+    sent = bench.outbox.sent[0]
+    bench.directory.put([{**row, "status": "inactive"} for row in agent_rows()])
+    hand_over(bench)
+    ((_, order),) = bench.outbox.expected
+    assert (sent.output_schema, order.output_schema) == ("", UNREAD_SCHEMA)
