@@ -8,6 +8,7 @@ among these; of the matches so many, owners in turn, are ranked. Spec: Settlemen
 
 from __future__ import annotations
 
+import secrets
 from functools import lru_cache
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ RARE_MAX: Final = 25
 RARE_WORDS_MAX: Final = 16
 # Bytes of cards in one reply.
 CARDS_BYTES_MAX: Final = 2 * 1024 * 1024
+_SEED: Final = secrets.randbits(62)
 # Of the score; the rest is the reputation's.
 WORDS_SHARE: Final = 0.7
 
@@ -102,6 +104,7 @@ _NEAR_BEGINNING: Final = """
         ) w WHERE {conditions} LIMIT {near_max} / 2)
 """
 # Words that few of those have: the index of words finds who has them, however many others match.
+# Each word has its share: a usual one leaves room for the others.
 _RARE: Final = r"""
     UNION ALL (
         SELECT o.* FROM asked CROSS JOIN LATERAL (
@@ -111,11 +114,12 @@ _RARE: Final = r"""
             CROSS JOIN LATERAL (SELECT count(*) AS found FROM near WHERE words @@ w.word) n
             CROSS JOIN LATERAL (
                 SELECT did, capability_id, owner_did, place, words FROM callboard.offer
-                WHERE n.found < {rare_max} AND words @@ w.word) o
-        LIMIT {walked_max})
+                WHERE n.found < {rare_max} AND words @@ w.word LIMIT (SELECT {walked_max}
+                    / greatest(1, least({rare_words_max}, cardinality(words))) FROM asked)) o)
 """
 # Turns are counted by a hash of the owner's DID, because DIDs begin alike and are slow to sort. Two
-# owners of one hash share their turns: none is later than its place.
+# owners of one hash share their turns: none is later than its place. By a secret, so that a DID
+# cannot be made that has the hash of another owner's.
 # Joined one by one: a plan that was made when a table was small never reads it whole.
 _STATEMENT: Final = """
     WITH asked AS MATERIALIZED (
@@ -123,11 +127,11 @@ _STATEMENT: Final = """
     ), near AS MATERIALIZED ({near}), turned AS (
         SELECT did, capability_id, words,
             dense_rank() OVER (
-                PARTITION BY hashtextextended(owner_did, 0) ORDER BY place) AS turn
+                PARTITION BY hashtextextended(owner_did, %(seed)s) ORDER BY place) AS turn
         FROM (SELECT * FROM near {rare}) matching
     ), hit AS MATERIALIZED (
-        SELECT DISTINCT ON (did, capability_id) did, capability_id, words FROM (
-            SELECT * FROM turned ORDER BY turn, did, capability_id LIMIT {hits_max}) first
+        SELECT DISTINCT ON (turn, did, capability_id) did, capability_id, words FROM turned
+        ORDER BY turn, did, capability_id LIMIT {hits_max}
     ), known AS (
         SELECT h.did, h.capability_id, h.words, coalesce(r.reputation, {unknown}) AS reputation,
             {rank} AS rank, r.successful, r.latency_ms_sum
@@ -233,6 +237,7 @@ async def find_offers(
         "reputation_min": asked.reputation_min,
         "latency_ms_max": asked.latency_ms_max,
         "limit": limit,
+        "seed": _SEED,
         "capability_id": asked.capability_id,
         "owner_did": asked.owner_did,
         "versions": None if asked.versions is None else list(asked.versions),

@@ -77,7 +77,8 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
         asked.versions,
     )
     is_filtered = by_card != (None,) * len(by_card)
-    for looked_at in (min(2 * limit, LOOKED_AT_MAX), LOOKED_AT_MAX) if is_filtered else (limit,):
+    looks = sorted({min(2 * limit, LOOKED_AT_MAX), LOOKED_AT_MAX}) if is_filtered else [limit]
+    for looked_at in looks:
         rows = await find_offers(
             services.reader,
             asked,
