@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -258,7 +258,14 @@ class Directory:
     ) -> AgentSelected | AgentNotSelected:
         """Answer a selection that names versions: the first of them that has an agent for it."""
         refused: list[Failure] = []
-        for one in self._split_by_version(action):
+        shut = self._find_refused(action, at_ms, payer_did)
+
+        def can_take(version_id: str) -> bool:
+            ranked = self._find_ranking(action, at_ms, version_id)
+            is_empty = not ranked.free and not ranked.locked  # most often: they are away
+            return not is_empty and self._choose(ranked, action, shut) is not None
+
+        for one in self._split_by_version(action, can_take):
             answer = self.select(one, at_ms, payer_did=payer_did)
             if isinstance(answer, AgentSelected):
                 return answer
@@ -266,10 +273,12 @@ class Directory:
         failure = self.published.find_most_telling(refused, action)
         return AgentNotSelected(action.node, failure, at_ms)
 
-    def _split_by_version(self, action: SelectAgent) -> Iterator[SelectAgent]:
+    def _split_by_version(
+        self, action: SelectAgent, can_take: Callable[[str], bool]
+    ) -> Iterator[SelectAgent]:
         target = self._entries.get(action.target_agent_id or "")
         own = None if target is None else target.versions.get(action.capability_id)
-        return self.published.split(action, self._by_capability, own)
+        return self.published.split(action, self._by_capability, own, can_take)
 
     def select_verifier(
         self, action: SelectVerifier, at_ms: int, *, payer_did: str = ""
@@ -330,7 +339,14 @@ class Directory:
         self, action: SelectAgent, at_ms: int, payer_did: str
     ) -> tuple[list[str], Failure | None]:
         refused: list[Failure] = []
-        for one in self._split_by_version(action):
+        shut = self._circuits.find_shut(payer_did, at_ms)
+
+        def can_take(version_id: str) -> bool:
+            return any(
+                did not in shut for did in self._find_ranking(action, at_ms, version_id).able
+            )
+
+        for one in self._split_by_version(action, can_take):
             dids, failure = self.list_available_agents(one, at_ms, payer_did=payer_did)
             if failure is None:
                 return dids, None
@@ -403,14 +419,17 @@ class Directory:
         candidate = candidate._replace(limit_micro_max=free_micro)
         return candidate, locked, True, condition.until_ms
 
-    def _find_ranking(self, action: SelectAgent | SelectVerifier, at_ms: int) -> RankedOffers:
-        """Return the agents that offer the capability as choices rank them now."""
-        entries = self._by_capability.get(action.capability_id, {})
+    def _find_ranking(
+        self, action: SelectAgent | SelectVerifier, at_ms: int, version_id: str = ""
+    ) -> RankedOffers:
+        """Return the agents that offer the capability, or a version, as choices rank them now."""
+        offered_id = version_id or action.capability_id
+        entries = self._by_capability.get(offered_id, {})
         if isinstance(action, SelectVerifier):
             terms = Terms(self._prices.get(action.capability_id), False, False)
         else:
             terms = Terms(action.price, action.is_by_token, self.stakes.is_required)
-        return self._rankings.find(action.capability_id, terms, entries, at_ms)
+        return self._rankings.find(offered_id, terms, entries, at_ms)
 
     def _choose(self, ranking: RankedOffers, action: SelectAgent, refused: Set[str]) -> Best | None:
         seed = None

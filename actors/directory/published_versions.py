@@ -7,7 +7,7 @@ there are. Decisions 0280, 0282.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -23,8 +23,10 @@ from core.workflow.events import Failure, Verdict
 NOT_OFFERED: Final = "capability_not_offered"
 # Ranges whose versions are remembered.
 KNOWN_MAX: Final = 4_096
-# Versions that a selection looks for agents in, besides the one that its target offers.
-LOOKS_MAX: Final = 4
+# Versions with agents that a selection looks at: as many as a capability has by default.
+LOOKED_AT_MAX: Final = 100
+# Versions that it tries to take an agent of, besides the one that its target offers.
+TRIED_MAX: Final = 4
 
 
 class PublishedVersions:
@@ -54,16 +56,22 @@ class PublishedVersions:
             self._known.clear()
 
     def split(
-        self, action: SelectAgent, offered: Container[str], target_version: str | None
+        self,
+        action: SelectAgent,
+        offered: Container[str],
+        target_version: str | None,
+        can_take: Callable[[str], bool],
     ) -> Iterator[SelectAgent]:
         """Yield a selection that names versions as selections of one version each, in order.
 
         A target is looked for before another agent takes its place. Versions without an agent are
-        passed over, and of the others `LOOKS_MAX` are looked at.
+        passed over. Of the others the first `TRIED_MAX` are tried whatever comes of it, and tell
+        why there is no agent; of those behind them, as many again that `can_take` says have one.
 
         Args:
             offered: the ids of capabilities and versions that have agents.
             target_version: the version of the capability that the target offers, None for none.
+            can_take: says at little cost whether an agent of a version could take the node.
         """
         found = self.find_within(action.capability_id, action.versions)
         if action.target_agent_id is not None and found:
@@ -72,8 +80,10 @@ class PublishedVersions:
             yield replace(action, capability_id=sought, versions="", allow_fallback=False)
             if not action.allow_fallback:
                 return
-        for one in islice((one for one in found if one in offered), LOOKS_MAX):
-            yield replace(action, capability_id=one, versions="", target_agent_id=None)
+        ids = islice((one for one in found if one in offered), LOOKED_AT_MAX)
+        for some in (ids, filter(can_take, ids)):
+            for one in islice(some, TRIED_MAX):
+                yield replace(action, capability_id=one, versions="", target_agent_id=None)
 
     def find_within(self, capability_id: str, versions: str) -> tuple[str, ...]:
         """Return the ids of the published versions of a range, the one to be tried first first.

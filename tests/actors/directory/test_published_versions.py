@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from actors.directory.agent_directory import Directory
-from actors.directory.published_versions import KNOWN_MAX, LOOKS_MAX, PublishedVersions
+from actors.directory.published_versions import KNOWN_MAX, TRIED_MAX, PublishedVersions
 from core.errors import NodeErrorCode
+from core.market.agent_liveness import Liveness
 from core.workflow.events import AgentNotSelected, AgentSelected
 from tests.actors.directory.test_agent_directory import CAPABILITY, directory, row, select
 
@@ -119,9 +122,36 @@ def test_a_range_over_a_long_line_looks_at_a_few_versions() -> None:
     assert taken(made, versions="*") == "did:x:1", "ninety-nine without an agent are passed over"
     offered = {f"{CAPABILITY}@{one['version']}" for one in line}
     away = select(versions="*", target_agent_id="did:x:9", allow_fallback=True)
-    for action, looks in ((select(versions="*"), LOOKS_MAX), (away, LOOKS_MAX + 1)):
-        assert len(list(made.published.split(action, offered, None))) == looks
+    for action, looks in ((select(versions="*"), TRIED_MAX), (away, TRIED_MAX + 1)):
+        for can_take, more in ((lambda _: False, 0), (lambda _: True, TRIED_MAX)):
+            tried = list(made.published.split(action, offered, None, can_take))
+            assert len(tried) == looks + more
     none = made.select(select(versions="1.5"), 0)
     assert isinstance(none, AgentNotSelected)
     assert "no agent offers" in none.failure.message
     assert taken(made, versions="*", target_agent_id="did:x:1") == "did:x:1"
+
+
+@pytest.mark.parametrize("versions_taken", [TRIED_MAX, 99])
+@pytest.mark.parametrize("are_away", [False, True], ids=["too dear", "offline"])
+def test_agents_in_newer_versions_that_cannot_take_a_node_keep_it_from_no_older_one(
+    versions_taken: int, *, are_away: bool
+) -> None:
+    """Four of them, in the newest four versions, were enough: NO_CANDIDATE."""
+    newer = [
+        offering(f"did:x:{number}", f"1.{number}.0", cents=1 if are_away else 500)
+        for number in range(1, versions_taken + 1)
+    ]
+    made = directory(offering("did:x:0", "1.0.0"), *newer)
+    made.published.apply_rows(versions(*(f"1.{number}.0" for number in range(100))))
+    if are_away:
+        away = Liveness("draining", heartbeat_ms=0)
+        made.apply_liveness({one["did"]: away for one in newer})
+        assert made.list_available_agents(select(versions="*"), 0) == (["did:x:0"], None)
+    fields: dict[str, Any] = {"versions": "*", "price_max_micro": 1_000_000}
+    assert taken(made, **fields) == "did:x:0"
+    assert taken(made, **fields, target_agent_id="did:x:9", allow_fallback=True) == "did:x:0"
+    code = NodeErrorCode.NO_CANDIDATE if are_away else NodeErrorCode.BUDGET_EXCEEDED
+    none = made.select(select(**fields, exclude=("did:x:0",)), 0)
+    assert isinstance(none, AgentNotSelected)
+    assert none.failure.code is code
