@@ -60,7 +60,7 @@ class Line:
 
 
 async def test_the_rest_of_an_answer_is_waited_for_beside_other_tasks() -> None:
-    """libpq waited for it: a server that fell silent there stopped the process, and no timer ran."""
+    """libpq waited for it: a server that fell silent there stopped the process."""
     line = Line()
     async with asyncio.timeout(DEADLINE_S):
         answer = asyncio.ensure_future(receive(line, line.socket))  # type: ignore[arg-type]
