@@ -2,10 +2,10 @@
 
 Agents are registered in bulks through a deployment of its own, of many owners, a hundredth of them
 with one capability and words of its own; then look-ups are sent one after the other, and again with
-searches while 100 agents a second are registered. Times are the client's: by HTTP, beside the
-cheapest request; and of the same statements alone, sent from this process. "CPU" is the mean
-processor time of a replica and of Postgres for one request without registrations: what the service
-itself costs, however busy the machine is.
+searches while 100 agents a second are registered. Times are those of a light client: by HTTP,
+beside the cheapest request; and of the same statements alone, sent from this process. "CPU" is the
+mean processor time of a replica and of Postgres for one request without registrations: what the
+service itself costs, however busy the machine is.
 Selection is that of `bench.agent_choice`, among so many agents of one capability.
 
 Bounds of issue "Registry and planning": 500 registrations/s in bulk, look-up by capability p99
@@ -28,10 +28,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import uvloop
+
 from bench.agent_choice import Choosing, median_us
 from bench.checkouts import Checkout
 from bench.figures.process_usage import POSTGRES, cpu_seconds
 from bench.load.clients import Api, Target
+from bench.lone_step import lone_client
 from ledger.agents.discovery_reads import Asked, find_offers
 from ledger.reads.reader import LedgerReader
 
@@ -147,35 +150,36 @@ class Run:
                 await self._read(api, count)
 
     async def _read(self, api: Api, count: int) -> None:
-        for name, path in READS.items():
-            if not name.startswith("discovery"):
-                await Times.of(partial(api.must, "GET", path))  # warm
-                times = await Times.of(partial(api.must, "GET", path), LOOKED_UP)
-                self._note(f"{name}, at rest", count, times)
-        writing = asyncio.create_task(_register_slowly(api, 10_000_000 + count * 10))
-        try:
+        async with lone_client(self._target.url, self._target.admin_key) as client:
             for name, path in READS.items():
-                status, _ = await api.send("GET", path)
-                if status == 200:
-                    times = await Times.of(partial(api.must, "GET", path))
-                    self._note(f"{name}, by HTTP", count, times)
-            if not self._name:  # another checkout has other tables
-                async with LedgerReader(self._target.database_url) as reader:
-                    for name, work in _database_reads(reader).items():
-                        self._note(f"{name}, its statements", count, await Times.of(work))
-        finally:
-            writing.cancel()
-            with suppress(asyncio.CancelledError):
-                await writing
-        for name, path in READS.items():
-            if f"{name}, by HTTP" not in self._rows:
-                continue
-            before = cpu_seconds(self._target.home)
-            for _ in range(ASKED):
-                await api.send("GET", path)
-            after = cpu_seconds(self._target.home)
-            spent = [(after[kind] - before[kind]) / ASKED * 1_000 for kind in SERVERS]
-            self._note(f"{name}, CPU", count, "{:.1f} + {:.1f}".format(*spent))
+                if not name.startswith("discovery"):
+                    read = partial(client.send, "GET", path)
+                    await Times.of(read)  # warm
+                    self._note(f"{name}, at rest", count, await Times.of(read, LOOKED_UP))
+            writing = asyncio.create_task(_register_slowly(api, 10_000_000 + count * 10))
+            try:
+                for name, path in READS.items():
+                    status, _ = await api.send("GET", path)
+                    if status == 200:
+                        times = await Times.of(partial(client.send, "GET", path))
+                        self._note(f"{name}, by HTTP", count, times)
+                if not self._name:  # another checkout has other tables
+                    async with LedgerReader(self._target.database_url) as reader:
+                        for name, work in _database_reads(reader).items():
+                            self._note(f"{name}, its statements", count, await Times.of(work))
+            finally:
+                writing.cancel()
+                with suppress(asyncio.CancelledError):
+                    await writing
+            for name, path in READS.items():
+                if f"{name}, by HTTP" not in self._rows:
+                    continue
+                before = cpu_seconds(self._target.home)
+                for _ in range(ASKED):
+                    await client.send("GET", path)
+                after = cpu_seconds(self._target.home)
+                spent = [(after[kind] - before[kind]) / ASKED * 1_000 for kind in SERVERS]
+                self._note(f"{name}, CPU", count, "{:.1f} + {:.1f}".format(*spent))
 
     def _note(self, row: str, count: int, value: object) -> None:
         self._rows.setdefault(row, {})[f"{self._name}{count}"] = value
@@ -232,10 +236,10 @@ def main() -> None:
     if given.beside is not None:
         beside = Checkout.at(given.beside)
         with _deployment(beside, None) as home:
-            asyncio.run(Run("beside ", Target.at(home), rows).measure(counts))
+            uvloop.run(Run("beside ", Target.at(home), rows).measure(counts))
         columns += [f"beside {count}" for count in counts]
     with _deployment(Checkout.at(None), given.home) as home:
-        asyncio.run(Run("", Target.at(home), rows).measure(counts))
+        uvloop.run(Run("", Target.at(home), rows).measure(counts))
     for count in counts:
         chosen_us = median_us(Choosing(count).choose)
         rows.setdefault("selection, µs of CPU", {})[str(count)] = f"{chosen_us:.1f}"
