@@ -33,6 +33,8 @@ class OfferedSchemas:
 
     def count(self, entry: AgentEntry, change: int) -> None:
         """Count an agent's schemas: 1, or -1 when its card goes."""
+        if not entry.input_schemas and not entry.output_schemas:
+            return  # as most have none
         for is_output, names in ((False, entry.input_schemas), (True, entry.output_schemas)):
             for capability_id, name in names.items():
                 counts = self._counts.setdefault((capability_id, is_output), Counter())
