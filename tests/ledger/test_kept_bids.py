@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from core.errors import ErrorCode
 from core.market.auction import KEPT_BIDS_MAX
 from ledger.auctions.auction_commands import NO_ROUND, KeepBid, bid_key
+from ledger.auctions.round_loading import COUNT_KEPT
 from ledger.commands import OutcomeStatus
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, Flow, card, open_with_member
+from tests.ledger.checking import Auditor, connect
+from tests.ledger.making import AGENT, AT, Flow, card, new_id, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -107,3 +108,23 @@ async def test_a_node_keeps_so_many_bids_and_no_more(database: Database, auditor
     store, _ = await open_with_member(database.service_url, micro=1)
     assert await refused(store, more) is ErrorCode.CONFLICT
     await store.close()
+
+
+def test_counting_the_bids_of_a_node_reads_no_others(database: Database) -> None:
+    """A plan that was made when there were no bids read the index of all of them."""
+    counted = COUNT_KEPT % ("$1", "$2", "$3")
+    asked = f"EXECUTE counted ('{{{new_id()}}}', '{{a}}', {NO_ROUND})"
+    with connect(database.superuser_url) as connection:
+        # As the writer's session has it.
+        connection.execute("SET enable_seqscan = off")
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        connection.execute(f"PREPARE counted (uuid[], text[], smallint) AS {counted}")
+        connection.execute(asked)
+        connection.execute(
+            "INSERT INTO callboard.bid SELECT gen_random_uuid(), 'a', 1, 'did:test:a', 1,"
+            " NULL, NULL, false, 1 FROM generate_series(1, 2000)"
+        )
+        explained = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {asked}")
+        row = explained.fetchone()
+    assert row is not None
+    assert row[0][0]["Plan"]["Shared Hit Blocks"] < 5, row
