@@ -273,7 +273,9 @@ def find_accepted(stored: StoredWorkflow, *, is_amount_named: bool) -> RowDict |
         return None
     if node["status"] != NodeStatus.RUNNING:
         raise _nothing_accepted()
-    if node["price_json"] is not None and not is_amount_named:
+    # One whose result is being verified has named its tokens: it is for its owner to refuse.
+    has_named = node["price_json"] is None or node["metrics"] is not None
+    if not has_named and not is_amount_named:
         raise invalid("payouts", "nothing", "an amount: the agent is paid by tokens, it named none")
     return node
 

@@ -18,7 +18,7 @@ def rows(*statuses: str, nodes: int = 1, price_json: str | None = None) -> Store
     """Return a workflow that runs by its own row, with rows of its nodes."""
     manifest = {"nodes": {f"n{at}": {"capabilityId": "cap.x.v1"} for at in range(nodes)}}
     stored: list[dict[str, Any]] = [
-        {"name": f"n{at}", "status": status, "price_json": price_json}
+        {"name": f"n{at}", "status": status, "price_json": price_json, "metrics": None}
         for at, status in enumerate(statuses)
     ]
     return StoredWorkflow({"status": "running", "manifest": orjson.dumps(manifest)}, stored)
@@ -38,6 +38,13 @@ def test_a_node_that_was_accepted_is_ended() -> None:
     with pytest.raises(ServiceError) as refused:
         find_accepted(by_token, is_amount_named=False)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_an_agent_whose_result_is_verified_has_named_its_tokens() -> None:
+    """Its payer was told that it had named none, instead of the conflict."""
+    verified = rows("running", price_json=TOKENS)
+    verified.nodes[0]["metrics"] = {"output_tokens": 10}
+    assert find_accepted(verified, is_amount_named=False) is verified.nodes[0]
 
 
 @pytest.mark.parametrize(
