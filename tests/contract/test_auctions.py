@@ -175,6 +175,8 @@ def test_strangers_neither_see_an_auction_nor_bid_in_it(
     refused = refusal(bid(one, path, elsewhere, 0.1), 400, "INVALID_REQUEST")
     assert refused["errors"][0]["path"] == "agentDid"
     answer(bid(admin, path, agent, 0.1))
+    # It was a conflict: a rival learned that the agent had bid.
+    refusal(bid(payer, path, agent, 0.1), 403, "FORBIDDEN")
     refusal(payer.http.get(path.replace("/a", "/b")), 404, "NOT_FOUND")
 
 

@@ -48,7 +48,7 @@ async def bid_in(
     last = rounds[-1]
     if last["status"] != "open":
         raise ServiceError(ErrorCode.CONFLICT, f"the auction is {last['status']}, expected open")
-    await _check_offers(call, agent_did, last["capability_id"])
+    await _check_bidder(call, agent_did, last["capability_id"])
     command = PlaceBid(
         key=bid_key(workflow_id, node, last["round"], agent_did),
         request_hash=_bid_hash(call),
@@ -79,7 +79,7 @@ async def keep_bid(
     know how fast another agent is.
     """
     agent_did, offer = offered
-    await _check_offers(call, agent_did, node.offered_id)
+    await _check_bidder(call, agent_did, node.offered_id)
     command = KeepBid(
         key=bid_key(workflow_id, name, NO_ROUND, agent_did),
         request_hash=_bid_hash(call),
@@ -102,14 +102,22 @@ async def keep_bid(
     return {**kept, "counted": False, "round": NO_ROUND, "closesAt": None}
 
 
-async def _check_offers(call: Call, agent_did: str, capability_id: str) -> None:
-    """Refuse a bid for an agent that does not offer the capability.
+async def _check_bidder(call: Call, agent_did: str, capability_id: str) -> None:
+    """Refuse a bid for another's agent, or for one that does not offer the capability.
+
+    The ledger decides who may bid, but it looks for a bid of the agent first, and who has bid is
+    not for everybody to know.
 
     Raises:
-        ServiceError: INVALID_REQUEST.
+        ServiceError: FORBIDDEN; INVALID_REQUEST.
     """
     known = await call.services.reader.agent(agent_did)
-    if known is not None and capability_id not in known["capability_ids"]:
+    if known is None or known["status"] != "active":
+        return  # the ledger says that there is none
+    if not call.is_party((agent_did, known["owner_did"])) and not call.caller.is_admin:
+        detail = f"only {agent_did}, its owner or an administrator may bid for it"
+        raise ServiceError(ErrorCode.FORBIDDEN, detail)
+    if capability_id not in known["capability_ids"]:
         raise invalid("agentDid", agent_did, f"an agent that offers {capability_id}")
 
 
