@@ -8,12 +8,13 @@ from typing import Any
 import orjson
 import psycopg
 import pytest
+import sqlalchemy as sql
 
 from core.errors import ErrorCode, ServiceError
 from ledger.agents import discovery_reads
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.agents.capability_search import find_capabilities
-from ledger.agents.discovery_reads import HITS_MAX, Asked, find_offers
+from ledger.agents.discovery_reads import HITS_MAX, RARE_MAX, Asked, find_offers
 from ledger.agents.offer_index import OfferIndex
 from ledger.reads.reader import LedgerReader
 from ledger.reads.search_reads import SearchReads
@@ -142,6 +143,67 @@ async def test_a_rare_word_is_found_beyond_what_is_looked_at(
     assert await dids(reader, words="elephants") == ["did:t:z"]
     assert "did:t:z" in await dids(reader, words="sheep elephants")
     assert len(await dids(reader, words="sheep elephants")) == 5
+    discovery_reads._statement.cache_clear()
+
+
+async def test_an_offer_that_has_many_rare_words_is_one_of_those_that_are_ranked(
+    store: LedgerStore, reader: LedgerReader, offers: OfferIndex
+) -> None:
+    """It was one for each of its words, so that others were not ranked at all."""
+    words = "apples bananas cherries grapes lemons mangoes olives peaches pears plums"
+    names = [f"did:t:{n:02}" for n in range(RARE_MAX - 1)]
+    await store.commit(
+        [offering(did, "cap.a.v1", owner=f"{did}:o", description=words) for did in names], AT
+    )
+    await offers.catch_up()
+    assert sorted(await dids(reader, words=words, limit=100)) == names
+
+
+async def test_of_two_rare_words_none_hides_the_other(
+    store: LedgerStore,
+    reader: LedgerReader,
+    offers: OfferIndex,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of the alphabet had all that is looked at."""
+    monkeypatch.setattr(discovery_reads, "WALKED_MAX", 4)
+    monkeypatch.setattr(discovery_reads, "RARE_MAX", 2)
+    discovery_reads._statement.cache_clear()
+    said = ["sheep"] * 4 + ["cheap"] * 5 + ["zebra"]
+    agents = [offering(f"did:t:{n}", "cap.a.v1", description=one) for n, one in enumerate(said)]
+    await store.commit(agents, AT)
+    await offers.catch_up()
+    assert "did:t:9" in await dids(reader, words="sheep cheap zebra")
+    assert len(await dids(reader, words="cheap")) == 4
+    discovery_reads._statement.cache_clear()
+
+
+async def test_an_owner_that_shares_a_hash_takes_no_turns_of_another(
+    store: LedgerStore,
+    reader: LedgerReader,
+    offers: OfferIndex,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the hash whose seed is known its DID was found in a second."""
+    monkeypatch.setattr(discovery_reads, "HITS_MAX", 2)
+    discovery_reads._statement.cache_clear()
+    honest, same = "did:t:honest-example-owner", "did:t:a_hAcaKu7rufI-EARqer"
+    (row,) = await reader.rows(
+        sql.text("SELECT hashtextextended(:a, 0) = hashtextextended(:b, 0) AS is_same"),
+        {"a": honest, "b": same},
+    )
+    assert row["is_same"], "the hash is another in this version of Postgres"
+    await store.commit(
+        [
+            offering("did:t:0", "cap.other.v1", owner=honest),
+            offering("did:t:1", "cap.a.v1", owner=honest),
+            offering("did:t:2", "cap.a.v1", owner=same),
+            offering("did:t:3", "cap.a.v1", owner="did:t:third"),
+        ],
+        AT,
+    )
+    await offers.catch_up()
+    assert await dids(reader, capability_id="cap.a.v1") == ["did:t:1", "did:t:2"]
     discovery_reads._statement.cache_clear()
 
 
