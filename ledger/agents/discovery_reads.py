@@ -32,6 +32,7 @@ MATCHES_MAX: Final = 400
 # A word is rare that fewer of these matches have. Of so many words.
 RARE_MAX: Final = 25
 RARE_WORDS_MAX: Final = 16
+RARE_SHARES_MAX: Final = 4
 # Bytes of cards in one reply.
 CARDS_BYTES_MAX: Final = 2 * 1024 * 1024
 _SEED: Final = secrets.randbits(62)
@@ -104,18 +105,22 @@ _NEAR_BEGINNING: Final = """
         ) w WHERE {conditions} LIMIT {near_max} / 2)
 """
 # Words that few of those have: the index of words finds who has them, however many others match.
-# Each word has its share: a usual one leaves room for the others.
+# The rarest first, and of each a share: a usual one leaves room for the others. When the shares of
+# a few are full no other word is looked for: one that 5 % of 100,000 offers have takes 0.8 ms.
 _RARE: Final = r"""
     UNION ALL (
-        SELECT o.* FROM asked CROSS JOIN LATERAL (
-            SELECT concat('''', replace(replace(word, '\', '\\'), '''', ''''''), '''')::tsquery
-                AS word
-            FROM unnest(words) word LIMIT {rare_words_max}) w
-            CROSS JOIN LATERAL (SELECT count(*) AS found FROM near WHERE words @@ w.word) n
-            CROSS JOIN LATERAL (
-                SELECT did, capability_id, owner_did, place, words FROM callboard.offer
-                WHERE n.found < {rare_max} AND words @@ w.word LIMIT (SELECT {walked_max}
-                    / greatest(1, least({rare_words_max}, cardinality(words))) FROM asked)) o)
+        SELECT o.* FROM (
+            SELECT w.word FROM asked CROSS JOIN LATERAL (
+                SELECT concat('''', replace(replace(word, '\', '\\'), '''', ''''''), '''')::tsquery
+                    AS word
+                FROM unnest(words) word LIMIT {rare_words_max}) w
+                CROSS JOIN LATERAL (SELECT count(*) AS found FROM near WHERE words @@ w.word) n
+            WHERE n.found < {rare_max} ORDER BY n.found
+        ) rare CROSS JOIN LATERAL (
+            SELECT did, capability_id, owner_did, place, words FROM callboard.offer
+            WHERE words @@ rare.word LIMIT (SELECT {walked_max}
+                / greatest(1, least({shares_max}, cardinality(words))) FROM asked)) o
+        LIMIT {walked_max})
 """
 # Turns are counted by a hash of the owner's DID, because DIDs begin alike and are slow to sort. Two
 # owners of one hash share their turns: none is later than its place. By a secret, so that a DID
@@ -195,7 +200,12 @@ def _statement(
         conditions=" AND ".join(others) or "true",
         near_max=HITS_MAX if with_owner else MATCHES_MAX,
     )
-    rare = _RARE.format(rare_words_max=RARE_WORDS_MAX, rare_max=RARE_MAX, walked_max=WALKED_MAX)
+    rare = _RARE.format(
+        rare_words_max=RARE_WORDS_MAX,
+        rare_max=RARE_MAX,
+        shares_max=RARE_SHARES_MAX,
+        walked_max=WALKED_MAX,
+    )
     return PreparedStatement(
         _STATEMENT.format(
             any_word=_ANY_WORD,
