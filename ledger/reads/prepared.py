@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Self
@@ -18,6 +19,7 @@ from typing import Any, Final, Self
 import psycopg
 import sqlalchemy as sql
 from psycopg.adapt import PyFormat, Transformer
+from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGconn
 from psycopg.types.string import TextLoader
 from sqlalchemy.dialects.postgresql import psycopg as postgresql
@@ -127,10 +129,23 @@ class PreparedReads:
             raise  # a value was refused; the connection is as before
         except BaseException:
             # Cancelled on the way, perhaps in the middle of an answer.
-            await self.close()
+            await self._abandon()
             raise
         # It had been lost since the read before: Postgres was started anew.
         return await self._read(statement, values, ends_s)
+
+    async def _abandon(self) -> None:
+        """Close the connection, and let the server do no more for it.
+
+        Else it would work on, beside the reads that follow, for each client that has left.
+        """
+        connection = self._connection
+        try:
+            if connection and connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                with suppress(psycopg.Error):
+                    await connection.cancel_safe(timeout=self._timeout_s)
+        finally:
+            await self.close()
 
     async def _run(
         self, connection: psycopg.AsyncConnection[Any], text: str, values: Mapping[str, Any]

@@ -192,6 +192,31 @@ async def test_a_cancelled_read_leaves_no_answer_to_the_next(reader: LedgerReade
     assert await asyncio.wait_for(waiting, 30) == [{"n": 2}]
 
 
+async def test_the_server_does_no_more_for_a_read_that_was_cancelled(
+    database: Database, reader: LedgerReader
+) -> None:
+    """Clients that left had as many statements at work at once as they liked."""
+    at_work = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()"
+    )
+    with psycopg.connect(database.superuser_url, autocommit=True) as connection:
+
+        async def until(count: int) -> None:
+            while connection.execute(at_work).fetchone() != (count,):
+                await asyncio.sleep(0.01)
+
+        # Else it finds out by itself, after a while.
+        connection.execute(
+            f"ALTER DATABASE {database.name} SET client_connection_check_interval = 0"
+        )
+        slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(600)))
+        reading = asyncio.ensure_future(reader.records.rows(slow, {}))
+        await asyncio.wait_for(until(1), 30)
+        reading.cancel()
+        await asyncio.wait_for(until(0), 30)
+
+
 async def test_a_server_that_says_nothing_is_asked_once(database: Database) -> None:
     one = PreparedStatement.of(sql.select(sql.literal(2).label("n")))
     slow = PreparedStatement.of(sql.select(sql.func.pg_sleep(600)))
