@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
 from typing import Any, Final
@@ -204,6 +205,29 @@ async def test_after_a_reconnect_rows_of_lower_transactions_are_found(
     assert not (await tail.look(asked)).dated[0], "seen before, as far as that connection tells"
     await tail.close()
     assert [did for did, _, _ in (await tail.look(asked)).dated[0] or ()] == ["did:x:a"]
+
+
+async def test_the_number_of_a_lost_socket_is_left_to_who_has_it_next(
+    database: Database, tail: DirectoryTail
+) -> None:
+    """libpq closes it; who opened a connection in the pause before the next look was cut off."""
+    loop = asyncio.get_running_loop()
+    await tail.look(START)
+    number = tail._socket
+    waiting = asyncio.ensure_future(tail.wait_notice(10 * DEADLINE_S))
+    with connect(database.superuser_url) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name = 'callboard-tail'"
+        )
+    await asyncio.wait_for(waiting, DEADLINE_S)
+    ends = os.pipe()
+    os.dup2(ends[0], number)
+    loop.add_reader(number, list)
+    await tail.look(START)
+    assert loop.remove_reader(number)
+    for one in {number, *ends}:
+        os.close(one)
 
 
 async def test_very_many_dated_rows_are_not_read_at_once(
