@@ -8,11 +8,15 @@ caller's, by the functions of `pgconn`; all answers but the last are dropped. De
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 import psycopg
 from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
+# How often it is looked for what the loop has not told of: under uvloop a connection whose backend
+# was ended is now and then never told of again, nor that it was cut, and its reads waited for ever.
+ASK_S: Final = 0.25
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
 
@@ -33,12 +37,19 @@ async def receive(pgconn: PGconn, socket: int) -> PGresult:
     answered: asyncio.Future[None] = loop.create_future()
     last: PGresult | None = None
     is_reading = True
+    timer: asyncio.TimerHandle
+
+    def ask() -> None:
+        nonlocal timer
+        timer = loop.call_later(ASK_S, ask)
+        read()
 
     def stop() -> None:
         # Once: of a connection that was lost the socket's number is soon another one's.
         nonlocal is_reading
         if is_reading:
             is_reading = False
+            timer.cancel()
             loop.remove_reader(socket)
 
     def read() -> None:
@@ -59,6 +70,7 @@ async def receive(pgconn: PGconn, socket: int) -> PGresult:
             if not answered.done():
                 answered.set_exception(error)
 
+    timer = loop.call_later(ASK_S, ask)
     loop.add_reader(socket, read)
     try:
         await answered
@@ -73,7 +85,7 @@ async def receive(pgconn: PGconn, socket: int) -> PGresult:
 
 
 async def _writable(socket: int) -> None:
-    """Return when a socket takes more."""
+    """Return when a socket takes more, or it is time to try."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 
@@ -81,8 +93,10 @@ async def _writable(socket: int) -> None:
         if not ready.done():
             ready.set_result(None)
 
+    timer = loop.call_later(ASK_S, note)
     loop.add_writer(socket, note)
     try:
         await ready
     finally:
+        timer.cancel()
         loop.remove_writer(socket)
