@@ -16,7 +16,6 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, Final
 
 from actors.directory.agent_directory import Directory
@@ -52,7 +51,6 @@ OVERLAP_MS = 2_000
 # Between two reads of heartbeats. After a longer pause the database, or this process, was away, and
 # with it, perhaps, what stores the heartbeats.
 HEARD_PAUSE_MS_MAX = 5_000
-_CHANGED_MS: Final = itemgetter(2)
 # What no read has found: beyond it all of it is read again.
 MISSING_MAX = 10_000
 
@@ -383,7 +381,7 @@ class _Dated:
     def _use(self, rows: Sequence[DatedRow]) -> int:
         """Use rows; return the time of the newest one."""
         self._apply({did: known for did, known, _ in rows})
-        return max(map(_CHANGED_MS, rows), default=0)
+        return max((changed_ms for _, _, changed_ms in rows), default=0)
 
 
 def _end(waiting: asyncio.Future[None] | None) -> None:

@@ -269,10 +269,8 @@ class OfferRankings:
     def mark(self, did: str, capability_ids: Iterable[str]) -> None:
         """Note that something about an agent has changed which offers these capabilities."""
         for capability_id in capability_ids:
-            rankings = self._rankings.get(capability_id)
-            if rankings:
-                for ranking in rankings.values():
-                    ranking.mark(did)
+            for ranking in self._rankings.get(capability_id, _NONE).values():
+                ranking.mark(did)
 
     def drop(self, capability_id: str) -> None:
         """Drop the rankings of a capability."""
