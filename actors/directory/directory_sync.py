@@ -40,8 +40,8 @@ RETRY_S: Final = 0.5
 POLL_S: Final = 0.5
 # Between a notice and the look: a request for what it is about mostly comes meanwhile.
 NOTICE_DELAY_S: Final = 0.025
-# Between two looks on notices: 1,000 changes a second may cost an owner 1 % of a core, and a look
-# that reads 75 of them takes 0.6 ms.
+# Between two looks on notices: 1,000 changes a second may cost an owner 1 % of a core, and to wake
+# up for a look takes as long as to read what has changed since the one before (decision 0293).
 LOOK_PAUSE_S: Final = 0.085
 # Looks on request that may follow each other at once; then they have the same pace. Requests that
 # arrive meanwhile share one.

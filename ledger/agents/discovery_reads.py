@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from core.market.reputation import NEUTRAL
 from ledger.agents.offer_index import IS_CURRENT, OWNER_OFFERS_MAX
+from ledger.reads.agent_pages import LIVE_COLUMNS
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
 
@@ -32,9 +33,11 @@ MATCHES_MAX: Final = 400
 # A word is rare that fewer of these matches have. Of so many words.
 RARE_MAX: Final = 25
 RARE_WORDS_MAX: Final = 16
+# Of those that are looked at for rare words, a word may have this part, where there are so many.
 RARE_SHARES_MAX: Final = 4
 # Bytes of cards in one reply.
 CARDS_BYTES_MAX: Final = 2 * 1024 * 1024
+# Of the hash by which owners take turns.
 _SEED: Final = secrets.randbits(62)
 # Of the score; the rest is the reputation's.
 WORDS_SHARE: Final = 0.7
@@ -163,8 +166,7 @@ _STATEMENT: Final = """
     )
     SELECT s.did, s.capability_id, s.reputation, s.score, s.owner_did, s.card, s.endpoint,
         s.status, s.public_key, s.key_number, s.updated_ms, p.price_cents, p.input_rate,
-        p.output_rate, l.did AS heard_did, l.status AS live_status, l.load, l.heartbeat_ms,
-        l.probe_ms, l.probe_ok, matched.said, matched.fields
+        p.output_rate, {live_columns}, matched.said, matched.fields
     FROM asked CROSS JOIN shown s
         LEFT JOIN LATERAL (SELECT * FROM callboard.capability_price
             WHERE capability_id = s.capability_id OFFSET 0) p ON true
@@ -216,6 +218,7 @@ def _statement(
             unknown=NEUTRAL,
             rank="ts_rank(h.words, asked.query)::float8" if with_words else "1.0::float8",
             is_current=IS_CURRENT,
+            live_columns=LIVE_COLUMNS,
             bytes_max=CARDS_BYTES_MAX,
         ),
         {},

@@ -19,6 +19,7 @@ import sqlalchemy as sql
 from core.errors import ErrorCode, ServiceError
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.merged_runs import MergedRuns
+from ledger.reads.agent_pages import IS_REVOKED
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
 from ledger.step_rows import StepRows
@@ -43,11 +44,9 @@ OWNER_OFFERS_MAX: Final = 20_000
 
 # A condition of searches on an offer `h`: what has changed since it was read is left out, as it may
 # have been taken back; so are agents that are revoked.
-IS_CURRENT: Final = """
+IS_CURRENT: Final = f"""
     NOT EXISTS (SELECT 1 FROM callboard.offer_due d WHERE d.did = h.did)
-        AND NOT EXISTS (SELECT 1 FROM callboard.revocation v WHERE v.did = h.did
-            AND v.ended_ms IS NULL
-            AND (v.expires_ms IS NULL OR v.expires_ms > extract(epoch FROM now()) * 1000))
+        AND NOT {IS_REVOKED.format(did="h.did")}
 """
 # What searches for work look for, `:words` of a text: any of them, in what an agent says of itself,
 # so not in the names of fields. `plainto_tsquery` joins words with "and".

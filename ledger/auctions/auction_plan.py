@@ -75,13 +75,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     )
     if refused is not None:  # (3)
         raise Refusal(refused.code, str(refused), is_stored=False)
-    bid = Bid(
-        command.agent_did,
-        command.amount_micro,
-        command.eta_ms,
-        command.stake_offered_micro,
-        batch.clock_ms,
-    )
+    bid = _build_bid(command, batch)
     displaced = displaced_bid(bid, round_.highest())  # (4)
     if isinstance(displaced, ServiceError):
         raise Refusal(displaced.code, str(displaced), is_stored=False)
@@ -121,13 +115,7 @@ def plan_keep_bid(command: KeepBid, batch: Batch) -> Outcome:
         detail = f"the node has {KEPT_BIDS_MAX} bids that no auction counts: no more are kept"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     batch.cache.kept_bids[place] += 1
-    bid = Bid(
-        command.agent_did,
-        command.amount_micro,
-        command.eta_ms,
-        command.stake_offered_micro,
-        batch.clock_ms,
-    )
+    bid = _build_bid(command, batch)
     _store_bid(command.workflow_id, command.node, NO_ROUND, bid, batch)
     payload: dict[str, Any] = {
         "nodeId": command.node,
@@ -275,6 +263,16 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
         actor_did=command.actor_did,
         target=("workflow", command.workflow_id),
         payload=payload,
+    )
+
+
+def _build_bid(command: PlaceBid | KeepBid, batch: Batch) -> Bid:
+    return Bid(
+        command.agent_did,
+        command.amount_micro,
+        command.eta_ms,
+        command.stake_offered_micro,
+        batch.clock_ms,
     )
 
 

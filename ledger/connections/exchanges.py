@@ -23,7 +23,7 @@ _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 async def receive(pgconn: PGconn, socket: int) -> PGresult:
     """Return the answer to what was just sent on a connection.
 
-    Whoever is cancelled here leaves a connection that is good for nothing but to be closed.
+    A task that is cancelled here leaves a connection that can only be closed.
 
     Args:
         socket: of the connection, which does not tell it any more once it has broken.

@@ -37,13 +37,19 @@ _LIVE: Final = (
     "probe_ms",
     "probe_ok",
 )
+# Of a row `l` of `agent_live`, which may be missing: what `live_of` reads.
+LIVE_COLUMNS: Final = ", ".join(
+    ("l.did IS NOT NULL AS is_heard", *(f"l.{one} AS live_{one}" for one in _LIVE))
+)
+# Of a DID, by the database's clock.
+IS_REVOKED: Final = """
+    EXISTS (SELECT 1 FROM callboard.revocation v WHERE v.did = {did}
+        AND v.ended_ms IS NULL
+        AND (v.expires_ms IS NULL OR v.expires_ms > extract(epoch FROM now()) * 1000))
+"""
 # One by one: a plan that was made when a table was small never reads it whole.
 _HEARD: Final = f"""
-    SELECT found.*, l.did IS NOT NULL AS is_heard,
-        {", ".join(f"l.{one} AS live_{one}" for one in _LIVE)},
-        EXISTS (SELECT 1 FROM callboard.revocation v WHERE v.did = found.did
-            AND v.ended_ms IS NULL AND (v.expires_ms IS NULL
-                OR v.expires_ms > extract(epoch FROM now()) * 1000)) AS is_revoked
+    SELECT found.*, {LIVE_COLUMNS}, {IS_REVOKED.format(did="found.did")} AS is_revoked
     FROM {{found}} found LEFT JOIN LATERAL (
         SELECT * FROM callboard.agent_live WHERE did = found.did OFFSET 0) l ON true
 """

@@ -81,6 +81,7 @@ class PreparedReads:
         """Close the connection."""
         connection, self._connection = self._connection, None
         self._kept.clear()
+        self._forgotten = self._named
         if connection is not None:
             await connection.close()
 

@@ -16,7 +16,7 @@ from ledger.reads.reader import (
 from ledger.schema import revocation
 
 
-def in_force(at_ms: int | sql.ColumnElement[int]) -> sql.ColumnElement[bool]:
+def in_force(at_ms: int) -> sql.ColumnElement[bool]:
     expires = revocation.c.expires_ms
     return revocation.c.ended_ms.is_(None) & (expires.is_(None) | (expires > at_ms))
 

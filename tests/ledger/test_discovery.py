@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -128,22 +128,32 @@ async def test_very_many_offers_of_one_owner_hide_none_of_another(
     assert len(await dids(reader, owner_did="did:t:crowd", limit=1_000)) == HITS_MAX
 
 
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], None]]:
+    """Sets bounds of the statement, for this test alone."""
+
+    def set_bound(name: str, value: int) -> None:
+        monkeypatch.setattr(discovery_reads, name, value)
+        discovery_reads._statement.cache_clear()
+
+    yield set_bound
+    discovery_reads._statement.cache_clear()
+
+
 async def test_a_rare_word_is_found_beyond_what_is_looked_at(
     store: LedgerStore,
     reader: LedgerReader,
     offers: OfferIndex,
-    monkeypatch: pytest.MonkeyPatch,
+    bound: Callable[[str, int], None],
 ) -> None:
-    monkeypatch.setattr(discovery_reads, "WALKED_MAX", 4)
-    monkeypatch.setattr(discovery_reads, "RARE_MAX", 2)
-    discovery_reads._statement.cache_clear()
+    bound("WALKED_MAX", 4)
+    bound("RARE_MAX", 2)
     agents = [offering(f"did:t:{n}", f"cap.n{n}.v1", description="Counts sheep") for n in range(9)]
     await store.commit([*agents, offering("did:t:z", "cap.z.v1", description="elephants")], AT)
     await offers.catch_up()
     assert await dids(reader, words="elephants") == ["did:t:z"]
     assert "did:t:z" in await dids(reader, words="sheep elephants")
     assert len(await dids(reader, words="sheep elephants")) == 5
-    discovery_reads._statement.cache_clear()
 
 
 async def test_an_offer_that_has_many_rare_words_is_one_of_those_that_are_ranked(
@@ -163,30 +173,27 @@ async def test_of_two_rare_words_none_hides_the_other(
     store: LedgerStore,
     reader: LedgerReader,
     offers: OfferIndex,
-    monkeypatch: pytest.MonkeyPatch,
+    bound: Callable[[str, int], None],
 ) -> None:
     """The first of the alphabet had all that is looked at."""
-    monkeypatch.setattr(discovery_reads, "WALKED_MAX", 4)
-    monkeypatch.setattr(discovery_reads, "RARE_MAX", 2)
-    discovery_reads._statement.cache_clear()
+    bound("WALKED_MAX", 4)
+    bound("RARE_MAX", 2)
     said = ["sheep"] * 4 + ["cheap"] * 5 + ["zebra"]
     agents = [offering(f"did:t:{n}", "cap.a.v1", description=one) for n, one in enumerate(said)]
     await store.commit(agents, AT)
     await offers.catch_up()
     assert "did:t:9" in await dids(reader, words="sheep cheap zebra")
     assert len(await dids(reader, words="cheap")) == 4
-    discovery_reads._statement.cache_clear()
 
 
 async def test_an_owner_that_shares_a_hash_takes_no_turns_of_another(
     store: LedgerStore,
     reader: LedgerReader,
     offers: OfferIndex,
-    monkeypatch: pytest.MonkeyPatch,
+    bound: Callable[[str, int], None],
 ) -> None:
     """Of the hash whose seed is known its DID was found in a second."""
-    monkeypatch.setattr(discovery_reads, "HITS_MAX", 2)
-    discovery_reads._statement.cache_clear()
+    bound("HITS_MAX", 2)
     honest, same = "did:t:honest-example-owner", "did:t:a_hAcaKu7rufI-EARqer"
     (row,) = await reader.rows(
         sql.text("SELECT hashtextextended(:a, 0) = hashtextextended(:b, 0) AS is_same"),
@@ -204,19 +211,17 @@ async def test_an_owner_that_shares_a_hash_takes_no_turns_of_another(
     )
     await offers.catch_up()
     assert await dids(reader, capability_id="cap.a.v1") == ["did:t:1", "did:t:2"]
-    discovery_reads._statement.cache_clear()
 
 
 async def test_the_many_ids_of_one_owner_hide_none_of_another_of_the_same_beginning(
     store: LedgerStore,
     reader: LedgerReader,
     offers: OfferIndex,
-    monkeypatch: pytest.MonkeyPatch,
+    bound: Callable[[str, int], None],
 ) -> None:
     """Its ids came first, and only so many were looked at."""
-    monkeypatch.setattr(discovery_reads, "WALKED_MAX", 8)
-    monkeypatch.setattr(discovery_reads, "MATCHES_MAX", 4)
-    discovery_reads._statement.cache_clear()
+    bound("WALKED_MAX", 8)
+    bound("MATCHES_MAX", 4)
     crowd = [offering(f"did:t:{n:02}", f"cap.a{n:02}.v1", owner="did:t:crowd") for n in range(20)]
     other = offering("did:t:z", "cap.z.v1")
     await store.commit([*crowd, other, offering("did:t:zz", "cup.z.v1", owner="did:t:cup")], AT)
@@ -228,7 +233,6 @@ async def test_the_many_ids_of_one_owner_hide_none_of_another_of_the_same_beginn
     assert len(await dids(reader, capability_id="cap.a0", is_prefix=True)) >= 4
     for limited in ("cap.z", "cap.z.v1", "cu"):
         assert len(await dids(reader, capability_id=limited, is_prefix=True)) == 1
-    discovery_reads._statement.cache_clear()
 
 
 async def test_who_left_or_is_revoked_or_has_changed_is_not_found(

@@ -26,6 +26,7 @@ from core.records.api.discovery import (
 from ledger.agents.discovery_reads import HITS_MAX, Asked, find_offers
 from ledger.capabilities.version_reads import published, version_rows
 from ledger.prices.price_reads import has_price, price_of_row
+from ledger.reads.agent_pages import live_of
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply, invalid
@@ -114,7 +115,7 @@ async def _kept(
             continue
         registered = price_of_row(row) if has_price(row) else None
         price = effective_price(parse_price(offered)[0], registered)
-        availability = availability_of(row, _live(row), now_ms)
+        availability = availability_of(row, live_of(row), now_ms)
         if not _passes(query, card, price, availability):
             continue
         if row["did"] not in cards:
@@ -128,14 +129,6 @@ async def _versions(call: Call, capability_id: str, wanted: str) -> tuple[str, .
     """Return the published versions of a range, as a node's range means them."""
     rows = published(await version_rows(call.services.reader, [capability_id]))
     return tuple(str(one.version) for one in find_within(rows, parse_range(wanted)))
-
-
-def _live(row: RowDict) -> dict[str, Any] | None:
-    """Return the heartbeats and probes of a row, None when there never were any."""
-    if row["heard_did"] is None:
-        return None
-    members = ("load", "heartbeat_ms", "probe_ms", "probe_ok")
-    return {"status": row["live_status"], **{name: row[name] for name in members}}
 
 
 def _passes(query: DiscoverQuery, card: Mapping[str, Any], price: Price, availability: str) -> bool:
