@@ -1,9 +1,9 @@
-"""Canonical JSON (RFC 8785, JCS) and the hash over it.
+"""Canonical JSON (RFC 8785, JCS, in which integers keep all their digits) and the hash over it.
 
-Two encoders with one result: orjson, whose forms of some numbers are replaced, for nearly all
+Two encoders with one result: msgspec, whose forms of some doubles are replaced, for nearly all
 values, and `jcs.py` for those with keys that the two sort differently, and for what is refused.
 Spec: Protocol-layer records (`sha256:` prefixed hashes); contract.md (Encodings); money.md
-section 5.
+section 5. Decision 0304.
 """
 
 from __future__ import annotations
@@ -13,39 +13,38 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
-
 from core.jcs import jcs, number_text
+from core.json_bounds import INTEGER_END
+from core.json_text import write_sorted_json
 
-_INTEGER_BOUND: Final = 2**53
-# JCS sorts keys by UTF-16 units and orjson by UTF-8 bytes: the orders differ only between these
+# JCS sorts keys by UTF-16 units and msgspec by UTF-8 bytes: the orders differ only between these
 # characters and those beyond U+FFFF.
 _SORTED_DIFFERENTLY: Final = re.compile("[\ue000-\uffff]")
-# The numbers whose forms differ: those without a fraction, minus zero, those from 10^16 to 10^21,
-# and those from 10^-6 to 10^-5.
+# The doubles whose forms differ: those without a fraction, minus zero, those from 10^16 to 10^21
+# and from 10^-6 to 10^-5; from 10^21 on only a plus is missing.
 _EMPTY_FRACTION: Final = re.compile(rb"\.0(?![0-9])")
 _MINUS_ZERO: Final = re.compile(rb"(?<!e)-0(?![.0-9])")
 # Without their signs. Each number is tried once: the lookbehind keeps the search from its middle.
-_OTHER_EXPONENT: Final = re.compile(
-    rb"(?<![0-9.])[0-9]++(?:\.[0-9]++)?e(?:\+(?:1[6-9]|20)|-6)(?![0-9])"
-)
+_OTHER_EXPONENT: Final = re.compile(rb"(?<![0-9.])[0-9]++(?:\.[0-9]++)?e(?:1[6-9]|20|-6)(?![0-9])")
+_UNSIGNED_EXPONENT: Final = re.compile(rb"(?<=[0-9])e(?=[0-9])")
 _TEXT: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")')
+# What a value is: as msgspec writes it, with doubles whose forms differ, or left to `jcs`.
+_SAME, _ODD, _OTHER = range(3)
 
 
 def canonical(value: Any) -> bytes:
-    """Return the RFC 8785 form of a JSON value.
+    """Return the canonical form of a JSON value.
 
-    Raises: ValueError for values that JCS cannot express: integers from 2^53, NaN and infinities,
-    lone surrogates, non-text keys, other types.
+    Raises: ValueError for values that have none: integers of more than 128 digits, NaN and
+    infinities, lone surrogates, non-text keys, other types.
     """
     try:
-        if not _is_plain(value):
+        form = _form_of(value)
+        if form == _OTHER:
             return jcs(value)
-        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        # Such bytes may also stand in texts.
-        is_odd = b".0" in text or b"e+" in text or b"e-6" in text
-        return _with_canonical_numbers(text) if is_odd else text
-    except (ValueError, orjson.JSONEncodeError) as error:
+        text = write_sorted_json(value)
+        return _with_canonical_numbers(text) if form == _ODD else text
+    except ValueError as error:
         raise ValueError(f"not expressible as canonical JSON: {error}") from error
     except RecursionError:
         raise ValueError("not expressible as canonical JSON: nested too deeply") from None
@@ -73,32 +72,33 @@ def hash_text(value: Any) -> str:
     return hash_bytes(canonical(value))
 
 
-def _is_plain(value: Any) -> bool:
-    """Tell whether orjson's text of the value is its canonical form, but for some numbers.
+def _form_of(value: Any) -> int:
+    """Tell how msgspec's text of the value differs from its canonical form.
 
-    Exact types only: orjson also writes dataclasses, enums and dates, which are not JSON values.
+    Exact types only: msgspec also writes dataclasses, enums and dates, which are not JSON values.
     """
     kind = type(value)
     if kind is str or value is None or kind is bool:
-        return True
+        return _SAME
     if kind is int:
-        return bool(-_INTEGER_BOUND < value < _INTEGER_BOUND)
+        return _SAME if -INTEGER_END < value < INTEGER_END else _OTHER
     if kind is float:
-        return bool(value * 0 == 0)  # finite
+        if value % 1 == 0 or -1e-5 < value < 1e-5:
+            return _ODD
+        return _SAME if value * 0 == 0 else _OTHER  # NaN, infinity
     if kind is dict:
+        form = _SAME
         for key, member in value.items():
-            if type(key) is not str or not _is_plain(member):
-                return False
-            if not key.isascii() and _SORTED_DIFFERENTLY.search(key):
-                return False
-        return True
-    if kind is list:
-        return all(map(_is_plain, value))
-    return False
+            if type(key) is not str or (not key.isascii() and _SORTED_DIFFERENTLY.search(key)):
+                return _OTHER
+            if (found := _form_of(member)) > form:
+                form = found
+        return form
+    return max(map(_form_of, value), default=_SAME) if kind is list else _OTHER
 
 
 def _with_canonical_numbers(text: bytes) -> bytes:
-    """Return orjson's text with its numbers in their canonical forms.
+    """Return msgspec's text with its numbers in their canonical forms.
 
     What is between the texts is treated as one, since a reply can hold half a million numbers.
     """
@@ -107,6 +107,7 @@ def _with_canonical_numbers(text: bytes) -> bytes:
     between = _MINUS_ZERO.sub(b"0", between)
     if b"e" in between:
         between = _OTHER_EXPONENT.sub(_canonical_number, between)
+        between = _UNSIGNED_EXPONENT.sub(b"e+", between)
     parts[::2] = between.split(b'"')
     return b"".join(parts)
 

@@ -1,8 +1,8 @@
 """The canonical form of JSON (RFC 8785, JCS), with nothing but the standard library.
 
-Members are sorted by their names' UTF-16 units, numbers are written as ECMAScript writes them, text
-is escaped as little as JSON permits. The client checks audit chains and signs results with it.
-`canonical.py` has a faster encoder for values where both give the same bytes.
+Members are sorted by their names' UTF-16 units, text is escaped as little as JSON permits, numbers
+are written as ECMAScript writes them; but an integer keeps all its digits. The client checks audit
+chains and signs results with it; `canonical.py` has a faster encoder with the same bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-_INTEGER_BOUND: Final = 2**53
+from core.json_bounds import INTEGER_DIGITS_MAX, INTEGER_END
+
 # ECMAScript writes numbers from 10^21 and below 10^-6 with an exponent.
 _PLAIN_DIGITS_MAX: Final = 21
 _LEADING_ZEROS_MAX: Final = 6
@@ -20,7 +21,7 @@ def jcs(value: Any) -> bytes:
     """Return the canonical form of a JSON value.
 
     Raises:
-        ValueError: JCS cannot express it: integers from 2^53, NaN, infinities, lone surrogates,
+        ValueError: it has none: integers of more than 128 digits, NaN, infinities, lone surrogates,
             keys that are no text, values of other types.
     """
     parts: list[str] = []
@@ -58,8 +59,9 @@ def _write(value: Any, parts: list[str]) -> None:
         case str():
             parts.append(encode_basestring(value))
         case int():
-            if not -_INTEGER_BOUND < value < _INTEGER_BOUND:
-                raise ValueError(f"got the integer {value}, expected one below 2^53")
+            if not -INTEGER_END < value < INTEGER_END:
+                most = INTEGER_DIGITS_MAX
+                raise ValueError(f"got an integer of more than {most} digits, expected {most}")
             parts.append(int.__repr__(value))
         case float():
             parts.append(number_text(value))

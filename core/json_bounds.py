@@ -18,8 +18,11 @@ from core.errors import Problem
 DEPTH_MAX = 64
 # An escaped backslash before "u0000" is none.
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
-# Readers that use doubles round a larger integer, and JCS refuses it.
+# Readers that use doubles round a larger integer, and libraries for RFC 8785 refuse it.
 INTEGER_MAX = 2**53 - 1
+# The digits that an integer may have, and the first integer that has more.
+INTEGER_DIGITS_MAX: Final = 128
+INTEGER_END: Final = 10**INTEGER_DIGITS_MAX
 
 
 def json_problem(value: object) -> Problem | None:
@@ -51,14 +54,17 @@ def _first_defect(value: object, depth_max: int) -> _Defect | None:
     if kind is bool or value is None:
         return None
     if kind is int:
-        if -INTEGER_MAX <= value <= INTEGER_MAX:  # type: ignore[operator]
+        if -INTEGER_END < value < INTEGER_END:  # type: ignore[operator]
             return None
-        return _Defect("a larger integer", f"at most {INTEGER_MAX}, or a string")
+        return _Defect(
+            f"an integer of more than {INTEGER_DIGITS_MAX} digits",
+            f"at most {INTEGER_DIGITS_MAX} digits, or a string",
+        )
     if kind is float:
         # NaN and the infinities are the only floats that differ from themselves after `* 0`.
         if value * 0 == 0:  # type: ignore[operator]
             return None
-        return _Defect(str(value), "a finite number")
+        return _Defect("a number beyond a double", "a finite number")
     if depth_max <= 0:
         return _Defect(f"more than {DEPTH_MAX} levels", f"at most {DEPTH_MAX} levels")
     if kind is dict:
@@ -80,6 +86,19 @@ def _first_defect(value: object, depth_max: int) -> _Defect | None:
                 return found
         return None
     return _Defect(f"a {kind.__name__}", "a JSON value")
+
+
+def holds_wide_integer(value: object) -> bool:
+    """Say whether a JSON value has an integer beyond 2^53 in size, which many libraries round.
+
+    Args:
+        value: of at most `DEPTH_MAX` levels.
+    """
+    if type(value) is int:
+        return not -INTEGER_MAX <= value <= INTEGER_MAX
+    if type(value) is dict:
+        return any(map(holds_wide_integer, value.values()))
+    return type(value) is list and any(map(holds_wide_integer, value))
 
 
 def is_deeper_than(value: object, depth_max: int) -> bool:

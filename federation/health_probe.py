@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import orjson
-
+from core.json_text import NotJson, read_foreign_json
 from core.records.statuses import HEARTBEAT_STATUSES, Availability
 from federation.http_client import HttpClient, HttpRequest
 from federation.http_connection import HttpFailure, HttpFailureKind
@@ -81,8 +80,8 @@ def health_url(endpoint: str, service: str) -> str:
 def _is_reply_healthy(body: bytes) -> bool:
     """Whether a reply's `status` is a healthy one, or an unknown word, or not to be read."""
     try:
-        reply = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        reply = read_foreign_json(body)
+    except NotJson:
         return True
     said = reply.get("status") if isinstance(reply, dict) else None
     word = said.lower() if isinstance(said, str) else ""

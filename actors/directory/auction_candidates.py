@@ -12,13 +12,13 @@ from functools import partial
 from heapq import nsmallest
 from typing import Any, Final
 
-import orjson
 from msgspec.structs import replace
 
 from actors.directory.agent_directory import Directory
 from actors.directory.standing_bidders import WEIGHED_MAX, RankedBidder, StandingBidders
 from actors.ports import AgentEntry
 from core.errors import NodeErrorCode
+from core.json_text import write_json
 from core.market.auction import (
     AuctionTerms,
     Award,
@@ -119,7 +119,7 @@ class AuctioningDirectory(Directory):
         stake_micro = stake_required_micro(
             action.reserve_micro, stake_bps=action.stake_bps, score=self._score(did)
         )
-        reasons = None if closed is None else orjson.dumps(_build_reasons(closed)).decode()
+        reasons = None if closed is None else write_json(_build_reasons(closed)).decode()
         return AgentSelected(
             action.node, did, price_micro, at_ms, reasons, None, stake_micro, closed
         )

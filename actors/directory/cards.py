@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from sys import intern
 from typing import Any, Final
 
-import orjson
-
 from actors.ports import AgentEntry, AskingPrices
 from actors.values.agent_schemas import AgentSchemas
 from core.capabilities.semver import is_version, version_id
+from core.json_text import read_json
 from core.market.pricing import FREE, Price, TokenPrice, effective_price, parse_price
 from core.market.standing_bid import standing_offers
 from core.trust.deployment_keys import DeploymentKeys
@@ -50,7 +49,7 @@ class CardReader:
         Args:
             order: the agent's position in the order of reading, for a stable choice.
         """
-        card = orjson.loads(row["card"])
+        card = read_json(row["card"])
         for one in card["capabilities"]:
             one["id"] = intern(one["id"])  # many agents offer the same
         secret = self.default_secret

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from actors.ports import DispatchOrder
 from core.ids import event_id, span_id, trace_id
+from core.json_text import Raw, write_json
 from core.timestamps import iso_ms
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import result_id
@@ -44,7 +43,7 @@ def dispatch_body(
         started_ms: the time of the dispatch, Unix milliseconds.
         keys: the deployment's, for the result's token.
     """
-    fragment = orjson.Fragment(inputs)
+    fragment = Raw(inputs)
     token = result_id(
         keys,
         order.workflow_id,
@@ -55,7 +54,7 @@ def dispatch_body(
         binding=order.binding,
     )
     version = order.capability_version
-    return orjson.dumps(
+    return write_json(
         {
             "eventId": event,
             "timestamp": iso_ms(started_ms),
@@ -97,7 +96,7 @@ def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str
 
 def cancel_notice(order: DispatchOrder, reason: str, service: str) -> tuple[bytes, dict[str, str]]:
     """Return the body and headers of a cancel notice, which names the id of its dispatch."""
-    body = orjson.dumps(
+    body = write_json(
         {
             "eventId": sent_event_id(order),
             "workflowId": order.workflow_id,

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Protocol
 
-import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -28,6 +27,7 @@ from actors.values.input_texts import (
 )
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
+from core.json_text import Raw, read_json
 from core.records.mapping import InputMapping
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
@@ -140,7 +140,7 @@ def build_in_loop(sources: InputSources, bytes_max: int) -> OrderInputs | Failur
     node, room = sources.node, DispatchRoom(bytes_max)
     parents = {name: _text(sources.results[name]).encode() for name in node.depends_on}
     mapped_from = {mapping.source for mapping in node.mappings}
-    results = {name: orjson.loads(_text(sources.results[name])) for name in mapped_from}
+    results = {name: read_json(_text(sources.results[name])) for name in mapped_from}
     mapped = map_inputs(node, results, room)
     if isinstance(mapped, Failure):
         return mapped
@@ -151,7 +151,7 @@ def build_in_loop(sources: InputSources, bytes_max: int) -> OrderInputs | Failur
         return room.failure()
     inputs.update(mapped)
     if sources.unverified is not None:
-        result = orjson.loads(_text(sources.unverified))
+        result = read_json(_text(sources.unverified))
         inputs = {"capabilityId": node.capability_id, "inputs": inputs, "result": result}
     try:
         text = canonical(inputs)
@@ -239,7 +239,7 @@ def _order_inputs(
     node: CompiledNode, inputs: InputText, parents: Mapping[str, bytes]
 ) -> OrderInputs:
     """Return what an order sends, its parents in the order of the manifest."""
-    results = {name: {"result": orjson.Fragment(parents[name])} for name in node.depends_on}
+    results = {name: {"result": Raw(parents[name])} for name in node.depends_on}
     return OrderInputs(inputs, results)
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import orjson
-
 from actors.dispatch.order_inputs import hash_small_inputs
 from actors.engine.runner import Runner
 from actors.ports import DispatchOrder
@@ -21,6 +19,7 @@ from actors.workflows.dispatch_orders import bind_open_attempt, rebuild_order_to
 from actors.workflows.running_workflow import RunningWorkflow
 from actors.workflows.step_commands import quarantined_error, rereading_error
 from core.errors import ErrorCode, ServiceError
+from core.json_text import read_json
 from core.workflow.events import (
     AttemptFailed,
     AttemptSucceeded,
@@ -170,7 +169,7 @@ def _build_event(
     if request.verify_attempt:
         began_ms = now_ms if state.verify_dispatched_ms is None else state.verify_dispatched_ms
         text = request.result_json  # none of a large one, which is no verdict
-        is_good = failure is None and text is not None and is_approved(orjson.loads(text))
+        is_good = failure is None and text is not None and is_approved(read_json(text))
         return VerificationFinished(
             node, attempt, is_good, failure, began_ms, now_ms, request.verify_attempt
         )
@@ -213,6 +212,7 @@ def _check_signature(
         request.public_key,
         request.output_hash,
         runner.valid_keys(order.agent_did),
+        is_wide=lambda: request.is_wide,
     )
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
-
 from core.canonical import hash_bytes
+from core.json_text import write_json
 from core.workflow.blob_ref import BlobRef
 from ledger.reads.stored import RowDict, StoredWorkflow
 
@@ -68,4 +67,4 @@ def _size(value: Any) -> int:
         return 0
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode())
-    return len(orjson.dumps(value))
+    return len(write_json(value))

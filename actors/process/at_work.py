@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-import orjson
+from core.json_text import NotJson, read_json, write_json
 
 log = logging.getLogger("callboard.runner")
 
@@ -104,7 +104,7 @@ class AtWork:
     def _store(self) -> None:
         while len(self._ends) > COUNTED_MAX:
             del self._ends[next(iter(self._ends))]
-        text = orjson.dumps(self._ends)
+        text = write_json(self._ends)
         self._memory[_NAME_BYTES:_FILE_BYTES] = text.ljust(_FILE_BYTES - _NAME_BYTES, b"\0")
 
 
@@ -169,7 +169,7 @@ def _map(path: Path) -> mmap.mmap:
 def _read_ends(stored: bytes) -> dict[str, int]:
     """Return the stored counts; none where they were cut off by the end of a machine."""
     try:
-        read = orjson.loads(stored.rstrip(b"\0") or b"{}")
-    except orjson.JSONDecodeError:
+        read = read_json(stored.rstrip(b"\0") or b"{}")
+    except NotJson:
         return {}
     return read if isinstance(read, dict) else {}

@@ -27,6 +27,7 @@ from actors.transport.messages import (
     WorkflowEnd,
 )
 from core.errors import ErrorCode, Problem, ServiceError
+from core.json_bounds import INTEGER_DIGITS_MAX
 from core.message import Message
 from core.shards.lease_messages import Lease, Renewal
 from ledger.commands import Command, Outcome, OutcomeStatus
@@ -82,6 +83,8 @@ class Refusal(Message, frozen=True, kw_only=True):
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
+# Integers beyond 64 bits, which msgpack lacks, travel as extensions of this type, in decimal.
+_INTEGER: Final = 1
 # How msgspec refuses a member of an enum, and the name of a type, that it does not know.
 _UNKNOWN_NAME: Final = re.compile(
     r"Invalid enum value '|Invalid value '\w+' - at `\$(\.|.*\.)type`", re.DOTALL
@@ -96,12 +99,18 @@ class Wire(Generic[Value]):
     """
 
     def __init__(self, kind: Any) -> None:
-        self._decoder: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(kind)
+        self._decoder: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(
+            kind, ext_hook=_extension
+        )
 
     def encode(self, value: Value) -> bytes:
         """Return a message's bytes. Raises `Unencodable`."""
         try:
-            return _ENCODER.encode(value)
+            try:
+                return _ENCODER.encode(value)
+            except OverflowError:
+                plain = msgspec.to_builtins(value, builtin_types=(bytes,))
+                return _ENCODER.encode(_with_extensions(plain))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise Unencodable(str(error)) from None
 
@@ -119,6 +128,22 @@ class Wire(Generic[Value]):
             raise kind(f"{len(body)} bytes: {error}") from None
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise Undecodable(f"{len(body)} bytes: {error}") from None
+
+
+def _with_extensions(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_extensions(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_extensions(member) for member in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return msgspec.msgpack.Ext(_INTEGER, str(value).encode())
+    return value
+
+
+def _extension(code: int, content: memoryview) -> int:
+    if code != _INTEGER or len(content) > 1 + INTEGER_DIGITS_MAX:
+        raise ValueError(f"got an extension of type {code}, expected an integer")
+    return int(bytes(content))
 
 
 class Crash(Message, frozen=True):

@@ -15,9 +15,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import orjson
-
 from core.errors import NodeErrorCode, ServiceError
+from core.json_text import read_json, write_json
 from core.schemas.value_schema import Breach, CompiledSchemas, ValueSchema, compile_text
 from core.workflow.events import Failure
 
@@ -37,7 +36,7 @@ async def _no_card(_: str) -> str | None:
 
 def schema_text(schema: Any) -> bytes:
     """Return the text that a schema is named by."""
-    return orjson.dumps(schema)
+    return write_json(schema)
 
 
 def schema_name(text: bytes) -> str:
@@ -121,7 +120,7 @@ class AgentSchemas:
                 await asyncio.sleep(RETRY_S)
                 continue
             text = _of_card(card, capability_id, member)
-            name = self.keep(orjson.loads(text))
+            name = self.keep(read_json(text))
         if name not in self._compiled:
             await self._compile(name, text)
         return name, text
@@ -139,7 +138,7 @@ class AgentSchemas:
 
 
 def _of_card(card: str | None, capability_id: str, member: str) -> bytes:
-    offered = [] if card is None else orjson.loads(card)["capabilities"]
+    offered = [] if card is None else read_json(card)["capabilities"]
     found = [one.get(member) for one in offered if one["id"] == capability_id]
     return schema_text(found[0] if found and found[0] is not None else True)
 

@@ -10,7 +10,15 @@ from typing import Any, TypeAlias
 
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
-from core.json_bounds import text_holds_nul
+from core.json_bounds import holds_wide_integer, text_holds_nul
+from core.json_text import (
+    DOUBLED,
+    NotJson,
+    UnreadNumber,
+    doubled_member,
+    may_double,
+    read_foreign_json,
+)
 from core.message import Message
 from core.workflow.events import Failure
 from core.workflow.verdict import Success, is_approved, judge_reply
@@ -32,13 +40,17 @@ class HandedIn(Message, frozen=True, kw_only=True):
 
 
 class HandedInResult(Message, frozen=True, kw_only=True):
-    """A good result: its canonical text, and the agent's words about it, which are unchecked."""
+    """A good result: its canonical text, and the agent's words about it, which are unchecked.
+
+    `is_wide`: it is signed, and has an integer beyond 2^53.
+    """
 
     text: bytes
     output_hash: str
     metrics: dict[str, Any]
     signature: Any
     public_key: Any
+    is_wide: bool = False
 
 
 class HandedInFailure(Message, frozen=True):
@@ -66,6 +78,15 @@ def judge_handed_in(handed_in: HandedIn) -> JudgedHandIn:
     """Return what becomes of a result that was handed in."""
     if text_holds_nul(handed_in.body):
         return HandedInDefect("$", "U+0000", "text without U+0000")
+    try:
+        is_suspect = may_double(handed_in.body, read_foreign_json(handed_in.body))
+    except UnreadNumber as error:
+        found = error.problem
+        return HandedInDefect(found.path or "$", found.got, found.expected)
+    except NotJson:
+        is_suspect = False  # the judge says what is wrong
+    if is_suspect and (doubled := doubled_member(handed_in.body)):
+        return HandedInDefect(doubled, *DOUBLED)
     verdict = judge_reply(
         200,
         "application/json",
@@ -89,6 +110,7 @@ def judge_handed_in(handed_in: HandedIn) -> JudgedHandIn:
         metrics=verdict.metrics,
         signature=_words(verdict.signature),
         public_key=_words(verdict.public_key),
+        is_wide=verdict.signature is not None and holds_wide_integer(verdict.result),
     )
 
 

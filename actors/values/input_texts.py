@@ -6,10 +6,9 @@ inputs that are made of it. Pure. Spec: Input mapping expressions, Verification.
 
 from __future__ import annotations
 
-import orjson
-
 from core.canonical import canonical, canonical_object, hash_bytes
 from core.errors import NodeErrorCode
+from core.json_text import read_json
 from core.message import Message
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
@@ -57,7 +56,7 @@ def map_texts(asked: MapTexts) -> MappedTexts | Failure:
     """Return what is mapped of some results, or the failure; each value is written once."""
     room = DispatchRoom(asked.bytes_max, asked.left)
     try:
-        results = {name: orjson.loads(text) for name, text in asked.texts.items()}
+        results = {name: read_json(text) for name, text in asked.texts.items()}
         mapped = map_inputs(asked.node, results, room)
         if isinstance(mapped, Failure):
             return mapped
@@ -74,7 +73,7 @@ def fill_texts(asked: FillTexts) -> InputText | Failure:
     try:
         values = {}
         if node.has_templates:
-            values = {name: orjson.loads(text) for name, text in asked.mapped.items()}
+            values = {name: read_json(text) for name, text in asked.mapped.items()}
         payload = fill_payload(node, values, room)
         if isinstance(payload, Failure):
             return payload

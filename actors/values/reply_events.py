@@ -5,12 +5,16 @@ Pure. Spec: Dispatch response; contract.md section 5.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from msgspec.structs import replace
 
 from actors.ports import DispatchOrder
 from actors.values.agent_schemas import refused_result
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
+from core.json_bounds import holds_wide_integer
 from core.message import Message
 from core.schemas.value_schema import ValueSchema
 from core.trust.signatures import is_signed_by, result_message
@@ -113,6 +117,8 @@ def check_signature(
     named_key: object,
     output_hash: str,
     valid_keys: tuple[str, ...] = (),
+    *,
+    is_wide: Callable[[], bool] = lambda: False,
 ) -> Failure | None:
     """Return the failure of a result's signature, None when it is valid or cannot be checked.
 
@@ -120,13 +126,14 @@ def check_signature(
     key than the agent has: retryable, the agent may have changed it meanwhile. 3. It is by a key
     that is valid as the result arrives. 4. It is by the key of the dispatch, which was replaced
     since: no fraud, but worth nothing any more, so retryable. 5. It is by no key of the agent's:
-    fraud.
+    fraud; none over an integer beyond 2^53, which standard libraries for RFC 8785 refuse or round.
 
     Args:
         signature: the agent's, not None.
         named_key: the key that the reply names, None for the registered one.
         output_hash: the hash of the result.
         valid_keys: the agent's as the result arrives; none: that of the dispatch.
+        is_wide: says whether the result has such an integer.
 
     Spec: Signed results, Key rotation; contract.md section 6; decisions 0087 and 0230.
     """
@@ -147,8 +154,8 @@ def check_signature(
         message = f"the result is signed with a key of {order.agent_did} that was replaced"
         return Failure(NodeErrorCode.INVALID_REPLY, message)
     message = f"the signature of the result is not {order.agent_did}'s"  # 5
-    verdict = Verdict.FINAL_FOR_AGENT
-    return Failure(NodeErrorCode.INVALID_REPLY, message, verdict, is_forged=True)
+    failure = Failure(NodeErrorCode.INVALID_REPLY, message, Verdict.FINAL_FOR_AGENT)
+    return replace(failure, is_spared=True) if is_wide() else replace(failure, is_forged=True)
 
 
 def offline_failure(order: DispatchOrder, message: str) -> Failure:
@@ -182,7 +189,12 @@ def _build_success_event(
     output_hash = hash_bytes(result)
     if reply.signature is not None:
         wrong = check_signature(
-            order, reply.signature, reply.public_key, output_hash, received.valid_keys
+            order,
+            reply.signature,
+            reply.public_key,
+            output_hash,
+            received.valid_keys,
+            is_wide=lambda: holds_wide_integer(reply.result),
         )
         if wrong is not None:
             return build_failed_event(order, wrong, started_ms, at_ms)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-import orjson
-
 from actors.ports import DispatchOrder
 from actors.values.agent_schemas import AgentSchemas, refused_result
 from actors.values.reply_events import ReceivedReply, judge_received
 from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcess
 from core.errors import NodeErrorCode
+from core.json_text import read_json
 from core.schemas.value_schema import Breach
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import Event, Failure, Verdict
@@ -103,7 +102,7 @@ class SchemaChecks:
 
     def _find_breach(self, name: str, text: bytes) -> Breach | None:
         schema = self._schemas.at_hand(name)
-        return None if schema is None else schema.find_breach(orjson.loads(text), len(text))
+        return None if schema is None else schema.find_breach(read_json(text), len(text))
 
 
 def _refused_inputs(order: DispatchOrder, breach: Breach | None) -> Failure | None:

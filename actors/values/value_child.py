@@ -13,8 +13,6 @@ import signal
 import sys
 from typing import IO, Final, Literal
 
-import orjson
-
 from actors.ports import DispatchOrder
 from actors.process.garbage import collect_rarely
 from actors.transport.wire import Wire
@@ -29,6 +27,7 @@ from actors.values.input_texts import (
     map_texts,
 )
 from actors.values.reply_events import ReceivedReply, judge_received
+from core.json_text import read_json
 from core.message import Message
 from core.schemas.value_schema import Breach, CompiledSchemas, ValueSchema, compile_text
 from core.workflow.events import Event, Failure
@@ -81,7 +80,7 @@ def answer_frame(body: bytes) -> bytes:
             schema = _compiled(schema_text)
             breach = None
             if schema is not None:
-                breach = schema.find_breach(orjson.loads(text), len(text))
+                breach = schema.find_breach(read_json(text), len(text))
             return JUDGED_TEXT.encode(JudgedText(breach))
         case MapTexts() as asked:
             return MAPPED.encode(map_texts(asked))

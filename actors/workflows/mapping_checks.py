@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import orjson
-
 from actors.ports import DirectoryPort
 from core.errors import Problem, ProblemList
+from core.json_text import read_json
 from core.records.graph import node_path
 from core.records.manifest_problems import refused_manifest
 from core.records.mapping import InputMapping
@@ -86,6 +85,6 @@ class _Check:
         if types is None:
             self._looks.left -= len(text) // _BYTES_PER_LOOK
             # Beyond the looks nothing is read any more.
-            schema = orjson.loads(text) if self._looks.left > 0 else True
+            schema = read_json(text) if self._looks.left > 0 else True
             types = self._types[text] = SchemaTypes(schema, self._looks)
         return types

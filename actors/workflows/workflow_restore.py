@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 from msgspec.structs import replace
 
 from actors.workflows.handover import Awaited
 from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
+from core.json_text import read_json
 from core.records.manifest import parse_manifest
 from core.settings import Settings
 from core.workflow.actions import Action
@@ -122,7 +122,7 @@ def compile_stored_manifest(manifest_json: str, settings: Settings) -> CompiledW
         side_effects_default=settings.early_dispatch == "declared",
         max_runtime_ms_max=2**62,
     )
-    return compile_workflow(parse_manifest(orjson.loads(manifest_json)), limits)
+    return compile_workflow(parse_manifest(read_json(manifest_json)), limits)
 
 
 def _node_changed(node: RowDict) -> NodeChanged:

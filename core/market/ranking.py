@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-import orjson
-
+from core.json_text import read_json, write_json
 from core.market.reputation import NEUTRAL, Tally, score, speed
 from core.money import credits_number
 
@@ -162,12 +161,12 @@ class Choice(NamedTuple):
             ranked,
             excluded,
         )
-        return orjson.dumps(figures).decode()
+        return write_json(figures).decode()
 
     @classmethod
     def of_text(cls, text: str) -> Choice:
         """Return the choice whose figures a text holds."""
-        is_trial, unshown, cheapest_micro, weights, ranked, excluded = orjson.loads(text)
+        is_trial, unshown, cheapest_micro, weights, ranked, excluded = read_json(text)
         candidates = [
             Candidate(did, asked, in_flight, most, 0, load, Standing(*parts))
             for did, asked, in_flight, most, load, *parts in ranked
@@ -214,7 +213,7 @@ def render_reasons(text: str) -> str:
     """
     if text.startswith("{"):
         return text
-    return orjson.dumps(Choice.of_text(text).to_json()).decode()
+    return write_json(Choice.of_text(text).to_json()).decode()
 
 
 Place = tuple[float, float, int, Candidate]

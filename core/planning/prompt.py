@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import orjson
-
+from core.json_text import write_json
 from core.planning.offers import Member, Offer
 
 # Of all offers together, about 16,000 tokens.
@@ -48,11 +47,11 @@ def questions(description: str, offers: Sequence[Offer]) -> list[dict[str, str]]
             "inputs": _members(offer.inputs),
             "outputs": _members(offer.outputs),
         }
-        left -= len(orjson.dumps(one)) + 1
+        left -= len(write_json(one)) + 1
         if left < 0:
             break
         shown.append(one)
-    asked = orjson.dumps({"description": description, "offers": shown}).decode()
+    asked = write_json({"description": description, "offers": shown}).decode()
     return [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": asked}]
 
 

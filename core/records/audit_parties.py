@@ -12,8 +12,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-import orjson
-
+from core.json_text import write_json
 from core.records.audit import AuditEventType
 
 
@@ -129,4 +128,4 @@ PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
 def party_rules_json() -> str:
     """Return the rules as the database reads them: `{event type: [[named, path], ...]}`."""
     rules = {event.value: [list(rule) for rule in rules] for event, rules in PARTY_RULES.items()}
-    return orjson.dumps(rules).decode()
+    return write_json(rules).decode()

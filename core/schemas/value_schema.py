@@ -11,7 +11,6 @@ import re
 from collections import OrderedDict
 from typing import Any, Final
 
-import orjson
 from jsonschema_rs import (
     Draft4Validator,
     Draft6Validator,
@@ -24,6 +23,7 @@ from jsonschema_rs import (
 )
 
 from core.json_bounds import DEPTH_MAX, is_deeper_than
+from core.json_text import read_json
 from core.message import Message
 from core.schemas.schema_cost import COST_MAX, SchemaDefect, patterns_of, schema_cost
 
@@ -160,7 +160,7 @@ def compile_text(text: bytes) -> ValueSchema | None:
     Cards that were registered before schemas were judged may hold any.
     """
     try:
-        return ValueSchema(orjson.loads(text))
+        return ValueSchema(read_json(text))
     except (SchemaDefect, ValueError):
         return None
 
@@ -168,7 +168,7 @@ def compile_text(text: bytes) -> ValueSchema | None:
 def schema_defect(text: bytes) -> SchemaDefect | None:
     """Return why values are not judged by the schema of a text, None where they are."""
     try:
-        ValueSchema(orjson.loads(text))
+        ValueSchema(read_json(text))
     except SchemaDefect as defect:
         return defect.with_traceback(None)
     return None

@@ -12,13 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
-
 from core.canonical import canonical
+from core.json_text import read_json, write_sorted_json
 
 GENESIS_HASH: Final = bytes(32)
-
-_SORTED: Final = orjson.OPT_SORT_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +41,13 @@ def record_body(
     """Return a record's canonical body.
 
     Args:
-        payload: texts, integers, lists and objects with ASCII keys: no floats, integers below 2^53.
-            Typed by us, so it takes the fast encoder without a walk.
+        payload: texts, integers, lists and objects with ASCII keys: no floats. Typed
+            by us, so it takes the fast encoder without a walk.
         created_at: `YYYY-MM-DDTHH:MM:SS.sssZ`.
         prev_hash: 32 bytes; `GENESIS_HASH` for the first record.
-    Raises: TypeError when a text holds a lone surrogate.
+    Raises: UnicodeEncodeError when a text holds a lone surrogate.
     """
-    return orjson.dumps(
+    return write_sorted_json(
         {
             "action": action,
             "actorDid": actor_did,
@@ -61,8 +58,7 @@ def record_body(
             "prevHash": "sha256:" + prev_hash.hex(),
             "targetId": target_id,
             "targetType": target_type,
-        },
-        option=_SORTED,
+        }
     )
 
 
@@ -84,7 +80,7 @@ def find_break(
         if record_hash(body) != stored_hash:  # (1)
             return ChainBreak(expected_id, "the hash does not match the body")
         try:
-            record = orjson.loads(body)
+            record = read_json(body)
             is_canonical = canonical(record) == body  # (2)
         except ValueError:
             return ChainBreak(expected_id, "the body is not JSON")

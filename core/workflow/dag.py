@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from msgspec import field
 
 from core.errors import Problem, ProblemList
+from core.json_text import write_json
 from core.message import Message
 from core.records.graph import node_path, plan_graph
 from core.records.manifest import WorkflowManifest
@@ -100,7 +100,7 @@ def compile_workflow(
     nodes: dict[str, CompiledNode] = {}
     for name in plan.order:
         node = manifest.nodes[name]
-        payload = orjson.dumps(node.payload)
+        payload = write_json(node.payload)
         capability_id, _, versions = node.capability_id.partition("@")
         nodes[name] = CompiledNode(
             name=name,

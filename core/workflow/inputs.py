@@ -12,11 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
-
 from core.canonical import canonical
 from core.errors import NodeErrorCode
 from core.ids import composed_key
+from core.json_text import write_json
 from core.records.mapping import InputMapping
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
@@ -155,9 +154,9 @@ def sent_bytes(value: Any) -> int:
         return len(value)
     if type(value) is not dict and type(value) is not list:
         return 1
-    text = orjson.dumps(value)
-    # Floats without decimals and those from 10^16 to 10^20 have another length there.
-    if b".0" in text or b"e+" in text:
+    text = write_json(value)
+    # Floats without decimals and those from 10^16 to 10^20 may be shorter there.
+    if b".0" in text or b"e1" in text or b"e20" in text:
         return len(canonical(value))
     return len(text)
 
@@ -194,7 +193,7 @@ def _template_text(match: re.Match[str], values: Mapping[str, Any], room: Dispat
     if name not in values:
         return match[0]
     value = values[name]
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    text = value if isinstance(value, str) else write_json(value).decode()
     room.take(_COPIES * len(text))
     return text
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
-
+from core.json_text import read_json, write_json
 from core.market.pricing import Price, price_from_json, price_json
 from core.message import Message
 
@@ -51,14 +50,14 @@ def reserved_json(reserved: Mapping[str, int], terms: Mapping[str, NodeTerms]) -
         }
         if known.reserve_micro is not None:
             stored[name] |= {"reserveMicro": known.reserve_micro, "stakeBps": known.stake_bps}
-    return orjson.dumps(stored).decode()
+    return write_json(stored).decode()
 
 
 def reserved_from_json(text: str) -> tuple[dict[str, int], dict[str, NodeTerms]]:
     """Parse the text of `reserved_json`."""
     reserved: dict[str, int] = {}
     terms: dict[str, NodeTerms] = {}
-    for name, value in orjson.loads(text).items():
+    for name, value in read_json(text).items():
         if type(value) is int:
             reserved[name] = value
             continue

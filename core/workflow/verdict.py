@@ -13,11 +13,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import orjson
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from core.errors import NodeErrorCode
 from core.json_bounds import DEPTH_MAX, holds_nul, is_deeper_than
+from core.json_text import NotJson, UnreadNumber, read_foreign_json, write_json
 from core.records.bounds import METRICS_BYTES_MAX
 from core.workflow.events import Failure, Verdict
 from core.workflow.rules.retry import RETRY_AFTER_MS_MAX
@@ -82,8 +83,11 @@ def judge_reply(
     if coding_problem is not None:
         return _invalid_reply(_clean_text(coding_problem))
     try:
-        reply = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        reply = read_foreign_json(body)
+    except UnreadNumber as error:
+        # Its digits are bounded here, and nowhere in JSON: no fault of the agent's.
+        return replace(_invalid_reply(_clean_text(str(error))), is_spared=True)
+    except NotJson:
         return _invalid_reply(
             f"HTTP {http_status} with {_clean_text(content_type) or 'no type'}, not JSON"
         )
@@ -143,7 +147,7 @@ def _metrics_defect(metrics: dict[str, Any]) -> str | None:
     The reply is refused, because the metrics carry the token counts that are paid and the agent
     must see the refusal. Decision 0105.
     """
-    text = orjson.dumps(metrics)
+    text = write_json(metrics)
     if len(text) > METRICS_BYTES_MAX:
         return f"got {len(text)} bytes, expected at most {METRICS_BYTES_MAX}"
     # An escaped backslash before "u0000" has the same bytes, so a match is checked again.
@@ -154,8 +158,8 @@ def _metrics_defect(metrics: dict[str, Any]) -> str | None:
 
 def _judge_http_error(http_status: int, body: bytes, retry_after: str | None) -> Failure:
     try:
-        reply = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        reply = read_foreign_json(body)
+    except NotJson:
         reply = None
     message = f"HTTP {http_status}"
     if type(reply) is dict and reply.get("error") is not None:

@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-import orjson
 import sqlalchemy as sql
 
 from core.errors import ServiceError
+from core.json_text import write_json
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.merged_runs import MergedRuns
@@ -212,4 +212,4 @@ def liveness_of(row: Mapping[str, Any]) -> Liveness:
 
 
 def _given(rows: list[dict[str, Any]]) -> dict[str, str]:
-    return {"rows": orjson.dumps(rows).decode()}
+    return {"rows": write_json(rows).decode()}

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import orjson
 import sqlalchemy as sql
 
+from core.json_text import read_json
 from core.market.pricing import FixedPrice, effective_price, parse_price
 from core.planning.offers import Offer, members_of
 from ledger.agents.offer_index import ANY_SAID_WORD, IS_CURRENT, OfferIndex
@@ -90,7 +90,7 @@ async def offers_for_draft(
 def parse_offer(row: RowDict) -> Offer:
     """Return what the agent of a row offers: `capability_id, card`, its price and its successes."""
     wanted = row["capability_id"]
-    card = {} if row["card"] is None else orjson.loads(row["card"])
+    card = {} if row["card"] is None else read_json(row["card"])
     offered: dict[str, Any] = next(
         (one for one in card.get("capabilities", ()) if one.get("id") == wanted), {}
     )

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import orjson
-
 from core.canonical import hash_text
 from core.errors import ErrorCode
+from core.json_text import read_json
 from core.market.refund import RefundSources, share_refund, split_refund
 from core.market.slashing import SlashTrigger
 from core.money import credits_text
@@ -39,7 +38,7 @@ SPLIT: Final = "resolved_split"
 
 def plan_open_dispute(command: OpenDispute, batch: Batch) -> Outcome:
     """Store a complaint. The chain carries the hash of what was said, not the text itself."""
-    evidence = orjson.loads(command.evidence_json)
+    evidence = read_json(command.evidence_json)
     batch.put(
         DISPUTES,
         command.dispute_id,

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import orjson
-
 from core.errors import ErrorCode
+from core.json_text import read_json
 from core.records.audit import AuditEventType
 from core.trust.access import ADMIN
 from ledger.commands import Outcome
@@ -192,4 +191,4 @@ def _with_descendants(key_ids: list[str], live: dict[str, KnownKey]) -> list[str
 
 
 def _parsed(json_text: str | None) -> object:
-    return orjson.loads(json_text) if json_text is not None else None
+    return read_json(json_text) if json_text is not None else None

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import orjson
 import psycopg
 from psycopg.pq.abc import PGconn
 
+from core.json_text import read_json
 from core.market.agent_liveness import Liveness
 from core.market.reputation import Tally
 from core.records.audit import AuditEventType
@@ -189,7 +189,7 @@ class DirectoryTail:
         finally:
             self._listen()
         assert unseen is not None
-        chained = tuple(orjson.loads(text) if text else [] for text in texts[: len(CHAINED)])
+        chained = tuple(read_json(text) if text else [] for text in texts[: len(CHAINED)])
         dated = tuple(
             decoder.decode(text) if text else []
             for decoder, text in zip(_DATED_DECODERS, texts[len(CHAINED) :], strict=True)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
+
+from core.json_text import write_json
 
 _NUL: Final = b"\\u0000"
 
@@ -36,11 +37,11 @@ class EncodedDumper(Dumper):
 def encode_json(value: Any) -> Encoded:
     """Return rows as JSON that Postgres takes."""
     try:
-        encoded = orjson.dumps(value)
-    except TypeError:
-        return Encoded(orjson.dumps(cleaned(value)))
+        encoded = write_json(value)
+    except UnicodeEncodeError:
+        return Encoded(write_json(cleaned(value)))
     if _NUL in encoded:
-        return Encoded(orjson.dumps(cleaned(value)))
+        return Encoded(write_json(cleaned(value)))
     return Encoded(encoded)
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
-
 from core.canonical import hash_text
 from core.errors import ErrorCode
+from core.json_text import read_json
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
@@ -70,7 +69,7 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
             f"expiresAt: got {iso_ms(command.expires_ms)}, expected a time to come",
         )
     cache.revoked[did] = Revocation(command.actor_did, command.expires_ms)
-    evidence = orjson.loads(command.evidence_json)
+    evidence = read_json(command.evidence_json)
     row = {
         "did": did,
         "reason": command.reason,

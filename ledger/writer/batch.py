@@ -247,7 +247,7 @@ class Batch:
                     prev_hash=head.hash,
                 )
                 break
-            except TypeError:  # a lone surrogate somewhere, which UTF-8 does not have
+            except UnicodeEncodeError:  # a lone surrogate somewhere, which UTF-8 does not have
                 if is_cleaned:
                     raise
                 actor_did, target_id = cleaned(actor_did), cleaned(target_id)

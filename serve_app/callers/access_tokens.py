@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import jwt
-import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from core.errors import ErrorCode, ServiceError
+from core.json_text import read_foreign_json
 from core.records.bounds import TIME_MS_MAX, is_did
 from core.settings import Settings
 from core.trust.access import ADMIN, DEFAULT_SCOPES, JWT_KEY_ID, RIGHTS, Principal
@@ -106,7 +106,7 @@ def read_key_set(text: bytes) -> dict[str, _VerifyingKey]:
     Raises:
         ValueError: it is no key set, or has more than `KEYS_MAX` keys.
     """
-    parsed = orjson.loads(text)
+    parsed = read_foreign_json(text)
     listed = parsed.get("keys") if isinstance(parsed, dict) else None
     if not isinstance(listed, list) or len(listed) > KEYS_MAX:
         raise ValueError(f"got no key set of at most {KEYS_MAX} keys")

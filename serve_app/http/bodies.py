@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from io import BytesIO
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-import orjson
-
 from core.errors import ErrorCode, Problem, ServiceError
 from core.json_bounds import is_deeper_than, text_holds_nul
+from core.json_text import (
+    DOUBLED,
+    NotJson,
+    UnreadNumber,
+    doubled_member,
+    may_double,
+    read_foreign_json,
+)
 from serve_app.http.pace import Pace
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -131,6 +138,19 @@ def check_media_type(content_type: bytes | None) -> None:
     )
 
 
+def is_uncoded(codings: bytes) -> bool:
+    """Say whether a body is as its Content-Encoding header found it: identity, or none."""
+    return all(one.strip().lower() in (b"", b"identity") for one in codings.split(b","))
+
+
+def coded_body() -> ServiceError:
+    """Return the refusal of a body with a content coding."""
+    return ServiceError(
+        ErrorCode.UNSUPPORTED_MEDIA_TYPE,
+        "the body has a Content-Encoding; send it as it is, without one",
+    )
+
+
 def parse_json(body: bytes, *, depth_max: int) -> Any:
     """Parse a JSON body at once; `large_json.py` has what takes a large one.
 
@@ -145,6 +165,8 @@ def parse_json(body: bytes, *, depth_max: int) -> Any:
     # Counting brackets is far cheaper than walking, and most bodies never come near the bound.
     if bracket_count(body) > depth_max:
         check_depth(value, depth_max)
+    if may_double(body, value):
+        check_doubled(body)
     check_nul(value, body)
     return value
 
@@ -152,7 +174,8 @@ def parse_json(body: bytes, *, depth_max: int) -> Any:
 def load_json(body: bytes) -> Any:
     """Return what the text says.
 
-    A lone surrogate, a number beyond a double and bytes that are not UTF-8 are no JSON.
+    A lone surrogate, a number beyond a double and bytes that are not UTF-8 are no JSON; an integer
+    of more than 128 digits is refused.
 
     Raises:
         ServiceError: INVALID_REQUEST; it is empty or not JSON.
@@ -164,8 +187,11 @@ def load_json(body: bytes) -> Any:
             (Problem("$", "nothing", "a JSON object"),),
         )
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        return read_foreign_json(body)
+    except UnreadNumber as error:
+        problem = replace(error.problem, path=error.problem.path or "$")
+        raise ServiceError(ErrorCode.INVALID_REQUEST, str(error), (problem,)) from None
+    except NotJson as error:
         raise not_json(error) from None
 
 
@@ -198,6 +224,19 @@ def check_nul(value: Any, text: bytes) -> None:
             "a text of the body holds the character U+0000",
             (Problem(_path_of_nul(value), "U+0000", "text without U+0000"),),
         )
+
+
+def check_doubled(text: bytes) -> None:
+    """Refuse a text in which two members of one object have one name.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    path = doubled_member(text)
+    if path is not None:
+        got, expected = DOUBLED
+        detail = f"{path[:200]}: got {got}, expected {expected}"
+        raise ServiceError(ErrorCode.INVALID_REQUEST, detail, (Problem(path, got, expected),))
 
 
 def check_depth(value: Any, depth_max: int) -> None:

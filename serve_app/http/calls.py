@@ -72,7 +72,7 @@ class RepeatKey:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a handler answers. `body`: anything orjson writes, or bytes that are sent as such."""
+    """What a handler answers. `body`: what `write_json` writes, or bytes sent as they are."""
 
     body: Any
     status: int = 200

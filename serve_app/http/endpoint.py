@@ -18,15 +18,21 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from functools import partial
 from typing import Any
 
-import orjson
-
 from core.errors import ErrorCode, ServiceError
+from core.json_text import write_json
 from core.trust.access import BY_ADDRESS
 from serve_app.callers.admission import Place
 from serve_app.callers.auth import Pending, Unproven
 from serve_app.callers.limits import Headers, RateClass
 from serve_app.callers.signed_requests import SignedRequest
-from serve_app.http.bodies import ClientGone, check_media_type, held_bytes, read_body
+from serve_app.http.bodies import (
+    ClientGone,
+    check_media_type,
+    coded_body,
+    held_bytes,
+    is_uncoded,
+    read_body,
+)
 from serve_app.http.calls import Call, Operation, Repeats, Reply, reason_in
 from serve_app.http.compiling import in_thread
 from serve_app.http.errors import PROBLEM_TYPE, STATUS, problem, problem_headers
@@ -48,6 +54,7 @@ _UNCOUNTED_BYTES = 16 * 1024
 # As much of a reply is given to the server at a time.
 _PART_BYTES = 64 * 1024
 _CLOSE = (b"connection", b"close")
+_ACCEPTED_CODING = (b"accept-encoding", b"identity")
 
 
 class Endpoint:
@@ -253,6 +260,9 @@ class Endpoint:
             await call.signed.check_body(call.body)
         if call.body:
             check_media_type(call.headers.get(b"content-type"))
+            if not is_uncoded(call.headers.get(b"content-encoding", b"")):
+                sent_headers.append(_ACCEPTED_CODING)
+                raise coded_body()
 
 
 def _is_known_to_haproxy(call: Call) -> bool:
@@ -285,7 +295,7 @@ def rendered(reply: Reply) -> Reply:
     """Return a reply with the bytes of its body."""
     if isinstance(reply.body, bytes):
         return reply
-    return Reply(orjson.dumps(reply.body), reply.status, reply.headers, reply.content_type)
+    return Reply(write_json(reply.body), reply.status, reply.headers, reply.content_type)
 
 
 async def send_reply(

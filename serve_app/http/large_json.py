@@ -18,8 +18,10 @@ import msgspec
 
 from actors.process.slices import Slices
 from core.json_bounds import is_deeper_than
+from core.json_text import may_double
 from serve_app.http.bodies import (
     bracket_count,
+    check_doubled,
     check_nul,
     load_json,
     not_json,
@@ -77,20 +79,23 @@ async def parse_large_json(
         return parse_json(text, depth_max=depth_max), None
     parser = _Parser(caller, depth_max)
     value = await parser.parse(text, 0)
+    if parser.is_suspect:
+        await in_thread(caller, len(text), partial(check_doubled, text))
     check_nul(value, text)
     return value, parser.pieces
 
 
 class _Parser:
-    """Parses one text, into `pieces`."""
+    """Parses one text, into `pieces`. `is_suspect`: a member may stand in it twice."""
 
-    __slots__ = ("_caller", "_depth_max", "_slices", "pieces")
+    __slots__ = ("_caller", "_depth_max", "_slices", "is_suspect", "pieces")
 
     def __init__(self, caller: str, depth_max: int) -> None:
         self._caller = caller
         self._depth_max = depth_max
         self._slices = Slices(PARSE_SLICE_MS)
         self.pieces = Pieces()
+        self.is_suspect = False
 
     async def parse(self, text: bytes, above: int) -> Any:
         """Return the value of a text.
@@ -112,6 +117,7 @@ class _Parser:
             self._caller, len(text), partial(is_deeper_than, value, left)
         ):
             raise too_deep(self._depth_max)
+        self.is_suspect |= may_double(text, value)
         return value
 
     async def _parse_members(self, text: bytes, above: int) -> Any:
@@ -154,6 +160,7 @@ class _Parser:
             raise too_deep(self._depth_max) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise not_json(error) from None
+        self.is_suspect |= may_double(text, members)
         return list(members), list(members.values())
 
 

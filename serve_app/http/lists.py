@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
+from core.json_text import Raw, write_json
 from core.records.api.kinds import Uuid
 from core.records.api.record import PageQuery
 from core.records.api.shape import value_of
@@ -81,14 +80,14 @@ def listed(
         is_cut: the read ended early, because more rows would have been too large.
         looked_to: the read ended early, at the row of this key, having shown all before it.
     """
-    shown: list[orjson.Fragment] = []
+    shown: list[Raw] = []
     size = 0
     for row in rows[: page.limit]:
-        text = orjson.dumps(form(row))
+        text = write_json(form(row))
         size += len(text)
         if shown and size > page.bytes_max:
             break
-        shown.append(orjson.Fragment(text))
+        shown.append(Raw(text))
     last: object = looked_to
     if is_cut or len(rows) > len(shown):
         last = key_of_last(rows[len(shown) - 1])

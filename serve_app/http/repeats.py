@@ -16,9 +16,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import orjson
-
 from core.errors import ErrorCode, ServiceError
+from core.json_text import read_json, write_json
 from core.records.bounds import TIME_MS_MAX
 from core.trust.access import Principal
 from core.trust.deployment_keys import DeploymentKeys
@@ -149,9 +148,9 @@ def _sealed(reply: Reply, maker: Principal | None, keys: DeploymentKeys) -> byte
         "expiresMs": maker.expires_ms,
     }
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in reply.headers]
-    body = orjson.dumps(reply.body).decode()
+    body = write_json(reply.body).decode()
     stored = {"status": reply.status, "headers": headers, "body": body, "credential": credential}
-    text = orjson.dumps(stored).decode()
+    text = write_json(stored).decode()
     return seal(text, keys, os.urandom(NONCE_BYTES), KeyPurpose.STORED_REPLY)
 
 
@@ -163,7 +162,7 @@ def _opened(kept: bytes, keys: DeploymentKeys) -> _Kept:
             "this request was answered before, but the deployment's key has changed since:"
             " the reply cannot be read; look at what exists, or use another Idempotency-Key",
         )
-    stored = orjson.loads(text)
+    stored = read_json(text)
     headers = tuple(
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in stored["headers"]
     )

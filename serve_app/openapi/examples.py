@@ -12,9 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from core.errors import ErrorCode, ServiceError
+from core.json_text import read_json
 from serve_app.http.errors import problem
 
 EXAMPLES = Path(__file__).with_name("examples.json")
@@ -45,5 +44,5 @@ class Examples:
 @cache
 def recorded_examples() -> Examples:
     """Return the examples that are kept beside this file."""
-    kept = orjson.loads(EXAMPLES.read_bytes())
+    kept = read_json(EXAMPLES.read_bytes())
     return Examples(kept["operations"], kept["problems"])

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, get_args
 
-import orjson
-
 from core.ids import trace_id
+from core.json_text import Raw, read_json
 from core.market.agent_liveness import UNHEARD, availability, drop_older_signals
 from core.money import credits_number
 from core.records.agent import without_secrets
@@ -170,7 +169,7 @@ def node_state(node: Row) -> dict[str, Any]:
     state: dict[str, Any] = {"status": node["status"]}
     if node["result_json"] is not None:
         # The text is the compact JSON the ledger keeps; parsing it only to write it again is saved.
-        state["result"] = orjson.Fragment(node["result_json"])
+        state["result"] = Raw(node["result_json"])
     elif node["result_ref"] is not None:
         ref = BlobRef.from_json(_json(node["result_ref"]))
         state["resultRef"] = {"sha256": ref.hash, "size": ref.size}
@@ -185,7 +184,7 @@ def node_state(node: Row) -> dict[str, Any]:
     if metrics is not None:
         state["metrics"] = metrics
     if node["selection_json"] is not None:
-        state["selection"] = orjson.Fragment(node["selection_json"])
+        state["selection"] = Raw(node["selection_json"])
     state["costCredits"] = credits_number(node["cost_micro"])
     return state
 
@@ -203,7 +202,7 @@ def stored_card(row: Row) -> dict[str, Any]:
 
 def current_card(row: Row) -> dict[str, Any]:
     """Return an agent's card as it was registered, with the key that has replaced its own since."""
-    card: dict[str, Any] = orjson.loads(row["card"])
+    card: dict[str, Any] = read_json(row["card"])
     if row["key_number"] > 1:
         card["publicKey"] = row["public_key"]
     return card
@@ -278,7 +277,7 @@ def audit_id(row: Row) -> int:
 
 def audit_record(row: Row) -> dict[str, Any]:
     """Return an audit entry: its stored body with its hash, so that anyone can recompute it."""
-    record: dict[str, Any] = orjson.loads(row["body"])
+    record: dict[str, Any] = read_json(row["body"])
     record["hash"] = f"sha256:{bytes(row['hash']).hex()}"
     return record
 
@@ -290,4 +289,4 @@ def audit_link(row: Row) -> dict[str, Any]:
 
 
 def _json(value: Any) -> Any:
-    return orjson.loads(value) if isinstance(value, str | bytes) else value
+    return read_json(value) if isinstance(value, str | bytes) else value

@@ -10,8 +10,7 @@ import base64
 import re
 from typing import Any, Final
 
-import orjson
-
+from core.json_text import doubled_member, read_foreign_json
 from core.trust.did_key import PREFIX, key_of_did
 
 KEYS_MAX: Final = 20
@@ -50,10 +49,12 @@ def document_keys(text: bytes, did: str) -> tuple[str, ...]:
     Raises:
         ValueError: it is no document of this DID.
     """
-    document = orjson.loads(text)
+    document = read_foreign_json(text)
     if not isinstance(document, dict) or document.get("id") != did:
         raise ValueError(f"got no DID document whose id is {did}")
     methods = document.get("verificationMethod", [])
+    if doubled := doubled_member(text):
+        raise ValueError(f"{doubled} stands twice")
     if not isinstance(methods, list) or len(methods) > KEYS_MAX:
         raise ValueError(f"expected at most {KEYS_MAX} verification methods")
     keys = (_key(method) for method in methods if isinstance(method, dict))

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
 
-import orjson
-
 from core.canonical import canonical
 from core.errors import ErrorCode, ProblemList, ServiceError
+from core.json_text import write_json
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent import AgentCard, without_secrets
@@ -188,7 +187,7 @@ async def _check_schemas(caller: str, card: AgentCard) -> None:
         ServiceError: INVALID_REQUEST.
     """
     schemas = [
-        (f"acard.capabilities[{position}].{member}", orjson.dumps(schema))
+        (f"acard.capabilities[{position}].{member}", write_json(schema))
         for position, one in enumerate(card.capabilities)
         for member, schema in (
             ("inputSchema", one.input_schema),
@@ -234,7 +233,7 @@ def check_size(settings: Settings, body: Any, written_bytes: int) -> None:
         ServiceError: INVALID_REQUEST.
     """
     most = settings.card_bytes_max + BESIDE_BYTES_MAX
-    if written_bytes > most and (size := len(orjson.dumps(body))) > most:
+    if written_bytes > most and (size := len(write_json(body))) > most:
         raise _too_large(size, settings)
 
 

@@ -14,9 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import orjson
-
 from core.json_bounds import is_deeper_than
+from core.json_text import read_foreign_json
 from core.records.served_card import find_differences
 from federation.documents import DocumentUnavailable
 from serve_app.callers.windows import AddressWindows
@@ -73,7 +72,7 @@ class ServedCards:
         try:
             async with asyncio.timeout(self._timeout_s):
                 text = await self._fetch(served_card_url(endpoint))
-            served = orjson.loads(text)
+            served = read_foreign_json(text)
             if is_deeper_than(served, LEVELS_MAX):
                 served = None
         except (DocumentUnavailable, TimeoutError):

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from core.errors import ErrorCode
+from core.json_text import write_json
 from core.records.api.path_values import AnyDidPath, DidPath
 from core.records.api.record import PageQuery
 from core.records.api.trust import (
@@ -51,7 +50,7 @@ async def revoke(call: Call) -> Reply:
         is_admin=call.holds(REVOKE),
         did=did,
         reason=body.reason,
-        evidence_json=orjson.dumps(evidence).decode(),
+        evidence_json=write_json(evidence).decode(),
         expires_ms=body.expires_at,
     )
     outcome = await call.commit(command)

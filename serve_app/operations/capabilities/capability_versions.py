@@ -12,8 +12,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
-import orjson
-
 from core.canonical import canonical, hash_bytes
 from core.capabilities.choosing_versions import (
     PublishedVersion,
@@ -25,6 +23,7 @@ from core.capabilities.schema_breaks import find_breaks
 from core.capabilities.semver import Version, parse_range, parse_version, version_id
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.json_bounds import is_deeper_than
+from core.json_text import Raw
 from core.records.api.path_values import CapabilityPath
 from core.records.api.record import PageQuery
 from core.records.api.registry.capability_versions import (
@@ -192,8 +191,8 @@ async def get_version(call: Call) -> Reply:
         )
     whole = {
         **_shown(row),
-        "inputSchema": orjson.Fragment(row["input_schema"]),
-        "outputSchema": orjson.Fragment(row["output_schema"]),
+        "inputSchema": Raw(row["input_schema"]),
+        "outputSchema": Raw(row["output_schema"]),
         "compatibility": broken,
     }
     return Reply(whole, headers=deprecation_headers(row))

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-import orjson
-
 from core.capabilities.schema_breaks import Break, find_breaks
+from core.json_text import read_json, write_json
 from core.records.api.registry.capability_versions import SCHEMA_BYTES_MAX
 from ledger.capabilities.version_reads import whole_version_rows
 from ledger.reads.reader import LedgerReader, RowDict
@@ -55,7 +54,7 @@ class VersionComparisons:
                 caller, COMPARED_BYTES, partial(_compared, rows[former], rows[later])
             )
             self._keep((former, later), text)
-        found: dict[str, Any] = orjson.loads(text)
+        found: dict[str, Any] = read_json(text)
         return found
 
     def _keep(self, pair: tuple[str, str], text: bytes) -> None:
@@ -70,7 +69,7 @@ class VersionComparisons:
 
 def schemas_of(row: RowDict) -> tuple[Any, Any]:
     """Return the input and the output schema of a version."""
-    return orjson.loads(row["input_schema"]), orjson.loads(row["output_schema"])
+    return read_json(row["input_schema"]), read_json(row["output_schema"])
 
 
 def compatibility(former: str, later: str, breaks: Sequence[Break]) -> dict[str, Any]:
@@ -94,4 +93,4 @@ def compatibility(former: str, later: str, breaks: Sequence[Break]) -> dict[str,
 
 def _compared(former: RowDict, later: RowDict) -> bytes:
     breaks = find_breaks(*schemas_of(former), *schemas_of(later))
-    return orjson.dumps(compatibility(former["version"], later["version"], breaks))
+    return write_json(compatibility(former["version"], later["version"], breaks))

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
-
 from core.errors import ErrorCode, ServiceError
+from core.json_text import write_json
 from core.money import credits_number
 from core.records.api.path_values import DisputePath
 from core.records.api.review import (
@@ -69,7 +68,7 @@ async def open_dispute(call: Call) -> Reply:
         node_id=subject.node_id,
         dispute_type=body.dispute_type,
         description=body.description,
-        evidence_json=orjson.dumps(evidence).decode(),
+        evidence_json=write_json(evidence).decode(),
     )
     outcome = await call.commit(command)
     return await _shown(call, outcome.result["disputeId"])

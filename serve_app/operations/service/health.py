@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
+from core.json_text import write_json
 from core.records.api.operators.keys import Health, Readiness
 from core.records.api.shape import Kind
 from serve_app.callers.limits import RateClass
@@ -59,7 +58,7 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
         *here[:2],
         _operation(
             "/openapi.json",
-            _static(orjson.dumps(document), "application/json"),
+            _static(write_json(document), "application/json"),
             "This description",
             _DOCUMENT,
         ),

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from math import inf
 
-import orjson
-
 from core.errors import ErrorCode, ServiceError
+from core.json_text import write_json
 from core.records.api.operators.keys import (
     KeyCreated,
     KeyPage,
@@ -72,7 +71,7 @@ async def create(call: Call) -> Reply:
         name=name,
         scopes=scopes,
         rate_class=rate_class,
-        rate_limits_json=None if rate_limits is None else orjson.dumps(rate_limits).decode(),
+        rate_limits_json=None if rate_limits is None else write_json(rate_limits).decode(),
         expires_ms=expires_ms,
         parent_id=parent_id,
         owner_keys_max=call.services.settings.keys_per_owner_max,

@@ -365,6 +365,7 @@ async def _successful(
         signature=result.signature,
         public_key=result.public_key,
         binding=sent.binding,
+        is_wide=result.is_wide,
     )
 
 

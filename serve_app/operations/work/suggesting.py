@@ -12,10 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-import orjson
-
 from actors.transport.messages import PublishReply
 from core.errors import ErrorCode, ServiceError
+from core.json_text import write_json
 from core.money import credits_number
 from core.planning.mending import leave_out_mappings, limit_costs, mend
 from core.planning.offers import Offer
@@ -130,7 +129,7 @@ async def _run_dry(call: Call, intent: str, nodes: dict[str, dict[str, Any]]) ->
         services,
         call.caller,
         parse_manifest(manifest),
-        orjson.dumps(manifest),
+        write_json(manifest),
         limits=workflow_limits(services.settings),
         command_key=None,
         body_hash=call.request_hash,

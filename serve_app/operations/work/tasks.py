@@ -11,11 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
-
 from actors.transport.messages import SettlementRequest
 from core.canonical import hash_bytes
 from core.errors import ErrorCode, ServiceError
+from core.json_text import write_json
 from core.market.pricing import FixedPrice, parse_price
 from core.market.standing_bid import Offer
 from core.money import credits_number
@@ -77,7 +76,7 @@ async def publish(call: Call) -> Reply:
         services,
         call.caller,
         parse_manifest(manifest),
-        orjson.dumps(manifest),
+        write_json(manifest),
         limits=workflow_limits(services.settings),
         command_key=call.command_key("") or None,
         body_hash=call.request_hash,

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import decode
 
@@ -24,6 +23,7 @@ from actors.transport.messages import (
 )
 from actors.transport.wire import packed
 from core.errors import ErrorCode, ServiceError
+from core.json_text import write_json
 from core.money import credits_number
 from core.records.api.path_values import WorkflowPath
 from core.records.api.workflows import (
@@ -77,7 +77,7 @@ _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6}(?:\.\d{1,6})?)", re.IGN
 
 async def publish(call: Call) -> Reply:
     """Store and start one workflow."""
-    return await _publish_one(call, lambda: (parse_manifest(call.json), orjson.dumps(call.json)))
+    return await _publish_one(call, lambda: (parse_manifest(call.json), write_json(call.json)))
 
 
 async def publish_list_form(call: Call) -> Reply:
@@ -85,7 +85,7 @@ async def publish_list_form(call: Call) -> Reply:
 
     def parsed() -> tuple[WorkflowManifest, bytes]:
         manifest = parse_list_form(call.json)
-        return manifest, orjson.dumps(manifest.to_json())
+        return manifest, write_json(manifest.to_json())
 
     return await _publish_one(call, parsed)
 
@@ -165,7 +165,7 @@ async def publish_bulk(call: Call) -> Reply:
                 call.services,
                 call.caller,
                 parse_manifest(raw),
-                orjson.dumps(raw),
+                write_json(raw),
                 limits=limits,
                 command_key=f"{base_key}:{index}" if base_key else None,
                 body_hash=call.request_hash,

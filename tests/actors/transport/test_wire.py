@@ -229,13 +229,30 @@ def test_damage_is_not_taken_for_a_newer_version(change: dict[str, Any]) -> None
     assert not isinstance(caught.value, NewerMessage)
 
 
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**128 - 1, -(10**128) + 1])
+def test_integers_beyond_64_bits_arrive(value: int) -> None:
+    details = {"n": value, "in": [{"n": value}], "least": -(2**63), "most": 2**64 - 1, "t": True}
+    sent = Outcome(OutcomeStatus.APPLIED, details)
+    assert OUTCOMES.decode(OUTCOMES.encode(sent)) == sent
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_an_extension_that_is_no_integer_is_refused(code: int) -> None:
+    content = msgspec.msgpack.Ext(code, b"9" * 5_000 if code == 1 else b"1")
+    body = msgspec.msgpack.encode(
+        {"type": "Outcome", "status": "applied", "result": {"n": content}}
+    )
+    with pytest.raises(Undecodable):
+        OUTCOMES.decode(body)
+
+
 async def _no_request(requests: list[OwnerRequest]) -> list[OwnerReply]:
     raise AssertionError("nothing of it can be handled")
 
 
 @pytest.mark.parametrize(
     "value",
-    ["\ud800", 2**70, object(), {1, 2, 3, object()}],
+    ["\ud800", 10**5_000, object(), {1, 2, 3, object()}],
     ids=lambda value: type(value).__name__,
 )
 def test_value_without_bytes_is_refused_by_its_sender(value: Any) -> None:

@@ -340,7 +340,7 @@ def test_the_process_ends_with_its_owners_socket() -> None:
         (orjson.dumps({"status": "error", "error": "no"}), HandedInFailure),
         (orjson.dumps({"status": "success", "result": 1, "signature": [LARGE]}), HandedInResult),
         (reply_of("\0"), HandedInDefect),
-        (reply_of(2**60), HandedInDefect),
+        (b'{"result":%d}' % 10**128, HandedInDefect),
         (b'{"ok": true}', HandedInDefect),
         (b"[" * 100_000, HandedInDefect),
     ],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import orjson
 import pytest
 
 from core.errors import ErrorCode, ServiceError
+from core.json_text import read_json, write_json
 from core.records.api.kinds import OFFSET_MAX
 from core.records.api.record import PageQuery
 from core.records.api.shape import parsed
@@ -49,7 +49,7 @@ def walk(rows: list[int], limit: int) -> list[list[int]]:
         after = number_after(page)
         rest = [row for row in rows if after is None or row < after]
         reply: dict[str, Any] = listed("rows", rest[: page.limit + 1], page, lambda row: row)
-        pages.append([orjson.loads(orjson.dumps(row)) for row in reply["rows"]])
+        pages.append([read_json(write_json(row)) for row in reply["rows"]])
         if reply["nextCursor"] is None:
             return pages
         cursor = f"&cursor={reply['nextCursor']}"
@@ -70,8 +70,8 @@ def pages_of(sizes: list[int], bytes_max: int) -> list[list[int]]:
     page = Page(limit=4, offset=0, after=None, bytes_max=bytes_max)
     start = 0
     while True:
-        reply = orjson.loads(
-            orjson.dumps(listed("rows", rows[start : start + 5], page, lambda row: row["at"]))
+        reply = read_json(
+            write_json(listed("rows", rows[start : start + 5], page, lambda row: row["at"]))
         )
         assert reply["rows"], "a page is never empty"
         shown = [row["at"] for row in reply["rows"]]

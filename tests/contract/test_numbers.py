@@ -1,0 +1,272 @@
+"""Numbers keep their value on every way through the service; a hostile one is refused as such.
+
+contract.md (Encodings), section 2 (Strictness), section 5 (Reply, Input mapping).
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from typing import Any
+
+import httpx
+import pytest
+from nacl.signing import SigningKey
+
+from core.canonical import hash_text
+from tests.contract.conftest import (
+    Caller,
+    MakeAgent,
+    MakeCaller,
+    answer,
+    refusal,
+    unique,
+)
+from tests.contract.test_execution_async import PATH, begin, finished, handed_in, later, one_node
+
+Json = dict[str, Any]
+WIDE = {
+    "18 digits": 616581622363398142,
+    "20 digits": 18446744073709551617,
+    "negative": -(2**63) - 1,
+    "128 digits": 10**128 - 1,
+    "2^53": 2**53,
+}
+DOUBLES = {"1e17": 1e17, "2^53": 9007199254740992.0, "-0": -0.0, "1e300": 1e300, "least": 5e-324}
+NUMBERS: Json = {"wide": WIDE, "doubles": DOUBLES, "list": list(WIDE.values())}
+LONG = 10**128
+JSON_TYPE = {"content-type": "application/json"}
+
+
+def returns(result: Any, **members: Any) -> Any:
+    """Return an agent that answers with this result."""
+    return lambda _: (200, {"status": "success", "result": result, **members})
+
+
+def digits(value: Any) -> Any:
+    """Return a value in which a whole double is the integer that its canonical form is."""
+    if isinstance(value, dict):
+        return {name: digits(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [digits(member) for member in value]
+    return (
+        int(value) if isinstance(value, float) and 0 <= value < 1e21 and value % 1 == 0 else value
+    )
+
+
+@pytest.mark.parametrize("padding", [0, 20_000, 80_000], ids=["small", "value process", "blob"])
+def test_numbers_keep_their_digits_on_their_way_to_a_child(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, padding: int
+) -> None:
+    """Payload, result, mapping, template, verification, parents, metrics, record, hash."""
+    whole = {**NUMBERS, "text": "x" * padding}
+    source = make_agent(returns(whole, metrics={"big": 2**70}))
+    child = make_agent()
+    verifier = make_agent(returns({"valid": True}), owner=make_caller())
+    payload = {"own": NUMBERS, "text": "n={{n}} {{ own }}"}
+    nodes = {
+        "a": {
+            "capabilityId": source.capability,
+            "payload": payload,
+            "requiresVerification": True,
+            "verifierCapabilityId": verifier.capability,
+        },
+        "b": {
+            "capabilityId": child.capability,
+            "payload": payload,
+            "dependsOn": ["a"],
+            "inputMappings": {
+                "all": "$.a.result",
+                "n": "$.a.result.wide['20 digits']",
+                "last": "$.a.result.list[3]",
+                "double": "$.a.result.doubles.1e17",
+            },
+        },
+    }
+    record = payer.run({"nodes": nodes})
+    assert record["status"] == "success", record["nodes"]
+    (sent,) = (dispatch["inputs"] for dispatch in source.stub.dispatches)
+    assert sent["own"]["wide"] == WIDE
+    assert verifier.stub.dispatches[0]["inputs"]["result"]["wide"] == WIDE
+    (taken,) = (dispatch["inputs"] for dispatch in child.stub.dispatches)
+    assert taken["all"] == whole
+    assert {type(number) for number in taken["all"]["list"]} == {int}
+    assert (taken["n"], taken["last"]) == (WIDE["20 digits"], WIDE["128 digits"])
+    assert taken["double"] == 1e17
+    assert taken["text"].startswith(f"n={WIDE['20 digits']} {{")
+    assert child.stub.dispatches[0]["parents"]["a"]["result"]["wide"] == WIDE
+    assert record["nodes"]["a"]["result"] == whole
+    assert record["nodes"]["a"]["metrics"]["big"] == 2**70
+    assert record["nodes"]["b"]["result"]["inputs"]["all"]["wide"] == WIDE
+    receipts = (
+        answer(payer.http.get(f"/v1/receipts/workflow/{record['id']}"))["receipts"]
+        if ("receipts" in record)
+        else []
+    )
+    assert all(receipt["outputHash"] == hash_text(digits(whole)) for receipt in receipts)
+
+
+def test_numbers_of_a_result_that_is_handed_in_keep_their_digits(
+    payer: Caller, make_agent: MakeAgent, anonymous: httpx.Client
+) -> None:
+    agent = make_agent(later)
+    path = begin(payer, one_node(agent.capability))
+    agent.stub.wait_dispatched()
+    dispatch = agent.stub.dispatches[0]
+    refused = anonymous.post(PATH, json=handed_in(dispatch, result={"l": [LONG]}))
+    assert refusal(refused, 400, "INVALID_REQUEST")["errors"][0]["path"] == "result.l[0]"
+    twice = json.dumps(handed_in(dispatch)).replace('{"n": 1}', '{"n": 1, "n": 2}').encode()
+    refused = anonymous.post(PATH, content=twice, headers=JSON_TYPE)
+    assert refusal(refused, 400, "INVALID_REQUEST")["errors"][0]["path"] == "result.n"
+    answer(anonymous.post(PATH, json=handed_in(dispatch, result=NUMBERS, metrics={"m": 10**100})))
+    record = finished(payer, path)
+    assert record["nodes"]["a"]["result"] == NUMBERS
+    assert record["nodes"]["a"]["metrics"]["m"] == 10**100
+
+
+def test_a_result_is_judged_by_a_schema_with_integers_of_many_digits(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    least = 2**70
+    schema = {"properties": {"n": {"type": "integer", "minimum": least}}}
+    price = {"price_cents": 1, "outputSchema": schema}
+    record = payer.run(one_node(make_agent(returns({"n": least}), price=price).capability))
+    assert record["status"] == "success", record
+    agent = make_agent(returns({"n": least - 1}), price=price)
+    record = payer.run(one_node(agent.capability, maxRetries=0))
+    assert record["nodes"]["a"]["error"]["code"] == "INVALID_REPLY"
+
+
+@pytest.mark.parametrize(
+    ("result", "signature", "is_spared"),
+    [
+        ({"n": LONG}, None, True),
+        ({"n": [10**4_000]}, None, True),
+        ({"n": 2**53}, "ed25519:AAAA", True),
+        ({"n": [-(10**100)]}, "ed25519:AAAA", True),
+        ({"n": 2**53 - 1}, "ed25519:AAAA", False),
+        ({"n": 1e17}, "ed25519:AAAA", False),
+    ],
+)
+@pytest.mark.parametrize("is_handed_in", [False, True])
+def test_what_libraries_cannot_read_or_sign_costs_no_stake(
+    payer: Caller,
+    make_agent: MakeAgent,
+    make_caller: MakeCaller,
+    admin: Caller,
+    anonymous: httpx.Client,
+    result: Json,
+    signature: str | None,
+    is_spared: bool,
+    is_handed_in: bool,
+) -> None:
+    owner, capability = make_caller(10), unique("cap.test.") + ".v1"
+    members = {} if signature is None else {"signature": signature}
+    if is_handed_in and signature is None:
+        return  # refused with 400, see above
+    price = {"price_cents": 5, "standingBid": {"bidAmount": 0.1}}
+    reply = later if is_handed_in else returns(result, **members)
+    agent = make_agent(reply, capability=capability, owner=owner, price=price)
+    card = {"publicKey": base64.b64encode(bytes(SigningKey(bytes(32)).verify_key)).decode()}
+    answer(owner.http.patch(f"/v1/agents/{agent.did}", json=card))
+    answer(owner.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
+    node = {"selection": "auction", "maxCostCredits": 1, "maxRetries": 0}
+    path = begin(payer, one_node(capability, **node))
+    if is_handed_in:
+        agent.stub.wait_dispatched()
+        answer(
+            anonymous.post(PATH, json=handed_in(agent.stub.dispatches[0], result=result, **members))
+        )
+    error = finished(payer, path)["nodes"]["a"]["error"]
+    assert error["code"] in ("INVALID_REPLY", "AUCTION_FAILED", "NO_CANDIDATE"), error
+    staked = answer(admin.http.get(f"/v1/stakes/{agent.did}"))["stakedAmount"]
+    assert (staked == 1) == is_spared
+
+
+@pytest.mark.parametrize("text", [str(LONG), "-" + "7" * 129, "9" * 4_300, "1" * 5_000])
+@pytest.mark.parametrize(
+    ("path", "body", "at"),
+    [
+        ("/v1/workflows/publish", '{"nodes":{"a":{"capabilityId":"c","payload":{"x":[%s]}}}}',
+         "nodes.a.payload.x[0]"),
+        ("/v1/ledger/deposit", '{"amount":%s}', "amount"),
+        ("/v1/agents/register", '{"acard":{"did":"did:x:y","z":{"n":%s}}}', "acard.z.n"),
+        ("/v1/ledger/deposit", '{"amount":1,"unheardOf":%s}', "unheardOf"),
+    ],
+)  # fmt: skip
+def test_an_integer_of_more_than_128_digits_is_refused_where_it_is(
+    admin: Caller, path: str, body: str, at: str, text: str
+) -> None:
+    refused = admin.http.post(path, content=body % text, headers=JSON_TYPE)
+    assert refused.status_code == 400, refused.text
+    problem = refused.json()["errors"][0]
+    assert (problem["path"], problem["got"]) == (at, "an integer of more than 128 digits")
+
+
+def test_a_text_of_digits_or_a_long_double_is_no_long_integer(payer: Caller) -> None:
+    body = '{"dryRun":true,"nodes":{"a":{"capabilityId":"c","payload":{"x":["%s",%s.5,%se2]}}}}'
+    text = body % ("1" * 5_000, "1" * 200, "1" * 200)
+    refused = payer.http.post("/v1/workflows/publish", content=text, headers=JSON_TYPE)
+    assert "digits" not in refused.text
+    refused = payer.http.post(
+        "/v1/workflows/publish", content=text.replace(".5", "e400"), headers=JSON_TYPE
+    )
+    problem = refusal(refused, 400, "INVALID_REQUEST")["errors"][0]
+    assert problem["path"] == "nodes.a.payload.x[1]"
+    assert problem["expected"] == "a finite number"
+
+
+DOUBLED = {
+    "nodes.a": ("publish", '{"nodes":{"a":{"capabilityId":"c"},"a":{"capabilityId":"c"}}}'),
+    "settings": ("publish", '{"nodes":{"a":{"capabilityId":"c"}},"settings":{},"settings":{}}'),
+    "nodes.a.payload.l[1].x": (
+        "publish", '{"nodes":{"a":{"capabilityId":"c","payload":{"l":[1,{"x":":","\\u0078":1}]}}}}'
+    ),
+    "settings.maxBudgetCredits": (
+        "publish",
+        '{"nodes":{},"settings":{"maxBudgetCredits":1,"b\\u003a":1,"maxBudgetCredits":9}}',
+    ),
+    "acard.did": ("register", '{"acard":{"did":"did:x:y","did":"did:x:z"}}'),
+    "amount": ("deposit", '{"amount":1,"amount":2}'),
+    "nodes": ("list", '{"nodes":[' + '{"id":"x"},' * 20_000 + '1],"nodes":[{"id":"a"}]}'),
+}  # fmt: skip
+PATHS = {
+    "publish": "/v1/workflows/publish",
+    "register": "/v1/agents/register",
+    "deposit": "/v1/ledger/deposit",
+    "list": "/v1/workflows",
+}
+
+
+@pytest.mark.parametrize("at", DOUBLED)
+def test_a_member_that_stands_twice_is_named(admin: Caller, at: str) -> None:
+    where, body = DOUBLED[at]
+    refused = admin.http.post(PATHS[where], content=body, headers=JSON_TYPE)
+    problem = refusal(refused, 400, "INVALID_REQUEST")["errors"][0]
+    assert problem == {
+        "path": at, "got": "the member twice", "expected": "each member of an object once",
+    }  # fmt: skip
+
+
+def test_a_member_with_an_escaped_colon_stands_once(payer: Caller) -> None:
+    text = '{"nodes":{"a":{"capabilityId":"c\\u003a","payload":{"\\u003a\\\\u003A":"::"}}}}'
+    refused = payer.http.post("/v1/workflows/publish", content=text, headers=JSON_TYPE)
+    assert "twice" not in refused.text
+
+
+@pytest.mark.parametrize(
+    ("coding", "status"),
+    [("gzip", 415), ("GZIP", 415), ("br, gzip", 415), ("zstd", 415), ("identity", 200), ("", 200),
+     ("identity, identity", 200), ("identity, gzip", 415), ("x" * 300, 415)],
+)  # fmt: skip
+def test_a_coded_body_is_415_with_what_is_accepted(admin: Caller, coding: str, status: int) -> None:
+    body = json.dumps({"amount": 1}).encode()
+    body = gzip.compress(body) if status == 415 else body
+    headers = {**JSON_TYPE, "content-encoding": coding}
+    response = admin.http.post("/v1/ledger/deposit", content=body, headers=headers)
+    if status == 200:
+        answer(response)
+        return
+    refusal(response, 415, "UNSUPPORTED_MEDIA_TYPE")
+    assert response.headers["accept-encoding"] == "identity"
