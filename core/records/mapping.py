@@ -1,34 +1,41 @@
 """Input mapping expressions: `$.{node}.result.{path}` read once into steps.
 
-The parser accepts the specification's form: dotted fields, `['x']` and `[n]`. jsonpath-ng parses;
-plain spellings, nearly all in use, are parsed without it (2 µs against 250), and a test compares
-the two. Spec: Input mapping expressions; contract.md section 5.
+The specification's form of RFC 9535: names after dots, `['x']`, `["x"]` and `[n]`; escapes are
+decoded. After a dot a name may also begin with a digit and contain dashes, as nodes' names do.
+Spec: Input mapping expressions; contract.md section 5.
 """
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Final
 
-from jsonpath_ng import jsonpath
-from jsonpath_ng.parser import JsonPathParser
-
+from core.json_bounds import INTEGER_MAX
 from core.message import Message
 
 Step = str | int
 
 EXPRESSION_CHARS_MAX = 1_024
-# jsonpath-ng takes up to 40 µs a character, and a manifest may have 50 unusual spellings.
-UNUSUAL_CHARS_MAX = 256
 EXPECTED = "$.{node}.result.{path} with dotted fields, ['field'] and [0] only"
 
-# A field without brackets is a run of letters, digits, _ and -, in any script: `where` and `2nd`
-# are fields too, although jsonpath-ng takes them for its own words and numbers.
-_FIELD = r"[\w-]+"
-_PLAIN = re.compile(rf"\$(?:\.{_FIELD}|\['[^'\"\\*]+'\]|\[\"[^'\"\\*]+\"\]|\[[0-9]{{1,9}}\])+")
-_PLAIN_STEP = re.compile(rf"\.({_FIELD})|\[['\"]([^'\"]+)['\"]\]|\[([0-9]+)\]")
-# Quotes that are not closed reach to the end: each of them would be read to there in vain.
-_QUOTED_OR_FIELD = re.compile(rf"'(?:[^'\\]|\\.)*+'?|\"(?:[^\"\\]|\\.)*+\"?|(?<!\.)\.({_FIELD})")
+_BLANK: Final = r"[ \t\n\r]*+"
+_STEP: Final = re.compile(
+    rf"{_BLANK}(?:\.(?P<name>[\w\x80-\ud7ff\ue000-\U0010ffff-]++)"
+    rf"|\[{_BLANK}(?:'(?P<single>(?:[^'\\\x00-\x1f]|\\.)*+)'"
+    rf'|"(?P<double>(?:[^"\\\x00-\x1f]|\\.)*+)"|(?P<index>0|[1-9][0-9]{{0,15}})){_BLANK}\])',
+    re.ASCII,
+)
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_ESCAPED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "/": "/", "\\": "\\"}
+# What is refused, by how it begins.
+_REFUSED: Final = {
+    "..": "a search at any depth",
+    ".*": "a wildcard",
+    "[*": "a wildcard",
+    "[?": "a filter",
+    "[-": "a negative index",
+}
 
 
 class MappingSyntaxError(ValueError):
@@ -44,11 +51,6 @@ class InputMapping(Message, frozen=True):
     expression: str
 
 
-def is_plain(expression: str) -> bool:
-    """Say whether the expression is parsed without jsonpath-ng."""
-    return _PLAIN.fullmatch(expression) is not None
-
-
 @lru_cache(maxsize=8_192)
 def parse_mapping(expression: str) -> tuple[str, tuple[Step, ...]]:
     """Return the node that the expression names and the steps inside its result.
@@ -57,56 +59,55 @@ def parse_mapping(expression: str) -> tuple[str, tuple[Step, ...]]:
     """
     if len(expression) > EXPRESSION_CHARS_MAX:
         raise MappingSyntaxError(f"an expression of {len(expression)} characters")
-    if is_plain(expression):
-        steps = [
-            int(index) if index else dotted or quoted
-            for dotted, quoted, index in _PLAIN_STEP.findall(expression)
-        ]
-    elif len(expression) > UNUSUAL_CHARS_MAX:
-        raise MappingSyntaxError(f"an unusual spelling of {len(expression)} characters")
-    else:
-        steps = parse_with_jsonpath_ng(expression)
+    if not expression.startswith("$"):
+        raise MappingSyntaxError("a path that does not begin with $")
+    steps: list[Step] = []
+    at = 1
+    while at < len(expression):
+        match = _STEP.match(expression, at)
+        if match is None:
+            raise MappingSyntaxError(_defect(expression, at))
+        steps.append(_step(match, at))
+        at = match.end()
     if len(steps) < 2 or not isinstance(steps[0], str) or steps[1] != "result":
         raise MappingSyntaxError("a path that does not begin with a node's name and result")
     return steps[0], tuple(steps[2:])
 
 
-def parse_with_jsonpath_ng(expression: str) -> list[Step]:
-    """Return every step after `$`, read by jsonpath-ng.
+def _step(match: re.Match[str], at: int) -> Step:
+    name, index = match["name"], match["index"]
+    if name is not None:
+        return name
+    place = f"at character {at + 1}"
+    if index is not None:
+        if int(index) > INTEGER_MAX:
+            raise MappingSyntaxError(f"an index beyond 2^53 {place}")
+        return int(index)
+    is_single = match["single"] is not None
+    text = match["single"] if is_single else match["double"]
+    if "\\" not in text:
+        return text
+    known = {**_ESCAPED, "'": "'"} if is_single else {**_ESCAPED, '"': '"'}
 
-    Raises `MappingSyntaxError`.
-    """
-    quoted = _QUOTED_OR_FIELD.sub(
-        lambda match: f"['{match[1]}']" if match[1] is not None else match[0], expression
-    )
+    def decoded(escape: re.Match[str]) -> str:
+        code, char = escape.groups()
+        if code is None and char not in known:
+            raise MappingSyntaxError(f"the unknown escape \\{char} in the name {place}")
+        return known[char] if code is None else chr(int(code, 16))
+
     try:
-        tree = JsonPathParser().parse(quoted)
-    except Exception as error:
-        # The library raises its own errors, ply's, bare ones and RecursionError, depending on the
-        # version; each means that this text is no path.
-        raise MappingSyntaxError("text that is no JSONPath") from error
-    steps: list[Step] = []
-    while isinstance(tree, jsonpath.Child):
-        steps.append(_step(tree.right))
-        tree = tree.left
-    if not isinstance(tree, jsonpath.Root):
-        raise MappingSyntaxError(f"a {_kind(tree)}")
-    steps.reverse()
-    return steps
+        halves = _ESCAPE.sub(decoded, text)
+        return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError:
+        raise MappingSyntaxError(f"half of a surrogate pair in the name {place}") from None
 
 
-def _step(tree: object) -> Step:
-    if isinstance(tree, jsonpath.Fields) and len(tree.fields) == 1 and tree.fields[0] != "*":
-        field = tree.fields[0]
-        if isinstance(field, str):
-            return field
-    if isinstance(tree, jsonpath.Index) and len(tree.indices) == 1 and tree.indices[0] >= 0:
-        return int(tree.indices[0])
-    raise MappingSyntaxError(f"a {_kind(tree)}")
-
-
-def _kind(tree: object) -> str:
-    name = type(tree).__name__.lower()
-    if isinstance(tree, jsonpath.Fields | jsonpath.Index):
-        return "wildcard, a negative index or several at once"
-    return {"child": "group", "descendants": "search at any depth (..)"}.get(name, name)
+def _defect(expression: str, at: int) -> str:
+    """Return what is wrong from a position on."""
+    rest = re.sub(r"[ \t\n\r]", "", expression[at:])
+    found = _REFUSED.get(rest[:2])
+    if found is None and re.match(r"\[[0-9]+[:,]|\[('[^']*'|\"[^\"]*\"),|\[:", rest):
+        found = "several fields or indices at once"
+    elif found is None and re.match(r"\[[0-9]", rest):
+        found = "an index that is no whole number below 2^53"
+    return f"{found or 'text that is no step of a path'} at character {at + 1}"
