@@ -14,8 +14,8 @@ from typing import Any, Final
 GOT_CHARS_MAX: Final = 100
 VALUE_CHARS_MAX: Final = 40
 NAMES_MAX: Final = 10
-# Names that are compared with one that is not known: a millisecond or two.
-COMPARED_MAX: Final = 200
+# Names that are compared with one that is not known: a millisecond or two, of long names eight.
+COMPARED_MAX: Final = 50
 _COMPARED_CHARS_MAX: Final = 64
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 _NOT_LETTERS: Final = re.compile(r"[\W_]+")
