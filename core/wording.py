@@ -17,6 +17,7 @@ NAMES_MAX: Final = 10
 # Names that are compared with one that is not known: a millisecond or two, of long names eight.
 COMPARED_MAX: Final = 50
 _COMPARED_CHARS_MAX: Final = 64
+_MEANT_CHARS_MAX: Final = 128
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 _NOT_LETTERS: Final = re.compile(r"[\W_]+")
 
@@ -88,7 +89,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: which one was meant; "" for none."""
     nearest = nearest_name(name, known)
-    return "" if nearest is None else f": did you mean {quoted(nearest)}?"
+    return "" if nearest is None else f": did you mean {quoted(nearest, _MEANT_CHARS_MAX)}?"
 
 
 def _letters(name: str) -> str:

@@ -12,7 +12,7 @@ from heapq import nlargest
 from itertools import islice
 from typing import Final
 
-from core.wording import COMPARED_MAX, counted, did_you_mean
+from core.wording import counted, did_you_mean
 
 UNHEALTHY: Final = "agent_unhealthy"
 FAILED_BEFORE: Final = "failed_before"
@@ -23,6 +23,8 @@ LOOKED_AT_MAX: Final = 256
 # dry run each of a thousand nodes may ask for another capability that nobody offers.
 SCANNED_MAX: Final = 2_000
 HINTS_PER_S: Final = 10
+# Of these, the most alike, which are compared.
+COMPARED_MAX: Final = 16
 _WORDS: Final = {
     "agent_offline": "offline",
     UNHEALTHY: "unhealthy",

@@ -69,5 +69,6 @@ def test_hints_are_bounded_in_number_and_time() -> None:
     found = [hints.find(f"cap.some.thong{number}.v1", many, 1) for number in range(1_000)]
     assert sum(map(bool, found)) <= HINTS_PER_S
     assert time.thread_time() - began < 0.5
-    assert hints.find("cap.some.thong7.v1", many, 1_001)
+    meant = "cap.some.thing77.v1"
+    assert hints.find("cap.some.thong77.v1", many, 1_001) == f": did you mean '{meant}'?"
     assert len(many) > SCANNED_MAX
