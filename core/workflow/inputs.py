@@ -180,6 +180,14 @@ def _resolve_mapping(mapping: InputMapping, result: Any) -> Any:
     return value
 
 
+def template_names(value: Any) -> set[str]:
+    """Return the names of the placeholders `{{name}}` in a payload."""
+    if isinstance(value, str):
+        return {name.strip() for name in _TEMPLATE.findall(value)}
+    members = value.values() if isinstance(value, dict) else value
+    return set().union(*map(template_names, members)) if isinstance(value, dict | list) else set()
+
+
 def _fill_templates(value: Any, values: Mapping[str, Any], room: DispatchRoom) -> Any:
     """Return `value` with `{{name}}` replaced in every string in it; unknown names stay."""
     if isinstance(value, str):
