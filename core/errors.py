@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from core.wording import counted
+
 # Most defects of one input that a reply names; 512 KiB of JSON can have 100,000 of them.
 PROBLEMS_MAX: Final = 20
 
@@ -115,6 +117,13 @@ class ProblemList:
     def kept(self) -> tuple[Problem, ...]:
         """The first problems, in the order in which they were found."""
         return tuple(self._kept)
+
+    def summary(self, of: str) -> str:
+        """Return the sentence that counts them; each is told once, in `errors`."""
+        count = len(self)
+        return f"the {of} has {counted(count, 'problem')}" + (
+            f", the first {PROBLEMS_MAX} are shown" if count > PROBLEMS_MAX else ""
+        )
 
     def append(self, problem: Problem) -> None:
         """Count a problem, and keep it while there is room."""

@@ -70,7 +70,7 @@ def _write(value: Any, parts: list[str]) -> None:
         case dict():
             _write_object(value, parts)
         case _:
-            raise ValueError(f"got {type(value).__name__}, expected a JSON value")
+            raise ValueError("got a value that JSON does not have, expected a JSON value")
 
 
 def _write_array(items: list[Any] | tuple[Any, ...], parts: list[str]) -> None:
@@ -85,7 +85,7 @@ def _write_array(items: list[Any] | tuple[Any, ...], parts: list[str]) -> None:
 def _write_object(members: dict[Any, Any], parts: list[str]) -> None:
     for name in members:
         if not isinstance(name, str):
-            raise ValueError(f"got a key of type {type(name).__name__}, expected text")
+            raise ValueError("got a name that is no text, expected text")
     parts.append("{")
     for place, name in enumerate(sorted(members, key=lambda name: name.encode("utf-16-be"))):
         if place:

@@ -85,7 +85,7 @@ def _first_defect(value: object, depth_max: int) -> _Defect | None:
                 found.steps.append(f"[{position}]")
                 return found
         return None
-    return _Defect(f"a {kind.__name__}", "a JSON value")
+    return _Defect("a value that JSON does not have", "a JSON value")
 
 
 def holds_wide_integer(value: object) -> bool:

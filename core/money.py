@@ -13,6 +13,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
+from core.wording import kind_of
+
 MICRO_PER_CREDIT: Final = 1_000_000
 CENTS_PER_CREDIT: Final = 100
 MICRO_PER_CENT: Final = MICRO_PER_CREDIT // CENTS_PER_CREDIT
@@ -33,7 +35,7 @@ def micro_from_credits(value: object) -> int:
     Raises: ValueError with what was got and expected. Spec: Ledger records; contract.md section 2.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-        raise ValueError(f"got {type(value).__name__}, expected a number of credits")
+        raise ValueError(f"got {kind_of(value)}, expected a number of credits")
     if isinstance(value, float):
         # repr is the shortest text of this double: the client's text if that had at most 15 digits.
         # Exponents ("1e-06") are expanded before the check.

@@ -36,8 +36,9 @@ from core.market.agent_liveness import (
     next_change_ms,
     reported_load,
 )
+from core.market.no_candidates import UNHEALTHY, CapabilityHints, explain
 from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, effective_price
-from core.market.ranked_candidates import Best, RankedCandidates
+from core.market.ranked_candidates import Best
 from core.market.ranking import (
     DEFAULT_RULES,
     SHOWN_MAX,
@@ -47,7 +48,7 @@ from core.market.ranking import (
     RankingRules,
     trial_seed,
 )
-from core.money import MICRO_MAX
+from core.money import credits_text
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdict, VerifierSelected
@@ -55,7 +56,6 @@ from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdi
 log = logging.getLogger("callboard.owner")
 
 PAID_BY_TOKENS = "paid_by_tokens"
-UNHEALTHY = "agent_unhealthy"
 # Token counts at which prices per token are compared: a page read, a page written.
 TYPICAL = Tokens(1_000, 1_000)
 # Agents that a dry run looks at itself; it takes more than these from a ranking.
@@ -123,6 +123,7 @@ class Directory:
         self.revocations = Revocations(self._note_changed)
         self.published = PublishedVersions()
         self._circuits = Circuits()
+        self._hints = CapabilityHints()
         self._in_flight: Counter[str] = Counter()
         self._order = 0
 
@@ -245,10 +246,8 @@ class Directory:
         refused = self._find_refused(action, at_ms, payer_did)
         best = self._choose(ranking, action, refused)
         if best is None:
-            ranked = (ranking.free, ranking.locked)
-            return AgentNotSelected(
-                action.node, self._build_failure(action, ranked, refused), at_ms
-            )
+            failure = self._build_failure(action, ranking, refused, at_ms)
+            return AgentNotSelected(action.node, failure, at_ms)
         reasons = self._build_reasons(ranking, action, best, at_ms, payer_did)
         self._note_chosen(best.did, at_ms, payer_did)
         return self._selected(action, best.did, at_ms, reasons)
@@ -291,7 +290,7 @@ class Directory:
         free = ranking.free
         best = free.choose(action.price_max_micro, refused=refused, owner_did=primary_owner)
         if best is None:
-            failure = self._build_failure(action, (free,), refused, owner_did=primary_owner)
+            failure = self._build_failure(action, ranking, refused, at_ms, owner_did=primary_owner)
             return AgentNotSelected(action.node, failure, at_ms)
         self._note_chosen(best.did, at_ms, payer_did)
         price = self._asking_price(self._entries[best.did], action)
@@ -333,7 +332,7 @@ class Directory:
             return dids, None
         ranking = self._find_ranking(action, at_ms)
         refused = self._find_refused(action, at_ms, payer_did)
-        return [], self._build_failure(action, (ranking.free, ranking.locked), refused)
+        return [], self._build_failure(action, ranking, refused, at_ms)
 
     def _list_of_version(
         self, action: SelectAgent, at_ms: int, payer_did: str
@@ -497,44 +496,31 @@ class Directory:
     def _build_failure(
         self,
         action: SelectAgent | SelectVerifier,
-        ranked: Sequence[RankedCandidates],
+        ranking: RankedOffers,
         refused: Set[str],
+        at_ms: int,
         *,
         owner_did: str | None = None,
     ) -> Failure:
-        """Return why a node may take none of the agents that can take work.
+        """Return why a node may take none of the agents that offer its capability.
 
         Args:
-            owner_did: whose agents it may not take.
+            owner_did: of a verification, whose agents it may not take.
         """
-        capability_id = action.capability_id
-        cheapest = [
-            price_micro
-            for one in ranked
-            if (
-                price_micro := one.find_cheapest(
-                    MICRO_MAX,
-                    limit_micro=action.price_max_micro,
-                    refused=refused,
-                    owner_did=owner_did,
-                )
+        capability_id, left_micro = action.capability_id, action.price_max_micro
+        cheapest_micro = ranking.find_cheapest(left_micro, refused, owner_did)
+        if cheapest_micro is not None:
+            message = f"the cheapest agent for {capability_id!r} costs "
+            message += (
+                f"{credits_text(cheapest_micro)} credits, {credits_text(left_micro)} are left"
             )
-            is not None
-        ]
-        if cheapest:
-            return Failure(
-                NodeErrorCode.BUDGET_EXCEEDED,
-                f"the cheapest agent for {capability_id!r} costs {min(cheapest)} micro-credits,"
-                f" {action.price_max_micro} are left",
-                Verdict.FINAL,
-            )
-        offering = len(self._by_capability.get(capability_id, ()))
-        return Failure(
-            NodeErrorCode.NO_CANDIDATE,
-            f"no agent can take {capability_id!r}: {offering} offer it, none is healthy"
-            + (" and has the stake it asks" if self.stakes.is_required else ""),
-            Verdict.FINAL,
-        )
+            return Failure(NodeErrorCode.BUDGET_EXCEEDED, message, Verdict.FINAL)
+        offers, hint = self._by_capability.get(capability_id, {}), ""
+        if not offers:
+            hint = self._hints.find(capability_id, self._by_capability, at_ms)
+        reasons = ranking.find_reasons(offers.values(), action.exclude, refused, owner_did)
+        message = explain(capability_id, len(offers), reasons, hint)
+        return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
 
     def _find_target_failure(
         self, action: SelectAgent, at_ms: int, payer_did: str
@@ -561,7 +547,7 @@ class Directory:
         price = self._asking_price(entry, action)
         required_micro = self._stake_micro(entry.did, price, action.price_max_micro)
         if self.stakes.find_shortage(entry.did, required_micro) == UNDER_STAKED:
-            message = f"{entry.did} has staked less than {required_micro} micro-credits"
+            message = f"{entry.did} has staked less than {credits_text(required_micro)} credits"
             return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
         if isinstance(price, TokenPrice):
             if action.is_by_token:
@@ -570,8 +556,8 @@ class Directory:
         elif price.micro <= action.price_max_micro:
             return None
         else:
-            left = f"{action.price_max_micro} are left"
-            message = f"{entry.did} asks {price.micro} micro-credits, {left}"
+            left = f"{credits_text(action.price_max_micro)} are left"
+            message = f"{entry.did} asks {credits_text(price.micro)} credits, {left}"
         return Failure(NodeErrorCode.BUDGET_EXCEEDED, message, Verdict.FINAL)
 
     # -- health -----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from core.market.auction import (
     find_exclusion,
     merge_bids,
 )
+from core.market.no_candidates import FAILED_BEFORE, bids_text, explain
 from core.market.reputation import stake_reach, stake_required_micro
 from core.money import credits_number
 from core.workflow.actions import SelectBidder
@@ -39,7 +40,6 @@ from core.workflow.events import (
     Verdict,
 )
 
-FAILED_BEFORE: Final = "failed_before"
 # Bids shown in a node's record; the auction's own record has `LISTED_MAX` of them.
 SHOWN_MAX: Final = 10
 # Bids of a round that its record and its audit entry list: the lowest. Live ones besides have rows.
@@ -101,8 +101,11 @@ class AuctioningDirectory(Directory):
             unlisted=len(bids) - len(listed) + unweighed,
         )
         if won is None:
-            count = len(bids) + unweighed
-            message = f"no bid is eligible: {count} bids, {len(excluded) + unweighed} excluded"
+            offers, made = self._offers(action), len(bids) + unweighed
+            message = bids_text(made, unweighed, excluded.values(), len(offers))
+            if not made and not offers:
+                hint = self._hints.find(action.capability_id, self._by_capability, at_ms)
+                message = explain(action.capability_id, 0, (), hint)
             failure = Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
             return AgentNotSelected(action.node, failure, at_ms, closed)
         self._note_chosen(won.agent_did, at_ms, payer_did)

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from functools import partial
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
+from actors.directory.agent_stakes import UNDER_STAKED
 from actors.ports import AgentEntry
+from core.market.no_candidates import FAILED_BEFORE, SAME_OWNER, UNHEALTHY
 from core.market.pricing import Price
 from core.market.ranked_candidates import RankedCandidates
 from core.market.ranking import Candidate, RankingRules
+from core.money import MICRO_MAX
 
 # Rankings kept for one capability, and candidates in all of them: half a kilobyte each.
 TERMS_MAX: Final = 4
@@ -161,6 +164,42 @@ class RankedOffers:
     def find(self, did: str) -> Candidate | None:
         """Return an agent as it was last weighed; `excluded`: why no node may take it."""
         return self.free.find(did) or self.locked.find(did) or self._excluded.get(did)
+
+    def find_cheapest(
+        self, limit_micro: int, refused: Set[str], owner_did: str | None
+    ) -> int | None:
+        """Return what the cheapest agent asks that a node may take but for its limit.
+
+        Args:
+            refused: whom the node may not take.
+            owner_did: of a verification, whose agents it may not take; it locks no stake.
+        """
+        prices = [
+            one.find_cheapest(
+                MICRO_MAX, limit_micro=limit_micro, refused=refused, owner_did=owner_did
+            )
+            for one in ((self.free, self.locked) if owner_did is None else (self.free,))
+        ]
+        return min((price for price in prices if price is not None), default=None)
+
+    def find_reasons(
+        self,
+        entries: Iterable[AgentEntry],
+        tried: Collection[str],
+        refused: Set[str],
+        owner_did: str | None,
+    ) -> Iterator[str]:
+        """Return why a node may not take each agent, where it may take none."""
+        for entry in entries:
+            if entry.did in tried:
+                yield FAILED_BEFORE
+            elif entry.owner_did == owner_did:
+                yield SAME_OWNER
+            elif entry.did in refused:
+                yield UNHEALTHY
+            else:
+                one = self.find(entry.did)
+                yield (one and one.excluded) or UNDER_STAKED
 
     def _weigh_now(self, entry: AgentEntry, at_ms: int) -> Weighed:
         weighed = self._weigh(entry, at_ms)

@@ -56,6 +56,7 @@ from actors.workflows.publish_estimate import (
     build_running_workflow,
     estimate_cost,
 )
+from actors.workflows.publish_warnings import add_warnings
 from actors.workflows.quarantined_workflows import Cancel, Quarantine, Resume
 from actors.workflows.running_workflow import (
     Done,
@@ -224,6 +225,7 @@ class Runner:
             return
         now_ms, bps = self._clock.now_ms(), self._settings.auction_stake_bps
         check_mappings(request.compiled, self._directory)
+        done = add_warnings(request, self._directory, done)
         estimate = estimate_cost(request.compiled, self._directory, auction_stake_bps=bps)
         if request.is_dry_run:
             done(build_dry_run_reply(request, estimate, self._directory, now_ms))

@@ -37,6 +37,7 @@ class PublishRequest(Message, frozen=True, kw_only=True):
     is_dry_run: bool = False
     watcher: str = ""
     authority: Authority | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class PackedPublish(Struct, frozen=True):
@@ -62,6 +63,7 @@ class PublishReply(Message, frozen=True, kw_only=True):
     hold_micro: int = 0
     candidates: dict[str, list[str]] = field(default_factory=dict)
     unavailable: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 class WatchRequest(Message, frozen=True, kw_only=True):

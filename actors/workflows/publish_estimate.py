@@ -165,8 +165,8 @@ def build_budget_refusal(estimate: Estimate, now_ms: int) -> WorkflowChanged:
         now_ms,
         error={
             "code": "BUDGET_EXCEEDED",
-            "message": f"the estimate of {estimate.total_micro} micro-credits exceeds"
-            f" the budget of {estimate.hold_micro}",
+            "message": f"the estimate of {credits_text(estimate.total_micro)} credits exceeds"
+            f" the budget of {credits_text(estimate.hold_micro)}",
         },
     )
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, json_object, stop, verb
+from core.wording import kind_of
 
 app = typer.Typer(help="The registry of agents.", no_args_is_help=True)
 
@@ -131,7 +132,7 @@ def read_card(source: str) -> dict[str, Any]:
         except (OSError, ValueError) as error:
             stop(EXIT_USAGE, f"cannot read an agent card from {source}: {error}")
     if not isinstance(card, dict):
-        stop(EXIT_USAGE, f"{source} holds {type(card).__name__}, expected an agent card")
+        stop(EXIT_USAGE, f"{source} holds {kind_of(card)}, expected an agent card")
     return card
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from callboard.cli.session import EXIT_USAGE, Session, stop, verb
+from core.wording import kind_of
 
 app = typer.Typer(help="Versions of capabilities.", no_args_is_help=True)
 
@@ -86,5 +87,5 @@ def _schema_in(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         stop(EXIT_USAGE, f"cannot read a JSON Schema from {file}: {error}")
     if not isinstance(schema, dict):
-        stop(EXIT_USAGE, f"{file} holds {type(schema).__name__}, expected a JSON Schema")
+        stop(EXIT_USAGE, f"{file} holds {kind_of(schema)}, expected a JSON Schema")
     return schema

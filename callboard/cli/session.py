@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from callboard.errors import CallboardError
+from core.wording import kind_of
 
 if TYPE_CHECKING:
     from callboard.client import Client
@@ -245,5 +246,5 @@ def json_object(option: str, text: str) -> dict[str, Any]:
     except ValueError as error:
         stop(EXIT_USAGE, f"{option}: {error}")
     if not isinstance(value, dict):
-        stop(EXIT_USAGE, f"{option}: got {type(value).__name__}, expected a JSON object")
+        stop(EXIT_USAGE, f"{option}: got {kind_of(value)}, expected a JSON object")
     return value

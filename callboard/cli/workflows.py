@@ -20,6 +20,7 @@ from callboard.cli.session import (
     table,
     verb,
 )
+from core.wording import kind_of
 
 app = typer.Typer(help="Workflows.", no_args_is_help=True)
 
@@ -135,7 +136,7 @@ def read_manifest(source: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         stop(EXIT_USAGE, f"cannot read a manifest from {source}: {error}")
     if not isinstance(manifest, dict):
-        stop(EXIT_USAGE, f"{source} holds {type(manifest).__name__}, expected a manifest object")
+        stop(EXIT_USAGE, f"{source} holds {kind_of(manifest)}, expected a manifest object")
     return manifest
 
 

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
-from callboard.kit.binding import BadInput, Signature, as_json
+from callboard.kit.binding import BadInput, Signature, as_json, defect_of
 from callboard.kit.context import Context, context_of
 from callboard.kit.later import Later
 from core.records.agent import AgentCard, Capability, CardMetadata
 from core.records.dispatch import CancelNotice, DispatchReply, DispatchRequest
 from core.trust.addressing import addressing_problem
 from core.trust.signing import is_signature_valid
+from core.wording import kind_of
 
 if TYPE_CHECKING:
     from callboard.kit.result_signing import ResultSigner
@@ -272,7 +273,7 @@ class AnsweringAgent:
         try:
             request = DispatchRequest.model_validate_json(body)
         except ValidationError as error:
-            return _failure(_event_id(body), 400, f"not a dispatch request: {_first(error)}")
+            return _failure(_event_id(body), 400, f"not a dispatch request: {defect_of(error)}")
         now_ms = int(self._now_s() * 1_000)
         problem = addressing_problem(self.did, request.agent_did, request.timestamp, now_ms=now_ms)
         if problem is not None:
@@ -306,7 +307,7 @@ class AnsweringAgent:
         try:
             notice = CancelNotice.model_validate_json(body)
         except ValidationError as error:
-            return _failure(_event_id(body), 400, f"not a cancellation: {_first(error)}")
+            return _failure(_event_id(body), 400, f"not a cancellation: {defect_of(error)}")
         task = self._tasks.get(notice.event_id)
         stopped = task is not None and task.cancel()
         return Answer(200, _encode({"ok": True, "eventId": notice.event_id, "stopped": stopped}))
@@ -347,8 +348,8 @@ class AnsweringAgent:
                 self._awaited.add(result.result_id)
                 return Answer(202, _encode({"ok": True, "eventId": request.event_id}))
             if not isinstance(result, dict):
-                kind = type(result).__name__
-                raise TypeError(f"{request.capability_id} returned {kind}, expected an object")
+                got = kind_of(result)
+                raise TypeError(f"{request.capability_id} returned {got}, expected an object")
             latency_ms = round((time.perf_counter() - began) * 1000)
             reply = DispatchReply(
                 event_id=request.event_id,
@@ -405,7 +406,7 @@ class AnsweringAgent:
         return _failure(
             request.event_id,
             400 if final else 500,
-            str(error) or type(error).__name__,
+            _error_text(error),
             code if isinstance(code, str) else None,
         )
 
@@ -458,6 +459,9 @@ def _event_id(body: bytes) -> str:
     return event_id if isinstance(event_id, str) else ""
 
 
-def _first(error: ValidationError) -> str:
-    defect = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in defect['loc']) or '$'}: {defect['msg']}"
+def _error_text(error: Exception) -> str:
+    """Return what a payer reads of an exception: of an unforeseen one its class, too."""
+    name, text = type(error).__name__, str(error)
+    if isinstance(error, AgentError) and text:
+        return text
+    return f"{name}: {text}" if text else name

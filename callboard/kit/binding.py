@@ -16,11 +16,21 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 from pydantic.json_schema import GenerateJsonSchema
 
 from callboard.kit.context import Context
 from callboard.kit.later import Later
+from core.records.model_problems import expected_of
+from core.wording import value_text
 
 _WHOLE = frozenset({"inputs", "parents", "later"})
 _SAYS_NOTHING: tuple[Any, ...] = (
@@ -44,7 +54,7 @@ class BadInput(Exception):
 
     Args:
         name: which one.
-        defect: what is wrong with it, None when it is missing.
+        defect: what was got and expected, None when it is missing.
     """
 
     def __init__(self, name: str, defect: str | None) -> None:
@@ -56,6 +66,14 @@ class BadInput(Exception):
         if self.defect is None:
             return f"missing input '{self.name}'"
         return f"input '{self.name}': {self.defect}"
+
+
+def defect_of(error: ValidationError) -> str:
+    """Return where the first defect is, what was got, and what was expected."""
+    found = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in found["loc"])
+    got = "nothing" if found["type"] == "missing" else value_text(found["input"])
+    return f"{path}: got {got}, expected {expected_of(found)}".removeprefix(": ")
 
 
 class _Plain(GenerateJsonSchema):
@@ -113,7 +131,13 @@ class Signature:
             )
             for place, parameter in enumerate(inputs)
         }
-        model: type[BaseModel] = create_model("Inputs", **properties)
+        # `**others` and `inputs` take every input, so none that a payer sends goes unused.
+        takes_all = any(
+            one.kind is inspect.Parameter.VAR_KEYWORD or one.name == "inputs"
+            for one in self._parameters
+        )
+        config = ConfigDict(extra="allow" if takes_all else "ignore")
+        model: type[BaseModel] = create_model("Inputs", __config__=config, **properties)
         return _schema(TypeAdapter(model))
 
     @property
@@ -160,8 +184,7 @@ class Signature:
         try:
             return adapter.validate_python(value)
         except ValidationError as error:
-            defect = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            raise BadInput(name, defect["msg"]) from None
+            raise BadInput(name, defect_of(error)) from None
 
 
 # Making what describes a type costs a thousand times its use.

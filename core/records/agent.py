@@ -18,8 +18,10 @@ from pydantic.alias_generators import to_camel
 from core.json_bounds import INTEGER_MAX
 from core.records.bounds import (
     CAPABILITY_ID_PATTERN,
+    CARD_ENDPOINT_PATTERN,
     DID_CHARS_MAX,
     DID_PATTERN,
+    DISPATCH_PATH_PATTERN,
     NAME_CHARS_MAX,
     TEXT_CHARS_MAX,
 )
@@ -32,7 +34,7 @@ ShortText = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
 FreeText = Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)]
 Endpoint = Annotated[
     str,
-    StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$", max_length=2048, strict=True),
+    StringConstraints(pattern=CARD_ENDPOINT_PATTERN, max_length=2048, strict=True),
 ]
 
 # 10^9 credits, the largest amount the ledger keeps (money.md, Money type).
@@ -93,7 +95,8 @@ class AgentCard(_OpenRecord):
     metadata: CardMetadata | None = None
     public_key: ShortText | None = None
     dispatch_path: (
-        Annotated[str, StringConstraints(pattern=r"^/[^\s]*$", max_length=NAME_CHARS_MAX)] | None
+        Annotated[str, StringConstraints(pattern=DISPATCH_PATH_PATTERN, max_length=NAME_CHARS_MAX)]
+        | None
     ) = None
     max_concurrency: Annotated[StrictInt, Field(ge=1, le=INTEGER_MAX)] | None = None
 

@@ -28,10 +28,11 @@ from core.records.api.shape import (
     MaybeNull,
     Schema,
     Schemas,
-    kind_of,
     members_of,
     read,
 )
+from core.records.model_problems import expected_of
+from core.wording import got_of, kind_of
 
 AUDIENCE_CHARS_MAX: Final = 2_048
 HASH_CHARS_MAX: Final = 71
@@ -39,7 +40,6 @@ BULK_MAX: Final = 1_000
 SIGNING_SECRET_CHARS_MAX: Final = 1_024
 # Of what stands beside a card: that secret in UTF-8, a DID, a signature, and their names.
 BESIDE_BYTES_MAX: Final = 8 * 1_024
-_GOT_CHARS_MAX: Final = 200
 # Of the hash of a DID, in the ids of its capabilities that came without one.
 _OWNER_DIGITS: Final = 12
 # Cards are public. Never the value: problems are logged by clients.
@@ -80,8 +80,8 @@ class Card:
             problems.extend(
                 Problem(
                     path + "".join(_step(part) for part in item["loc"]),
-                    str(item.get("input"))[:_GOT_CHARS_MAX],
-                    item["msg"],
+                    "nothing" if item["type"] == "missing" else got_of(item.get("input")),
+                    expected_of(item),
                 )
                 for item in error.errors(include_url=False)[:PROBLEMS_MAX]
             )

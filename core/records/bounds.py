@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from core.capabilities.semver import RANGE_PATTERN
+
 DID_CHARS_MAX: Final = 256
 NAME_CHARS_MAX: Final = 512
 TEXT_CHARS_MAX: Final = 10_000
@@ -25,6 +27,13 @@ AGENT_NAME_CHARS_MAX: Final = 32
 # As sent; names are kept in lower case.
 AGENT_NAME_PATTERN: Final = r"^[A-Za-z0-9](?:[A-Za-z0-9-]{1,30}[A-Za-z0-9])$"
 CAPABILITY_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+# A capability, perhaps with the versions of it that will do: `cap.x.y.v1@>=1.2`.
+CAPABILITY_OF_VERSIONS_PATTERN: Final = rf"{CAPABILITY_ID_PATTERN[:-1]}(@{RANGE_PATTERN})?$"
+AGENT_ID_PATTERN: Final = r"^[^\x00-\x1f\x7f]{1,256}$"
+PLAIN_TEXT_PATTERN: Final = r"^[^\x00]*$"
+HTTP_URL_PATTERN: Final = r"^https?://[^\s/?#]+[^\s#]*$"
+CARD_ENDPOINT_PATTERN: Final = r"^https?://[^\s/?#@]+(/[^\s?#]*)?$"
+DISPATCH_PATH_PATTERN: Final = r"^/[^\s]*$"
 
 
 _DID: Final = re.compile(DID_PATTERN[1:-1])

@@ -26,20 +26,25 @@ from pydantic import (
 from pydantic import ValidationError as PydanticError
 from pydantic.alias_generators import to_camel
 
-from core.capabilities.semver import RANGE_PATTERN, parse_range
+from core.capabilities.semver import parse_range
 from core.errors import Problem, ProblemList
 from core.json_bounds import json_problem
 from core.money import credits_number, micro_from_cents, micro_from_credits
 from core.records.bounds import (
+    AGENT_ID_PATTERN,
     CAPABILITY_ID_PATTERN,
+    CAPABILITY_OF_VERSIONS_PATTERN,
     DID_CHARS_MAX,
     DID_PATTERN,
+    HTTP_URL_PATTERN,
     NODE_NAME_CHARS_MAX,
+    PLAIN_TEXT_PATTERN,
     TEXT_CHARS_MAX,
     is_node_name,
 )
 from core.records.graph import node_path
 from core.records.manifest_problems import (
+    NODE_ALIASES,
     add_graph_problems,
     add_problems_of_pydantic,
     add_unsupported_problems,
@@ -87,13 +92,12 @@ def _with_versions(value: str) -> str:
 
 
 # A NUL has no place in the database's text columns, which these become.
-PlainText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=TEXT_CHARS_MAX)]
-AgentId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,256}$")]
+PlainText = Annotated[str, StringConstraints(pattern=PLAIN_TEXT_PATTERN, max_length=TEXT_CHARS_MAX)]
+AgentId = Annotated[str, StringConstraints(pattern=AGENT_ID_PATTERN)]
 CapabilityId = Annotated[str, StringConstraints(pattern=CAPABILITY_ID_PATTERN)]
-# A capability, perhaps with the versions of it that will do: `cap.x.y.v1@>=1.2`.
 CapabilityOfVersions = Annotated[
     str,
-    StringConstraints(pattern=rf"{CAPABILITY_ID_PATTERN[:-1]}(@{RANGE_PATTERN})?$"),
+    StringConstraints(pattern=CAPABILITY_OF_VERSIONS_PATTERN),
     AfterValidator(_with_versions),
 ]
 NodeName = Annotated[str, BeforeValidator(_node_name)]
@@ -105,7 +109,7 @@ CentsMicro = Annotated[
     int | None, BeforeValidator(_cents), WithJsonSchema({"type": ["integer", "null"], "minimum": 0})
 ]
 Did = Annotated[str, StringConstraints(pattern=DID_PATTERN, max_length=DID_CHARS_MAX)]
-HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s#]*$", max_length=2048)]
+HttpUrl = Annotated[str, StringConstraints(pattern=HTTP_URL_PATTERN, max_length=2048)]
 
 
 class _ClosedRecord(BaseModel):
@@ -184,6 +188,18 @@ class WorkflowManifest(_ClosedRecord):
         return plain
 
 
+def _members(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+_KNOWN = {
+    "": _members(WorkflowManifest),
+    "nodes": [*_members(NodeDefinition), *NODE_ALIASES],
+    "settings": _members(WorkflowSettings),
+    "trigger": _members(WorkflowTrigger),
+}
+
+
 def parse_manifest(raw: object) -> WorkflowManifest:
     """Check a manifest as it came from JSON and return it.
 
@@ -213,7 +229,7 @@ def _checked(
     try:
         manifest = WorkflowManifest.model_validate(plain)
     except PydanticError as error:
-        add_problems_of_pydantic(error, raw, problems, path_of)
+        add_problems_of_pydantic(error, raw, problems, path_of, _KNOWN)
         # A broken part must not hide a cycle elsewhere: the graph is checked on what is readable.
         add_graph_problems(plain, problems, path_of)
         add_unsupported_problems(plain, problems, path_of)

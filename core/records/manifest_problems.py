@@ -6,14 +6,16 @@ Spec: Workflow manifest, Node definition; contract.md section 2 (strictness).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError as PydanticError
 
 from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ProblemList, ServiceError
+from core.records.api.shape import unknown_member
 from core.records.graph import plan_graph
+from core.records.model_problems import expected_of
+from core.wording import value_text
 
 NODE_ALIASES = {
     "capability": "capabilityId",
@@ -31,7 +33,6 @@ _MEANT = {
     "inputs": "payload",
 }
 _SHOWN_CHARS_MAX = 80
-_SHOULD = re.compile(r"^(?:Input|String|List|Dictionary) should (?:be )?")
 
 
 def spell_canonically(
@@ -75,27 +76,27 @@ def add_problems_of_pydantic(
     raw: dict[str, Any],
     problems: ProblemList,
     path_of: Callable[[str], str],
+    known: Mapping[str, Sequence[str]],
 ) -> None:
-    """Add pydantic's errors to the problems, with paths in the client's own spelling."""
+    """Add pydantic's errors to the problems, with paths in the client's own spelling.
+
+    Args:
+        known: the members of the manifest ("") and of its parts.
+    """
     errors = error.errors(include_url=False)
     for found in errors[:PROBLEMS_MAX]:
         kind = found["type"]
         location = list(found["loc"])
         if location[2:] == ["[key]"] and kind != "extra_forbidden":
             del location[2]  # the node's name itself is wrong
+        path = _path(location, raw, path_of)
+        if kind == "extra_forbidden":
+            problems.append(_unknown_member(path, location, known))
+            continue
         got = "nothing" if kind == "missing" else described(found.get("input"))
-        expected = _SHOULD.sub("", str(found["msg"]))
-        if kind == "missing":
-            expected = "a value"
-        elif kind == "extra_forbidden":
-            got = "an unknown member"
-            expected = _meant(location)
-        elif kind == "value_error":
-            expected = expected.removeprefix("Value error, ").partition("expected ")[2] or expected
-        elif kind in ("too_long", "too_short"):
+        if kind in ("too_long", "too_short"):
             got = f"{len(found['input'])} members"
-            expected = expected.partition(" after validation")[0]
-        problems.append(Problem(_path(location, raw, path_of), got, expected))
+        problems.append(Problem(path, got, expected_of(found)))
     problems.add_unnamed(max(0, len(errors) - PROBLEMS_MAX))
 
 
@@ -153,29 +154,12 @@ def add_unsupported_problems(
 
 def refused_manifest(problems: ProblemList) -> ServiceError:
     """Return the refusal of a manifest with these problems; at least one."""
-    count = len(problems)
-    detail = f"the manifest has {count} problem{'s' if count > 1 else ''}"
-    if count > PROBLEMS_MAX:
-        detail += f", the first {PROBLEMS_MAX} are shown"
-    return ServiceError(ErrorCode.INVALID_MANIFEST, detail, problems.kept)
+    return ServiceError(ErrorCode.INVALID_MANIFEST, problems.summary("manifest"), problems.kept)
 
 
 def described(value: object) -> str:
     """Return a value's form in problems: its text or number, or its kind and size."""
-    if value is None:
-        return "nothing"
-    if type(value) is bool:
-        return "true" if value else "false"
-    if type(value) in (int, float):
-        return str(value)
-    if type(value) is str:
-        cut = value if len(value) <= _SHOWN_CHARS_MAX else value[: _SHOWN_CHARS_MAX - 1] + "…"
-        return f"'{cut}'"
-    if type(value) is dict:
-        return f"an object with {len(value)} members"
-    if type(value) is list:
-        return f"an array with {len(value)} members"
-    return f"a {type(value).__name__}"
+    return "nothing" if value is None else value_text(value, _SHOWN_CHARS_MAX)
 
 
 def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
@@ -184,15 +168,24 @@ def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
     return {key: member for key, member in value.items() if member is not None}
 
 
-def _meant(location: list[int | str]) -> str:
-    name = str(location[-1])
-    if location[0] == "nodes":
+def _unknown_member(
+    path: str, location: list[int | str], known: Mapping[str, Sequence[str]]
+) -> Problem:
+    part, name = str(location[0]) if len(location) > 1 else "", str(location[-1])
+    if part == "nodes":
         hint = "payload" if name in ("input", "inputs") else None
     else:
         hint = _MEANT.get(name)
-        if hint is not None and hint == f"settings.{name}" and location[0] == "settings":
+        if hint == f"settings.{name}" and part == "settings":
             hint = None
-    return hint or "only the members of the specification"
+    for other, names in known.items():
+        if hint is None and other != part and name in names:
+            hint = {"": f"{name} beside nodes", "nodes": f"{name} of a node"}.get(
+                other, f"{other}.{name}"
+            )
+    if hint is not None:
+        return Problem(path, "an unknown member", hint)
+    return unknown_member(path, name, known[part])
 
 
 def _path(location: list[int | str], raw: dict[str, Any], path_of: Callable[[str], str]) -> str:

@@ -26,18 +26,34 @@ from core.json_bounds import DEPTH_MAX, is_deeper_than
 from core.json_text import read_json
 from core.message import Message
 from core.schemas.schema_cost import COST_MAX, SchemaDefect, patterns_of, schema_cost
+from core.wording import quoted, value_text
 
 # Judging takes at most 20 ns per unit of `cost * bytes`, telling where a value is wrong 130 ns.
 TOLD_UNITS_MAX: Final = 8_000_000
 JUDGED_UNITS_MAX: Final = 64_000_000
 PATTERNS_MAX: Final = 64
 TEXT_CHARS_MAX: Final = 300
-# Keywords whose own value a breach tells. What is told of others comes from what was judged.
-_TOLD_WITH_VALUE: Final = frozenset(
-    ("const", "pattern", "required", "multipleOf", "minimum", "maximum", "exclusiveMinimum",
-     "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
-     "maxProperties")
-)  # fmt: skip
+# What is expected by a keyword, with its own value.
+_EXPECTED: Final = {
+    "const": "{}",
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "exclusiveMinimum": "more than {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "minProperties": "at least {} members",
+    "maxProperties": "at most {} members",
+    "pattern": "text that matches the schema's pattern",
+    "anyOf": "a value that one of the schema's anyOf allows",
+    "oneOf": "a value that exactly one of the schema's oneOf allows",
+    "uniqueItems": "items that differ",
+    "falseSchema": "nothing",
+}
+_EXPECTED_VALUES_MAX: Final = 5
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 # Of a compiled pattern, with what it costs per byte of text, in the units of `schema_cost`.
 _PATTERN_SIZES: Final = ((1 << 10, 4), (1 << 12, 32), (1 << 15, 256), (1 << 17, 1_024))
@@ -55,7 +71,7 @@ _HELD_PER_BYTE: Final = 20
 
 
 class Breach(Message, frozen=True):
-    """Where a value breaks a schema: a path as in `$.items[0].name`, and what is wrong there."""
+    """Where a value breaks a schema: a path as in `$.items[0].name`, what was got and expected."""
 
     path: str
     problem: str
@@ -114,7 +130,7 @@ class ValueSchema:
         try:
             self._validator.validate(value)
         except ValidationError as error:
-            return Breach(_path_text(error.instance_path), _problem(error))
+            return _breach(error)
         raise AssertionError("a value is invalid and has no error")
 
 
@@ -215,15 +231,24 @@ def _path_text(steps: list[Any]) -> str:
     return _shown("$" + "".join(f"[{step}]" if type(step) is int else f".{step}" for step in steps))
 
 
-def _problem(error: ValidationError) -> str:
-    """Return what is wrong: the keyword, and its own value where that is short.
-
-    Not the instance: it is the payer's or the agent's, and what breaks a schema may be a secret.
-    """
-    keyword = error.kind.name
-    value = error.kind.value if keyword in _TOLD_WITH_VALUE else None
-    text = "" if value is None or isinstance(value, dict | list) else f" {value}"
-    return _shown(f"breaks {keyword}{text}")
+def _breach(error: ValidationError) -> Breach:
+    """Return where a value is wrong, what it is there (a text is cut), and what was expected."""
+    kind, path = error.kind, _path_text(error.instance_path)
+    keyword, value = kind.name, kind.value
+    got = value_text(error.instance)
+    if keyword == "type":
+        expected = " or ".join(value)
+    elif keyword == "required":
+        return Breach(_path_text([*error.instance_path, value]), "got nothing, expected a value")
+    elif keyword in ("additionalProperties", "unevaluatedProperties"):
+        got, expected = f"the member {quoted(value[0])}", "only members that the schema names"
+    elif keyword == "enum":
+        expected = "one of " + ", ".join(map(value_text, value[:_EXPECTED_VALUES_MAX]))
+        expected += " …" if len(value) > _EXPECTED_VALUES_MAX else ""
+    else:
+        known = _EXPECTED.get(keyword, f"what the schema's {keyword} allows")
+        expected = known.format(value_text(value))
+    return Breach(path, _shown(f"got {got}, expected {expected}"))
 
 
 def _shown(text: str) -> str:

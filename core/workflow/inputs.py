@@ -17,12 +17,14 @@ from core.errors import NodeErrorCode
 from core.ids import composed_key
 from core.json_text import write_json
 from core.records.mapping import InputMapping
+from core.wording import counted, kind_of, names_text, quoted
 from core.workflow.dag import CompiledNode
 from core.workflow.events import Failure, Verdict
 
 # Inputs stand twice in a dispatch, as `inputs` and as `input`.
 _COPIES: Final = 2
 _NAME_CHARS_MAX: Final = 80
+_WHERE_CHARS_MAX: Final = 200
 # Possessive, and blanks are stripped afterwards: every character is looked at once. `\s*` beside
 # the name tries each split of a run of blanks, which took a minute for 5,000 of them.
 _TEMPLATE = re.compile(r"\{\{([^{}]*+)\}\}")
@@ -171,10 +173,18 @@ def _resolve_mapping(mapping: InputMapping, result: Any) -> Any:
         elif type(value) is dict and step in value:
             value = value[step]
             continue
-        shown = f"[{step}]" if type(step) is int else repr(step)
-        depth = f"after {position} step{'' if position == 1 else 's'} into the result"
-        raise _Absent(f"is absent: no {shown} {depth}, which is {_kind(value)}")
+        shown = f"item {step}" if type(step) is int else quoted(str(step))
+        where = "the result" + "".join(f"[{quoted(str(one))}]" for one in mapping.steps[:position])
+        raise _Absent(f"is absent: no {shown} in {where[:_WHERE_CHARS_MAX]}, {_has(value)}")
     return value
+
+
+def template_names(value: Any) -> set[str]:
+    """Return the names of the placeholders `{{name}}` in a payload."""
+    if isinstance(value, str):
+        return {name.strip() for name in _TEMPLATE.findall(value)}
+    members = value.values() if isinstance(value, dict) else value
+    return set().union(*map(template_names, members)) if isinstance(value, dict | list) else set()
 
 
 def _fill_templates(value: Any, values: Mapping[str, Any], room: DispatchRoom) -> Any:
@@ -198,9 +208,10 @@ def _template_text(match: re.Match[str], values: Mapping[str, Any], room: Dispat
     return text
 
 
-def _kind(value: Any) -> str:
+def _has(value: Any) -> str:
+    """Return what a mapping could have taken: the names there are, never a value."""
     if isinstance(value, dict):
-        return f"an object with {len(value)} members"
+        return "which has " + (names_text(value, len(value)) or "no members")
     if isinstance(value, list):
-        return f"an array of {len(value)}"
-    return "null" if value is None else f"a {type(value).__name__}"
+        return f"which has {counted(len(value), 'item')}"
+    return f"which is {kind_of(value)}"

@@ -20,6 +20,7 @@ from core.errors import NodeErrorCode
 from core.json_bounds import DEPTH_MAX, holds_nul, is_deeper_than
 from core.json_text import NotJson, UnreadNumber, read_foreign_json, write_json
 from core.records.bounds import METRICS_BYTES_MAX
+from core.wording import kind_of
 from core.workflow.events import Failure, Verdict
 from core.workflow.rules.retry import RETRY_AFTER_MS_MAX
 
@@ -92,7 +93,7 @@ def judge_reply(
             f"HTTP {http_status} with {_clean_text(content_type) or 'no type'}, not JSON"
         )
     if type(reply) is not dict:
-        return _invalid_reply(f"a JSON {type(reply).__name__}, expected an object")
+        return _invalid_reply(f"got {kind_of(reply)}, expected an object")
     # The number of brackets bounds the depth; counting them is cheaper than walking the reply.
     if body.count(b"{") + body.count(b"[") > DEPTH_MAX and is_deeper_than(reply, DEPTH_MAX):
         return _invalid_reply(f"more than {DEPTH_MAX} levels, expected at most {DEPTH_MAX}")

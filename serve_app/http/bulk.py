@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from actors.process.slices import Slices
 from core.errors import ErrorCode, Problem, ServiceError
-from core.records.api.shape import kind_of
+from core.wording import kind_of
 from serve_app.http.calls import Call, invalid
 from serve_app.http.errors import problem
 from serve_app.http.large_json import Pieces, parse_large_json

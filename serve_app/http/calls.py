@@ -21,7 +21,7 @@ from core.ids import composed_key
 from core.message import Message
 from core.records.api import shape
 from core.records.api.path_values import PathValues
-from core.records.api.shape import Body, kind_of, members_of
+from core.records.api.shape import Body, members_of, refused
 from core.records.bounds import text_defect
 from core.trust.access import (
     ADMIN,
@@ -32,6 +32,7 @@ from core.trust.access import (
     authority_used,
     denial,
 )
+from core.wording import kind_of
 from ledger.authority import Authority, AuthorizedCommand, OpenedBy, SignedBy
 from ledger.commands import Command, Outcome
 from serve_app.callers.limits import RateClass
@@ -355,8 +356,9 @@ class Operation:
 
 def invalid(path: str, got: str, expected: str) -> ServiceError:
     """Return the refusal of one wrong value."""
-    detail = f"{path}: got {got[:200]}, expected {expected}"
-    return ServiceError(ErrorCode.INVALID_REQUEST, detail, (Problem(path, got, expected),))
+    problems = ProblemList()
+    problems.append(Problem(path, got, expected))
+    return refused(problems)
 
 
 def not_found(what: str) -> ServiceError:

@@ -30,10 +30,9 @@ from core.records.api.shape import (
     MaybeNull,
     Mismatch,
     Named,
-    got_of,
-    kind_of,
 )
 from core.records.statuses import HEARTBEAT_STATUSES, Availability, OwnershipProof
+from core.wording import got_of, kind_of
 
 AGENT_STATUSES: Final = ("active", "inactive")
 SERVED_STATUSES: Final = ("same", "different", "unreachable", "not_compared")

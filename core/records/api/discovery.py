@@ -12,8 +12,9 @@ from core.capabilities.semver import RANGE_CHARS_MAX, parse_range
 from core.records.api.agents import AvailabilityWord
 from core.records.api.kinds import Count, Did, Ratio, text, whole
 from core.records.api.record import Record
-from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Mismatch, got_of
+from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Mismatch
 from core.records.bounds import CAPABILITY_ID_PATTERN, NAME_CHARS_MAX, TEXT_CHARS_MAX
+from core.wording import got_of
 
 FOUND_MAX: Final = 100
 FOUND_DEFAULT: Final = 20

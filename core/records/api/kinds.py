@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from core.money import MICRO_MAX, MICRO_PER_CENT, micro_from_credits
-from core.records.api.shape import Kind, Mismatch, Schema, got_of, kind_of
+from core.records.api.shape import Kind, Mismatch, Schema
 from core.records.bounds import (
     AGENT_NAME_CHARS_MAX,
     AGENT_NAME_PATTERN,
@@ -31,6 +31,7 @@ from core.records.bounds import (
     text_defect,
 )
 from core.timestamps import unix_ms
+from core.wording import got_of, kind_of
 
 OFFSET_MAX: Final = 10_000
 CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
@@ -57,7 +58,7 @@ def text(least: int, most: int) -> Kind:
     def take(value: Any) -> Any:
         if not isinstance(value, str) or not least <= len(value) <= most:
             got = f"{len(value)} characters" if isinstance(value, str) else kind_of(value)
-            raise Mismatch(got, f"text of {least} to {most} characters")
+            raise Mismatch(got, f"a string of {least} to {most} characters")
         return value
 
     schema: Schema = {"type": "string", "maxLength": most}
@@ -96,20 +97,20 @@ def _micro(value: Any) -> int:
     try:
         return micro_from_credits(value)
     except ValueError as error:
-        raise Mismatch(str(value)[:40], str(error).partition("expected ")[2]) from None
+        raise Mismatch(got_of(value), str(error).partition("expected ")[2]) from None
 
 
 def _positive_micro(value: Any) -> int:
     micro = _micro(value)
     if not 0 < micro <= MICRO_MAX:
-        raise Mismatch(str(value)[:40], "more than 0 credits")
+        raise Mismatch(got_of(value), "more than 0 credits")
     return micro
 
 
 def _micro_from_0(value: Any) -> int:
     micro = _micro(value)
     if micro < 0:
-        raise Mismatch(str(value)[:40], "0 or more credits")
+        raise Mismatch(got_of(value), "0 or more credits")
     return micro
 
 
@@ -127,7 +128,7 @@ def _time_ms(value: Any) -> int:
             return unix_ms(at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC))
     except (ValueError, OverflowError):  # in UTC it would lie before the year 1 or after 9999
         pass
-    raise Mismatch(str(value)[:100], "a time such as 2026-01-31T12:00:00Z")
+    raise Mismatch(got_of(value), "a time such as 2026-01-31T12:00:00Z")
 
 
 def _digits(least: int, most: int) -> Kind:

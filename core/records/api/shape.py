@@ -19,14 +19,14 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
 
-from core.errors import ErrorCode, Problem, ProblemList, ServiceError
+from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ProblemList, ServiceError
+from core.wording import GOT_CHARS_MAX, did_you_mean, got_of
 
 T = TypeVar("T")
 Json = dict[str, Any]
 Schema = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/"
-_GOT_CHARS_MAX: Final = 100
 # More than any list of a request may have; each item of it could be a problem.
 _ITEMS_MAX: Final = 1_000
 
@@ -370,42 +370,23 @@ def value_of(hint: Any, path: str, raw: object) -> Any:
 
 def refused(problems: ProblemList) -> ServiceError:
     """Return the refusal of a request with these problems; at least one."""
-    first = problems.kept[0]
-    detail = f"{first.path}: got {first.got[:200]}, expected {first.expected}"
-    others = len(problems) - 1
-    if others:
-        detail += f"; {others} more problem{'s' if others > 1 else ''}"
-    return ServiceError(ErrorCode.INVALID_REQUEST, detail, problems.kept)
-
-
-def got_of(value: object) -> str:
-    """Return what a message says was got: a text or number itself, of other values the kind."""
-    if isinstance(value, str):
-        return value[:_GOT_CHARS_MAX]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)[:_GOT_CHARS_MAX]
-    return kind_of(value)
-
-
-def kind_of(value: object) -> str:
-    """Return the JSON name of a value's type, for messages."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, int | float):
-        return "a number"
-    if isinstance(value, str):
-        return "a string"
-    return "an array" if isinstance(value, list) else "an object"
+    return ServiceError(ErrorCode.INVALID_REQUEST, problems.summary("request"), problems.kept)
 
 
 def _unknown(declared: type[Body], raw: Mapping[str, Any], prefix: str) -> Iterable[Problem]:
     known = [name for m in members_of(declared) for name in (m.json_name, m.also) if name]
-    expected = "one of " + ", ".join(known)
-    for name in raw:
-        if name not in known:
-            yield Problem(prefix + name[:_GOT_CHARS_MAX], "an unknown member", expected)
+    for count, name in enumerate(name for name in raw if name not in known):
+        path = prefix + name[:GOT_CHARS_MAX]
+        # Those that no reply names are not compared: 512 KiB of JSON can have 100,000 members.
+        yield unknown_member(path, name, known if count < PROBLEMS_MAX else ())
+
+
+def unknown_member(path: str, name: str, known: Iterable[str]) -> Problem:
+    """Return the problem of a member that its object does not have, with the one that was meant."""
+    expected = "a known member" + did_you_mean(name, known)
+    if not expected.endswith("?"):
+        expected = "one of " + ", ".join(known)
+    return Problem(path, "an unknown member", expected)
 
 
 _READERS: Final[dict[type, tuple[tuple[Member, Read], ...]]] = {}
@@ -487,7 +468,7 @@ def _plain(expected: str, *wanted: type) -> Kind:
 
 
 _PLAIN: Final[Mapping[Any, Kind]] = {
-    str: _plain("text", str),
+    str: _plain("a string", str),
     bool: _plain("true or false", bool),
     int: _plain("a whole number", int),
     float: _plain("a number", int, float),

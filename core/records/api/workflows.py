@@ -96,6 +96,7 @@ class Workflow(_Standing):
     spent_credits: Maybe[Credits]
     error: MaybeNull[Json]
     quarantine: MaybeNull[Quarantine]
+    warnings: Annotated[Maybe[list[str]], "as of a publish, where it has waited for the end"]
 
     @property
     def is_finished(self) -> bool:
@@ -128,6 +129,9 @@ class WorkflowsQuery(PageQuery):
     payer_did: Annotated[Maybe[str], "whose; others than one's own for administrators"] = None
 
 
+Warnings = Annotated[list[str], "what the manifest says without effect, each with its path"]
+
+
 class Published(Record):
     """What publishing answers: the ids; with a wait, the whole record once it has ended."""
 
@@ -135,6 +139,7 @@ class Published(Record):
     workflow_id: Uuid
     task_id: Uuid
     status: Status
+    warnings: Warnings
 
 
 class DryRun(Record):
@@ -146,7 +151,8 @@ class DryRun(Record):
     hold_credits: Credits
     order: Annotated[list[str], "the nodes in an order in which they can run"]
     candidates: Annotated[dict[str, list[str]], "agents that could take each node, best first"]
-    unavailable: Annotated[dict[str, Json], "why a targeted agent could not take its node"]
+    unavailable: Annotated[dict[str, Json], "why no agent could take a node"]
+    warnings: Warnings
 
 
 class BulkPublished(Record):

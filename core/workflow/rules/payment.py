@@ -83,7 +83,8 @@ def price_above_limit(event: AgentSelected | VerifierSelected, limit_micro: int)
     """Return the failure of a selection whose price is above the limit."""
     return Failure(
         NodeErrorCode.BUDGET_EXCEEDED,
-        f"{event.agent_did} costs {event.price_micro} micro-credits, {limit_micro} are left",
+        f"{event.agent_did} costs {credits_text(event.price_micro)} credits,"
+        f" {credits_text(limit_micro)} are left",
         Verdict.FINAL,
     )
 

@@ -19,7 +19,6 @@ from core.market.pricing import parse_price
 from core.market.standing_bid import parse_offer
 from core.records.agent import AgentCard, without_secrets
 from core.records.agent_forms import BESIDE_BYTES_MAX, Registration
-from core.records.api.shape import kind_of
 from core.records.statuses import OwnershipProof
 from core.schemas.schema_cost import SchemaDefect
 from core.schemas.value_schema import schema_defect
@@ -31,6 +30,7 @@ from core.trust.identity.card_signature import check_age, check_audience, check_
 from core.trust.identity.did_web import is_did_web
 from core.trust.sealing import NONCE_BYTES, seal
 from core.trust.signatures import is_signed_by, key_bytes
+from core.wording import kind_of
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import invalid

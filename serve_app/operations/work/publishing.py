@@ -16,6 +16,7 @@ from core.records.manifest import WorkflowManifest
 from core.settings import Settings
 from core.trust.access import Principal, authority_used, denial
 from core.workflow.dag import WorkflowLimits, compile_workflow
+from core.workflow.unused_members import list_ignored
 from ledger.authority import Authority
 from ledger.workflows.workflow_commands import PUBLISH_KEY
 from serve_app.services import Services
@@ -80,6 +81,7 @@ def publish_request(
         is_dry_run=manifest.dry_run,
         watcher=watcher,
         authority=None if right is None else Authority(right, reason()),
+        warnings=list_ignored(manifest, compiled),
     )
 
 
@@ -94,10 +96,12 @@ def published(reply: PublishReply, *, is_dry_run: bool) -> dict[str, Any]:
             "order": list(reply.candidates),
             "candidates": reply.candidates,
             "unavailable": reply.unavailable,
+            "warnings": reply.warnings,
         }
     return {
         "id": reply.workflow_id,
         "workflowId": reply.workflow_id,
         "taskId": reply.task_id,
         "status": reply.status,
+        "warnings": reply.warnings,
     }

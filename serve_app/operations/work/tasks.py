@@ -33,6 +33,7 @@ from core.records.api.review import (
 from core.records.manifest import parse_manifest
 from core.records.stored_manifest import read_stored_manifest
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from core.workflow.unused_members import WEBHOOK_WARNING
 from ledger.agents.capability_search import find_capabilities
 from ledger.auctions.auction_reads import auction_rows
 from ledger.reads.reader import RowDict, StoredWorkflow
@@ -90,6 +91,7 @@ async def publish(call: Call) -> Reply:
             "workflowId": reply.workflow_id,
             "capabilityId": capability_id,
             "status": reply.status,
+            "warnings": [*((WEBHOOK_WARNING,) if body.webhook_url else ()), *reply.warnings],
         },
         headers=(REPLAYED,) if reply.is_repeat else (),
     )

@@ -118,7 +118,10 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
     finished = await _finished(call, request, reply, wait_s)
     if finished is None:
         return Reply(published(reply, is_dry_run=False), headers=(*headers, applied))
-    return Reply(workflow_record(finished), headers=(*headers, applied))
+    record = workflow_record(finished)
+    if reply.warnings:
+        record["warnings"] = reply.warnings
+    return Reply(record, headers=(*headers, applied))
 
 
 async def _finished(

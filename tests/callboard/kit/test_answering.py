@@ -142,7 +142,7 @@ def test_a_handler_that_throws_is_a_500_with_its_message_and_code() -> None:
         {
             "eventId": "e1",
             "status": "error",
-            "error": "the press is jammed",
+            "error": "Broken: the press is jammed",
             "code": "PRESS_JAMMED",
         },
     )

@@ -62,6 +62,7 @@ def test_named_parameters_are_members_of_the_input_schema() -> None:
             "times": {"type": "integer", "default": 2},
         },
         "required": ["text"],
+        "additionalProperties": True,
     }
 
 

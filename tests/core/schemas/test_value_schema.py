@@ -42,7 +42,7 @@ def breach(schema: Any, value: Any) -> Breach | None:
     [
         ({"name": "ann"}, None),
         ({"name": "ann", "tags": ["a", "b"], "next": {"name": "bob", "next": None}}, None),
-        ({}, "$"),
+        ({}, "$.name"),
         ([], "$"),
         ({"name": "ann", "tags": ["a", "c"]}, "$.tags[1]"),
         ({"name": "Ann"}, "$.name"),
@@ -57,17 +57,32 @@ def test_breach_names_the_path(value: Any, path: str | None) -> None:
 @pytest.mark.parametrize(
     ("schema", "value", "problem"),
     [
-        ({"properties": {"a": {"type": "integer"}}}, {"a": "4711"}, "breaks type"),
-        ({"propertyNames": {"maxLength": 1}}, {"4711": 1}, "breaks propertyNames"),
-        ({"additionalProperties": False}, {"4711": 1}, "breaks falseSchema"),
-        ({"unevaluatedItems": False}, ["4711"], "breaks unevaluatedItems"),
-        ({"required": ["a"]}, {"4711": 1}, "breaks required a"),
-        ({"not": {}}, "4711", "breaks not"),
-        ({"minLength": 5}, "4711", "breaks minLength 5"),
-        ({"enum": ["a"]}, "4711", "breaks enum"),
+        ({"properties": {"a": {"type": "integer"}}}, {"a": "4711"}, "got '4711', expected integer"),
+        ({"type": ["object", "null"]}, 7, "got 7, expected null or object"),
+        ({"type": "string"}, [1, 2], "got an array with 2 members, expected string"),
+        ({"type": "boolean"}, None, "got null, expected boolean"),
+        ({"type": "integer"}, "x" * 99, f"got '{'x' * 39}…', expected integer"),
+        ({"type": "integer"}, "a\0\nb", "got 'a b', expected integer"),
+        ({"required": ["a"]}, {"b": 1}, "got nothing, expected a value"),
+        ({"minLength": 5}, "4711", "got '4711', expected at least 5 characters"),
+        ({"maximum": 5}, 6.5, "got 6.5, expected at most 5"),
+        ({"enum": ["a", 1]}, "4711", "got '4711', expected one of 'a', 1"),
+        ({"const": {"a": 1}}, 1, "got 1, expected an object with 1 member"),
+        ({"pattern": "^a[0-9]+$"}, "b", "got 'b', expected text that matches the schema's pattern"),
+        ({"not": {}}, "4711", "got '4711', expected what the schema's not allows"),
+        (
+            {"properties": {"a": {}}, "additionalProperties": False},
+            {"b": 1},
+            "got the member 'b', expected only members that the schema names",
+        ),
+        (
+            {"anyOf": [{"type": "null"}, {"type": "integer"}]},
+            {},
+            "got an object with 0 members, expected a value that one of the schema's anyOf allows",
+        ),
     ],
 )
-def test_breach_does_not_repeat_the_value(schema: Any, value: Any, problem: str) -> None:
+def test_breach_tells_what_was_got_and_expected(schema: Any, value: Any, problem: str) -> None:
     found = breach(schema, value)
     assert found is not None
     assert found.problem == problem

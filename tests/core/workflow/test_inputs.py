@@ -211,3 +211,25 @@ def test_an_attempt_is_bound_to_its_agent_and_to_each_result_that_it_needs() -> 
     assert {len(binding) for binding in bindings} == {64}
     swapped = bind_attempt("did:x:a", {"q": "2", "p": "1"})
     assert swapped == bindings[4], "in whatever order they are told"
+
+
+@pytest.mark.parametrize(
+    ("expression", "result", "said"),
+    [
+        ("$.a.result.bdy", {"body": "secret"}, "no 'bdy' in the result, which has 'body'"),
+        ("$.a.result.x.y", {"x": {"z": 1}}, "no 'y' in the result['x'], which has 'z'"),
+        ("$.a.result.x", {}, "no 'x' in the result, which has no members"),
+        ("$.a.result[3]", [1, 2], "no item 3 in the result, which has 2 items"),
+        ("$.a.result.x", "secret", "no 'x' in the result, which is a string"),
+        ("$.a.result.x", None, "no 'x' in the result, which is null"),
+        ("$.a.result.x", {f"m{n}": n for n in range(99)}, "'m9' and 89 more"),
+        ("$.a.result.x", {"m" * 5_000: 1}, "…'"),
+    ],
+)
+def test_a_mapping_that_misses_names_the_members_there_are(
+    expression: str, result: Any, said: str
+) -> None:
+    failure = build_inputs(node({}, {"i": expression}), {"a": result, "b": {}})
+    assert isinstance(failure, Failure)
+    assert said in failure.message
+    assert "secret" not in failure.message and len(failure.message) < 700

@@ -18,7 +18,8 @@ from core.capabilities.semver import (
 from core.records.api.kinds import CapabilityId, Did, Hash, LongText, Timestamp, Yes, words
 from core.records.api.path_values import CapabilityPath
 from core.records.api.record import Page, Record
-from core.records.api.shape import Body, Json, Kind, Maybe, Mismatch, Schema, Schemas, got_of
+from core.records.api.shape import Body, Json, Kind, Maybe, Mismatch, Schema, Schemas
+from core.wording import got_of
 
 # Of one schema in its canonical form, and how deep it may be.
 SCHEMA_BYTES_MAX: Final = 32 * 1024

@@ -1,0 +1,35 @@
+"""The warnings of a publish, with those that need the agents' schemas.
+
+They stand in every reply to the request: stored, repeated, or a dry run. contract.md section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from actors.ports import DirectoryPort
+from actors.transport.messages import PublishReply, PublishRequest
+from core.errors import ServiceError
+from core.workflow.unused_members import list_unused
+
+Done = Callable[[PublishReply | ServiceError], None]
+
+
+def add_warnings(request: PublishRequest, directory: DirectoryPort, done: Done) -> Done:
+    """Return a `done` that adds the warnings of the request to its reply."""
+    inputs = (
+        (node, directory.schemas_of(node.capability_id, bound_to, is_output=False))
+        for node in request.compiled.nodes.values()
+        if node.payload or node.mappings
+        for bound_to in (None if node.allow_broadcast_fallback else node.target_agent_id,)
+    )
+    warnings = list_unused(request.warnings, inputs)
+    if not warnings:
+        return done
+
+    def warned(reply: PublishReply | ServiceError) -> None:
+        done(replace(reply, warnings=warnings) if isinstance(reply, PublishReply) else reply)
+
+    return warned

@@ -1,0 +1,77 @@
+"""What pydantic found wrong, in the words of JSON: no Python types, no regular expressions.
+
+Used for manifests, agent cards, and by the agent kit. contract.md section 1; decision 0306.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from core.records.bounds import (
+    AGENT_ID_PATTERN,
+    CAPABILITY_ID_PATTERN,
+    CAPABILITY_OF_VERSIONS_PATTERN,
+    CARD_ENDPOINT_PATTERN,
+    DID_PATTERN,
+    DISPATCH_PATH_PATTERN,
+    HTTP_URL_PATTERN,
+    PLAIN_TEXT_PATTERN,
+)
+
+_CAPABILITY: Final = "1 to 128 letters, digits, dots, dashes and underscores"
+# What a text that does not match should have been, by pattern; a test holds them to the models.
+PATTERN_WORDS: Final[Mapping[str, str]] = {
+    CAPABILITY_ID_PATTERN: f"a capability id: {_CAPABILITY}",
+    CAPABILITY_OF_VERSIONS_PATTERN: f"a capability id: {_CAPABILITY}; versions follow @, as @>=1.2",
+    DID_PATTERN: "a DID such as did:example:me",
+    AGENT_ID_PATTERN: "1 to 256 characters without control characters",
+    PLAIN_TEXT_PATTERN: "text without U+0000",
+    HTTP_URL_PATTERN: "an http or https URL without spaces and #",
+    CARD_ENDPOINT_PATTERN: "an http or https URL without user, query and #",
+    DISPATCH_PATH_PATTERN: "a path that begins with / and has no spaces",
+}
+_TYPES: Final[Mapping[str, str]] = {
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "dataclass_type": "an object",
+    "list_type": "an array",
+    "tuple_type": "an array",
+    "set_type": "an array",
+    "string_type": "a string",
+    "string_sub_type": "a string",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_from_float": "an integer",
+    "int_parsing_size": "an integer of fewer digits",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "none_required": "null",
+    "missing": "a value",
+    "missing_argument": "a value",
+    "string_pattern_mismatch": "text of another form",
+}
+_SHOULD: Final = re.compile(r"^(?:Input|String|List|Dictionary|Data|Tuple|Set) should (?:be )?")
+
+
+def expected_of(found: Mapping[str, Any]) -> str:
+    """Return what was expected where pydantic found an error.
+
+    Args:
+        found: one of `ValidationError.errors()`.
+    """
+    kind, context = found["type"], found.get("ctx") or {}
+    if kind == "string_pattern_mismatch":
+        return PATTERN_WORDS.get(context.get("pattern", ""), _TYPES[kind])
+    if kind in _TYPES:
+        return _TYPES[kind]
+    message = str(found["msg"])
+    if kind == "value_error":
+        message = message.removeprefix("Value error, ")
+        return message.partition("expected ")[2] or message
+    message = _SHOULD.sub("", message).partition(" after validation")[0]
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,96 @@
+"""The words of error messages: JSON types, values cut to a bounded text, names that were meant.
+
+Messages name JSON types, never those of Python. contract.md section 1; decision 0306.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, Final
+
+GOT_CHARS_MAX: Final = 100
+VALUE_CHARS_MAX: Final = 40
+NAMES_MAX: Final = 10
+# Names that are compared with one that is not known: a millisecond or two, of long names eight.
+COMPARED_MAX: Final = 50
+_COMPARED_CHARS_MAX: Final = 64
+_MEANT_CHARS_MAX: Final = 128
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+_NOT_LETTERS: Final = re.compile(r"[\W_]+")
+
+
+def kind_of(value: object) -> str:
+    """Return the JSON name of a value's type, for messages."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "an array" if isinstance(value, list | tuple) else "an object"
+
+
+def got_of(value: object) -> str:
+    """Return what a message says was got: a text or number itself, of other values the kind."""
+    if isinstance(value, str):
+        return value[:GOT_CHARS_MAX]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)[:GOT_CHARS_MAX]
+    return kind_of(value)
+
+
+def value_text(value: Any, chars_max: int = VALUE_CHARS_MAX) -> str:
+    """Return a scalar in JSON's spelling, quoted and cut; of an object or array kind and size."""
+    if isinstance(value, dict | list):
+        return f"{kind_of(value)} with {counted(len(value), 'member')}"
+    if isinstance(value, str):
+        return quoted(value, chars_max)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)[:chars_max]
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def quoted(text: str, chars_max: int = VALUE_CHARS_MAX) -> str:
+    """Return foreign text in quotes, cut, and without what cannot be stored or shown."""
+    line = _CONTROL.sub(" ", text[: chars_max + 1])
+    return f"'{line}'" if len(text) <= chars_max else f"'{line[: chars_max - 1]}…'"
+
+
+def names_text(names: Iterable[str], count: int) -> str:
+    """Return the first names of so many, in quotes."""
+    listed = ", ".join(map(quoted, islice(names, NAMES_MAX)))
+    return f"{listed} and {count - NAMES_MAX} more" if count > NAMES_MAX else listed
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was probably meant, None where none is near.
+
+    Compares at most `COMPARED_MAX` names; other spellings of the same letters come first.
+    """
+    compared = list(islice(known, COMPARED_MAX))
+    name = name[:_COMPARED_CHARS_MAX]
+    letters = _letters(name)
+    for one in compared:
+        if _letters(one) == letters:
+            return one
+    return next(iter(get_close_matches(name, compared, 1)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: which one was meant; "" for none."""
+    nearest = nearest_name(name, known)
+    return "" if nearest is None else f": did you mean {quoted(nearest, _MEANT_CHARS_MAX)}?"
+
+
+def _letters(name: str) -> str:
+    return _NOT_LETTERS.sub("", name).lower()
