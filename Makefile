@@ -14,7 +14,8 @@ STAMP := .venv/.locked
 PEERS := .peers/.locked
 # Pytest keeps what it makes of each test file: else all workers make it anew, 10 s of CPU together.
 unexport PYTHONDONTWRITEBYTECODE
-DEMO_ARGS := $(if $(DOC),--doc "$(DOC)",) $(if $(WORDS),--words "$(WORDS)",)
+# Through the environment: the words may have quotes in them.
+DEMO_ARGS := $(if $(DOC),--doc "$$DOC",) $(if $(WORDS),--words "$$WORDS",)
 
 .PHONY: venv peers demo cluster-demo test test-fast soak bench bench-quick lint style types usual format lock \
 	peers-lock wheels clean

@@ -1,4 +1,4 @@
-"""Precision and recall of plans: nodes, edges and mappings, of the cases beside this file."""
+"""Precision and recall of plans: nodes, edges, mappings, values of the cases beside this file."""
 
 from __future__ import annotations
 
@@ -26,11 +26,15 @@ _KINDS: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A description with the graph that is expected. `maps`: (node, input, node, output)."""
+    """A description with the graph that is expected.
+
+    `maps`: (node, input, node, output). `gives`: (node, input, value as text), of the description.
+    """
 
     says: str
     nodes: frozenset[str]
     maps: frozenset[tuple[str, str, str, str]]
+    gives: frozenset[tuple[str, str, str]]
     is_set_aside: bool
 
     def edges(self) -> frozenset[tuple[str, str]]:
@@ -64,14 +68,15 @@ def read_offers() -> list[Offer]:
 
 
 def read_cases() -> list[Case]:
-    """Return the cases in the order of their file; every third one is set aside."""
+    """Return the cases in the order of their file, with those that are set aside."""
     found = tomllib.loads((CASES / "descriptions.toml").read_text(encoding="utf-8"))["case"]
     return [
         Case(
             one["says"],
             frozenset(f"cap.{name}.v1" for name in one["nodes"]),
             frozenset(_mapping(text) for text in one["maps"]),
-            number % 3 == 2,
+            frozenset(_value(text) for text in one.get("gives", ())),
+            one.get("set_aside", number % 3 == 2),
         )
         for number, one in enumerate(found)
     ]
@@ -80,6 +85,12 @@ def read_cases() -> list[Case]:
 def _mapping(text: str) -> tuple[str, str, str, str]:
     (target, wanted), (source, output) = (end.rsplit(".", 1) for end in text.split(" < "))
     return f"cap.{target}.v1", wanted, f"cap.{source}.v1", output
+
+
+def _value(text: str) -> tuple[str, str, str]:
+    place, value = text.split(" = ")
+    target, wanted = place.rsplit(".", 1)
+    return f"cap.{target}.v1", wanted, value
 
 
 def planned(case: Case, offers: list[Offer]) -> Case:
@@ -91,7 +102,12 @@ def planned(case: Case, offers: list[Offer]) -> Case:
         for wanted, (source, output) in step.sources.items()
     }
     nodes = frozenset(step.offer.capability_id for step in found.steps)
-    return Case(case.says, nodes, frozenset(maps), case.is_set_aside)
+    gives = frozenset(
+        (step.offer.capability_id, name, str(value))
+        for step in found.steps
+        for name, value in step.payload.items()
+    )
+    return Case(case.says, nodes, frozenset(maps), gives, case.is_set_aside)
 
 
 @dataclass(slots=True)
@@ -120,11 +136,12 @@ class Score:
 
 
 def scores(cases: Iterable[Case], offers: list[Offer]) -> dict[str, Score]:
-    """Return the scores of nodes, edges and mappings over cases."""
-    total = {"nodes": Score(), "edges": Score(), "mappings": Score()}
+    """Return the scores of nodes, edges, mappings and given values over cases."""
+    total = {"nodes": Score(), "edges": Score(), "mappings": Score(), "values": Score()}
     for case in cases:
         found = planned(case, offers)
         total["nodes"].add(found.nodes, case.nodes)
         total["edges"].add(found.edges(), case.edges())
         total["mappings"].add(found.maps, case.maps)
+        total["values"].add(found.gives, case.gives)
     return total

@@ -140,7 +140,12 @@ def cell(value: object) -> str:
 
     Others write texts: what a terminal would obey is left out of them.
     """
-    return _CONTROL.sub(" ", _text(value))
+    return printable(_text(value))
+
+
+def printable(text: str) -> str:
+    """Return a text without what a terminal would obey."""
+    return _CONTROL.sub(" ", text)
 
 
 def _text(value: object) -> str:

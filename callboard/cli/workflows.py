@@ -78,9 +78,9 @@ def suggest(
         return
     if not session.is_json:
         print_draft(suggestion)
-    open_inputs = _open_inputs(suggestion)
-    if open_inputs:
-        stop(EXIT_USAGE, f"give the inputs {', '.join(open_inputs)} by --input")
+    missing = open_inputs(suggestion)
+    if missing:
+        stop(EXIT_USAGE, f"give the inputs {', '.join(missing)} by --input")
     if not is_agreed:
         typer.confirm("Publish it?", abort=True, err=True)
     reply: Mapping[str, Any] = session.client.publish(draft)
@@ -100,7 +100,8 @@ def _give_inputs(nodes: Mapping[str, Any], inputs: Sequence[str]) -> None:
         nodes[node].setdefault("payload", {})[name] = value
 
 
-def _open_inputs(suggestion: Mapping[str, Any]) -> list[str]:
+def open_inputs(suggestion: Mapping[str, Any]) -> list[str]:
+    """Return the inputs that a suggested workflow still needs, as `node.input`."""
     nodes = suggestion["draft"]["nodes"]
     return [
         f"{node}.{name}"
@@ -117,9 +118,9 @@ def print_draft(suggestion: Mapping[str, Any]) -> None:
     from callboard.cli.tree import render_draft
 
     print_tree(render_draft(suggestion))
-    open_inputs = _open_inputs(suggestion)
-    if open_inputs:
-        print(f"to give: {', '.join(open_inputs)}")
+    missing = open_inputs(suggestion)
+    if missing:
+        print(f"missing inputs: {', '.join(missing)}")
     if suggestion["unmatched"]:
         print(f"no agent for: {'; '.join(suggestion['unmatched'])}")
     if suggestion["planner"] == "model":

@@ -5,10 +5,13 @@
 3. Register the agents from the cards they serve.
 4. Publish the workflow on the document, the example's or one that is drafted from words, and show
    its nodes live.
-5. Print the report, the books, and what recomputing the audit chain gave.
+5. Print what the last nodes returned or why nodes failed, the books, and what recomputing the
+   audit chain gave.
 6. End the agents and, unless it is kept, the service.
 
 The exit code is 0 only when the workflow succeeded, the books balance and the chain is intact.
+From words, the draft may be any workflow of these agents: the document is given to the inputs that
+take a web address, and what else is missing ends the demonstration with a sentence.
 """
 
 from __future__ import annotations
@@ -31,10 +34,11 @@ from callboard.cli.session import (
     EXIT_UNSUCCESSFUL,
     EXIT_USAGE,
     credits_text,
+    printable,
     table,
 )
 from callboard.cli.tree import follow
-from callboard.cli.workflows import depends_on, print_draft
+from callboard.cli.workflows import depends_on, open_inputs, print_draft
 from callboard.client import Client
 from callboard.demo.books import Books, books_of
 from callboard.demo.document import served
@@ -45,7 +49,27 @@ from callboard.verify import ChainBroken, verify_chain
 
 DEPOSIT_CREDITS = 1
 PAYER_DID = "did:example:payer"
+# Of one result, in characters.
+RESULT_CHARS_MAX = 4_000
 PAYER_SCOPES = ("workflows:read", "workflows:write", "ledger:read", "ledger:write")
+
+
+class InputsMissing(Exception):
+    """A draft has inputs that the demonstration cannot fill.
+
+    Args:
+        names: which, as `node.input`.
+    """
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(names)
+        self.names = names
+
+    def __str__(self) -> str:
+        return (
+            f"the draft cannot run: nothing fills {', '.join(self.names)}; "
+            "name a web page in the words, or put the text in quotes"
+        )
 
 
 class UpFailed(Exception):
@@ -89,6 +113,9 @@ def demonstrate(
             return _in_folder(folder, url, keep=keep, words=words)
     except UpFailed as failed:
         return failed.code
+    except InputsMissing as error:
+        print(f"callboard: {error}", file=sys.stderr)
+        return EXIT_UNSUCCESSFUL
     except (AgentFailed, CallboardError, ChainBroken) as error:
         print(f"callboard: {error}", file=sys.stderr)
         return EXIT_REFUSED
@@ -119,7 +146,7 @@ def _in_folder(home: Path, document_url: str, *, keep: bool, words: str | None) 
             if is_ours:
                 _up(home)
             addresses = agents.wait_ready()
-            is_good = _run_workflow(home, addresses, document_url, words)
+            is_good = run_workflow(home, addresses, document_url, words)
     finally:
         if is_ours and not keep:
             subprocess.run(supervisor("down", "--home", str(home)), check=False)
@@ -150,9 +177,21 @@ def _free_port() -> int:
         return port
 
 
-def _run_workflow(
+def run_workflow(
     home: Path, addresses: dict[str, str], document_url: str, said: str | None
 ) -> bool:
+    """Run one workflow on the service of a folder; return whether it succeeded and was paid for.
+
+    Args:
+        home: the folder.
+        addresses: of the agents, by name.
+        document_url: what to report on.
+        said: what the workflow is drafted from, None for the workflow of the example.
+
+    Raises:
+        InputsMissing: the draft has inputs that nothing fills.
+        CallboardError: the service refused something.
+    """
     url = (home / "url").read_text().strip()
     with (
         Client(url, (home / "admin.key").read_text().strip()) as admin,
@@ -161,15 +200,12 @@ def _run_workflow(
         payer.deposit(DEPOSIT_CREDITS)
         for address in addresses.values():
             admin.register_agent(read_card(address))
-        manifest = _drafted(payer, said) if said else _example()
-        manifest["nodes"]["fetch"].setdefault("payload", {})["url"] = document_url
-        _heading(f"Publishing the workflow on {document_url}")
+        manifest = _drafted(payer, said, document_url) if said else _example(document_url)
+        read = _addresses(manifest)
+        _heading(f"Publishing the workflow{' on ' if read else ''}{', '.join(read)}")
         published = payer.publish(manifest)
         record = follow(payer, published["workflowId"], depends_on(manifest))
-        if record["status"] == "success":
-            _heading("The report")
-            pages = (node["result"].get("markdown") for node in record["nodes"].values())
-            print(next(page for page in pages if page).rstrip())
+        _print_results(record, depends_on(manifest))
         entries = payer.transactions(workflow_id=record["id"], limit=100)["transactions"]
         books = books_of(entries)
         _heading("Who was paid what, in credits")
@@ -180,16 +216,61 @@ def _run_workflow(
     return record["status"] == "success" and books.is_balanced
 
 
-def _example() -> dict[str, Any]:
+def _example(document_url: str) -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads((EXAMPLE / "workflow.json").read_text(encoding="utf-8"))
+    manifest["nodes"]["fetch"]["payload"]["url"] = document_url
     return manifest
 
 
-def _drafted(payer: Client, said: str) -> dict[str, Any]:
+def _drafted(payer: Client, said: str, document_url: str) -> dict[str, Any]:
+    """Return the draft with the document at the inputs for a web address that it leaves open.
+
+    Raises:
+        InputsMissing: other inputs are open.
+    """
     _heading("Drafting a workflow from words")
     suggestion = payer.suggest(said)
     print_draft(suggestion)
-    return dict(suggestion["draft"])
+    draft: dict[str, Any] = suggestion["draft"]
+    missing = []
+    for place in open_inputs(suggestion):
+        node, _, name = place.rpartition(".")
+        if name.lower().endswith(("url", "uri")):
+            draft["nodes"][node].setdefault("payload", {})[name] = document_url
+            print(f"the demonstration's document is {place}")
+        else:
+            missing.append(place)
+    if missing:
+        raise InputsMissing(missing)
+    return draft
+
+
+def _addresses(manifest: dict[str, Any]) -> list[str]:
+    values = [v for node in manifest["nodes"].values() for v in node.get("payload", {}).values()]
+    return [one for one in dict.fromkeys(map(str, values)) if one.startswith("http")]
+
+
+def _print_results(record: dict[str, Any], parents: dict[str, list[str]]) -> None:
+    """Print the results of the nodes that no other node needs, and the errors of failed ones."""
+    needed = {parent for above in parents.values() for parent in above}
+    for name, node in record["nodes"].items():
+        if node["status"] == "success" and name not in needed:
+            result = node.get("result")
+            page = result.get("markdown") if isinstance(result, dict) else None
+            _heading("The report" if page else f"What {name} returned")
+            text = page or (result if isinstance(result, str) else _json(result))
+            print(printable(str(text)[:RESULT_CHARS_MAX]).rstrip())
+            if len(text) > RESULT_CHARS_MAX:
+                print(f"… ({len(text):,} characters)")
+    for name, node in record["nodes"].items():
+        error = node.get("error")
+        if error and node["status"] != "skipped":
+            said = error.get("message", error) if isinstance(error, dict) else error
+            print(printable(f"callboard: node {name} failed: {said}"), file=sys.stderr)
+
+
+def _json(result: object) -> str:
+    return json.dumps(result, indent=2, ensure_ascii=False)
 
 
 def _payer_key(admin: Client) -> str:

@@ -1,4 +1,7 @@
-"""Which output fills an input: by kind, by name, by what a phrase says, by what came last. Pure."""
+"""What fills an input: a value of the description, or an output of an earlier step. Pure.
+
+Outputs are chosen by kind, by name, by what a phrase says, by what came last.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from core.planning.offers import ANY, Member, Offer, fits
-from core.planning.phrases import Phrase
-from core.planning.words import name_stems, stem
+from core.planning.phrases import Phrase, Value
+from core.planning.synonyms import related
+from core.planning.words import name_stems, stem, words
 
 _SAID: Final = 4.0
 _SAME_NAME: Final = 3.0
@@ -20,13 +24,32 @@ _LAST: Final = 0.8
 # An output that is called `text` or `result` is what the step is there for.
 _WHATEVER: Final = 0.5
 # Names of inputs that say no more than that something is to be worked on.
-_GENERIC: Final = frozenset(
+GENERIC: Final = frozenset(
     stem(word)
     for word in (
         "body", "content", "data", "description", "document", "input", "message", "prompt",
         "query", "result", "text", "value",
     )
 )  # fmt: skip
+# By the kind of a value: the formats of the inputs that take it, and words of their names.
+_FORMATS: Final = {
+    "uri": ("uri", "url", "uri-reference", "iri"),
+    "email": ("email", "idn-email"),
+    "date": ("date", "date-time"),
+}
+_NAMED: Final = {
+    "uri": frozenset(
+        ("url", "uri", "href", "link", "website", "webpage", "homepage", "page", "site", "feed",
+         "repository", "repo")
+    ),
+    "email": frozenset(("email", "mail", "to", "cc", "recipient", "recipients", "receiver")),
+    "date": frozenset(("date", "day")),
+}  # fmt: skip
+# Inputs that say how many results there are to be, and a number that is more than that.
+_COUNTS: Final = frozenset(
+    stem(word) for word in ("count", "limit", "max", "top", "size", "number")
+)
+_COUNT_MAX: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -36,6 +59,7 @@ class Step:
     `said`: stems of what the description says of it. `given`: of what the caller has already.
     `sources`: by input, the step and its output that fill it. `payload`: by input, what the
     description itself gives. `limit_micro`: what it may cost, None without a limit.
+    `is_implied`: no phrase asks for it by itself.
     """
 
     name: str
@@ -44,8 +68,9 @@ class Step:
     said: set[str] = field(default_factory=set)
     given: set[str] = field(default_factory=set)
     sources: dict[str, tuple[Step, str]] = field(default_factory=dict)
-    payload: dict[str, str] = field(default_factory=dict)
+    payload: dict[str, str | int | float] = field(default_factory=dict)
     limit_micro: int | None = None
+    is_implied: bool = False
 
     def add(self, phrase: Phrase) -> None:
         """Note a phrase that asks for this step."""
@@ -55,7 +80,79 @@ class Step:
 
     def has_number(self) -> bool:
         """Say whether the description gives a number here."""
-        return any(one.isdigit() for one in self.said)
+        return any(one.kind == "number" for phrase in self.phrases for one in phrase.values)
+
+    def open_inputs(self) -> list[Member]:
+        """Return the needed inputs that nothing fills."""
+        return [
+            one
+            for one in self.offer.inputs
+            if one.is_required and one.name not in self.sources and one.name not in self.payload
+        ]
+
+
+def give(step: Step, before: Sequence[Step], addresses: Sequence[Value]) -> None:
+    """Fill a step's inputs with the values that its phrases give, each once.
+
+    Args:
+        before: what they make by its name is not replaced by just any number.
+        addresses: all web and e-mail addresses of the description; each fills also needed inputs
+            of steps whose phrases do not have it.
+    """
+    own = [one for phrase in step.phrases for one in phrase.values]
+    made = {output.name for other in before for output in other.offer.outputs}
+    found = [
+        (_suits(step, wanted, value, is_made=wanted.name in made), -order, -place, wanted, value)
+        for order, wanted in enumerate(step.offer.inputs)
+        for place, value in enumerate(own)
+    ]
+    taken: list[Value] = []
+    step.payload = {}
+    for score, *_, wanted, value in sorted(found, key=lambda one: one[:3], reverse=True):
+        if score > 0 and wanted.name not in step.payload and value not in taken:
+            step.payload[wanted.name] = value.value
+            taken.append(value)
+    for wanted in step.open_inputs():
+        fitting = [one for one in addresses if takes(wanted, one.kind)]
+        if len({one.value for one in fitting}) == 1:
+            step.payload[wanted.name] = fitting[0].value
+
+
+def takes(member: Member, kind: str) -> bool:
+    """Say whether an input is one for values of a kind: `uri`, `email` or `date`."""
+    type_, _, mark = member.kind.partition(":")
+    if type_ not in ("string", ANY) or kind not in _NAMED:
+        return False
+    return mark in _FORMATS[kind] if mark else not _NAMED[kind].isdisjoint(words(member.name))
+
+
+def _is_near(value: Value, name: frozenset[str]) -> bool:
+    return any(value.near & {one, *related(one)} for one in name)
+
+
+def _suits(step: Step, wanted: Member, value: Value, *, is_made: bool) -> float:
+    """Return how well a value suits an input, 0 when it does not."""
+    type_, _, mark = wanted.kind.partition(":")
+    name = name_stems(wanted.name)
+    is_near = _is_near(value, name)
+    if value.kind == "number":
+        if type_ != "number" and not (type_ == "integer" and isinstance(value.value, int)):
+            return 0
+        if is_near:
+            return _SAME_NAME
+        # `3 sentences` is no number of words where sentences are an input of their own.
+        if any(value.near & name_stems(one.name) for one in step.offer.inputs):
+            return 0
+        if name & _COUNTS and 0 < float(value.value) <= _COUNT_MAX:
+            made = (name_stems(one.name) for one in step.offer.outputs)
+            return _SAME_FORMAT * (not step.is_implied or any(value.near & one for one in made))
+        return _LIKE_NAME * (wanted.is_required and not is_made and not step.is_implied)
+    if value.kind != "quoted":
+        return _SAID * takes(wanted, value.kind)
+    if type_ not in ("string", ANY) or mark or any(takes(wanted, kind) for kind in _NAMED):
+        return 0
+    is_asked = wanted.is_required and not step.is_implied
+    return _SAID * is_near or (_SAME_NAME if is_generic(wanted) else _LIKE_NAME) * is_asked
 
 
 def connect(step: Step, before: Sequence[Step]) -> None:
@@ -65,7 +162,7 @@ def connect(step: Step, before: Sequence[Step]) -> None:
         (wanted.is_required, best.score, is_generic(wanted), -order, wanted.name, best)
         for order, wanted in enumerate(step.offer.inputs)
         if wanted.name not in step.payload
-        and (best := _find_source(step, wanted, before)) is not None
+        and (best := best_source(step, wanted, before)) is not None
     ]
     for *_, name, best in sorted(found, key=lambda one: one[:4], reverse=True):
         if best.place not in step.sources.values():
@@ -98,20 +195,20 @@ def depends(step: Step, on: Step) -> bool:
     return False
 
 
-def best_source(step: Step, wanted: Member, before: Sequence[Step]) -> tuple[Step, str] | None:
-    """Return the step and its output that fill an input best, None when none does."""
-    found = _find_source(step, wanted, before)
-    return None if found is None else found.place
-
-
-class _Source(NamedTuple):
+class Source(NamedTuple):
     """A step and its output, and how well that fills an input."""
 
     score: float
     place: tuple[Step, str]
 
+    @property
+    def is_weak(self) -> bool:
+        """Whether nothing but its kind speaks for it."""
+        return self.score < _LIKE_NAME
 
-def _find_source(step: Step, wanted: Member, before: Sequence[Step]) -> _Source | None:
+
+def best_source(step: Step, wanted: Member, before: Sequence[Step]) -> Source | None:
+    """Return the output that fills an input best, None when none does."""
     found: list[tuple[float, int, int, Step, str]] = []
     for place, other in enumerate(before):
         for order, output in enumerate(other.offer.outputs):
@@ -129,7 +226,7 @@ def _find_source(step: Step, wanted: Member, before: Sequence[Step]) -> _Source 
     if not found:
         return None
     score, *_, other, name = max(found, key=lambda one: one[:3])
-    return _Source(score, (other, name))
+    return Source(score, (other, name))
 
 
 def is_generic(member: Member) -> bool:
@@ -138,21 +235,23 @@ def is_generic(member: Member) -> bool:
     if kind in ("object", "array") or mark:
         return True
     name = name_stems(member.name)
-    return bool(name) and name <= _GENERIC
+    return bool(name) and name <= GENERIC
 
 
 def _score(step: Step, wanted: Member, other: Step, output: Member) -> float:
     score = 0.0
     name, wanted_name = name_stems(output.name), name_stems(wanted.name)
-    if name and name <= step.said and name - wanted_name:
+    is_same = output.name == wanted.name
+    is_own = not is_same and output.name in step.offer.input_names
+    if name and name <= step.said and (is_same or name - wanted_name) and not is_own:
         score += _SAID
-    if output.name == wanted.name:
+    if is_same:
         score += _SAME_NAME
-    elif name & wanted_name:
+    elif name & wanted_name or any(related(one) & wanted_name for one in name):
         score += _LIKE_NAME
     if ":" in output.kind and output.kind == wanted.kind:
         score += _SAME_FORMAT
-    if wanted.kind != ANY and name and name <= _GENERIC:
+    if wanted.kind != ANY and name and name <= GENERIC:
         score += _WHATEVER
     if not wanted.is_required and score == _SAID:
         score = 0.0  # spoken of, but for another input

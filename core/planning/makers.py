@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Final
 
-from core.planning.chaining import Step, is_generic
+from core.planning.chaining import GENERIC, Step, is_generic, takes
 from core.planning.offers import Member, Offer, fits
-from core.planning.ranking import OfferRanking, said_by
+from core.planning.ranking import OfferRanking, named_by, said_by
+from core.planning.synonyms import related
 from core.planning.words import name_stems
+
+# How many capabilities there may be between an address and what is made of its page.
+_CHAIN_MAX: Final = 3
+# Of the words of the phrases, what a maker has in common with them to be chosen for it.
+_SHARED_MIN: Final = 0.5
 
 
 class Makers:
@@ -21,29 +29,57 @@ class Makers:
     def __init__(self, offers: Sequence[Offer], ranking: OfferRanking) -> None:
         self._ranking = ranking
         self._by_output: dict[str, list[tuple[Offer, Member]]] = {}
+        # By the stems of a name, the names of outputs that have one of them.
+        self._alike: dict[str, dict[str, None]] = {}
         self._words: dict[str, frozenset[str]] = {}
         for offer in offers:
             self._words[offer.capability_id] = said_by(offer)
             for output in offer.outputs:
                 self._by_output.setdefault(output.name, []).append((offer, output))
+                for one in name_stems(output.name):
+                    self._alike.setdefault(one, {})[output.name] = None
+        self._addressed = _addressed(offers)
 
-    def producer(self, step: Step, wanted: Member, steps: Sequence[Step]) -> Offer | None:
-        """Return the offer that makes what is wanted and that the step's phrases speak of.
+    def producer(
+        self, step: Step, wanted: Member, steps: Sequence[Step], *, has_address: bool
+    ) -> tuple[Offer, str] | None:
+        """Return the offer, and its output, that makes what is wanted.
 
-        A name of its own, as `transcript`, is enough where one offer makes it.
+        It is one that the step's phrases speak of, or that can begin with the address that they
+        name. A name of its own, as `transcript`, is enough where one offer makes it, where the id
+        of an offer says it, or where an offer has most words of the phrases. Whatever text there
+        is, is not made for a step that the description names: the caller has it.
+
+        Args:
+            has_address: whether the description names a web address.
         """
         makers = self._makers(wanted, steps)
+        name = name_stems(wanted.name)
+        said = step.said - self._words[step.offer.capability_id] - name
+        meant = name.union(*map(related, name))
+        ranked: list[tuple[tuple[float, float, bool, int, float], Offer, str]] = []
+        for offer, output in makers:
+            words = self._words[offer.capability_id]
+            score = self._weight(said & words)
+            if has_address and offer.capability_id in self._addressed:
+                score += self._ranking.weight("")
+            is_named = not named_by(offer).isdisjoint(meant)
+            price = math.inf if offer.price is None else offer.price
+            shared = self._weight((step.said - name) & words)
+            ranked.append(((score, shared, is_named, offer.succeeded, -price), offer, output))
+        if not ranked:
+            return None
+        (score, shared, is_named, *_), offer, output = max(ranked, key=lambda one: one[0])
         is_any = is_generic(wanted) and (":" in wanted.kind or "string" in wanted.kind)
-        said = step.said - self._words[step.offer.capability_id] - name_stems(wanted.name)
-        best: tuple[float, Offer] | None = None
-        for offer in makers:
-            spoken = said & self._words[offer.capability_id]
-            score = sum(self._ranking.weight(word) for word in sorted(spoken))
-            if (score > 0 or not is_any) and (best is None or score > best[0]):
-                best = score, offer
-        if best is None or (best[0] == 0 and len(makers) > 1):
-            return None  # several make it, and nothing says which
-        return best[1]
+        if score > 0:
+            return offer, output
+        if is_any and (not step.is_implied or ":" in wanted.kind or len(makers) > 1):
+            return None
+        is_alike = shared > _SHARED_MIN * self._weight(step.said - name)
+        return (offer, output) if is_alike or is_named or len(makers) == 1 else None
+
+    def _weight(self, words: frozenset[str] | set[str]) -> float:
+        return sum(self._ranking.weight(word) for word in sorted(words))
 
     def adapter(
         self, step: Step, wanted: Member, source: tuple[Step, str], before: Sequence[Step]
@@ -56,15 +92,45 @@ class Makers:
         if name == wanted.name or name_stems(name) <= step.said:
             return None
         there = {output.name for one in before for output in one.offer.outputs}
-        for offer in self._makers(wanted, [*before, step]):
+        for offer, _ in self._makers(wanted, [*before, step]):
             if name in {one.name for one in offer.inputs if one.is_required} <= there:
                 return offer
         return None
 
-    def _makers(self, wanted: Member, steps: Sequence[Step]) -> list[Offer]:
+    def _makers(self, wanted: Member, steps: Sequence[Step]) -> list[tuple[Offer, str]]:
+        """Return the offers that make what is wanted, by the name of it or else by one like it."""
         taken = {one.offer.capability_id for one in steps}
-        return [
-            offer
-            for offer, output in self._by_output.get(wanted.name, ())
-            if offer.capability_id not in taken and fits(output.kind, wanted.kind)
-        ]
+        stems = name_stems(wanted.name)
+        alike = {
+            one: None
+            for word in sorted(stems - GENERIC)
+            for near in (word, *sorted(related(word)))
+            for one in self._alike.get(near, ())
+        }
+        for names in ((wanted.name,), alike):
+            found = [
+                (offer, output.name)
+                for name in names
+                for offer, output in self._by_output.get(name, ())
+                if offer.capability_id not in taken
+                and wanted.name not in offer.input_names
+                and fits(output.kind, wanted.kind)
+            ]
+            if found:
+                return found
+        return []
+
+
+def _addressed(offers: Sequence[Offer]) -> set[str]:
+    """Return the ids of the offers that take a web address, or what is made of its page."""
+    found: set[str] = set()
+    made: set[str] = set()
+    for _ in range(_CHAIN_MAX):
+        for offer in offers:
+            needed = [one for one in offer.inputs if one.is_required]
+            if any(takes(one, "uri") or one.name in made for one in needed):
+                found.add(offer.capability_id)
+        made = {
+            one.name for offer in offers if offer.capability_id in found for one in offer.outputs
+        }
+    return found

@@ -1,16 +1,20 @@
-"""A description cut into phrases, each for one piece of work, in the order of the work. Pure."""
+"""A description cut into phrases, each for one piece of work, in the order of the work. Pure.
+
+Values are cut out before and put back: an address has dots, a quoted text may have commas.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from core.planning.words import stems, words
 
 PHRASES_MAX: Final = 64
 # Of one phrase; what comes after them is no phrase but a text.
 WORDS_MAX: Final = 16
+VALUES_MAX: Final = 256
 
 _SENTENCES: Final = re.compile(r"[.;!?](?:\s+|$)|[\r\n]+|->|→|:\s")
 _PARTS: Final = re.compile(
@@ -21,38 +25,73 @@ _NUMBER: Final = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*•])\s*")
 # `Before X, Y` is Y, then X.
 _BEFORE: Final = re.compile(r"^\s*before\s+(?P<last>[^,]+),\s*(?P<first>.+)$", re.IGNORECASE)
 _AFTER: Final = re.compile(r"^(?P<last>.+?),?\s+after\s+(?P<first>(?!that\b).+)$", re.IGNORECASE)
-_QUOTED: Final = re.compile(r"\"([^\"]{1,500})\"|“([^”]{1,500})”")
-_ADDRESS: Final = re.compile(r"https?://[^\s;\"'<>]*[^\s,;.!?:)\"'<>]")
+# The numbers of a list are none of its values.
+_LIST_NUMBER: Final = re.compile(r"^\s*(?:step\s+)?\(?\d{1,2}[.):]\s", re.IGNORECASE | re.MULTILINE)
+_VALUE: Final = re.compile(
+    r"(?P<uri>https?://[^\s;\"'<>]*[^\s,;.!?:)\"'<>])"
+    r"|(?P<email>(?<![\w.+%-])[\w.+%-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8})"
+    r"|\"(?P<quoted>[^\"]{1,500})\"|“(?P<curled>[^”]{1,500})”|«(?P<angled>[^»]{1,500})»"
+    r"|(?<!\w)['‘](?P<single>[^'’\n]{1,500})['’](?!\w)"
+    r"|(?<![\w.:/-])(?P<date>\d{4}-\d\d-\d\d)(?![\w-])"
+    r"|(?<![\w.:/#-])(?P<number>-?(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,6})?)"
+    r"(?=(?:px|km|kg|cm|mm|ms|mb|gb|min|s|h)?(?![\w:/%-]|[.,]\d))"
+)
+# Stands for a value, in a form that is no word.
+_MARK: Final = re.compile("[\ue000-\uf8ff]")
 _LEADING: Final = frozenset({"first", "second", "third", "last", "finally", "also"})
 _GIVEN: Final = frozenset({"this", "these", "my", "our", "the following"})
 
 
 @dataclass(frozen=True, slots=True)
+class Value:
+    """A value that a description gives. `near`: stems of the words beside it."""
+
+    kind: Literal["uri", "email", "quoted", "date", "number"]
+    value: str | int | float
+    near: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Phrase:
     """One piece of work. `stems`: of its words, the verb first as a rule. `given`: stems of what
-    the caller has already, as in `from these logs`. `address`: a web address that it names."""
+    the caller has already, as in `from these logs`. `values`: those that it gives."""
 
     text: str
     stems: tuple[str, ...]
     given: frozenset[str]
-    address: str = ""
-    quoted: str = ""
+    values: tuple[Value, ...] = ()
 
 
 def phrases(description: str) -> list[Phrase]:
     """Cut a description into phrases, 64 at most."""
     found: list[Phrase] = []
-    addresses = _ADDRESS.findall(description)
-    # An address has dots and may have commas: it is cut out and put back.
-    marked = _ADDRESS.sub(" address ", description)
-    for sentence in _SENTENCES.split(marked):
+    values: list[tuple[Value, str]] = []
+
+    def cut_out(match: re.Match[str]) -> str:
+        if len(values) == VALUES_MAX:
+            return match[0]
+        values.append((_value(match), match[0]))
+        return f" {chr(0xE000 + len(values) - 1)} "
+
+    plain = _LIST_NUMBER.sub("\n", _MARK.sub(" ", description))
+    for sentence in _SENTENCES.split(_VALUE.sub(cut_out, plain)):
         # Runs of blanks would cost the forms below their square.
         text = _NUMBER.sub("", " ".join(sentence.split()))
         for part in _PARTS.split(_in_order(text)):
-            phrase = _phrase(part, addresses)
+            phrase = _phrase(part.strip(), values)
             if phrase is not None:
                 found.append(phrase)
     return found[:PHRASES_MAX]
+
+
+def _value(match: re.Match[str]) -> Value:
+    kind, text = str(match.lastgroup), match[str(match.lastgroup)]
+    if kind == "number":
+        text = text.replace(",", "")
+        return Value("number", float(text) if "." in text else int(text))
+    if kind in ("uri", "email", "date"):
+        return Value(kind, text)  # type: ignore[arg-type]
+    return Value("quoted", text)
 
 
 def _in_order(sentence: str) -> str:
@@ -63,13 +102,13 @@ def _in_order(sentence: str) -> str:
     return sentence
 
 
-def _phrase(part: str, addresses: list[str]) -> Phrase | None:
-    address = ""
-    if " address " in f" {part.strip()} " and addresses:
-        address = addresses.pop(0)
-        part = f" {part.strip()} ".replace(" address ", " page ", 1)
-    quoted = _QUOTED.search(part)
-    kept = [stem for stem in stems(part) if stem not in _LEADING][:WORDS_MAX]
+def _phrase(part: str, cut: list[tuple[Value, str]]) -> Phrase | None:
+    places = [(mark.start(), *cut[ord(mark[0]) - 0xE000]) for mark in _MARK.finditer(part)]
+    # Who names an address speaks of a page.
+    shown = part + " page" * any(value.kind == "uri" for _, value, _ in places)
+    kept = [stem for stem in stems(shown) if stem not in _LEADING][:WORDS_MAX]
+    if not kept and len(places) == 1 and places[0][1].kind == "quoted":
+        kept = stems(str(places[0][1].value))[:WORDS_MAX]  # all of it is quoted
     if not kept:
         return None
     spoken = words(part)
@@ -79,5 +118,12 @@ def _phrase(part: str, addresses: list[str]) -> Phrase | None:
         if word in _GIVEN
         for stem in stems(" ".join(spoken[place + 1 : place + 3]))
     }
-    text = next((one for one in quoted.groups() if one), "") if quoted else ""
-    return Phrase(part.strip(), tuple(kept), frozenset(given), address, text)
+    values = tuple(Value(value.kind, value.value, _near(part, place)) for place, value, _ in places)
+    text = _MARK.sub(lambda mark: cut[ord(mark[0]) - 0xE000][1], part)
+    return Phrase(" ".join(text.split()), tuple(kept), frozenset(given), values)
+
+
+def _near(part: str, place: int) -> frozenset[str]:
+    """Return the stems of the two words before and of the two after a place."""
+    before, after = words(part[max(0, place - 40) : place]), words(part[place : place + 40])
+    return frozenset(stems(" ".join((*before[-2:], *after[:2]))))

@@ -1,9 +1,10 @@
 """A draft of a workflow from a description and what agents offer. Pure and deterministic.
 
 Steps: (1) cut the description into phrases; (2) choose the best offer of each, neighbours of one
-capability are one node; (3) add a producer where a needed input has none and the phrase speaks of
-one; (4) fill inputs by earlier outputs, which makes the edges: what needs nothing of another runs
-beside it. The draft is a manifest's `intent` and `nodes`. Spec: suggest; decision 0290.
+capability are one node; (3) fill inputs with the values of the description, and add a producer
+where a needed input has none; (4) fill inputs by earlier outputs, which makes the edges: what needs
+nothing of another runs beside it. Steps 3 and 4 are repeated while they add nodes. The draft is a
+manifest's `intent` and `nodes`. Spec: suggest; decisions 0290, 0307.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from core.money import MICRO_MAX, credits_number
-from core.planning.chaining import Step, best_source, connect, connect_later
+from core.planning.chaining import Step, best_source, connect, connect_later, give
 from core.planning.makers import Makers
-from core.planning.offers import ANY, Offer
-from core.planning.phrases import Phrase, phrases
+from core.planning.offers import Member, Offer
+from core.planning.phrases import Phrase, Value, phrases
 from core.planning.ranking import OfferRanking, Ranked
-from core.planning.words import name_stems, stems
+from core.planning.words import name_stems
 
 # What a phrase must reach of the best possible to be taken for work.
 SHARE_MIN: Final = 0.18
@@ -30,8 +31,9 @@ LIMIT_TIMES: Final = 10
 PRICE_MICRO_MAX: Final = MICRO_MAX // (LIMIT_TIMES * NODES_MAX)
 # Of a node that no phrase asks for by itself.
 SURENESS_IMPLIED: Final = 0.5
-# How deep producers of producers are looked for.
-_PRODUCERS_DEEP: Final = 3
+# How deep producers of producers are looked for, and how often after inputs were filled.
+_PRODUCERS_DEEP: Final = 4
+_ROUNDS: Final = 3
 # What is left of a node's name, which has 128 characters, for a number.
 _NAME_CHARS_MAX: Final = 120
 _VERSION: Final = re.compile(r"\.v\d+$")
@@ -52,7 +54,8 @@ class Plan:
     """A draft with its reasons.
 
     `unmatched`: phrases for which there is no capability. `notes`: what was changed in it, and why
-    it is not the model's. `planner`: who made it.
+    it is not the model's. `addresses`: web and e-mail addresses of the description. `planner`: who
+    made it.
     """
 
     intent: str
@@ -60,6 +63,7 @@ class Plan:
     chosen: list[Chosen] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    addresses: list[Value] = field(default_factory=list)
     nodes_max: int = NODES_MAX
     planner: Literal["words", "model"] = "words"
 
@@ -74,16 +78,8 @@ class Plan:
 
     def open_inputs(self) -> dict[str, list[str]]:
         """Return by node the needed inputs that nothing fills."""
-        found = {}
-        for step in self.steps:
-            left = [
-                one.name
-                for one in step.offer.inputs
-                if one.is_required and one.name not in step.sources and one.name not in step.payload
-            ]
-            if left:
-                found[step.name] = left
-        return found
+        left = {step.name: [one.name for one in step.open_inputs()] for step in self.steps}
+        return {name: inputs for name, inputs in left.items() if inputs}
 
     @property
     def latency_ms(self) -> float | None:
@@ -112,22 +108,41 @@ def plan(description: str, offers: Sequence[Offer], *, nodes_max: int = NODES_MA
     makers = Makers(offers, ranking)
     draft = Plan(description.strip(), nodes_max=min(nodes_max, NODES_MAX))
     for phrase in phrases(description):  # (1)
+        draft.addresses += [one for one in phrase.values if one.kind in ("uri", "email")]
         ranked = ranking.rank(phrase)
         if not ranked or ranked[0].share < SHARE_MIN:
             draft.unmatched.append(phrase.text)
             continue
-        _take(draft, phrase, ranked)  # (2)
-        if draft.is_full:
+        if not draft.is_full:
+            _take(draft, phrase, ranked)  # (2)
+    for place, step in enumerate(draft.steps):
+        give(step, draft.steps[:place], draft.addresses)
+    for number in range(_ROUNDS):
+        before = len(draft.steps)
+        for step in list(draft.steps):
+            _add_producers(draft, step, makers, _PRODUCERS_DEEP, is_connected=number > 0)  # (3)
+        if number > 0 and len(draft.steps) == before:
             break
-    for step in list(draft.steps):
-        _add_producers(draft, step, makers, _PRODUCERS_DEEP)  # (3)
-    for place, step in enumerate(draft.steps):
-        step.payload = _given(step.offer, step.phrases)
-        connect(step, draft.steps[:place])  # (4)
-    for place, step in enumerate(draft.steps):
-        connect_later(step, draft.steps[place + 1 :])
+        for place, step in enumerate(draft.steps):
+            step.sources = {}
+            connect(step, draft.steps[:place])  # (4)
+        for place, step in enumerate(draft.steps):
+            connect_later(step, draft.steps[place + 1 :])
+    _leave_out_unused(draft)
     draft.steps = in_order(draft.steps)
     return draft
+
+
+def _leave_out_unused(draft: Plan) -> None:
+    """Leave out nodes that no phrase asks for and whose outputs nothing takes."""
+    while True:
+        used = {source.name for step in draft.steps for source, _ in step.sources.values()}
+        kept = [step for step in draft.steps if not step.is_implied or step.name in used]
+        if len(kept) == len(draft.steps):
+            return
+        draft.steps = kept
+        names = {step.name for step in kept}
+        draft.chosen = [one for one in draft.chosen if one.node in names]
 
 
 def affordable(offers: Sequence[Offer]) -> list[Offer]:
@@ -180,38 +195,47 @@ def sureness(best: Ranked, rival: Ranked | None) -> float:
     return round(best.share * (1 - near / 2), 3)
 
 
-def _add_producers(draft: Plan, step: Step, makers: Makers, deep: int) -> None:
-    place = draft.steps.index(step)
+def _add_producers(
+    draft: Plan, step: Step, makers: Makers, deep: int, *, is_connected: bool
+) -> None:
     for wanted in step.offer.inputs:
-        before = draft.steps[:place]
+        before = draft.steps[: draft.steps.index(step)]
+        if draft.is_full or wanted.name in step.payload or wanted.name in step.sources:
+            continue
         source = best_source(step, wanted, before)
-        if source is not None:
-            adapter = makers.adapter(step, wanted, source, before)
-            if adapter is not None and not draft.is_full:
+        if source is not None and not is_connected:
+            adapter = makers.adapter(step, wanted, source.place, before)
+            if adapter is not None:
                 _insert(draft, step, adapter)
-                place = draft.steps.index(step)
+                continue
+        if source is not None and not is_connected and not source.is_weak:
             continue
-        if wanted.name in _given(step.offer, step.phrases):
+        if deep == 0 or not _is_to_be_made(step, wanted):
             continue
-        name = name_stems(wanted.name)
-        if not wanted.is_required and not name & step.said:
+        has_address = any(one.kind == "uri" for one in draft.addresses)
+        made = makers.producer(step, wanted, draft.steps, has_address=has_address)
+        if made is None or (source is not None and made[1] != wanted.name):
             continue
-        if name & step.given or deep == 0 or draft.is_full:
-            continue
-        if wanted.kind in ("number", "integer") and step.has_number():
-            continue
-        producer = makers.producer(step, wanted, draft.steps)
-        if producer is None:
-            continue
-        added = _insert(draft, step, producer)
-        _add_producers(draft, added, makers, deep - 1)
-        place = draft.steps.index(step)
+        added = _insert(draft, step, made[0])
+        _add_producers(draft, added, makers, deep - 1, is_connected=is_connected)
+
+
+def _is_to_be_made(step: Step, wanted: Member) -> bool:
+    """Say whether an input is for another step to fill, and not for the caller."""
+    name = name_stems(wanted.name)
+    if name & step.given or not (wanted.is_required or name & step.said):
+        return False
+    return not (wanted.kind in ("number", "integer") and step.has_number())
 
 
 def _insert(draft: Plan, step: Step, offer: Offer) -> Step:
     """Put a node before a step whose input it fills."""
-    added = Step(name_node(draft, offer), offer, step.phrases, step.said, step.given)
-    draft.steps.insert(draft.steps.index(step), added)
+    place = draft.steps.index(step)
+    added = Step(
+        name_node(draft, offer), offer, step.phrases, step.said, step.given, is_implied=True
+    )
+    give(added, draft.steps[:place], draft.addresses)
+    draft.steps.insert(place, added)
     draft.chosen.append(Chosen(added.name, step.phrases[0].text, SURENESS_IMPLIED, ""))
     return added
 
@@ -240,22 +264,3 @@ def _definition(step: Step) -> dict[str, Any]:
     if step.limit_micro is not None:
         node["maxCostCredits"] = credits_number(step.limit_micro)
     return node
-
-
-def _given(offer: Offer, said: Sequence[Phrase]) -> dict[str, str]:
-    """Return the inputs that the description itself gives: a web address, a quoted text."""
-    address = next((one.address for one in said if one.address), "")
-    quoted = next((one.quoted for one in said if one.quoted), "")
-    found: dict[str, str] = {}
-    for member in offer.inputs:
-        if not member.kind.startswith(("string", ANY)):
-            continue
-        if member.kind == "string:uri" or stems(member.name)[:1] in (["url"], ["uri"], ["link"]):
-            value, address = address, ""
-        elif member.is_required:
-            value, quoted = quoted, ""
-        else:
-            continue
-        if value:
-            found[member.name] = value
-    return found

@@ -16,17 +16,23 @@ from typing import Final
 
 from core.planning.offers import Offer
 from core.planning.phrases import Phrase
-from core.planning.words import name_stems, stems
+from core.planning.synonyms import related
+from core.planning.words import name_stems, stem, stems
 
 _K1: Final = 1.2
 _B: Final = 0.5
 _FIRST_WORD: Final = 1.5
+# First words that do not say which work is asked for.
+_VAGUE: Final = frozenset(map(stem, ("find", "get", "give", "list", "make", "show", "take")))
 # What a word counts that stands in a description, in an id, in the name of an output.
 _IN_DESCRIPTION: Final = 1
 _IN_ID: Final = 2
 _IN_OUTPUT: Final = 1
 # Of a word that nearly all of these offers have, as who registers very many can make any word.
 _WEIGHT_MIN: Final = 0.5
+# Of what a word counts, what one does that is related to it: more where no offer has the word.
+_RELATED: Final = 0.7
+_RELATED_TO_KNOWN: Final = 0.4
 # What work that was done adds, half of it after so many times.
 _PROVEN: Final = 0.5
 _OFTEN: Final = 5
@@ -67,14 +73,26 @@ class OfferRanking:
         """Return the offers that share a word with a phrase, best first, then by id."""
         asked: dict[str, float] = {}
         for place, word in enumerate(phrase.stems):
-            asked[word] = max(asked.get(word, 0), _FIRST_WORD if place == 0 else 1.0)
+            asked[word] = max(asked.get(word, 0), 1.0 if place or word in _VAGUE else _FIRST_WORD)
         most = sum(weight * self.weight(word) * (_K1 + 1) / 2 for word, weight in asked.items())
         scores: dict[Offer, float] = {}
         for word, weight in sorted(asked.items()):
-            for offer, part in self._parts.get(word, ()):
-                scores[offer] = scores.get(offer, 0.0) + weight * self.weight(word) * part
+            for offer, part in self._parts_of(word).items():
+                scores[offer] = scores.get(offer, 0.0) + weight * part
         found = [Ranked(one, score, min(1.0, score / most)) for one, score in scores.items()]
         return sorted(found, key=_best_first)
+
+    def _parts_of(self, word: str) -> dict[Offer, float]:
+        """Return by offer what a word counts: by itself, else the best of the related ones."""
+        found: dict[Offer, float] = {}
+        share = _RELATED_TO_KNOWN if word in self._parts else _RELATED
+        for near in sorted(related(word)):
+            weight = share * min(self.weight(word), self.weight(near))
+            for offer, part in self._parts.get(near, ()):
+                found[offer] = max(found.get(offer, 0.0), weight * part)
+        for offer, part in self._parts.get(word, ()):
+            found[offer] = self.weight(word) * part
+        return found
 
     def weight(self, word: str) -> float:
         """Return how much a word tells: the rarer among the offers, the more."""
@@ -90,10 +108,11 @@ def _best_first(one: Ranked) -> tuple[float, float, str]:
 
 def said_by(offer: Offer) -> frozenset[str]:
     """Return the stems of what an offer says of itself: its description and its id."""
-    return frozenset(stems(offer.description[:DESCRIPTION_LENGTH_MAX])) | _named_by(offer)
+    return frozenset(stems(offer.description[:DESCRIPTION_LENGTH_MAX])) | named_by(offer)
 
 
-def _named_by(offer: Offer) -> frozenset[str]:
+def named_by(offer: Offer) -> frozenset[str]:
+    """Return the stems of what an offer's id says."""
     words = name_stems(offer.capability_id)
     return frozenset(word for word in words if word not in ("cap", "v") and not word.isdigit())
 
@@ -103,7 +122,7 @@ def _counts_of(offer: Offer) -> Counter[str]:
     counts: Counter[str] = Counter()
     for found, each in (
         (stems(offer.description[:DESCRIPTION_LENGTH_MAX]), _IN_DESCRIPTION),
-        (_named_by(offer), _IN_ID),
+        (named_by(offer), _IN_ID),
         ((word for member in offer.outputs for word in name_stems(member.name)), _IN_OUTPUT),
     ):
         counts.update(dict.fromkeys(found, each))

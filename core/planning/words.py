@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
 from typing import Final
 
@@ -13,9 +14,12 @@ _EMPTY: Final = frozenset(
     {
         "a", "all", "also", "an", "and", "any", "are", "as", "at", "be", "been", "both", "by",
         "can", "do", "does", "each", "for", "from", "give", "given", "gives", "had", "has", "have",
-        "her", "his", "i", "in", "into", "is", "it", "its", "let", "me", "my", "of", "on", "one",
-        "or", "other", "our", "out", "please", "she", "so", "some", "than", "that", "the", "their",
-        "them", "then", "there", "these", "they", "this", "those", "to", "two", "us", "use", "was",
+        "her", "his", "how", "i", "if", "in", "into", "is", "it", "its", "just", "let", "like",
+        "many", "me", "most", "much", "my", "need", "of", "on", "one",
+        "or", "other", "our", "out", "please", "she", "so", "some", "tell", "than", "that", "the",
+        "their",
+        "them", "then", "there", "these", "they", "this", "those", "to", "two", "us", "use", "want",
+        "was",
         "we", "what", "when", "where", "which", "whether", "who", "will", "with", "would", "you",
         "your",
     }
@@ -35,6 +39,9 @@ _SAME: Final = {
     "download": "fetch",
     "mail": "email",
 }
+# The stem of `positive` would be that of `position`.
+_UNSTEMMED: Final = frozenset({"positive", "resume"})
+_ACCENT: Final = re.compile(r"[\u0300-\u036f]")
 # Of a name, in characters.
 NAME_LENGTH_MAX: Final = 64
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\W\d_a-zA-Z]+|\d+")
@@ -42,7 +49,9 @@ _STEMMER: Final = Stemmer.Stemmer("english")
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text or of a name such as `targetLanguage`, in lower case."""
+    """Return the words of a text or of a name such as `targetLanguage`: lower case, no accents."""
+    if not text.isascii():
+        text = _ACCENT.sub("", unicodedata.normalize("NFD", text))
     return [word.lower() for word in _WORD.findall(text)]
 
 
@@ -60,6 +69,8 @@ def name_stems(name: str) -> frozenset[str]:
 @lru_cache(maxsize=16_384)
 def stem(word: str) -> str:
     """Return a word's stem; British and American spellings have one."""
+    if word in _UNSTEMMED:
+        return word
     word = _SAME.get(word) or _SAME.get(word.removesuffix("s"), word)
     if word.endswith(("ise", "ised", "ises", "ising")) and len(word) > 6:
         head, _, tail = word.rpartition("is")

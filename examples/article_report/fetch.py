@@ -44,6 +44,10 @@ def fetch(url: str) -> Fetched:
             content_type = response.headers.get_content_type()
     except urllib.error.HTTPError as error:
         raise AgentError(f"{url} answered {error.code}", "STATUS", error.code < 500) from error
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        said = getattr(reason, "strerror", None) or reason
+        raise AgentError(f"cannot reach {url}: {said}", "UNREACHABLE") from error
     if len(body) > DOCUMENT_BYTES_MAX:
         raise AgentError(f"{url} has more than {DOCUMENT_BYTES_MAX} bytes", "TOO_LARGE", True)
     try:

@@ -54,6 +54,10 @@ ANY_SAID_WORD: Final = r"""
     nullif(replace(plainto_tsquery('english', :words)::text, ''' & ''', '''\:ABC | ''')
         || '\:ABC', '\:ABC')::tsquery
 """
+# The same, also in the names of fields.
+ANY_WORD: Final = (
+    "nullif(replace(plainto_tsquery('english', :words)::text, ' & ', ' | '), '')::tsquery"
+)
 _INDEX: Final = sql.text(
     "SELECT callboard.index_offers(:rows_max, :bytes_max, :owner_max) AS done"
 ).bindparams(

@@ -16,7 +16,7 @@ import sqlalchemy as sql
 from core.json_text import read_json
 from core.market.pricing import FixedPrice, effective_price, parse_price
 from core.planning.offers import Offer, members_of
-from ledger.agents.offer_index import ANY_SAID_WORD, IS_CURRENT, OfferIndex
+from ledger.agents.offer_index import ANY_SAID_WORD, ANY_WORD, IS_CURRENT, OfferIndex
 from ledger.prices.price_reads import has_price, price_of_row
 from ledger.reads.reader import LedgerReader, RowDict
 
@@ -27,17 +27,16 @@ HITS_MAX: Final = 10_000
 # Of one owner, before others have had as many.
 OWNER_OFFERS: Final = 4
 
-_OFFERS: Final = sql.text(
-    f"""
+_OFFERS: Final = """
     WITH asked AS (
-        SELECT {ANY_SAID_WORD} AS query
+        SELECT {any_word} AS query
     ), hit AS MATERIALIZED (
         SELECT did, capability_id, owner_did, words FROM callboard.offer
         WHERE words @@ (SELECT query FROM asked)
         ORDER BY place, did, capability_id LIMIT :hits_max
     ), ranked AS MATERIALIZED (
         SELECT h.did, h.capability_id, h.owner_did, ts_rank(h.words, asked.query) AS rank
-        FROM asked CROSS JOIN hit h WHERE {IS_CURRENT}
+        FROM asked CROSS JOIN hit h WHERE {is_current}
     ), owned AS (
         SELECT capability_id, max(rank) AS rank, row_number() OVER (
                 PARTITION BY owner_did ORDER BY max(rank) DESC, capability_id) - 1 AS number
@@ -58,11 +57,12 @@ _OFFERS: Final = sql.text(
         LEFT JOIN callboard.capability_price p ON p.capability_id = s.capability_id
     ORDER BY s.capability_id
     """
-)
+_BY_WORDS: Final = sql.text(_OFFERS.format(any_word=ANY_SAID_WORD, is_current=IS_CURRENT))
+_BY_NAMES: Final = sql.text(_OFFERS.format(any_word=ANY_WORD, is_current=IS_CURRENT))
 
 
 async def offers_for_draft(
-    reader: LedgerReader, offers: OfferIndex, words: str, *, caller: str
+    reader: LedgerReader, offers: OfferIndex, words: str, *, caller: str, by_names: bool = False
 ) -> Callable[[], list[Offer]]:
     """Read the 48 capabilities that fit these words best.
 
@@ -70,6 +70,7 @@ async def offers_for_draft(
         offers: brings the index up to date first.
         words: of which each that fits counts; those beyond 2,000 characters are left out.
         caller: the DID that searches; callers take turns.
+        by_names: look in the names of inputs and outputs too.
 
     Returns: what parses the cards that were read, which takes milliseconds: beside the event loop.
 
@@ -83,7 +84,9 @@ async def offers_for_draft(
         "hits_max": HITS_MAX,
         "card_bytes": CARD_BYTES_MAX,
     }
-    rows = await reader.searches.rows(_OFFERS, values, caller=caller, before=offers.catch_up)
+    rows = await reader.searches.rows(
+        _BY_NAMES if by_names else _BY_WORDS, values, caller=caller, before=offers.catch_up
+    )
     return lambda: [parse_offer(row) for row in rows]
 
 

@@ -323,7 +323,7 @@ def test_a_draft_is_a_tree_with_prices_and_says_what_is_open(service: ScriptedSe
         "Fetch it and count: 0.3 credits",
         "fetch  cap.a.fetch.v1  0.1 credits  75% sure  else cap.b.fetch.v1",
         "count  cap.a.count.v1  paid by tokens  50% sure  no agent takes it now",
-        "to give: fetch.url",
+        "missing inputs: fetch.url",
         "no agent for: brew coffee",
         "drafted by a model",
         "note: count.text is left open",

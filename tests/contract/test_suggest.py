@@ -81,6 +81,26 @@ def test_a_producer_is_found_by_the_input_that_it_fills(
     assert found["openInputs"] == {"collect": ["source"]}
 
 
+def test_a_producer_is_found_by_the_name_of_its_output(
+    payer: Caller, make_agent: MakeAgent, word: str
+) -> None:
+    """Neither its id nor its description has the name; numbers and addresses become payload."""
+    marks = {f"{word}Marks": TEXT}
+    walk = offered("Walks along the shore", {"source": TEXT}, marks)
+    paint = offered(
+        f"Paints {word} posters", {"amount": {"type": "number"}, "to": TEXT, **marks}, {}
+    )
+    for name, says in (("walk", walk), ("paint", paint)):
+        make_agent(price=says, capability=unique(f"cap.{name}.") + f".{name}.v1")
+    said = f"Paint {word} posters for 250 euros for ann@example.org"
+    found = answer(payer.http.post(PATH, json={"description": said}))
+    nodes = found["draft"]["nodes"]
+    assert nodes["paint"]["inputMappings"] == {f"{word}Marks": f"$.walk.result.{word}Marks"}
+    assert nodes["paint"]["payload"] == {"amount": 250, "to": "ann@example.org"}
+    assert found["openInputs"] == {"walk": ["source"]}
+    answer(payer.http.post("/v1/workflows/publish", json={**found["draft"], "dryRun": True}))
+
+
 def test_nodes_paid_by_tokens_have_a_limit(payer: Caller, make_agent: MakeAgent, word: str) -> None:
     tokens = {"pricing": {"model": "per-token", "inputRate": 0.0001, "outputRate": 0.0001}}
     says = {**offered(f"Sings {word}", {}, {}), "price_cents": None, **tokens}

@@ -19,10 +19,11 @@ from core.money import credits_number
 from core.planning.mending import leave_out_mappings, limit_costs, mend
 from core.planning.offers import Offer
 from core.planning.plan import Plan, plan
+from core.planning.synonyms import ADDED_CHARS_MAX, widened
 from core.records.api.planning import Suggestion, SuggestRequest
 from core.records.manifest import parse_manifest
 from core.trust.access import SUGGEST
-from ledger.agents.offer_reads import offers_for_draft
+from ledger.agents.offer_reads import WORDS_MAX, offers_for_draft
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
@@ -35,6 +36,10 @@ T = TypeVar("T")
 # all mappings are left out. The last try is for a limit of costs, which is asked for after them.
 TRIES_MAX: Final = 6
 _TRIES_WITHOUT_MAPPINGS: Final = 2
+# Of a description that a search looks for: with the related words it has no more than before.
+_SAID_CHARS_MAX: Final = WORDS_MAX - ADDED_CHARS_MAX - 1
+# With what most chains begin that make an input: looked for beside the names of inputs.
+_BEGINNING: Final = "fetch"
 
 
 async def suggest(call: Call) -> Reply:
@@ -59,13 +64,14 @@ async def suggest(call: Call) -> Reply:
 async def _draft_by_words(call: Call, description: str) -> tuple[Plan, list[Offer]]:
     """Return the draft by words, and the offers that were found for it."""
     planned = partial(plan, description, nodes_max=call.services.settings.nodes_max)
-    found = await _offers(call, description)
+    found = await _offers(call, widened(description[:_SAID_CHARS_MAX]))
     draft = await _in_thread(call, partial(planned, found))
     # What makes a needed input may be named by nothing but that input.
     missing = " ".join(name for names in draft.open_inputs().values() for name in names)
     if missing:
         known = {offer.capability_id for offer in found}
-        more = [one for one in await _offers(call, missing) if one.capability_id not in known]
+        named = await _offers(call, f"{widened(missing)} {_BEGINNING}", by_names=True)
+        more = [one for one in named if one.capability_id not in known]
         if more:
             found += more
             draft = await _in_thread(call, partial(planned, found))
@@ -89,10 +95,10 @@ async def _in_thread(call: Call, work: Callable[[], T]) -> T:
     return await in_thread(call.account, IN_LOOP_BYTES_MAX + 1, work)
 
 
-async def _offers(call: Call, words: str) -> list[Offer]:
+async def _offers(call: Call, words: str, *, by_names: bool = False) -> list[Offer]:
     services = call.services
     parse = await offers_for_draft(
-        services.reader, services.gateway.offers, words, caller=call.caller.did
+        services.reader, services.gateway.offers, words, caller=call.caller.did, by_names=by_names
     )
     return await _in_thread(call, parse)
 

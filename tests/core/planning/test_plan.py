@@ -17,9 +17,11 @@ from core.planning.offers import Offer, members_of
 from core.planning.phrases import PHRASES_MAX, phrases
 from core.planning.plan import NODES_MAX, Plan, plan
 from core.planning.ranking import DESCRIPTION_LENGTH_MAX
+from core.planning.synonyms import _GROUPS, ADDED_CHARS_MAX, widened
 from core.planning.words import name_stems
 from core.records.manifest import parse_manifest
 from core.workflow.dag import WorkflowLimits, compile_workflow
+from examples.article_report import extract, fetch, keywords, report, sentiment, summarise
 
 OFFERS = read_offers()
 LIMITS = WorkflowLimits(
@@ -46,9 +48,10 @@ def assert_publishable(draft: Plan) -> None:
 
 def test_cases_that_are_set_aside_are_planned_as_expected() -> None:
     found = scores([case for case in read_cases() if case.is_set_aside], OFFERS)
-    nodes, edges = found["nodes"], found["edges"]
-    assert (nodes.precision >= 0.8, nodes.recall >= 0.75) == (True, True), nodes
-    assert (edges.precision >= 0.7, edges.recall >= 0.65) == (True, True), edges
+    nodes, edges, values = found["nodes"], found["edges"], found["values"]
+    assert (nodes.precision >= 0.85, nodes.recall >= 0.85) == (True, True), nodes
+    assert (edges.precision >= 0.75, edges.recall >= 0.75) == (True, True), edges
+    assert (values.precision >= 0.85, values.recall >= 0.75) == (True, True), values
 
 
 def test_draft_of_the_demo() -> None:
@@ -184,6 +187,128 @@ def test_schemas_of_any_form_are_read(schema: dict[str, Any] | None) -> None:
     assert len(members_of(schema)) <= 1
 
 
+# -- chains, values and related words, over what the agents of the demonstration offer -------------
+
+EXAMPLE = [
+    Offer(
+        one.id, one.description or "", members_of(one.input_schema), members_of(one.output_schema)
+    )
+    for module in (extract, fetch, keywords, report, sentiment, summarise)
+    for one in module.agent.card("http://127.0.0.1").capabilities
+]
+REPORT = {"fetch", "extract", "summarise", "sentiment", "keywords", "compose"}
+PAGE = "https://example.org/article"
+
+
+@pytest.mark.parametrize(
+    ("description", "names", "missing"),
+    [
+        (
+            "Read a web page and tell me how positive it is, plus list its main topics",
+            {"fetch", "extract", "sentiment", "keywords"},
+            {"fetch": ["url"]},
+        ),
+        (f"Summarize {PAGE} and write a report", REPORT, {}),
+        ("Write a report", REPORT, {"fetch": ["url"]}),
+        (f"Report on {PAGE} in 3 sentences", REPORT, {}),
+        (f"Give me the gist of {PAGE}.", {"fetch", "extract", "summarise"}, {}),
+        (f"What is the mood of {PAGE}?", {"fetch", "extract", "sentiment"}, {}),
+        ('Find the tone of "I love it, and you"', {"sentiment"}, {}),
+        ("Summarise the text", {"summarise"}, {"summarise": ["text"]}),
+    ],
+)
+def test_needed_inputs_are_filled_backwards(
+    description: str, names: set[str], missing: dict[str, list[str]]
+) -> None:
+    draft = plan(description, EXAMPLE)
+    assert (set(draft.nodes()), draft.open_inputs()) == (names, missing)
+    assert draft.unmatched == []
+    assert {one.node for one in draft.chosen} == names
+    assert_publishable(draft)
+
+
+def test_a_report_has_its_inputs_from_those_who_make_them() -> None:
+    nodes = plan(f"Report on {PAGE} in 3 sentences", EXAMPLE).nodes()
+    assert nodes["fetch"]["payload"] == {"url": PAGE}
+    assert nodes["extract"]["inputMappings"]["body"] == "$.fetch.result.body"
+    assert nodes["compose"]["inputMappings"] == {
+        "title": "$.extract.result.title",
+        "wordCount": "$.extract.result.wordCount",
+        "sentences": "$.summarise.result.sentences",
+        "keywords": "$.keywords.result.keywords",
+        "sentiment": "$.sentiment.result.sentiment",
+    }
+    assert nodes["summarise"]["payload"] == {"count": 3}, "not for the number of words"
+
+
+def test_of_several_makers_the_one_is_chosen_that_is_there_for_it() -> None:
+    brief = offer("n.brief", "Prepares a briefing", ["summary: text!"], ["briefing: text"])
+    makers = [
+        offer("a.archive", "Keeps files", ["text: text!"], ["summary: text"]),
+        offer("b.shorten", "Writes a summary", ["text: text!"], ["summary: text"], price=9),
+        offer("c.shorten", "Writes a summary", ["text: text!"], ["summary: text"], succeeded=3),
+    ]
+    draft = plan("Prepare a briefing", [brief, *makers])
+    assert {step.offer.capability_id for step in draft.steps} == {
+        "cap.n.brief.v1",
+        "cap.c.shorten.v1",
+    }
+    assert plan("Prepare a briefing", [brief, *makers[:1]]).open_inputs() == {"archive": ["text"]}
+
+
+@pytest.mark.parametrize(
+    ("said", "takes", "payload"),
+    [
+        ("Paint it for 250 euros", ["amount: number!"], {"amount": 250}),
+        ("Paint it for 1,250.5 euros", ["amount: number!"], {"amount": 1250.5}),
+        ("Paint 12 copies, 300px wide", ["width: number", "copies: number!"], {"copies": 12}),
+        ("Paint it 64 pixels wide", ["width: number", "height: number"], {"width": 64}),
+        ("Paint it by 2026-05-01", ["date: text", "amount: number"], {"date": "2026-05-01"}),
+        ("Paint it for ann@example.org", ["to: text!", "body: text"], {"to": "ann@example.org"}),
+        ("Paint 'blue, and red' lines", ["city: text!", "text: text!"], {"text": "blue, and red"}),
+        ("1. Paint it\n2) Frame it", ["amount: number!"], {}),
+        ("Paint a picture like 3.11.2 at 10:30", ["amount: number!"], {}),
+        (f"Paint {PAGE}", ["text: text", "pageUrl: text!"], {"pageUrl": PAGE}),
+    ],
+)  # fmt: skip
+def test_values_of_the_description_are_given(
+    said: str, takes: list[str], payload: dict[str, object]
+) -> None:
+    draft = plan(said, [offer("m.paint", "Paints a picture", takes, [])])
+    assert draft.nodes()["paint"].get("payload", {}) == payload
+    assert_publishable(draft)
+
+
+def test_formats_tell_what_an_input_takes() -> None:
+    marked = {
+        "where": {"type": "string", "format": "uri"},
+        "who": {"type": "string", "format": "email"},
+    }
+    paint = Offer(
+        "cap.paint", "Paints", members_of({"properties": marked, "required": list(marked)})
+    )
+    draft = plan(f"Use {PAGE}. Paint for ann@example.org", [paint])
+    assert draft.nodes()["paint"]["payload"] == {"where": PAGE, "who": "ann@example.org"}
+
+
+def test_related_words_count_less_than_the_word_itself() -> None:
+    rivals = [
+        offer("a.shorten", "Condenses a text", [], []),
+        offer("b.gist", "Tells the gist", [], []),
+        offer("c.sing", "Sings", [], []),
+    ]
+    assert plan("the gist", rivals).steps[0].offer == rivals[1]
+    assert plan("an overview", rivals[::2]).steps[0].offer == rivals[0]
+    assert plan("brew coffee", rivals).steps == []
+
+
+def test_a_search_has_related_words_and_no_more_than_fit() -> None:
+    assert {"tone", "keyword"} <= set(widened("how positive, and its topics").split())
+    assert widened("brew xyzzy") == "brew xyzzy"
+    every = " ".join(line for line in _GROUPS.split())
+    assert len(widened(every[:2_000])) <= 2_001 + ADDED_CHARS_MAX
+
+
 WORDS = st.sampled_from(
     (
         "fetch", "page", "text", "translate", "the", "summary,", "and", "then", "before", "after",
@@ -232,8 +357,13 @@ def test_every_draft_is_what_publish_takes(
         "this " * 2_000,
         "1. " * 3_000,
         "translate the summary and " * 380,
+        "a@b." * 2_500,
+        "1,000 " * 1_600,
+        "'a " * 3_300,
+        "\ue000" * 5_000,
+        '"translate" ' * 800,
     ],
-    ids=range(10),
+    ids=range(15),
 )
 def test_hostile_descriptions_are_bounded(hostile: str) -> None:
     """What costs the square of its length would be seen as a test that takes seconds."""

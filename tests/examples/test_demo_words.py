@@ -1,0 +1,76 @@
+"""The demonstration with any words: it prints what came of them, or says why nothing did."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from callboard.demo.document import served
+from callboard.demo.processes import EXAMPLE, AgentProcesses
+from callboard.demo.run import InputsMissing, run_workflow
+from callboard.errors import CallboardError
+from tests.platform.deployments import ROOT, RunningDeployment, free_port, start_deployment
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
+    """A deployment without other agents than the demonstration's."""
+    deployment = start_deployment(tmp_path_factory.mktemp("demo") / "home", port=free_port())
+    yield deployment
+    deployment.down()
+
+
+def test_the_demonstration_runs_from_any_words(
+    alone: RunningDeployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One start of service and agents for all: it takes longer than all the words together."""
+    with served(str(EXAMPLE / "article.html")) as page, AgentProcesses(tmp_path) as agents:
+        addresses = agents.wait_ready()
+        for words, shown in (
+            (
+                "Read a web page and tell me how positive it is, plus list its main topics",
+                ("missing inputs: fetch.url", "What sentiment returned", '"phrase": "tide clock"'),
+            ),
+            (f"Summarize {page} and write a report", ("The report", "## Tone")),
+            ("Write a report", ("the demonstration's document is fetch.url", "The report")),
+            ('Find the tone of "I love it"', ("What sentiment returned", '"label": "positive"')),
+            (f"Fetch {page}", ("What fetch returned", "characters)")),
+        ):
+            assert run_workflow(alone.home, addresses, page, words), words
+            printed = capsys.readouterr().out
+            assert [one for one in shown if one not in printed] == [], printed
+        with pytest.raises(InputsMissing, match=r"^the draft cannot run: .* summarise\.text;"):
+            run_workflow(alone.home, addresses, page, "Summarise the text")
+        with pytest.raises(CallboardError, match="NO_CAPABILITY_MATCH"):
+            run_workflow(alone.home, addresses, page, "Brew xyzzy")
+
+
+def test_a_page_that_cannot_be_read_is_said_and_ends_with_1(alone: RunningDeployment) -> None:
+    words = "Summarize http://127.0.0.1:1/article and write a report"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "callboard.cli",
+            "demo",
+            "--home",
+            str(alone.home),
+            "--words",
+            words,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("callboard: node fetch failed:")
+    assert "cannot reach http://127.0.0.1:1/article: Connection refused" in said
