@@ -20,6 +20,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
 
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
+from core.json_bounds import as_whole
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -486,10 +487,11 @@ def _plain(expected: str, *wanted: type) -> Kind:
     return Kind({}, take)
 
 
+_WHOLE: Final = _plain("a whole number", int)
 _PLAIN: Final[Mapping[Any, Kind]] = {
     str: _plain("text", str),
     bool: _plain("true or false", bool),
-    int: _plain("a whole number", int),
+    int: Kind({}, lambda value: _WHOLE.read(as_whole(value))),
     float: _plain("a number", int, float),
     Any: Kind({}),
     dict[str, Any]: _plain("a JSON object", dict),
