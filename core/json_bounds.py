@@ -88,6 +88,13 @@ def _first_defect(value: object, depth_max: int) -> _Defect | None:
     return _Defect("a value that JSON does not have", "a JSON value")
 
 
+def as_whole(value: Any) -> Any:
+    """Return a double that is a whole number, as 5000.0 and 1e3, as the integer that it is."""
+    if type(value) is float and value % 1 == 0 and -INTEGER_MAX <= value <= INTEGER_MAX:
+        return int(value)
+    return value
+
+
 def holds_wide_integer(value: object) -> bool:
     """Say whether a JSON value has an integer beyond 2^53 in size, which many libraries round.
 

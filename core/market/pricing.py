@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any, Final, assert_never
 
 from core.errors import Problem
+from core.json_bounds import as_whole
 from core.message import Message
 from core.money import MICRO_MAX, MICRO_PER_CENT, MICRO_PER_CREDIT
 from core.records.manifest_problems import described
@@ -158,7 +159,7 @@ def parse_price(
     Spec: Capability price, Per-token pricing; contract.md section 6 (Capability prices).
     """
     prefix = f"{path}." if path else ""
-    cents, pricing = member.get("price_cents"), member.get("pricing")
+    cents, pricing = as_whole(member.get("price_cents")), member.get("pricing")
     if cents is not None and pricing is not None:
         return None, [Problem(f"{prefix}pricing", "price_cents beside it", "one of the two")]
     if cents is not None:
@@ -246,6 +247,5 @@ def _find_first(metrics: Mapping[str, Any], *names: str) -> Any:
 
 
 def _read_count(value: Any) -> int:
-    if type(value) is float and value.is_integer():
-        value = int(value)  # some JSON writers add ".0" to every number
+    value = as_whole(value)  # some JSON writers add ".0" to every number
     return value if type(value) is int and 0 <= value <= TOKENS_MAX else 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import Problem
+from core.json_bounds import as_whole
 from core.money import micro_from_credits
 from core.records.manifest_problems import described
 
@@ -46,7 +47,7 @@ def parse_offer(raw: Any, path: str = "") -> tuple[Offer | None, list[Problem]]:
     stake_micro = None
     if raw.get("stakeOffered") is not None:
         stake_micro = _micro(raw["stakeOffered"], f"{prefix}stakeOffered", problems)
-    eta_ms = raw.get("etaMs")
+    eta_ms = as_whole(raw.get("etaMs"))
     if eta_ms is not None and not (type(eta_ms) is int and 0 <= eta_ms <= ETA_MS_MAX):
         expected = f"whole milliseconds, 0 to {ETA_MS_MAX}"
         problems.append(Problem(f"{prefix}etaMs", described(eta_ms), expected))

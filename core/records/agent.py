@@ -12,10 +12,10 @@ from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StringConstraints
 from pydantic.alias_generators import to_camel
 
-from core.json_bounds import INTEGER_MAX
+from core.json_bounds import INTEGER_MAX, as_whole
 from core.records.bounds import (
     CAPABILITY_ID_PATTERN,
     CARD_ENDPOINT_PATTERN,
@@ -59,6 +59,9 @@ _NOT_LETTERS: Final = re.compile(r"[^a-z]")
 _USER_IN_URL: Final = re.compile(r"//[^/]*@")
 
 
+Whole = Annotated[StrictInt, BeforeValidator(as_whole)]
+
+
 class _OpenRecord(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="allow", frozen=True
@@ -72,7 +75,7 @@ class Capability(_OpenRecord):
     description: FreeText = ""
     input_schema: dict[str, Any] | None = None
     output_schema: dict[str, Any] | None = None
-    price_cents: Annotated[StrictInt, Field(ge=0, le=PRICE_CENTS_MAX)] | None = Field(
+    price_cents: Annotated[Whole, Field(ge=0, le=PRICE_CENTS_MAX)] | None = Field(
         default=None, alias="price_cents"
     )
 
@@ -90,7 +93,7 @@ class AgentCard(_OpenRecord):
 
     did: AgentDid
     endpoint: Endpoint
-    version: StrictInt = Field(ge=1, le=INTEGER_MAX)
+    version: Whole = Field(ge=1, le=INTEGER_MAX)
     capabilities: list[Capability] = Field(min_length=1, max_length=CAPABILITIES_MAX)
     metadata: CardMetadata | None = None
     public_key: ShortText | None = None
@@ -98,7 +101,7 @@ class AgentCard(_OpenRecord):
         Annotated[str, StringConstraints(pattern=DISPATCH_PATH_PATTERN, max_length=NAME_CHARS_MAX)]
         | None
     ) = None
-    max_concurrency: Annotated[StrictInt, Field(ge=1, le=INTEGER_MAX)] | None = None
+    max_concurrency: Annotated[Whole, Field(ge=1, le=INTEGER_MAX)] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the card in its JSON form, absent members left out."""

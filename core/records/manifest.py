@@ -28,7 +28,7 @@ from pydantic.alias_generators import to_camel
 
 from core.capabilities.semver import parse_range
 from core.errors import Problem, ProblemList
-from core.json_bounds import json_problem
+from core.json_bounds import as_whole, json_problem
 from core.money import credits_number, micro_from_cents, micro_from_credits
 from core.records.bounds import (
     AGENT_ID_PATTERN,
@@ -71,6 +71,7 @@ def _credits(value: object) -> int | None:
 def _cents(value: object) -> int | None:
     if value is None:
         return None
+    value = as_whole(value)
     if type(value) is not int or value < 0:
         raise ValueError("expected whole cents ≥ 0")
     return micro_from_cents(value)
@@ -101,7 +102,8 @@ CapabilityOfVersions = Annotated[
     AfterValidator(_with_versions),
 ]
 NodeName = Annotated[str, BeforeValidator(_node_name)]
-DurationMs = Annotated[int, Field(ge=1, le=DURATION_MS_MAX)]
+Whole = Annotated[int, BeforeValidator(as_whole)]
+DurationMs = Annotated[Whole, Field(ge=1, le=DURATION_MS_MAX)]
 CreditsMicro = Annotated[
     int | None, BeforeValidator(_credits), WithJsonSchema({"type": ["number", "string", "null"]})
 ]
@@ -129,12 +131,12 @@ class NodeDefinition(_ClosedRecord):
     input_mappings: dict[str, str] = Field(default_factory=dict)
     requires_verification: bool = False
     timeout_ms: DurationMs | None = None
-    max_retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] | None = None
+    max_retries: Annotated[Whole, Field(ge=0, le=RETRIES_MAX)] | None = None
     target_agent_id: AgentId | None = None
     allow_broadcast_fallback: bool = False
     verifier_capability_id: CapabilityId | None = None
     selection: Literal["best", "auction"] = "best"
-    auction_window_ms: Annotated[int, Field(ge=0, le=DURATION_MS_MAX)] | None = None
+    auction_window_ms: Annotated[Whole, Field(ge=0, le=DURATION_MS_MAX)] | None = None
     max_cost_micro: CreditsMicro = Field(default=None, alias="maxCostCredits")
     side_effects: bool | None = None
 

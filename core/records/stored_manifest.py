@@ -39,7 +39,7 @@ class StoredManifest(Struct, rename="camel"):
 
     nodes: dict[str, StoredNode]
     settings: StoredSettings | None = None
-    max_cents: int | None = None
+    max_cents: float | int | None = None
 
     @property
     def budget_micro(self) -> int | None:
@@ -47,7 +47,7 @@ class StoredManifest(Struct, rename="camel"):
         credits = None if self.settings is None else self.settings.max_budget_credits
         if credits is not None:
             return micro_from_credits(credits)
-        return None if self.max_cents is None else micro_from_cents(self.max_cents)
+        return None if self.max_cents is None else micro_from_cents(int(self.max_cents))
 
 
 def read_stored_manifest(text: str | bytes) -> StoredManifest:

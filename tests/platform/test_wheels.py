@@ -22,7 +22,7 @@ from tests.platform.deployments import RunningDeployment
 
 ROOT = wheels.ROOT
 PACKAGES = ("core", "ledger", "federation", "actors", "serve_app", "callboard")
-SERVER_ONLY = ("ray", "psycopg", "sqlalchemy", "httptools", "starlette", "orjson", "cryptography")
+SERVER_ONLY = ("ray", "psycopg", "sqlalchemy", "httptools", "starlette", "msgspec", "cryptography")
 
 pytestmark = pytest.mark.slow
 

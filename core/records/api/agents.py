@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+from core.json_bounds import as_whole
 from core.records.api.kinds import (
     Count,
     Did,
@@ -64,6 +65,7 @@ def _depth(value: Any) -> int:
 
 
 def _version(value: Any) -> str:
+    value = as_whole(value)
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise Mismatch(kind_of(value), "a string or a whole number")
     if not 0 < len(str(value)) <= VERSION_CHARS_MAX:

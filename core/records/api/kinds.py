@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
+from core.json_bounds import as_whole
 from core.money import MICRO_MAX, MICRO_PER_CENT, micro_from_credits
 from core.records.api.shape import Kind, Mismatch, Schema
 from core.records.bounds import (
@@ -86,6 +87,7 @@ def whole(least: int, most: int, *, unit: str = "a whole number") -> Kind:
     """
 
     def take(value: Any) -> Any:
+        value = as_whole(value)
         if type(value) is not int or not least <= value <= most:
             raise Mismatch(got_of(value), f"{unit} from {least} to {most}")
         return value

@@ -20,6 +20,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
 
 from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ProblemList, ServiceError
+from core.json_bounds import as_whole
 from core.wording import GOT_CHARS_MAX, did_you_mean, got_of
 
 T = TypeVar("T")
@@ -467,10 +468,11 @@ def _plain(expected: str, *wanted: type) -> Kind:
     return Kind({}, take)
 
 
+_WHOLE: Final = _plain("a whole number", int)
 _PLAIN: Final[Mapping[Any, Kind]] = {
     str: _plain("a string", str),
     bool: _plain("true or false", bool),
-    int: _plain("a whole number", int),
+    int: Kind({}, lambda value: _WHOLE.read(as_whole(value))),
     float: _plain("a number", int, float),
     Any: Kind({}),
     dict[str, Any]: _plain("a JSON object", dict),
