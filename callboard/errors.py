@@ -69,8 +69,9 @@ class CallboardError(Exception):
     def _is_told(self, error: Mapping[str, Any]) -> bool:
         """Say whether the detail names a defect already: each is printed once."""
         path, got, expected = (str(error.get(name)) for name in ("path", "got", "expected"))
-        is_place = path in ("$", "") or path in self.detail
-        return is_place and (got in self.detail or expected in self.detail)
+        if path in ("$", ""):  # the body as a whole
+            return got in self.detail or expected in self.detail
+        return f"{path}: got {got}" in self.detail
 
 
 class AuthenticationError(CallboardError):
