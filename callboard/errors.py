@@ -62,8 +62,16 @@ class CallboardError(Exception):
         places = "".join(
             f"\n  {error.get('path')}: got {error.get('got')}, expected {error.get('expected')}"
             for error in self.errors
+            if not self._is_told(error)
         )
         return f"{self.code}: {self.detail}{places}"
+
+    def _is_told(self, error: Mapping[str, Any]) -> bool:
+        """Say whether the detail names a defect already: each is printed once."""
+        path, got, expected = (str(error.get(name)) for name in ("path", "got", "expected"))
+        if path in ("$", ""):  # the body as a whole
+            return got in self.detail or expected in self.detail
+        return f"{path}: got {got}" in self.detail
 
 
 class AuthenticationError(CallboardError):

@@ -24,8 +24,6 @@ WARNINGS_MAX: Final = 20
 WEBHOOK_WARNING: Final = "webhookUrl: nothing is called, this version has no webhooks yet"
 _SCHEMAS_REMEMBERED: Final = 256
 _NAME_CHARS_MAX: Final = 80
-# Of a node that says no more, nothing can be without effect.
-_USUAL: Final = frozenset(("capability_id", "payload", "depends_on", "input_mappings"))
 # With one of these, which inputs a schema names is not read from its `properties` alone.
 _COMPOUND: Final = frozenset(
     ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "not", "patternProperties",
@@ -65,9 +63,13 @@ def _find_ignored(manifest: WorkflowManifest, compiled: CompiledWorkflow) -> Ite
         yield "trigger.config: a manual trigger has no configuration"
     for name, definition in manifest.nodes.items():
         node = compiled.nodes[name]
-        if node.has_templates or (node.mappings and node.payload):
+        if node.has_templates or any(one.input_name in node.payload for one in node.mappings):
             yield from _texts(node)
-        if not definition.model_fields_set <= _USUAL:
+        if (
+            definition.timeout_ms is not None
+            or definition.allow_broadcast_fallback
+            or definition.verifier_capability_id is not None
+        ):
             yield from _options(node_path(name), definition, compiled.max_runtime_ms)
 
 
@@ -97,15 +99,12 @@ def _options(path: str, node: NodeDefinition, max_runtime_ms: int) -> Iterator[s
 
 
 def _unused(node: CompiledNode, schemas: Sequence[bytes]) -> Iterator[str]:
-    named = [inputs_named(schema) for schema in schemas]
-    if None in named:
-        return
-    known = frozenset().union(*(names for names in named if names is not None))
+    known = _named_by_any(tuple(schemas))
     mapped = [mapping.input_name for mapping in node.mappings]
+    if known is None or (node.payload.keys() <= known and known.issuperset(mapped)):
+        return
     unused = [f"payload.{name[:_NAME_CHARS_MAX]}" for name in node.payload if name not in known]
     unused += [f"inputMappings.{name[:_NAME_CHARS_MAX]}" for name in mapped if name not in known]
-    if not unused:
-        return
     used = template_names(node.payload) if node.has_templates else ()
     takes = names_text(sorted(known), len(known)) or "none"
     for member in unused:
@@ -117,8 +116,18 @@ def _unused(node: CompiledNode, schemas: Sequence[bytes]) -> Iterator[str]:
 
 
 @lru_cache(_SCHEMAS_REMEMBERED)
-def inputs_named(schema_text: bytes) -> frozenset[str] | None:
-    """Return the inputs that a schema names; None where it may take others, too."""
+def _named_by_any(schemas: tuple[bytes, ...]) -> frozenset[str] | None:
+    """Return the inputs that the schemas name; None where one may take others, too."""
+    found: frozenset[str] = frozenset()
+    for text in schemas:
+        names = _inputs_named(text)
+        if names is None:
+            return None
+        found |= names
+    return found
+
+
+def _inputs_named(schema_text: bytes) -> frozenset[str] | None:
     schema = orjson.loads(schema_text)
     if not isinstance(schema, dict) or not _COMPOUND.isdisjoint(schema):
         return None

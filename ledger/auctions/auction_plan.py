@@ -74,11 +74,11 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
         has_bid=command.agent_did in round_.bids,
     )
     if refused is not None:  # (3)
-        raise Refusal(refused.code, str(refused), is_stored=False)
+        raise Refusal(refused.code, refused.detail, is_stored=False)
     bid = _build_bid(command, batch)
     displaced = displaced_bid(bid, round_.highest())  # (4)
     if isinstance(displaced, ServiceError):
-        raise Refusal(displaced.code, str(displaced), is_stored=False)
+        raise Refusal(displaced.code, displaced.detail, is_stored=False)
     round_.hold(bid, displaced)
     _store_bid(command.workflow_id, command.node, command.round, bid, batch)
     audit_id = batch.record(

@@ -107,9 +107,9 @@ async def answered(
 async def refused(
     registry: Registry, method: str, path: str, body: object, after: bytes = b""
 ) -> tuple[int, str]:
-    """Return the status and the detail with which a request is refused; arguments as above."""
+    """Return the status and the problems with which a request is refused; arguments as above."""
     status, reply = await answered(registry, method, path, body, after)
-    return status, reply["detail"]
+    return status, str(reply["errors"])
 
 
 @pytest.mark.parametrize(
