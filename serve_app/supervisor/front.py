@@ -15,6 +15,7 @@ and prints the script's path.
 
 from __future__ import annotations
 
+import re
 import resource
 import shlex
 import sys
@@ -59,8 +60,13 @@ PROXIES_MAX: Final = 4
 CALLER: Final = "txn.caller"
 _NO_BODY: Final = "{ method GET HEAD DELETE OPTIONS }"
 _BODY_MAX: Final = 65_536
-# Serve lets HAProxy tell what it has counted at every address of the machine.
-_TO_LOOPBACK: Final = r"s/^( *bind )\*?:([0-9]+)$/\1127.0.0.1:\2/"
+_LOOPBACK: Final = "127.0.0.1"
+# Serve publishes HAProxy's counters on all interfaces. The API's own line has the same form where
+# Serve is told to listen on all interfaces: only the sections of the counters are rewritten.
+_TO_LOOPBACK: Final = (
+    r"/^(frontend prometheus|listen stats)$/,/^ *bind /"
+    r"s/^( *bind )\*?:([0-9]+)$/\1127.0.0.1:\2/"
+)
 _SCRIPT: Final = """\
 #!/bin/sh
 # Written by serve_app/supervisor/front.py at each start.
@@ -71,7 +77,7 @@ for argument in "$@"; do
     before=$argument
 done
 if [ -n "$config" ] && ! grep -qF {mark} "$config"; then
-    sed -i -E -e {insert} -e {loopback} "$config"
+    sed -i -E -e {insert} -e {loopback} -e {api} "$config"
     grep -qF {mark} "$config" || {{ echo "no line '{anchor}' in $config" >&2; exit 1; }}
 fi
 exec {haproxy} "$@" -f {tables}
@@ -96,11 +102,29 @@ def write_front(folder: Path, settings: Settings, keys: DeploymentKeys) -> Path:
         anchor=ANCHOR,
         insert=shlex.quote(f"/^{ANCHOR}$/r {folder / _LINES}"),
         loopback=shlex.quote(_TO_LOOPBACK),
+        api=shlex.quote(_to_host(settings.host)),
         haproxy=shlex.quote(str(get_haproxy_binary())),
         tables=shlex.quote(str(folder / _TABLES)),
     )
     _write(script, text, 0o700)
     return script
+
+
+def serve_host(settings: Settings) -> str:
+    """Return the address that Serve is told to listen at: its replicas listen there, too.
+
+    HAProxies of other machines reach the replicas of a cluster. On one machine only its own does.
+    """
+    return settings.host if settings.machines_max > 1 else _LOOPBACK
+
+
+def _to_host(host: str) -> str:
+    """Return the command that moves the API from Serve's loopback to the host of the settings."""
+    both_families = " v4v6" if host == "::" else ""
+    return (
+        rf"/^{ANCHOR}$/,/^ *bind /s/^( *bind ){re.escape(_LOOPBACK)}:([0-9]+)$"
+        rf"/\1{host}:\2{both_families}/"
+    )
 
 
 def write_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> None:

@@ -91,6 +91,45 @@ def test_what_haproxy_counts_is_told_on_loopback_alone(tmp_path: Path) -> None:
     assert all("bind 127.0.0.1:" in line for line in bound), bound
 
 
+@pytest.mark.parametrize(
+    ("written", "host", "bound"),
+    [
+        ("*", "127.0.0.1", "*"),
+        ("*", "0.0.0.0", "*"),
+        ("192.0.2.7", "0.0.0.0", "192.0.2.7"),
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1", "0.0.0.0", "0.0.0.0"),
+        ("127.0.0.1", "192.0.2.7", "192.0.2.7"),
+    ],
+)
+def test_the_api_alone_listens_where_it_is_told(
+    tmp_path: Path, written: str, host: str, bound: str
+) -> None:
+    """Serve listens on loopback for one machine, and for a cluster as the API itself."""
+    configuration = tmp_path / "haproxy.cfg"
+    pages = "frontend prometheus\n    bind :2\n"
+    text = pages + SERVES.replace("127.0.0.1:1\n", f"{written}:1\n")
+    configuration.write_text(text + "listen stats\n  bind *:3\n  stats enable\n", "ascii")
+    script = write_front(tmp_path / "front", Settings(host=host), KEYS)
+    subprocess.run([script, "-c", "-f", configuration], capture_output=True)
+    bound_lines = [
+        line.split() for line in configuration.read_text("ascii").splitlines() if " bind " in line
+    ]
+    assert bound_lines == [
+        ["bind", "127.0.0.1:2"],
+        ["bind", f"{bound}:1"],
+        ["bind", "127.0.0.1:3"],
+    ]
+
+
+def test_the_api_listens_on_both_families_at_all_interfaces(tmp_path: Path) -> None:
+    configuration = tmp_path / "haproxy.cfg"
+    configuration.write_text(SERVES, "ascii")
+    script = write_front(tmp_path / "front", Settings(host="::"), KEYS)
+    subprocess.run([script, "-c", "-f", configuration], capture_output=True)
+    assert "bind :::1 v4v6\n" in configuration.read_text("ascii")
+
+
 def test_serves_template_opens_no_other_pages() -> None:
     """A release of Ray that binds in another form is looked at anew."""
     binds = [
