@@ -8,7 +8,9 @@ Spec: Limits; contract.md sections 1–5, design.md sections 3 and 6.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import ipaddress
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,6 +29,17 @@ _HEADER_TEXT: Final = re.compile(r"[!-~]*")
 _JWKS_URL: Final = re.compile(
     r"https://[^@\s]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?/\S*|file:///\S+"
 )
+
+_TOML_TYPES: Final[Mapping[type, str]] = {
+    str: "a string",
+    int: "an integer",
+    float: "a float",
+    bool: "a boolean",
+    tuple: "an array of strings",
+    list: "an array",
+    dict: "a table",
+}
+_GOT_MAX: Final = 80
 
 # The value of `transport_host` that stands for each machine's own address.
 OWN_ADDRESS: Final = "machine"
@@ -467,17 +480,21 @@ def _check_urls(settings: Settings) -> None:
         ("model_url", (settings.model_url,)),
         ("jwks_url", (settings.jwks_url,)),
     ):
-        form = _JWKS_URL if name == "jwks_url" else _OWN_URL
+        form, example = (
+            (_JWKS_URL, "https://host/path, http://127.0.0.1/path or file:///path")
+            if name == "jwks_url"
+            else (_OWN_URL, "https://host or http://host:port, without user, query and fragment")
+        )
         for url in filter(None, urls):
             if form.fullmatch(url) is None:
-                raise SettingsError(name, repr(url), f"addresses of the form {form.pattern}")
+                raise SettingsError(name, repr(url), f"addresses such as {example}")
 
 
 def _check_origins(origins: tuple[str, ...]) -> None:
     if origins != (ANY_ORIGIN,):
         for origin in origins:
             if _ORIGIN.fullmatch(origin) is None:
-                expected = f"origins of the form {_ORIGIN.pattern}, or {ANY_ORIGIN} alone"
+                expected = f"origins such as https://host:port in lower case, or {ANY_ORIGIN} alone"
                 raise SettingsError("cors_origins", repr(origin), expected)
 
 
@@ -548,9 +565,7 @@ def build_settings(values: Mapping[str, object]) -> Settings:
         SettingsError: a name is unknown, or a value has the wrong type or range.
     """
     for name, value in values.items():
-        default = _declared(name).default
-        if isinstance(value, bool) or not isinstance(value, type(default)):
-            raise SettingsError(name, repr(value), f"a value of type {type(default).__name__}")
+        _check_type(_declared(name), value)
     return Settings(**values)  # type: ignore[arg-type]  # each value was checked just above
 
 
@@ -570,15 +585,37 @@ def known_settings(values: Mapping[str, object]) -> tuple[Settings, tuple[str, .
     left_out: list[str] = []
     for name, value in values.items():
         try:
-            default = _declared(name).default
-            if isinstance(value, bool) or not isinstance(value, type(default)):
-                raise SettingsError(name, type(value).__name__, type(default).__name__)
+            _check_type(_declared(name), value)
             _check_range(_declared(name), value)
         except SettingsError as error:
             left_out.append(f"{error.name}: expected {error.expected}")
         else:
             known[name] = value
     return Settings(**known), tuple(left_out)  # type: ignore[arg-type]  # each was checked above
+
+
+def _check_type(item: dataclasses.Field[Any], value: object) -> None:
+    """Check a value's type; the message names the types of TOML."""
+    expected = _TOML_TYPES[type(item.default)]
+    wrong = value
+    if isinstance(value, (tuple, list)):
+        wrong = next((part for part in value if not isinstance(part, str)), None)
+        if isinstance(item.default, tuple) and wrong is None:
+            return
+    elif type(value) is type(item.default):
+        return
+    got = (
+        _toml_type(value)
+        if wrong is value or wrong is None
+        else f"an array with {_toml_type(wrong)}"
+    )
+    if not item.metadata["secret"] and isinstance(wrong, (str, int, float)):
+        got += f" ({json.dumps(wrong, ensure_ascii=False)[:_GOT_MAX]})"
+    raise SettingsError(item.name, got, expected)
+
+
+def _toml_type(value: object) -> str:
+    return _TOML_TYPES.get(type(value), "a date or a time")
 
 
 def _check_range(item: dataclasses.Field[Any], value: Any) -> None:
@@ -592,4 +629,7 @@ def _declared(name: str) -> dataclasses.Field[Any]:
     for item in dataclasses.fields(Settings):
         if item.name == name:
             return item
-    raise SettingsError(name, "an unknown setting", "one that `callboard settings` lists")
+    expected = "one that `callboard settings` lists"
+    if nearest := difflib.get_close_matches(name.lower(), setting_names(), n=1):
+        expected += f": perhaps {nearest[0]}"
+    raise SettingsError(name, "an unknown setting", expected)

@@ -173,6 +173,12 @@ def _from_file(path: Path) -> dict[str, object]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
+    except OSError as defect:
+        got = f"an error ({defect.strerror})"
+        raise SettingsError(str(path), got, "a file that this user may read") from None
+    except UnicodeDecodeError as defect:
+        got = f"a byte that is not UTF-8 at {defect.start}"
+        raise SettingsError(str(path), got, "a TOML file") from None
     except tomllib.TOMLDecodeError as defect:
         raise SettingsError(str(path), str(defect), "a TOML file") from None
     return {

@@ -2,9 +2,10 @@
 
 `python -m scripts.cluster_demo.clients article OWN KEY URL…` runs the demonstration's workflow
 through the API of each machine, with the six agents of `examples/article_report` on this host.
-`… wide OWN KEY URL… --workflows N --nodes N --delay S` publishes graphs of independent nodes, in
-turn through each API, and prints where the dispatches came from; a line `N nodes done` tells the
-reader of the output how far it is. OWN is this host's address, KEY the administrator's key.
+`… wide OWN KEY URL… --workflows N --nodes N --delay S --machines N` publishes graphs in which one
+node is followed by all others, in turn through each API, and prints from how many machines the
+dispatches came; a line `N nodes done` tells the reader of the output how far it is.
+OWN is this host's address, KEY the administrator's key.
 """
 
 from __future__ import annotations
@@ -171,8 +172,11 @@ class CountingAgent:
 
 
 def run_wide(arguments: argparse.Namespace) -> bool:
-    """Publish graphs of independent nodes in turn through each API; True if all succeeded."""
-    manifest = {
+    """Publish graphs in which one node is followed by all others, in turn through each API.
+
+    Returns: whether all succeeded, with dispatches from as many machines as are named.
+    """
+    manifest: dict[str, Any] = {
         "intent": "Count",
         "settings": {"maxBudgetCredits": arguments.nodes * PRICE_CREDITS * 1.2},
         "nodes": {
@@ -180,6 +184,8 @@ def run_wide(arguments: argparse.Namespace) -> bool:
             for number in range(arguments.nodes)
         },
     }
+    for name, node in manifest["nodes"].items():
+        node["dependsOn"] = [] if name == "n0" else ["n0"]
     with (
         CountingAgent(arguments.own, arguments.delay) as agent,
         Client(arguments.urls[0], arguments.key) as admin,
@@ -194,7 +200,8 @@ def run_wide(arguments: argparse.Namespace) -> bool:
             )
         took_s = time.monotonic() - began
         _print_spread(agent, statuses, took_s, arguments.workflows * arguments.nodes)
-        return statuses == Counter({"success": arguments.workflows})
+        is_spread = len(agent.calls_by_machine) >= arguments.machines
+        return is_spread and statuses == Counter({"success": arguments.workflows})
 
 
 def _publish_and_wait(url: str, arguments: argparse.Namespace, manifest: dict[str, Any]) -> str:
@@ -238,6 +245,7 @@ def main() -> int:
     parser.add_argument("urls", nargs="+")
     parser.add_argument("--workflows", type=int, default=1)
     parser.add_argument("--nodes", type=int, default=1_000)
+    parser.add_argument("--machines", type=int, default=1)
     parser.add_argument("--delay", type=float, default=0.0)
     arguments = parser.parse_args()
     if arguments.verb == "article":

@@ -15,17 +15,19 @@ from pathlib import Path
 
 import yaml
 
-from scripts.cluster_demo.hosts import UID, USER, Host, HostError, Network
-from scripts.cluster_demo.postgres import Server, start_postgres
+from scripts.cluster_demo.hosts import SHARED, UID, USER, Host, HostError, Network
+from scripts.cluster_demo.postgres import Server, share_programs, start_postgres
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT = ROOT / ".cluster-demo"
 PYTHON = ROOT / ".venv" / "bin" / "python"
 RAY = ROOT / ".venv" / "bin" / "ray"
-UP_TIMEOUT_S = 1_500.0
+UP_TIMEOUT_S = 900.0
 STEP_TIMEOUT_S = 600.0
 WAIT_S = 300.0
 API_PORT = 8_000
+_RAYS_BLOCK, _FROM_KERNEL = range(12_000, 12_100), 32_768
+_LOOPBACK = ("127.0.0.1", "[::1]", "[::ffff:127.0.0.1]")
 # Of the machine whose disk becomes full: enough for logs, Ray's session, and what pip unpacks.
 DISK_MIB = 768
 # Of a host at rest: its sshd, and the shell that lists the processes.
@@ -37,14 +39,13 @@ class Demo:
 
     Args:
         network: in which the hosts are.
-        wheels: the folder from which the machines install packages.
     """
 
-    def __init__(self, network: Network, wheels: Path) -> None:
+    def __init__(self, network: Network) -> None:
         self._began = time.monotonic()
         self.network = network
-        self._wheels = wheels
-        self.operator = network.add_host("operator")
+        # Root: the checkout, whose programs the operator runs, may be readable for nobody else.
+        self.operator = network.add_host("operator", user_id=0)
         network.give_key(self.operator)
         self.postgres: Server = start_postgres(network)
         sizes_mib = {"one": 0, "two": 0, "three": DISK_MIB}
@@ -67,7 +68,9 @@ class Demo:
         """Fill in cluster.yaml and the secrets, and run `ray up` (2)."""
         self._fill_in()
         self.say(f"ray up on {self.operator.name}")
-        self.follow(f"cd ~/checkout && {RAY} up -y cluster.yaml", UP_TIMEOUT_S, " serve")
+        said = self.follow(f"cd ~/checkout && {RAY} up -y cluster.yaml", UP_TIMEOUT_S, " serve")
+        if "3 of 3 machines serve" not in said:
+            raise HostError(f"ray up: {said[-2_000:]}")
         key = self.machines[0].own_files / "admin.key"
         self.key = key.read_text(encoding="ascii").strip()
         state = self.machines[0].run("source ~/.bashrc; serve status", timeout_s=STEP_TIMEOUT_S)
@@ -80,9 +83,10 @@ class Demo:
         self.clients("article", self.urls)
 
     def run_wide(self, nodes: int) -> None:
-        """Run one wide graph and print where its dispatches came from (4)."""
+        """Run one wide graph; its dispatches must come from every machine (4)."""
         self.say(f"a graph of {nodes} nodes")
-        self.clients("wide", self.urls[:1], "--nodes", str(nodes))
+        machines = str(len(self.machines))
+        self.clients("wide", self.urls[:1], "--nodes", str(nodes), "--machines", machines)
 
     def add_fourth(self) -> None:
         """Let a machine join by hand, as docs/operations.md says (6)."""
@@ -111,10 +115,48 @@ class Demo:
         self.say(f"four serves, code and environment included: {took_s:.1f} s")
         self.run_wide(400)
 
+    def remove_fourth(self) -> None:
+        """End the part of the machine that joined by hand."""
+        self.machines.pop().run("~/callboard/.venv/bin/callboard down", timeout_s=STEP_TIMEOUT_S)
+
+    def check_listening(self) -> None:
+        """Check that of HAProxy's ports only the API's is open to other machines.
+
+        They may also reach sshd, and the ports of Ray and Serve, which call each other.
+
+        Raises:
+            HostError: another socket listens beyond loopback, or the API does not.
+        """
+        for machine in self.machines:
+            open_sockets = [one for one in machine.listening() if one[1] not in _LOOPBACK]
+            if ("haproxy", "0.0.0.0", API_PORT) not in open_sockets:
+                raise HostError(f"{machine.name}: the API is not open: {open_sockets}")
+            for name, address, port in open_sockets:
+                is_rays = port in _RAYS_BLOCK or port >= _FROM_KERNEL
+                if not ((is_rays and name != "haproxy") or port == API_PORT or name == "sshd"):
+                    raise HostError(f"{machine.name}: {name} listens on {address}:{port}")
+        self.say("open on every machine: the API, ssh, and what Ray's machines call each other by")
+
+    def check_payments(self) -> None:
+        """Check that every node succeeded and that the ledger has one payment of each.
+
+        Raises:
+            HostError: one did not, or has another number of payments.
+        """
+        [nodes] = self.postgres.rows("SELECT count(*) FROM node")
+        [paid] = self.postgres.rows(
+            "SELECT count(*) FROM (SELECT n.name FROM node n JOIN entry e ON e.node_id = n.name"
+            " AND e.workflow_id = n.workflow_id AND e.kind = 'node_payment'"
+            " WHERE n.status = 'success' GROUP BY n.workflow_id, n.name HAVING count(*) = 1) one"
+        )
+        [entries] = self.postgres.rows("SELECT count(*) FROM entry WHERE kind = 'node_payment'")
+        self.say(f"{nodes} nodes, of which {paid} were paid once, by {entries} entries")
+        if not nodes == paid == entries:
+            raise HostError("a node was not paid once")
+
     def down(self) -> None:
         """Run `ray down` and look for what is left (8)."""
         self.say("ray down")
-        self.machines.pop().run("~/callboard/.venv/bin/callboard down", timeout_s=STEP_TIMEOUT_S)
         self.follow(f"cd ~/checkout && {RAY} down -y cluster.yaml", STEP_TIMEOUT_S, "is down")
         for machine in self.machines:
             names = set(machine.run("ps -eo comm=").split())
@@ -129,7 +171,7 @@ class Demo:
 
     def _add_machine(self, name: str, disk_mib: int = 0) -> Host:
         host = self.network.add_host(name, disk_mib=disk_mib)
-        lines = f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={self._wheels} UV_NO_INDEX=1 UV_OFFLINE=1\n"
+        lines = f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={SHARED}/wheels UV_NO_INDEX=1 UV_OFFLINE=1\n"
         # What a machine without a package index of its own says to pip: a folder of wheels.
         file = host.home / ".bashrc"
         file.write_text(lines, encoding="ascii")
@@ -170,8 +212,8 @@ class Demo:
         command = f"cd ~/checkout && {PYTHON} -m scripts.cluster_demo.clients {' '.join(words)}"
         self.follow(command, STEP_TIMEOUT_S, " in ")
 
-    def follow(self, command: str, timeout_s: float, shown: str) -> None:
-        """Run a command on the operator's host; say the lines that contain a text."""
+    def follow(self, command: str, timeout_s: float, shown: str) -> str:
+        """Run a command on the operator's host; say the lines that contain a text, return all."""
         deadline = time.monotonic() + timeout_s
         lines: list[str] = []
         with subprocess.Popen(
@@ -180,13 +222,18 @@ class Demo:
             errors="replace",
         ) as process:  # fmt: skip
             assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line.rstrip())
-                if shown in line and "VINFO" not in line and "INFO" not in line:
-                    self.say(f"  {line.strip()}")
+            try:
+                for line in process.stdout:
+                    lines.append(line.rstrip())
+                    if shown in line and "VINFO" not in line and "INFO" not in line:
+                        self.say(f"  {line.strip()}")
+            except BaseException:
+                process.terminate()
+                raise
         (KEPT / "last.log").write_text("\n".join(lines), encoding="utf-8")
         if process.returncode != 0 or time.monotonic() > deadline:
             raise HostError("\n".join([f"exit status {process.returncode}", *lines[-40:]]))
+        return "\n".join(lines)
 
     def wait_serving(self, machine: Host) -> None:
         """Wait until a machine's API answers.
@@ -213,16 +260,27 @@ def _line(text: str, mark: str) -> str:
     return next((line.strip() for line in text.splitlines() if mark in line), "unknown")
 
 
-def wheels_folder() -> Path:
-    """Return a folder with every locked package, which hosts without a network install from."""
-    folder = KEPT / "wheels"
-    lock = ROOT / "requirements.lock"
-    stamp = folder / "lock"
+def shared_folder() -> Path:
+    """Return the folder that all hosts share, with what those without a network need.
+
+    Every locked package as a wheel, and Postgres; everyone may read them.
+    """
+    shared = KEPT / "shared"
+    lock, stamp = ROOT / "requirements.lock", shared / "lock"
     if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        shutil.rmtree(shared, ignore_errors=True)
+        shared.mkdir(parents=True)
         print("fetching the locked packages once", flush=True)
         command = [str(PYTHON), "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-        subprocess.run([*command, "-r", str(lock), "-d", str(folder)], check=True)
+        command += ["-r", str(lock), "-d", str(shared / "wheels")]
+        _run(command, STEP_TIMEOUT_S)
+        share_programs(shared)
+        _run(["chmod", "-R", "a+rX", str(shared)], STEP_TIMEOUT_S)
         shutil.copy(lock, stamp)
-    return folder
+    return shared
+
+
+def _run(command: Sequence[str], timeout_s: float) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+    if done.returncode != 0:
+        raise HostError(f"{' '.join(command)}: {done.stdout}{done.stderr}")

@@ -119,10 +119,12 @@ class Faults:
 
     Args:
         demo: the cluster.
+        chain_nodes: of each chain that runs meanwhile.
     """
 
-    def __init__(self, demo: Demo) -> None:
+    def __init__(self, demo: Demo, chain_nodes: int = CHAIN_NODES) -> None:
         self._demo = demo
+        self._chain_nodes = chain_nodes
 
     @staticmethod
     def names() -> list[str]:
@@ -191,7 +193,10 @@ class Faults:
     def _kill_of(self, name: str, machine: Host, what: str) -> Fault:
         relieve = self._start_head if machine is self._demo.machines[0] else None
         text = f"kill -9 of everything on {machine.name}{what}"
-        return Fault(name, text, lambda: machine.signal_all("KILL"), relieve, machine, is_lost=True)
+        return Fault(
+            name, text, lambda: machine.signal_all("KILL"), relieve, machine, is_lost=True,
+            nodes=self._chain_nodes,
+        )  # fmt: skip
 
     def _start_head(self) -> None:
         head = self._demo.machines[0]

@@ -4,7 +4,9 @@ A host is one process tree in its own network, mount, PID, IPC and UTS namespace
 interface is one end of a veth pair; the other is a port of a bridge that lies in a namespace of its
 own too, so the machine's own network is never touched. Below a host's folder lie its home, its
 temporary folder and what stands in for files of `/etc`; shared memory is a tmpfs of its own.
-Everything else, the programs of the system above all, is the machine's.
+Everything else, the programs of the system above all, is the machine's. A host sees its folder as
+`/run/host`, and what it shares with the others as `/run/shared`, also where the folders above them
+admit root alone.
 
 Linux and root only: `why_not` says what is missing.
 """
@@ -12,6 +14,7 @@ Linux and root only: `why_not` says what is missing.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -34,19 +37,35 @@ PROGRAMS = (
     "sshd",
     "ssh-keygen",
     "curl",
+    "ps",
+    "pgrep",
 )
+# Where each host sees the folder that all share.
+SHARED = "/run/shared"
 _START_TIMEOUT_S = 20.0
 _SHARED_MEMORY = "768m"
 # A host's first process: it arranges the mounts, then becomes sshd, which also reaps orphans.
 _INIT = """\
 set -eu
-folder=$1 name=$2 user=$3 disk_mib=$4
+shared=$1 checkout=$2 folder=$3 name=$4 user=$5 disk_mib=$6
 mount --make-rprivate /
 mount -t proc proc /proc
+# Bound before anything is mounted over the folders that they lie in.
+mount -t tmpfs -o size=64m tmpfs /mnt
+mkdir /mnt/host /mnt/shared /mnt/checkout
+mount --bind "$folder" /mnt/host
+mount --bind "$shared" /mnt/shared
+mount --bind "$checkout" /mnt/checkout
 mount -t tmpfs -o size=64m tmpfs /run
-mkdir -p /run/sshd
+mkdir -p /run/sshd /run/host /run/shared
+mount --move /mnt/host /run/host
+mount --move /mnt/shared /run/shared
+folder=/run/host
 mount -t tmpfs -o size={shared_memory},mode=1777 tmpfs /dev/shm
-for file in passwd group hosts hostname; do mount --bind "$folder/etc/$file" "/etc/$file"; done
+# A mount over a file of the machine ends when somebody replaces that file, as `useradd` does.
+cp --archive /etc /run/etc
+for file in passwd group hosts hostname; do cp "$folder/etc/$file" "/run/etc/$file"; done
+mount --bind /run/etc /etc
 mount -t tmpfs -o size=1m tmpfs /home
 mkdir "/home/$user"
 mount --bind "$folder/home" "/home/$user"
@@ -61,13 +80,15 @@ if [ "$disk_mib" != 0 ]; then
   mount --bind "$folder/disk/tmp" /tmp
   mount --bind "$folder/disk/local" "/home/$user/.local"
 fi
+mkdir -p "$checkout"
+mount --move /mnt/checkout "$checkout"
 hostname "$name"
 exec /usr/sbin/sshd -D -e -f "$folder/etc/sshd_config"
 """.replace("{shared_memory}", _SHARED_MEMORY)
 _SSHD_CONFIG = """\
 ListenAddress {address}
-HostKey {folder}/etc/host_key
-AuthorizedKeysFile {folder}/etc/authorized_keys
+HostKey /run/host/etc/host_key
+AuthorizedKeysFile /run/host/etc/authorized_keys
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 UsePAM no
@@ -110,6 +131,7 @@ class Host:
         folder: what it has of its own.
         namespace: the name of its network namespace.
         disk_mib: size of a disk of its own for `~/.local` and `/tmp`; 0: they lie in its folder.
+        user_id: whose its commands are; `/home/callboard` is the home of any.
         init: its first process as this machine sees it; 0 while it is not started.
     """
 
@@ -118,6 +140,7 @@ class Host:
     folder: Path
     namespace: str
     disk_mib: int = 0
+    user_id: int = UID
     init: int = 0
     _starter: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
@@ -135,21 +158,19 @@ class Host:
     def is_up(self) -> bool:
         return self._starter is not None and self._starter.poll() is None
 
-    def inside(self, command: str, *, user: str = USER) -> list[str]:
+    def inside(self, command: str) -> list[str]:
         """Return the command line that runs a shell command on this host.
 
         Args:
             command: for a login shell.
-            user: who runs it there.
         """
         enter = ["nsenter", "--target", str(self.init), "--all", "--"]
         plain = ["env", "-i", "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG=C.UTF-8"]
-        home = f"HOME=/home/{USER}" if user == USER else "HOME=/root"
-        change = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]
-        who = change if user == USER else []
-        return [*enter, *plain, home, f"USER={user}", *who, "bash", "--login", "-c", command]
+        who = ["setpriv", f"--reuid={self.user_id}", f"--regid={self.user_id}", "--clear-groups"]
+        names = [f"HOME=/home/{USER}", f"USER={USER}"]
+        return [*enter, *plain, *names, *who, "bash", "--login", "-c", command]
 
-    def run(self, command: str, *, user: str = USER, timeout_s: float = 60.0) -> str:
+    def run(self, command: str, *, timeout_s: float = 60.0) -> str:
         """Run a shell command on this host and return what it printed.
 
         Raises:
@@ -157,7 +178,7 @@ class Host:
         """
         try:
             done = subprocess.run(
-                self.inside(command, user=user), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                self.inside(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, timeout=timeout_s,
             )  # fmt: skip
         except subprocess.TimeoutExpired as late:
@@ -168,8 +189,12 @@ class Host:
             raise HostError(f"{self.name}: {command}: exit status {done.returncode}\n{text}")
         return text
 
-    def start(self) -> None:
-        """Start the host's first process, with which all others of it end."""
+    def start(self, shared: Path, checkout: Path) -> None:
+        """Start the host's first process, with which all others of it end.
+
+        Args:
+            shared, checkout: as of `Network`.
+        """
         script = self.folder / "init.sh"
         script.write_text(_INIT, encoding="ascii")
         with (self.folder / "sshd.log").open("ab") as log:
@@ -178,7 +203,8 @@ class Host:
                     "ip", "netns", "exec", self.namespace, "unshare", "--mount", "--pid", "--ipc",
                     "--uts", "--fork", "--kill-child", "env", "-i",
                     "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-                    "bash", str(script), str(self.folder), self.name, USER, str(self.disk_mib),
+                    "bash", str(script), str(shared), str(checkout), str(self.folder), self.name,
+                    USER, str(self.disk_mib),
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
@@ -194,6 +220,16 @@ class Host:
     def _is_listening(self) -> bool:
         probe = ["ip", "netns", "exec", self.namespace, "ss", "-Hltn", "sport", "=", ":22"]
         return bool(subprocess.run(probe, capture_output=True).stdout.strip())
+
+    def listening(self) -> list[tuple[str, str, int]]:
+        """Return the program, the address and the port of each TCP socket that listens."""
+        command = ["nsenter", "--target", str(self.init), "--all", "--", "ss", "-Hltnp"]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found = []
+        for line in lines.splitlines():
+            address, _, port = line.split()[3].rpartition(":")
+            found.append((line.split('"')[1], address, int(port)))
+        return found
 
     def signal_all(self, name: str) -> None:
         """Send a signal to every process of the host's user but the shell that does so.
@@ -241,11 +277,17 @@ class Network:
 
     Args:
         folder: an existing folder for what the hosts have of their own.
+        shared: a folder that each host sees as `SHARED`.
+        checkout: a folder that each host sees at its own path.
         prefix: the first three numbers of the hosts' addresses.
     """
 
-    def __init__(self, folder: Path, prefix: str = "10.77.0") -> None:
+    def __init__(
+        self, folder: Path, *, shared: Path, checkout: Path, prefix: str = "10.77.0"
+    ) -> None:
         self._folder = folder
+        self._shared = shared
+        self._checkout = checkout
         self._prefix = prefix
         # Named by this process: several networks stand side by side.
         self._mark = f"cb{os.getpid()}"
@@ -266,12 +308,12 @@ class Network:
     def __exit__(self, *_failure: object) -> None:
         self.remove()
 
-    def add_host(self, name: str, *, disk_mib: int = 0) -> Host:
+    def add_host(self, name: str, *, disk_mib: int = 0, user_id: int = UID) -> Host:
         """Make a host and start it.
 
         Args:
             name: its host name.
-            disk_mib: as of `Host`.
+            disk_mib, user_id: as of `Host`.
         """
         number = len(self.hosts) + 1
         host = Host(
@@ -280,11 +322,12 @@ class Network:
             folder=self._folder / name,
             namespace=f"{self._mark}-{name}",
             disk_mib=disk_mib,
+            user_id=user_id,
         )
         self.hosts.append(host)
         self._plug_in(host, number)
         self._furnish(host)
-        host.start()
+        host.start(self._shared, self._checkout)
         return host
 
     def give_key(self, host: Host) -> None:
@@ -303,6 +346,12 @@ class Network:
             host.power_off()
         for name in (*(host.namespace for host in self.hosts), self._switch):
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+    def namespaces(self) -> list[str]:
+        """Return the names of the network namespaces that are left of it."""
+        listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
+        names = [line.split()[0] for line in listed.stdout.splitlines() if line]
+        return [name for name in names if name.startswith(f"{self._mark}-")]
 
     def _plug_in(self, host: Host, number: int) -> None:
         port = f"port{number}"
@@ -326,13 +375,16 @@ class Network:
         (host.folder / "tmp").chmod(0o1777)
         os.chown(host.home, UID, UID)
         account = f"{USER}:x:{UID}:{UID}::/home/{USER}:/bin/bash\n"
-        (etc / "passwd").write_text(Path("/etc/passwd").read_text() + account)
+        # Programs such as ssh look for a user's home there, not in HOME.
+        users = re.sub(
+            rf"(?m)^((?:[^:]*:){{2}}{host.user_id}:[^:]*:[^:]*:)[^:]*", rf"\g<1>/home/{USER}",
+            Path("/etc/passwd").read_text(),
+        )  # fmt: skip
+        (etc / "passwd").write_text(users + account)
         (etc / "group").write_text(Path("/etc/group").read_text() + f"{USER}:x:{UID}:\n")
         (etc / "hostname").write_text(f"{host.name}\n")
         (etc / "hosts").write_text(f"127.0.0.1 localhost\n{host.address} {host.name}\n")
-        (etc / "sshd_config").write_text(
-            _SSHD_CONFIG.format(address=host.address, folder=host.folder)
-        )
+        (etc / "sshd_config").write_text(_SSHD_CONFIG.format(address=host.address))
         shutil.copy(self._key.with_suffix(".pub"), etc / "authorized_keys")
         _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(etc / "host_key")])
 

@@ -35,7 +35,13 @@ from serve_app.http.bodies import (
 )
 from serve_app.http.calls import Call, Operation, Repeats, Reply, reason_in
 from serve_app.http.compiling import in_thread
-from serve_app.http.errors import PROBLEM_TYPE, STATUS, problem, problem_headers
+from serve_app.http.errors import (
+    PROBLEM_TYPE,
+    STATUS,
+    UNKNOWN_METHOD,
+    problem,
+    problem_headers,
+)
 from serve_app.http.large_json import parse_large_json
 from serve_app.http.pace import Pace
 from serve_app.http.paths import path_text, path_values
@@ -69,9 +75,9 @@ class Endpoint:
         self._operations = {operation.method: operation for operation in operations}
         self._services = services
         self._pace = Pace.of(services.settings)
-        self._allowed = ", ".join(sorted(self._operations)).encode()
         if "GET" in self._operations:
             self._operations["HEAD"] = self._operations["GET"]
+        self._allowed = ", ".join(sorted(self._operations)).encode()
 
     def __repr__(self) -> str:
         return f"<Endpoint {self._allowed.decode()}>"
@@ -120,10 +126,10 @@ class Endpoint:
     def _call(self, scope: Scope, headers: Mapping[bytes, bytes], request_id: str) -> Call:
         operation = self._operations.get(scope["method"])
         if operation is None:
-            raise ServiceError(
-                ErrorCode.METHOD_NOT_ALLOWED,
-                f"got {scope['method'][:20]}, expected {self._allowed.decode()}",
-            )
+            method = scope["method"][:20]
+            got = "an unknown method" if method == UNKNOWN_METHOD else f"the method {method}"
+            detail = f"got {got}, expected {self._allowed.decode().replace(', ', ' or ')}"
+            raise ServiceError(ErrorCode.METHOD_NOT_ALLOWED, detail)
         _check_acceptable(headers.get(b"accept"), operation)
         return Call(
             services=self._services,

@@ -12,6 +12,9 @@ from typing import Any
 from core.errors import PROBLEMS_MAX, ErrorCode, ServiceError
 
 PROBLEM_TYPE = b"application/problem+json"
+# A method that HTTP servers know and no operation has: HAProxy puts it in the place of any that
+# they do not know, and would refuse without problem details.
+UNKNOWN_METHOD = "UNLINK"
 
 STATUS: dict[ErrorCode, int] = {
     ErrorCode.INVALID_REQUEST: 400,

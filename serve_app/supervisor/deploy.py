@@ -29,6 +29,7 @@ from core.settings import Settings, SettingsError
 from serve_app.app import APPLICATION, build
 from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key, publish_key
+from serve_app.supervisor.front import serve_host
 from serve_app.supervisor.machines.answers import missing_at
 from serve_app.supervisor.machines.head_probe import OUR_KEY, OUR_SPACE
 from serve_app.supervisor.machines.preflight import facts
@@ -84,7 +85,7 @@ def _start_serve(settings: Settings, began: float) -> None:
         try:
             serve.start(
                 proxy_location="EveryNode",
-                http_options={"host": settings.host, "port": settings.port},
+                http_options={"host": serve_host(settings), "port": settings.port},
             )
             return
         except RayActorError:

@@ -241,9 +241,10 @@ def is_free(port: int, host: str = "") -> bool:
 
     Args:
         port: 1 to 65535.
-        host: an IPv4 address of this machine; empty: all of them.
+        host: an address of this machine; empty: all of IPv4.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

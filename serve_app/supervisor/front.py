@@ -15,6 +15,7 @@ and prints the script's path.
 
 from __future__ import annotations
 
+import re
 import resource
 import shlex
 import sys
@@ -28,8 +29,9 @@ from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.deployment_keys import DeploymentKeys
 from serve_app.callers.peers import PEER_HEADER, peer_tokens
-from serve_app.http.errors import STATUS, problem_text, title
+from serve_app.http.errors import UNKNOWN_METHOD, problem_text
 from serve_app.settings_from_env import read_settings
+from serve_app.supervisor.error_pages import BODY_MAX, own_refusals, page, with_pages
 from serve_app.supervisor.reply_headers import preflight_lines, reply_lines
 from serve_app.supervisor.spent_callers import PATH, quoted, refusing_lines, table_lines
 
@@ -55,12 +57,23 @@ _REMOVED_HEADERS: Final = (
 )
 # As many trusted proxies in a row are looked behind.
 PROXIES_MAX: Final = 4
+_KNOWN_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 # The address that a request is counted under.
 CALLER: Final = "txn.caller"
 _NO_BODY: Final = "{ method GET HEAD DELETE OPTIONS }"
-_BODY_MAX: Final = 65_536
-# Serve lets HAProxy tell what it has counted at every address of the machine.
-_TO_LOOPBACK: Final = r"s/^( *bind )\*?:([0-9]+)$/\1127.0.0.1:\2/"
+_LOOPBACK: Final = "127.0.0.1"
+# Serve publishes HAProxy's counters on all interfaces. The API's own line has the same form where
+# Serve is told to listen on all interfaces: only the sections of the counters are rewritten.
+_TO_LOOPBACK: Final = (
+    r"/^(frontend prometheus|listen stats)$/,/^ *bind /"
+    r"s/^( *bind )\*?:([0-9]+)$/\1127.0.0.1:\2/"
+)
+# Serve's own errors of a backend, and its reply while it knows none.
+_PAGES: Final = (
+    r"s|^( *errorfile (50[234]) ).*|\1{folder}/\2.http|;"
+    r"/^backend default_backend$/,/return/"
+    r"s|^( *http-request return status ).*|\1503 errorfile {folder}/503.http|"
+)
 _SCRIPT: Final = """\
 #!/bin/sh
 # Written by serve_app/supervisor/front.py at each start.
@@ -71,9 +84,10 @@ for argument in "$@"; do
     before=$argument
 done
 if [ -n "$config" ] && ! grep -qF {mark} "$config"; then
-    sed -i -E -e {insert} -e {loopback} "$config"
+    sed -i -E -e {insert} -e {loopback} -e {api} -e {pages} "$config"
     grep -qF {mark} "$config" || {{ echo "no line '{anchor}' in $config" >&2; exit 1; }}
 fi
+export LD_LIBRARY_PATH={libraries}  # it looks for them beside the original
 exec {haproxy} "$@" -f {tables}
 """
 
@@ -90,17 +104,37 @@ def write_front(folder: Path, settings: Settings, keys: DeploymentKeys) -> Path:
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_lines(folder, settings, keys)
-    script = folder / "haproxy.sh"
+    script, original = folder / "haproxy.sh", Path(get_haproxy_binary())
     text = _SCRIPT.format(
         mark=shlex.quote(MARK),
         anchor=ANCHOR,
         insert=shlex.quote(f"/^{ANCHOR}$/r {folder / _LINES}"),
+        pages=shlex.quote(_PAGES.format(folder=folder)),
         loopback=shlex.quote(_TO_LOOPBACK),
-        haproxy=shlex.quote(str(get_haproxy_binary())),
+        api=shlex.quote(_to_host(settings.host)),
+        haproxy=shlex.quote(str(_write_program(folder, original, settings))),
+        libraries=shlex.quote(str(original.parent / "lib")),
         tables=shlex.quote(str(folder / _TABLES)),
     )
-    _write(script, text, 0o700)
+    _write(script, text.encode("ascii"), 0o700)
     return script
+
+
+def serve_host(settings: Settings) -> str:
+    """Return the address that Serve is told to listen at: its replicas listen there, too.
+
+    HAProxies of other machines reach the replicas of a cluster. On one machine only its own does.
+    """
+    return settings.host if settings.machines_max > 1 else _LOOPBACK
+
+
+def _to_host(host: str) -> str:
+    """Return the command that moves the API from Serve's loopback to the host of the settings."""
+    both_families = " v4v6" if host == "::" else ""
+    return (
+        rf"/^{ANCHOR}$/,/^ *bind /s/^( *bind ){re.escape(_LOOPBACK)}:([0-9]+)$"
+        rf"/\1{host}:\2{both_families}/"
+    )
 
 
 def write_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> None:
@@ -111,21 +145,14 @@ def write_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> None:
     Args:
         folder: as of `write_front`, which has made it.
     """
-    errors = {
-        400: (
-            ErrorCode.INVALID_REQUEST,
-            "the request is not valid HTTP, or of a method without body",
-        ),
-        408: (
-            ErrorCode.REQUEST_TIMEOUT,
-            f"the request was not complete after {settings.header_timeout_s} s",
-        ),
-        413: (ErrorCode.PAYLOAD_TOO_LARGE, f"this method takes no body above {_BODY_MAX} bytes"),
-    }
-    for status, (code, detail) in errors.items():
-        _write(folder / f"{status}.http", _error_response(code, detail), 0o600)
-    _write(folder / _LINES, "\n".join(front_lines(folder, settings, keys)) + "\n", 0o600)
-    _write(folder / _TABLES, "\n".join(table_lines()) + "\n", 0o600)
+    for status, refusal in own_refusals(settings).items():
+        _write(folder / f"{status}.http", page(refusal, settings), 0o600)
+    _write(
+        folder / _LINES,
+        "\n".join([*front_lines(folder, settings, keys), ""]).encode("ascii"),
+        0o600,
+    )
+    _write(folder / _TABLES, "\n".join([*table_lines(), ""]).encode("ascii"), 0o600)
 
 
 def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[str]:
@@ -146,7 +173,7 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         "    option http-buffer-request",
         f"    timeout client {settings.stall_timeout_s}s",
         f"    timeout http-keep-alive {settings.idle_timeout_s}s",
-        *(f"    errorfile {status} {folder}/{status}.http" for status in (400, 408, 413)),
+        *(f"    errorfile {status} {folder}/{status}.http" for status in own_refusals(settings)),
         "    stick-table type ipv6 size 100k expire 1m store conn_cur",
         f"    tcp-request connection track-sc0 src,ipmask(32,64){unless_proxy}",
         # When connections get scarce, one address holds few of them and others can still connect.
@@ -158,9 +185,18 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         "    http-request return status 429 content-type application/problem+json"
         f' hdr retry-after 1 string "{refusal}" if {{ sc0_conn_cur gt {most} }}',
         # A body that no operation asks for is read into the replica's memory, without a bound.
-        f"    http-request deny deny_status 413 if {_NO_BODY} {{ req.body_size gt {_BODY_MAX} }}",
+        f"    http-request deny deny_status 413 if {_NO_BODY} {{ req.body_size gt {BODY_MAX} }}",
         f"    http-request deny deny_status 400 if {_NO_BODY}"
         " { req.hdr(transfer-encoding) -m found }",
+        # Without a path: CONNECT, and OPTIONS of the whole server.
+        "    http-request set-path / if !{ path -m beg / }",
+        # The HTTP server of a replica refuses those that it does not know by a text of its own.
+        f"    http-request set-method {UNKNOWN_METHOD} if !{{ method {' '.join(_KNOWN_METHODS)} }}",
+        # Serve answers these by texts: the first is for probes, the other tells how it is set up.
+        "    http-request set-path /ready if { path -i /-/healthz }",
+        "    http-request set-path /%[path] if { path -i -m beg /-/ }",
+        # Nothing here is spoken but HTTP.
+        "    http-request del-header upgrade",
         *preflight_lines(settings),
         f"    http-request set-var({PATH}) path,regsub(^/+,/)",
         *refusing_lines(CALLER),
@@ -170,6 +206,18 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         f"    http-request set-header {_UNWATCHED} ?1 if !{{ method GET HEAD }}"
         f" !{{ req.hdr(prefer) -m found }} !{{ var({PATH}) -m str /v1/workflows/suggest }}",
         f'    http-request set-header {PEER_HEADER.decode()} "{caller}"',
+        *_json_lines(folder),
+    ]
+
+
+def _json_lines(folder: Path) -> list[str]:
+    """Return the lines that replace the texts of Serve, its proxy and the replicas' HTTP server."""
+    is_text = "{ res.hdr(content-type) -m beg text/plain }"
+    replaced = {400: "400", 408: "408", 503: "503", 500: "500:599"}
+    return [
+        f"    http-response return status {status} errorfile {folder}/{status}.http"
+        f" if {is_text} {{ status {statuses} }}"
+        for status, statuses in replaced.items()
     ]
 
 
@@ -203,20 +251,21 @@ def connections_possible(wanted: int) -> int:
     return max(100, min(wanted, (files_max - _DESCRIPTORS_BESIDE) // _DESCRIPTORS_EACH))
 
 
-def _error_response(code: ErrorCode, detail: str) -> str:
-    body = problem_text(ServiceError(code, detail), "")
-    return (
-        f"HTTP/1.1 {STATUS[code]} {title(code)}\r\nContent-Type: application/problem+json\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}"
-    )
+def _write_program(folder: Path, original: Path, settings: Settings) -> Path:
+    """Write the program that runs: HAProxy with the texts of `error_pages.py`."""
+    refusals = own_refusals(settings)
+    pages = {status: page(refusals[status], settings) for status in (400, 408, 413, 500)}
+    program = folder / "haproxy"
+    _write(program, with_pages(original.read_bytes(), pages), 0o700)
+    return program
 
 
-def _write(path: Path, text: str, mode: int) -> None:
+def _write(path: Path, content: bytes, mode: int) -> None:
     """Write a file whole: HAProxy may be starting with the one of before."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.touch(mode=mode)
     fresh.chmod(mode)
-    fresh.write_text(text, encoding="ascii", newline="")
+    fresh.write_bytes(content)
     fresh.rename(path)
 
 

@@ -39,7 +39,7 @@ NOT_WRITES: Final = (
     "/v1/workflows/suggest",
 )
 # What is not counted at all, besides what is in the list above.
-UNCOUNTED: Final = ("/health", "/ready", "/openapi.json", "/docs")
+UNCOUNTED: Final = ("/", "/health", "/ready", "/openapi.json", "/docs")
 # A publish whose body says so is a dry run, which counts as a read.
 WRITES_BY_BODY: Final = ("/v1/workflows/publish",)
 # As much of a body as HAProxy is sure to have seen.

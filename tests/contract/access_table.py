@@ -20,6 +20,7 @@ EXEMPT: Final = """
     GET /health
     GET /ready
     GET /openapi.json
+    GET /
     GET /docs
 """
 # By the rights of which one is enough, "" for `admin` alone.

@@ -24,7 +24,7 @@ def test_unknown_path_is_404(anonymous: httpx.Client) -> None:
 def test_wrong_method_is_405_with_allow(anonymous: httpx.Client) -> None:
     response = anonymous.put("/v1/workflows")
     refusal(response, 405, "METHOD_NOT_ALLOWED")
-    assert response.headers["allow"] == "GET, POST"
+    assert response.headers["allow"] == "GET, HEAD, POST"
 
 
 def test_a_reply_nobody_wants_is_406(payer: Caller) -> None:

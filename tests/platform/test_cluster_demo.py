@@ -1,6 +1,6 @@
 """`make cluster-demo`, whole, with every fault: a real `ray up` on hosts of namespaces, `ray down`.
 
-Where namespaces are not allowed the demonstration says SKIPPED and uses three local Ray nodes;
+Where namespaces are not allowed the demonstration says SKIPPED;
 here, in the soak, that fails. Its figures are in its output, which `pytest -s` shows: the time from
 the last sign of life to the first resumed dispatch after each fault.
 """

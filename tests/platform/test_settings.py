@@ -138,6 +138,83 @@ def test_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
         load_settings({"home": str(tmp_path)}, {})
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('port = "abc"', 'port: got a string ("abc"), expected an integer'),
+        ("port = true", "port: got a boolean (true), expected an integer"),
+        ("port = 8000.0", "port: got a float (8000.0), expected an integer"),
+        ("port = [8000]", "port: got an array with an integer (8000), expected an integer"),
+        ("port = {a = 1}", "port: got a table, expected an integer"),
+        ("port = 2026-11-28", "port: got a date or a time, expected an integer"),
+        ("host = 1", "host: got an integer (1), expected a string"),
+        ('host = ["a"]', "host: got an array of strings, expected a string"),
+        ('cors_origins = "x"', 'cors_origins: got a string ("x"), expected an array of strings'),
+        (
+            'cors_origins = ["https://a.example", 5]',
+            "cors_origins: got an array with an integer (5), expected an array of strings",
+        ),
+        ("ray_token = 12345", "ray_token: got an integer, expected a string"),
+        (
+            "fee-bps = 1",
+            "fee-bps: got an unknown setting, expected one that `callboard settings` lists:"
+            " perhaps fee_bps",
+        ),
+        (
+            "[Port]",
+            "Port: got an unknown setting, expected one that `callboard settings` lists:"
+            " perhaps port",
+        ),
+        (
+            "zzz = 1",
+            "zzz: got an unknown setting, expected one that `callboard settings` lists",
+        ),
+    ],
+)
+def test_an_error_in_the_file_names_the_types_of_toml(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "callboard.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError) as refused:
+        load_settings({"home": str(tmp_path)}, {})
+    assert str(refused.value) == message
+
+
+def test_a_file_that_is_no_text_is_refused_by_its_path(tmp_path: Path) -> None:
+    file = tmp_path / "callboard.toml"
+    file.write_bytes(b"port = 1 # \xff")
+    with pytest.raises(SettingsError, match=r"callboard\.toml: got a byte that is not UTF-8 at 11"):
+        load_settings({"home": str(tmp_path)}, {})
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(SettingsError, match=r"callboard\.toml: got .*, expected a file"):
+        load_settings({"home": str(tmp_path)}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("public_url", "board.example"),
+        ("jwks_url", "http://board.example/keys"),
+        ("cors_origins", "https://a.example/"),
+        ("port", "http"),
+        ("trusted_proxies", "proxy.example"),
+    ],
+)
+def test_no_error_shows_a_pattern_or_a_type_of_python(tmp_path: Path, name: str, text: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings({"home": str(tmp_path)}, {f"CALLBOARD_{name.upper()}": text})
+    said = str(refused.value)
+    assert not [sign for sign in ("[", "\\", "(?", "tuple", "str ", "<") if sign in said], said
+
+
+def test_a_misspelt_variable_or_option_names_the_nearest_setting(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="perhaps fee_bps"):
+        load_settings({"home": str(tmp_path)}, {"CALLBOARD_FEE_BP": "1"})
+    with pytest.raises(SettingsError, match="perhaps region"):
+        load_settings({"home": str(tmp_path), "regoin": "x"}, {})
+
+
 def test_what_clients_read_is_no_setting(tmp_path: Path) -> None:
     variables = {"CALLBOARD_URL": "http://x", "CALLBOARD_API_KEY": "k"}
     assert load_settings({"home": str(tmp_path)}, variables).settings.port == 8000

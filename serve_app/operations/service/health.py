@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.json_text import write_json
-from core.records.api.operators.keys import Health, Readiness
+from core.records.api.operators.keys import Health, Readiness, Start
 from core.records.api.shape import Kind
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Handler, Operation, Reply
@@ -47,7 +47,13 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
         body = {"status": "ready" if is_ready else "not ready", "version": version}
         return Reply(body, status=200 if is_ready else 503)
 
+    async def start(call: Call) -> Reply:
+        links = {name: f"/{name}" for name in ("docs", "health", "ready")}
+        service = call.services.settings.service
+        return Reply({"service": service, "version": version, "openapi": "/openapi.json", **links})
+
     here = (
+        _operation("/", start, "Where to begin", Start),
         _operation("/health", health, "The deployment's health", Health),
         _operation("/ready", ready, "Whether this replica serves", Readiness),
         _operation("/openapi.json", _static(b"", ""), "This description", _DOCUMENT),
@@ -55,7 +61,7 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
     )
     document = openapi_document([*described, *here], version)
     return (
-        *here[:2],
+        *here[:3],
         _operation(
             "/openapi.json",
             _static(write_json(document), "application/json"),

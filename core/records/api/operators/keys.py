@@ -119,3 +119,14 @@ class Readiness(Record):
 
     status: Annotated[str, words(("ready", "not ready"))]
     version: str
+
+
+class Start(Record):
+    """Paths with which a stranger begins."""
+
+    service: str
+    version: str
+    docs: str
+    openapi: str
+    health: str
+    ready: str
