@@ -62,6 +62,7 @@ class PublishReply(Message, frozen=True, kw_only=True):
     hold_micro: int = 0
     candidates: dict[str, list[str]] = field(default_factory=dict)
     unavailable: dict[str, dict[str, Any]] = field(default_factory=dict)
+    waiting: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class WatchRequest(Message, frozen=True, kw_only=True):

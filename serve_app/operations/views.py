@@ -16,6 +16,7 @@ import orjson
 
 from core.ids import trace_id
 from core.market.agent_liveness import UNHEARD, availability, drop_older_signals
+from core.market.ranking import render_reasons
 from core.money import credits_number
 from core.records.agent import without_secrets
 from core.records.api.agents import Live
@@ -28,6 +29,7 @@ from core.records.statuses import Availability
 from core.records.stored_manifest import read_stored_manifest
 from core.timestamps import iso_ms
 from core.workflow.blob_ref import BlobRef
+from core.workflow.node_state import CHOICE, WAITING_FOR, tells_of_wait
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agents.agent_live import liveness_of
 from ledger.reads.agent_pages import live_of
@@ -184,8 +186,16 @@ def node_state(node: Row) -> dict[str, Any]:
     metrics = _json(node["metrics"])
     if metrics is not None:
         state["metrics"] = metrics
-    if node["selection_json"] is not None:
-        state["selection"] = orjson.Fragment(node["selection_json"])
+    selection = node["selection_json"]
+    if tells_of_wait(selection):
+        kept = orjson.loads(selection)
+        selection = kept[CHOICE] and render_reasons(kept[CHOICE])
+        if node["retry_at_ms"] is not None:
+            told = kept[WAITING_FOR]
+            since, until = iso_time(told["sinceMs"]), iso_time(node["retry_at_ms"])
+            state["waitingFor"] = {"reason": told["reason"], "since": since, "until": until}
+    if selection is not None:
+        state["selection"] = orjson.Fragment(selection)
     state["costCredits"] = credits_number(node["cost_micro"])
     return state
 

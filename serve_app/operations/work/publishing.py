@@ -94,6 +94,7 @@ def published(reply: PublishReply, *, is_dry_run: bool) -> dict[str, Any]:
             "order": list(reply.candidates),
             "candidates": reply.candidates,
             "unavailable": reply.unavailable,
+            "waiting": reply.waiting,
         }
     return {
         "id": reply.workflow_id,

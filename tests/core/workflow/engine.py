@@ -19,6 +19,7 @@ from core.records.manifest import parse_manifest
 from core.workflow.actions import (
     AbortDispatch,
     Action,
+    AwaitAgent,
     AwaitResult,
     Decision,
     DispatchNode,
@@ -346,6 +347,9 @@ class Engine:
             case ScheduleRetry(node, due_ms):
                 self.open = [other for other in self.open if other.node != node]
                 self.timers[node] = due_ms
+            case AwaitAgent(node, _, until_ms):
+                assert self.at_ms < until_ms <= self.deadline_ms
+                self.timers[node] = until_ms
             case AwaitResult(node, _, _, began_ms, due_ms):
                 assert began_ms <= self.at_ms
                 assert began_ms < due_ms < self.deadline_ms
