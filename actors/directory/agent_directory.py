@@ -116,9 +116,8 @@ class Directory(AgentHealth):
             self._inactive.discard(did)
             if row["status"] != "active":
                 self._inactive.add(did)
-                left_ms = row.get("updated_ms")
-                is_past = left_ms is None or left_ms + DEPARTED_MS <= at_ms
-                if is_past or (known is None and "card" not in row):
+                left_ms = row.get("updated_ms", -DEPARTED_MS)
+                if left_ms + DEPARTED_MS <= at_ms or (known is None and "card" not in row):
                     continue
                 self._left_ms[did] = left_ms
             self._stored_ms[did] = row.get("updated_ms", 0)
