@@ -6,7 +6,7 @@ simulation's virtual clock. No implementation here. design.md sections 3 and 6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Protocol
@@ -209,8 +209,11 @@ class AskingPrices:
 class DirectoryPort(Protocol):
     """The agents known to this process and their health as seen from here.
 
-    `payer_did`: the workflow's, since an agent may be left alone for one payer only.
+    `payer_did`: the workflow's, since an agent may be left alone for one payer only. `on_changed`
+    hears of an agent that may be able to take work again, or never again, and what it offers.
     """
+
+    on_changed: Callable[[str, Collection[str]], None]
 
     def select(
         self, action: SelectAgent, at_ms: int, *, payer_did: str
@@ -223,6 +226,8 @@ class DirectoryPort(Protocol):
     def select_verifier(
         self, action: SelectVerifier, at_ms: int, *, payer_did: str
     ) -> VerifierSelected | AgentNotSelected: ...
+
+    def may_end_wait(self, did: str, capability_id: str, at_ms: int) -> bool: ...
 
     def entry(self, did: str) -> AgentEntry | None: ...
 

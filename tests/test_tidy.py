@@ -390,7 +390,7 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_rows, "actors/ports.py", "from actors.engine.runner import Runner"),
     (check_rows, "actors/process/a.py", "from actors.transport import names"),
     (check_rows, "actors/transport/a.py", "from actors.cluster.runtime import ensure_runtime"),
-    (check_rows, "actors/dispatch/a.py", "from actors.directory.circuits import Opened"),
+    (check_rows, "actors/dispatch/a.py", "from actors.directory.health.circuits import Opened"),
     (check_rows, "actors/directory/a.py", "def f():\n    from actors.engine import runner"),
     (check_rows, "actors/cluster/a.py", "from ..gateway.gateway import Gateway"),
     (check_core_is_pure, "core/a.py", "import time"),

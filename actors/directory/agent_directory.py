@@ -9,34 +9,26 @@ and probes. Spec: Targeted routing; contract.md section 5 (AGENT_UNAVAILABLE det
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from actors.directory.agent_stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
 from actors.directory.agent_standings import Standings
 from actors.directory.cards import CardReader, find_asking_prices, find_target_prices
-from actors.directory.circuits import Circuits, Opened
+from actors.directory.health.agent_health import DEPARTED_MS, PASSING, AgentHealth
+from actors.directory.health.circuits import Opened
 from actors.directory.offered_schemas import OfferedSchemas
 from actors.directory.published_versions import NOT_OFFERED, PublishedVersions
 from actors.directory.ranked_offers import OfferRankings, RankedOffers, Terms, Weighed
-from actors.directory.revoked_agents import Revocations
 from actors.ports import AgentEntry, AskingPrices, Contact
 from actors.values.agent_schemas import AgentSchemas
 from core.errors import NodeErrorCode
-from core.market.agent_liveness import (
-    UNHEARD,
-    Availability,
-    Liveness,
-    availability,
-    drop_older_signals,
-    next_change_ms,
-    reported_load,
-)
-from core.market.no_candidates import UNHEALTHY, CapabilityHints, explain
+from core.market.no_candidates import CapabilityHints, explain
 from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, effective_price
 from core.market.ranked_candidates import Best
 from core.market.ranking import (
@@ -62,22 +54,7 @@ TYPICAL = Tokens(1_000, 1_000)
 LOOKS_MAX: Final = 32
 
 
-class _Condition(NamedTuple):
-    """What is known of an agent's health for all payers, from a time until another.
-
-    `excluded`: why no node may take it. `load`: as it reports it.
-    """
-
-    excluded: str | None
-    load: float
-    from_ms: int
-    until_ms: float
-
-
-_USUAL: Final = _Condition(None, 0.0, 0, math.inf)
-
-
-class Directory:
+class Directory(AgentHealth):
     """Registered agents by DID and by capability.
 
     Args:
@@ -103,26 +80,18 @@ class Directory:
         stake_bps: int = 0,
         schemas: AgentSchemas | None = None,
     ) -> None:
+        super().__init__()
         kept = schemas or AgentSchemas()
         self._cards = CardReader(service, deployment_keys, default_secret, max_concurrency, kept)
         self._offered_schemas = OfferedSchemas(kept)
         self._rules = rules
         self._rankings = OfferRankings(rules, self._weigh)
-        self._entries: dict[str, AgentEntry] = {}
-        self._by_capability: dict[str, dict[str, AgentEntry]] = {}
-        self._inactive: set[str] = set()
-        self._live: dict[str, Liveness] = {}
-        self._silent_from_ms = 0
         self._prices: dict[str, Price] = {}
         # What the agents of a capability ask that has no registered price.
         self._asked: dict[str, AskingPrices] = {}
         self.standings = Standings(latency_ms_max, self._mark)
-        self._stored_ms: dict[str, int] = {}
-        self._conditions: dict[str, _Condition] = {}
         self.stakes = Stakes(stake_bps, self._mark)
-        self.revocations = Revocations(self._note_changed)
         self.published = PublishedVersions()
-        self._circuits = Circuits()
         self._hints = CapabilityHints()
         self._in_flight: Counter[str] = Counter()
         self._order = 0
@@ -132,35 +101,50 @@ class Directory:
 
     # -- contents ---------------------------------------------------------------------------------
 
-    def put(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def put(self, rows: Iterable[Mapping[str, Any]], *, at_ms: int = 0) -> None:
         """Store agents from rows (`did, owner_did, card, endpoint, status, signing_secret`).
 
-        `updated_ms`, where a row has it: earlier heartbeats belong to an earlier registration.
+        Rows of agents that were deregistered may be without the card.
+
+        Args:
+            rows: `updated_ms`, where a row has it: earlier heartbeats belong to an earlier
+                registration, or when the agent was deregistered.
+            at_ms: now.
         """
+        self.forget_departed(at_ms)
         for row in rows:
             did = row["did"]
             known = self._remove(did)
+            self._inactive.discard(did)
             if row["status"] != "active":
                 self._inactive.add(did)
-                continue
-            self._inactive.discard(did)
+                left_ms = row.get("updated_ms", -DEPARTED_MS)
+                if left_ms + DEPARTED_MS <= at_ms or (known is None and "card" not in row):
+                    continue
+                self._left_ms[did] = left_ms
             self._stored_ms[did] = row.get("updated_ms", 0)
             if known is None:
                 self._order += 1
+            order = known.order if known else self._order
             try:
-                entry = self._cards.build_entry(row, known.order if known else self._order)
+                entry = self._cards.build_entry(row, order) if "card" in row else known
             except Exception:  # the edge of one card: the other agents are known even so
                 log.exception("card not readable, its agent gets no work agent=%s", did)
+                self._left_ms.pop(did, None)
                 self._inactive.add(did)
                 continue
+            assert entry is not None
             self._index(entry)
+            if row["status"] == "active":
+                self._circuits.note_registered(did)
+                self.on_changed(did, entry.prices)
 
-    def apply_liveness(self, heard: Mapping[str, Liveness]) -> None:
-        """Store the newest heartbeats and probes, by agent."""
-        for did, live in heard.items():
-            if self._live.get(did) != live:
-                self._live[did] = live
-                self._note_changed(did)
+    def forget_departed(self, at_ms: int) -> None:
+        """Forget the cards of agents that were deregistered a minute ago."""
+        for did in [one for one, ms in self._left_ms.items() if ms + DEPARTED_MS <= at_ms]:
+            entry = self._remove(did)
+            assert entry is not None
+            self.on_changed(did, entry.prices)
 
     def count_silence_from(self, at_ms: int) -> None:
         """Count the silence of agents from this time on: earlier heartbeats may be lost."""
@@ -173,19 +157,6 @@ class Directory:
         if target_agent_id is not None and target_agent_id not in self._entries:
             return True
         return not self._by_capability.get(capability_id)
-
-    def entry(self, did: str) -> AgentEntry | None:
-        """Return a known active agent."""
-        return self._entries.get(did)
-
-    def valid_keys(self, did: str, at_ms: int) -> tuple[str, ...]:
-        """Return an agent's keys whose signatures count at a time; none of an unknown agent."""
-        entry = self._entries.get(did)
-        return () if entry is None else entry.valid_keys(at_ms)
-
-    def is_revoked(self, did: str, at_ms: int) -> bool:
-        """Whether an agent is revoked at a time, by this cache."""
-        return self.revocations.is_revoked(did, at_ms)
 
     def apply_prices(self, prices: Mapping[str, Price]) -> None:
         """Store registered prices, by capability."""
@@ -247,7 +218,7 @@ class Directory:
         best = self._choose(ranking, action, refused)
         if best is None:
             failure = self._build_failure(action, ranking, refused, at_ms)
-            return AgentNotSelected(action.node, failure, at_ms)
+            return AgentNotSelected(action.node, self._noted(failure, action, ranking), at_ms)
         reasons = self._build_reasons(ranking, action, best, at_ms, payer_did)
         self._note_chosen(best.did, at_ms, payer_did)
         return self._selected(action, best.did, at_ms, reasons)
@@ -269,8 +240,13 @@ class Directory:
             if isinstance(answer, AgentSelected):
                 return answer
             refused.append(answer.failure)
-        failure = self.published.find_most_telling(refused, action)
+        failure = self._most_telling(refused, action)
         return AgentNotSelected(action.node, failure, at_ms)
+
+    def _most_telling(self, refused: Sequence[Failure], action: SelectAgent) -> Failure:
+        is_passing = any(one.is_passing for one in refused)
+        failure = self.published.find_most_telling(refused, action)
+        return replace(failure, is_passing=is_passing)
 
     def _split_by_version(
         self, action: SelectAgent, can_take: Callable[[str], bool]
@@ -291,6 +267,7 @@ class Directory:
         best = free.choose(action.price_max_micro, refused=refused, owner_did=primary_owner)
         if best is None:
             failure = self._build_failure(action, ranking, refused, at_ms, owner_did=primary_owner)
+            failure = self._noted(failure, action, ranking, owner_did=primary_owner)
             return AgentNotSelected(action.node, failure, at_ms)
         self._note_chosen(best.did, at_ms, payer_did)
         price = self._asking_price(self._entries[best.did], action)
@@ -332,7 +309,8 @@ class Directory:
             return dids, None
         ranking = self._find_ranking(action, at_ms)
         refused = self._find_refused(action, at_ms, payer_did)
-        return [], self._build_failure(action, ranking, refused, at_ms)
+        failure = self._build_failure(action, ranking, refused, at_ms)
+        return [], self._noted(failure, action, ranking)
 
     def _list_of_version(
         self, action: SelectAgent, at_ms: int, payer_did: str
@@ -350,7 +328,7 @@ class Directory:
             if failure is None:
                 return dids, None
             refused.append(failure)
-        return [], self.published.find_most_telling(refused, action)
+        return [], self._most_telling(refused, action)
 
     def _selected(
         self, action: SelectAgent, did: str, at_ms: int, reasons: str | None
@@ -389,13 +367,13 @@ class Directory:
         did = entry.did
         price = effective_price(entry.prices[capability_id], terms.price)
         condition = self._find_condition(did, at_ms)
-        excluded = condition.excluded
+        barred: str | None = None
         is_by_token = isinstance(price, TokenPrice)
         if is_by_token and not terms.is_by_token:
-            excluded = excluded or PAID_BY_TOKENS
+            barred = PAID_BY_TOKENS
         elif terms.requires_stake and not is_by_token:
-            required_micro = self._stake_micro(did, price, 0)
-            excluded = excluded or self.stakes.find_shortage(did, required_micro)
+            barred = self.stakes.find_shortage(did, self._stake_micro(did, price, 0))
+        excluded = condition.excluded or barred
         candidate = Candidate(
             did,
             _typical_cost_micro(price) if isinstance(price, TokenPrice) else price.micro,
@@ -410,13 +388,15 @@ class Directory:
         )
         if excluded is not None or not (is_by_token and terms.requires_stake):
             locked = candidate if excluded == STAKE_LOCKED else None
-            return candidate, locked, condition.excluded is None, condition.until_ms
+            may_return = condition.excluded in PASSING and barred in (None, STAKE_LOCKED)
+            away = candidate if may_return else None
+            return candidate, locked, away, condition.excluded is None, condition.until_ms
         free_micro, whole_micro = self.stakes.find_limits(did, candidate.standing.score)
         locked = None
         if free_micro < whole_micro:
             locked = candidate._replace(excluded=STAKE_LOCKED, limit_micro_max=whole_micro)
         candidate = candidate._replace(limit_micro_max=free_micro)
-        return candidate, locked, True, condition.until_ms
+        return candidate, locked, None, True, condition.until_ms
 
     def _find_ranking(
         self, action: SelectAgent | SelectVerifier, at_ms: int, version_id: str = ""
@@ -522,6 +502,28 @@ class Directory:
         message = explain(capability_id, len(offers), reasons, hint)
         return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
 
+    def _noted(
+        self,
+        failure: Failure,
+        action: SelectAgent | SelectVerifier,
+        ranking: RankedOffers,
+        *,
+        owner_did: str | None = None,
+    ) -> Failure:
+        """Return a failed selection's reason with a note whether it may pass: for whom it waits.
+
+        Agents from which circuits of the payer's own keep its work are among the free ones.
+        """
+        tried, most_micro = set(action.exclude), action.price_max_micro
+        is_passing = any(
+            one.find_cheapest(
+                most_micro, limit_micro=most_micro, refused=tried, owner_did=owner_did
+            )
+            is not None
+            for one in (ranking.away, ranking.free)
+        )
+        return replace(failure, is_passing=is_passing)
+
     def _find_target_failure(
         self, action: SelectAgent, at_ms: int, payer_did: str
     ) -> Failure | None:
@@ -530,17 +532,22 @@ class Directory:
         details = self._find_unavailability(
             target, at_ms, payer_did=payer_did, is_excluded=target in action.exclude
         )
-        if details is None:
-            entry = self._entries[target]
-            if action.capability_id in entry.prices:
-                return self._find_price_failure(entry, action)
-            details = NOT_OFFERED
+        entry = self._entries.get(target)
+        unpayable = None
+        if entry is not None and action.capability_id in entry.prices:
+            unpayable = self._find_price_failure(entry, action)
+            if details is None:
+                return unpayable
+        details = details or NOT_OFFERED
+        is_away = target in self._by_capability.get(action.capability_id, {})
+        is_passing = is_away and details in PASSING and target not in action.exclude
         return Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,
             f"{target} cannot take {action.capability_id!r}: {details}",
             Verdict.FINAL,
             details=details,
             target_agent_id=target,
+            is_passing=is_passing and unpayable is None,
         )
 
     def _find_price_failure(self, entry: AgentEntry, action: SelectAgent) -> Failure | None:
@@ -561,61 +568,6 @@ class Directory:
         return Failure(NodeErrorCode.BUDGET_EXCEEDED, message, Verdict.FINAL)
 
     # -- health -----------------------------------------------------------------------------------
-
-    def _find_unavailability(
-        self, did: str, at_ms: int, *, payer_did: str | None, is_excluded: bool = False
-    ) -> str | None:
-        """Return why an agent takes no work of a payer, or None; in the contract's order.
-
-        Args:
-            payer_did: None: of all payers.
-        """
-        entry = self._entries.get(did)
-        if entry is None and did not in self._inactive:
-            return "agent_not_found"
-        if self.is_revoked(did, at_ms):
-            return "agent_revoked"
-        if entry is None:
-            return "agent_inactive"
-        live = self._known_liveness(did)
-        health = availability(live, at_ms, silent_from_ms=self._silent_from_ms)
-        if is_excluded or health is Availability.UNHEALTHY:
-            return UNHEALTHY
-        if self._circuits.is_open(did, at_ms, payer_did=payer_did):
-            return UNHEALTHY
-        if health is not Availability.AVAILABLE or not entry.url:
-            return "agent_offline"
-        return None
-
-    def _known_liveness(self, did: str) -> Liveness:
-        live = self._live.get(did)
-        return UNHEARD if live is None else drop_older_signals(live, self._stored_ms[did])
-
-    def _find_condition(self, did: str, at_ms: int) -> _Condition:
-        """Return whether an agent can take work of all payers, and the load that it reports."""
-        # Most agents have nothing but a card, so a thousand offers cost little.
-        if not (did in self._live or did in self._circuits or did in self.revocations):
-            return _USUAL
-        known = self._conditions.get(did)
-        if known is None or not known.from_ms <= at_ms < known.until_ms:
-            live = self._known_liveness(did)
-            until_ms = min(
-                next_change_ms(live, at_ms, silent_from_ms=self._silent_from_ms),
-                self._circuits.next_change_ms(did, at_ms),
-                self.revocations.next_change_ms(did, at_ms),
-            )
-            known = self._conditions[did] = _Condition(
-                self._find_unavailability(did, at_ms, payer_did=None),
-                reported_load(live, at_ms),
-                at_ms,
-                until_ms,
-            )
-        return known
-
-    def _note_changed(self, did: str) -> None:
-        """Note that an agent's condition has changed."""
-        self._conditions.pop(did, None)
-        self._mark(did)
 
     def _mark(self, did: str) -> None:
         """Have an agent weighed anew by the choices to come."""
@@ -648,16 +600,13 @@ class Directory:
             self._mark(did)
         return opened
 
-    def open_circuits(self) -> list[str]:
-        """Return the agents with an open or half-open circuit, which should be probed."""
-        return self._circuits.open_agents()
-
     # -- rows -------------------------------------------------------------------------------------
 
     def _remove(self, did: str) -> AgentEntry | None:
         self._note_changed(did)
         entry = self._entries.pop(did, None)
         self._stored_ms.pop(did, None)
+        self._left_ms.pop(did, None)
         if entry is not None and entry.url:
             self._offered_schemas.count(entry, -1)
             for capability_id in entry.prices:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Set
 from functools import partial
 from heapq import nsmallest
+from itertools import islice
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from actors.directory.agent_directory import Directory
+from actors.directory.health.agent_health import PASSING
 from actors.directory.standing_bidders import WEIGHED_MAX, RankedBidder, StandingBidders
 from actors.ports import AgentEntry
 from core.errors import NodeErrorCode
@@ -106,7 +108,10 @@ class AuctioningDirectory(Directory):
             if not made and not offers:
                 hint = self._hints.find(action.capability_id, self._by_capability, at_ms)
                 message = explain(action.capability_id, 0, (), hint)
-            failure = Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
+            is_passing = self._may_bidders_return(action, excluded, at_ms, payer_did)
+            failure = Failure(
+                NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL, is_passing=is_passing
+            )
             return AgentNotSelected(action.node, failure, at_ms, closed)
         self._note_chosen(won.agent_did, at_ms, payer_did)
         return self._build_award(action, won.agent_did, won.price_micro, at_ms, closed)
@@ -142,6 +147,7 @@ class AuctioningDirectory(Directory):
             Verdict.RETRYABLE,
             details=details,
             target_agent_id=did,
+            is_passing=details in PASSING and did in self._offers(action),
         )
         return AgentNotSelected(action.node, failure, at_ms)
 
@@ -197,6 +203,29 @@ class AuctioningDirectory(Directory):
                 )
         replaced = sum(did in offers and capability_id in offers[did].standing for did in live_dids)
         return lowest, max(0, ranking.bids - len(lowest) - replaced)
+
+    def _may_bidders_return(
+        self, action: SelectBidder, excluded: Mapping[str, str], at_ms: int, payer_did: str
+    ) -> bool:
+        """Say whether a bidder is excluded for a passing reason alone.
+
+        Of very many standing bids, of which only eligible ones are weighed, some are looked at.
+        """
+        offers = self._offers(action)
+        if any(why in PASSING and did in offers for did, why in excluded.items()):
+            return True
+        if len(offers) <= WEIGHED_MAX:
+            return False
+        bids = (
+            self._standing_bid(action, entry)
+            for entry in islice(offers.values(), WEIGHED_MAX)
+            if action.capability_id in entry.standing
+        )
+        return any(
+            self._find_exclusion(bid, action, at_ms, payer_did=payer_did, counts_locked=True)
+            in PASSING
+            for bid in bids
+        )
 
     def _rank_bidders(self, capability_id: str, at_ms: int) -> tuple[list[RankedBidder], int]:
         """Return the standing bidders that can take work, and how many bidders there are."""

@@ -212,6 +212,7 @@ class DirectorySync:
 
         What fails keeps nothing else from being used, and is read again by the next look.
         """
+        self._directory.forget_departed(self._now_ms())
         failed: list[Exception] = []
         is_whole = False
         while not is_whole and not failed:
@@ -252,8 +253,8 @@ class DirectorySync:
         if any(row["status"] == "active" for row in rows):
             await self._read_agents()
             return
-        # Who has left has no card to be read.
-        self._directory.put(rows)
+        # Of who has left the last card is known.
+        self._directory.put(rows, at_ms=self._now_ms())
         self._note_agents_read(rows)
 
     async def _read_agents(self) -> None:
@@ -272,7 +273,7 @@ class DirectorySync:
     async def _put(self, rows: Sequence[RowDict]) -> None:
         slices = Slices()
         for row in rows:
-            self._directory.put([row])
+            self._directory.put([row], at_ms=self._now_ms())
             await slices.pause()
 
     async def _use_chained(

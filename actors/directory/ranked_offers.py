@@ -50,9 +50,10 @@ class Terms(NamedTuple):
 
 
 # An agent as a candidate at a time; the same where the stake counts that other work has locked,
-# None where it may not be chosen then or that makes no difference; whether it can take work,
-# whatever its price and stake are; and when time alone may change it. Many are made at once.
-Weighed = tuple[Candidate, Candidate | None, bool, float]
+# None where it may not be chosen then or that makes no difference; the same where it is away and
+# could be chosen if it came back, else None; whether it can take work, whatever its price and stake
+# are; and when time alone may change it. Many are made at once.
+Weighed = tuple[Candidate, Candidate | None, Candidate | None, bool, float]
 # Weighs an agent at a time.
 _Weigh = Callable[[AgentEntry, int], Weighed]
 
@@ -63,7 +64,8 @@ class RankedOffers:
     """The agents of one capability by one kind of selection.
 
     `free`: those that can take work. `locked`: those that could with the stake that other work has
-    locked; one paid by tokens may be in both, since a node's limit says how much it needs.
+    locked; one paid by tokens may be in both, since a node's limit says how much it needs. `away`:
+    those that could if they came back.
     `made_of`: how many there were.
 
     Args:
@@ -97,20 +99,25 @@ class RankedOffers:
         self._able: list[tuple[int, str]] | None = None
         free: list[Candidate] = []
         locked: list[Candidate] = []
+        away: list[Candidate] = []
         for entry in entries:
-            candidate, other, is_able, _ = self._weigh_now(entry, at_ms)
+            candidate, other, absent, is_able, _ = self._weigh_now(entry, at_ms)
             if candidate.excluded is None:
                 free.append(candidate)
             elif other is None:
                 self._excluded[entry.did] = candidate
             if other is not None:
                 locked.append(other)
+            if absent is not None:
+                away.append(absent)
             if not is_able:
                 self._away.add(entry.did)
         self.free = RankedCandidates(self._rules)
         self.free.fill(free)
         self.locked = RankedCandidates(self._rules)
         self.locked.fill(locked)
+        self.away = RankedCandidates(self._rules)
+        self.away.fill(away)
 
     def __repr__(self) -> str:
         return f"<RankedOffers free={len(self.free)} locked={len(self.locked)}>"
@@ -211,7 +218,7 @@ class RankedOffers:
         return weighed
 
     def _put(self, weighed: Weighed) -> None:
-        candidate, locked, is_able, _ = weighed
+        candidate, locked, away, is_able, _ = weighed
         did = candidate.did
         was = self.find(did) if self._able is not None else None
         was_able = was is not None and did not in self._away
@@ -219,10 +226,11 @@ class RankedOffers:
             self.free.put(candidate)
         else:
             self.free.drop(did)
-        if locked is not None:
-            self.locked.put(locked)
-        else:
-            self.locked.drop(did)
+        for one, kept in ((locked, self.locked), (away, self.away)):
+            if one is not None:
+                kept.put(one)
+            else:
+                kept.drop(did)
         if candidate.excluded is not None and locked is None:
             self._excluded[did] = candidate
         else:
@@ -250,6 +258,7 @@ class RankedOffers:
             self._move_able(was, None)
         self.free.drop(did)
         self.locked.drop(did)
+        self.away.drop(did)
         self._excluded.pop(did, None)
         self._away.discard(did)
 

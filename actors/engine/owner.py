@@ -28,8 +28,8 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from actors.directory.auction_candidates import AuctioningDirectory
-from actors.directory.circuits import Opened
 from actors.directory.directory_sync import DirectorySync
+from actors.directory.health.circuits import Opened
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.handed_calls import HandedShard
 from actors.dispatch.large_results import Blobs

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from actors.engine.agent_waits import AgentWaits
 from actors.engine.outbox import Finished, workflow_end
 from actors.ports import Clock, DirectoryPort, DispatchPort, LedgerPort
 from actors.process.at_work import AtWork, Guard
@@ -87,6 +88,7 @@ from core.shards.shard import shard_of
 from core.workflow.actions import (
     AbortDispatch,
     Action,
+    AwaitAgent,
     AwaitResult,
     CloseAuction,
     DispatchNode,
@@ -163,14 +165,13 @@ class Runner:
         self._offer_shard = offer_shard
         self._door = Door(settings, dispatcher, ledger)
         self._running = DrivenWorkflows(self._door)
-        self._published = 0
-        self._finished = 0
+        self._published = self._finished = self._submitted = 0
         self._commands = OwnerCommands(held, settings)
-        self._submitted = 0
         self._guard: Guard[RunningWorkflow] = Guard(at_work, self._quarantine_raised)
         self._orders = OrderSender(
             directory, dispatcher, clock, receive=self.receive, guard=self._guard
         )
+        self._waits = AgentWaits(directory, clock, self.receive)
         self.reads = RowReads()
         self._quarantine = Quarantine(
             self._commands,
@@ -656,6 +657,8 @@ class Runner:
                     wanted.append(action)
                 case ScheduleRetry(node, due_ms):
                     self._call_at(run, node, due_ms, RetryDue(node, due_ms))
+                case AwaitAgent(node):
+                    run.set_timer(node, self._waits.add(run.workflow_id, action))
                 case CloseAuction(node, _, due_ms):
                     work = partial(self._end_bidding, run, action)
                     run.set_timer(node, self._clock.call_at(due_ms, self._guard, run, work))

@@ -64,6 +64,7 @@ class PublishReply(Message, frozen=True, kw_only=True):
     candidates: dict[str, list[str]] = field(default_factory=dict)
     unavailable: dict[str, dict[str, Any]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    waiting: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class WatchRequest(Message, frozen=True, kw_only=True):

@@ -247,6 +247,13 @@ def build_dry_run_reply(
             for name, (_, failure) in selections.items()
             if failure is not None
         },
+        waiting={
+            name: {"reason": failure.message, "waitForAgentMs": wait_ms}
+            for name, (_, failure) in selections.items()
+            if failure is not None
+            and failure.is_passing
+            and (wait_ms := request.compiled.nodes[name].wait_for_agent_ms)
+        },
     )
 
 

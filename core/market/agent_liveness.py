@@ -1,7 +1,7 @@
 """An agent's availability, by its heartbeats and probes: one rule for replies and for the ranking.
 
 Pure: heartbeat, probe and time in, an `Availability` out. Circuits are not part of it; each owner
-keeps its own (`actors/directory/circuits.py`).
+keeps its own (`actors/directory/health/circuits.py`).
 Spec: Targeted routing; contract.md section 6 (Heartbeat, AGENT_UNAVAILABLE details).
 """
 

@@ -29,6 +29,7 @@ _WORDS: Final = {
     "agent_offline": "offline",
     UNHEALTHY: "unhealthy",
     "agent_revoked": "revoked",
+    "agent_inactive": "deregistered a moment ago",
     "paid_by_tokens": "paid by tokens, for a node with a fixed price",
     "under_staked": "with too little stake",
     "stake_locked": "with its stake locked by other work",

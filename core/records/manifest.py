@@ -139,6 +139,7 @@ class NodeDefinition(_ClosedRecord):
     auction_window_ms: Annotated[Whole, Field(ge=0, le=DURATION_MS_MAX)] | None = None
     max_cost_micro: CreditsMicro = Field(default=None, alias="maxCostCredits")
     side_effects: bool | None = None
+    wait_for_agent_ms: Annotated[int, Field(ge=0, le=DURATION_MS_MAX)] | None = None
 
 
 class WorkflowTrigger(_ClosedRecord):

@@ -101,6 +101,14 @@ class ScheduleRetry(Message, frozen=True):
     due_ms: int
 
 
+class AwaitAgent(Message, frozen=True):
+    """Deliver `RetryDue` when an agent for it may be back, at `until_ms` at the latest."""
+
+    node: str
+    capability_id: str
+    until_ms: int
+
+
 class AwaitResult(Message, frozen=True):
     """Deliver a time-out of this accepted attempt, or verification, at that time."""
 
@@ -128,6 +136,7 @@ Action = (
     | DispatchNode
     | DispatchVerification
     | ScheduleRetry
+    | AwaitAgent
     | AwaitResult
     | AbortDispatch
 )

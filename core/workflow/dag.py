@@ -7,7 +7,7 @@ Spec: Node definition, Execution order; contract.md sections 5 and 6 (defaults).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from msgspec import field
 
@@ -19,6 +19,8 @@ from core.records.manifest import WorkflowManifest
 from core.records.manifest_problems import refused_manifest
 from core.records.mapping import InputMapping
 
+WAIT_FOR_AGENT_MS: Final = 60_000
+
 __all__ = ["CompiledNode", "CompiledWorkflow", "InputMapping", "WorkflowLimits", "compile_workflow"]
 
 
@@ -27,6 +29,7 @@ class CompiledNode(Message, frozen=True, kw_only=True):
 
     `versions`: which versions of the capability it may be done by, as a range; "" for all.
     Without `has_side_effects` it may be dispatched while its parents' commit is under way.
+    `wait_for_agent_ms`: how long it waits for an agent that is away for a passing reason, 0: never.
 
     `payload_bytes`: of the payload's text; `template_count`: how often `{{` stands in it. They tell
     what it costs to build the node's inputs.
@@ -52,6 +55,7 @@ class CompiledNode(Message, frozen=True, kw_only=True):
     template_count: int = 0
     has_side_effects: bool = True
     versions: str = ""
+    wait_for_agent_ms: int = 0
 
 
 class CompiledWorkflow(Message, frozen=True, kw_only=True):
@@ -129,6 +133,9 @@ def compile_workflow(
                 limits.side_effects_default if node.side_effects is None else node.side_effects
             ),
             versions=versions,
+            wait_for_agent_ms=(
+                WAIT_FOR_AGENT_MS if node.wait_for_agent_ms is None else node.wait_for_agent_ms
+            ),
         )
     settings = manifest.settings
     return CompiledWorkflow(
@@ -153,9 +160,10 @@ def _check_limits(
     if runtime_ms > limits.max_runtime_ms_max:
         problems.append(Problem("settings.maxRuntimeMs", str(runtime_ms), expected))
     for name, node in manifest.nodes.items():
-        if node.timeout_ms is not None and node.timeout_ms > limits.max_runtime_ms_max:
-            path = f"{node_path(name)}.timeoutMs"
-            problems.append(Problem(path, str(node.timeout_ms), expected))
+        spans = {"timeoutMs": node.timeout_ms, "waitForAgentMs": node.wait_for_agent_ms}
+        for member, span_ms in spans.items():
+            if span_ms is not None and span_ms > limits.max_runtime_ms_max:
+                problems.append(Problem(f"{node_path(name)}.{member}", str(span_ms), expected))
 
 
 def _has_template(value: Any) -> bool:

@@ -36,6 +36,7 @@ class Failure(Message, frozen=True):
     its connection broke. It loses neither stake nor reputation (contract.md section 6).
     `is_unstaked`: nothing was sent, nothing is locked: other work had the agent's stake.
     `is_forged`: the result bore a signature that is not the agent's, which costs it as fraud does.
+    `is_passing`: of a selection: an agent that may take the node is away and may come back.
     """
 
     code: NodeErrorCode
@@ -47,6 +48,7 @@ class Failure(Message, frozen=True):
     is_spared: bool = False
     is_unstaked: bool = False
     is_forged: bool = False
+    is_passing: bool = False
 
 
 # -- events ----------------------------------------------------------------------------------------
@@ -202,7 +204,11 @@ def failed_event(
 
 
 class RetryDue(Message, frozen=True):
-    """The delay before the node's next attempt, or its verifier's, is over."""
+    """The delay before the node's next attempt, or its verifier's, is over.
+
+    To a node that waits for an agent it says that one may be there, or at the end of that wait that
+    the wait is over.
+    """
 
     node: str
     at_ms: int

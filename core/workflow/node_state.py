@@ -24,6 +24,11 @@ STORED_NAMES: Final = tuple(name for name in NodeChanged.__struct_fields__ if na
 _STORED: Final = attrgetter(*STORED_NAMES)
 
 
+# The members of `selection_json` during a wait: {reason, sinceMs}, and its text before.
+WAITING_FOR: Final = "waitingFor"
+CHOICE: Final = "choice"
+
+
 class AwaitedSelection(StrEnum):
     """The selection that a node waits for; the answer comes within the same step."""
 
@@ -73,6 +78,7 @@ class NodeState(Struct):
     agents_used: tuple[str, ...] = ()
     verify_dispatched_ms: int | None = None
     is_accepted: bool = False  # the agent or verifier works without an open request
+    wait_until_ms: int | None = None  # when its wait for an agent or a verifier ends
     is_round_open: bool = False  # its auction has neither been awarded nor cancelled
 
     @property
@@ -108,6 +114,7 @@ class NodeState(Struct):
     ) -> None:
         """Open the next attempt and clear the fields of the last one."""
         self.awaiting = AwaitedSelection.NOTHING
+        self.wait_until_ms = None
         self.is_retrying = False
         self.is_stand_in = False
         self.is_accepted = False
@@ -152,6 +159,8 @@ class NodeState(Struct):
         last = () if self.agent_did is None else (self.agent_did,)
         self.agents_used = tuple(dict.fromkeys((*agents_used, *last)))
         self.is_round_open = self.auction_closes_ms is not None
+        if tells_of_wait(self.selection_json):
+            self.wait_until_ms = self.retry_at_ms
         # A stored `running` node without a result was accepted by its agent.
         self.is_accepted = self.status is NodeStatus.RUNNING and not self.has_result
 
@@ -204,6 +213,11 @@ class Budget:
         self.reserve(node, self._by_node[node] - micro)
         self.spent_micro += micro
         assert self.spent_micro <= self.hold_micro, (self.spent_micro, self.hold_micro)
+
+
+def tells_of_wait(selection_json: str | None) -> bool:
+    """Say whether a stored selection tells what the node waits for (`rules/waiting.py`)."""
+    return selection_json is not None and selection_json.startswith(f'{{"{WAITING_FOR}":')
 
 
 def error_of(failure: Failure) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-import orjson
-
+from core.json_text import read_json
 from core.records.graph import node_path
 from core.records.manifest import NodeDefinition, WorkflowManifest
 from core.wording import counted, names_text, quoted
@@ -128,7 +127,7 @@ def _named_by_any(schemas: tuple[bytes, ...]) -> frozenset[str] | None:
 
 
 def _inputs_named(schema_text: bytes) -> frozenset[str] | None:
-    schema = orjson.loads(schema_text)
+    schema = read_json(schema_text)
     if not isinstance(schema, dict) or not _COMPOUND.isdisjoint(schema):
         return None
     properties = schema.get("properties")

@@ -72,7 +72,7 @@ class Look(NamedTuple):
     Attributes:
         chained: for each of `CHAINED` the rows that have changed, with `changed_id`, in the order
             of their newest changes, at most `CHANGES_MAX`: if so many, there may be more. Of agents
-            `did` and `status` alone, of versions without their schemas.
+            `did`, `status` and `updated_ms` alone, of versions without their schemas.
         dated: for each of `DATED` the rows that have changed, None where they are too many: the
             agent's DID, what is known of it (`Liveness`, `Tally`, the free and the locked stake in
             micro-credits), and the time of its change.
@@ -115,7 +115,7 @@ def _dated(place: int, table: str, did: str, known: str, joined: str = "") -> st
 
 
 _PARTS: Final = (
-    _chained(1, OF_AGENTS, "agent", "did", "t.did, t.status"),
+    _chained(1, OF_AGENTS, "agent", "did", "t.did, t.status, t.updated_ms"),
     _chained(
         2,
         OF_PRICES,

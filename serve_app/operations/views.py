@@ -15,6 +15,7 @@ from typing import Any, Final, get_args
 from core.ids import trace_id
 from core.json_text import Raw, read_json
 from core.market.agent_liveness import UNHEARD, availability, drop_older_signals
+from core.market.ranking import render_reasons
 from core.money import credits_number
 from core.records.agent import without_secrets
 from core.records.api.agents import Live
@@ -27,6 +28,7 @@ from core.records.statuses import Availability
 from core.records.stored_manifest import read_stored_manifest
 from core.timestamps import iso_ms
 from core.workflow.blob_ref import BlobRef
+from core.workflow.node_state import CHOICE, WAITING_FOR, tells_of_wait
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agents.agent_live import liveness_of
 from ledger.reads.agent_pages import live_of
@@ -183,8 +185,16 @@ def node_state(node: Row) -> dict[str, Any]:
     metrics = _json(node["metrics"])
     if metrics is not None:
         state["metrics"] = metrics
-    if node["selection_json"] is not None:
-        state["selection"] = Raw(node["selection_json"])
+    selection = node["selection_json"]
+    if tells_of_wait(selection):
+        kept = read_json(selection)
+        selection = kept[CHOICE] and render_reasons(kept[CHOICE])
+        if node["retry_at_ms"] is not None:
+            told = kept[WAITING_FOR]
+            since, until = iso_time(told["sinceMs"]), iso_time(node["retry_at_ms"])
+            state["waitingFor"] = {"reason": told["reason"], "since": since, "until": until}
+    if selection is not None:
+        state["selection"] = Raw(selection)
     state["costCredits"] = credits_number(node["cost_micro"])
     return state
 

@@ -395,5 +395,7 @@ def test_who_was_deregistered_gets_nothing_that_is_published_at_once(
         agent = make_agent()
         payer.run(chain_of(agent.capability, "a"))
         answer(admin.http.delete(f"/v1/agents/{quote(agent.did, safe='')}"))
-        record = payer.run(chain_of(agent.capability, "a"))
+        manifest = chain_of(agent.capability, "a")
+        manifest["nodes"]["a"]["waitForAgentMs"] = 0
+        record = payer.run(manifest)
         assert record["nodes"]["a"]["error"]["code"] == "NO_CANDIDATE"

@@ -188,7 +188,7 @@ def test_agent_that_is_gone_or_revoked_is_not_found(
     draft = {"description": name}
     by_id, by_capability = f"/v1/agents/{gone.did}", {"capabilityId": gone.capability}
     suggest = "/v1/workflows/suggest"
-    node = {"nodes": {"a": by_capability}}
+    node = {"nodes": {"a": {**by_capability, "waitForAgentMs": 0}}}
     assert payer.run(node)["status"] == "success"
     assert len(answer(payer.http.post(SENT, json={"query": name}))["results"]) == 2
     assert answer(payer.http.post(suggest, json=draft))["choices"]
@@ -197,7 +197,7 @@ def test_agent_that_is_gone_or_revoked_is_not_found(
     assert answer(payer.http.get("/v1/agents", params=by_capability))["agents"] == []
     assert answer(payer.http.get("/v1/discover", params=by_capability))["results"] == []
     assert payer.run(node)["nodes"]["a"]["error"]["code"] == "NO_CANDIDATE"
-    target = {"targetAgentId": gone.did, "allowBroadcastFallback": False}
+    target = {"targetAgentId": gone.did, "waitForAgentMs": 0}
     told = payer.run({"nodes": {"a": {**by_capability, **target}}})
     assert told["nodes"]["a"]["error"]["code"] == "AGENT_UNAVAILABLE"
     body = {"did": revoked.did, "reason": "a test", "evidence": {}}

@@ -221,7 +221,11 @@ def test_a_change_of_status_is_in_force_when_it_is_answered(
 ) -> None:
     """contract.md section 7: the next dispatch sees it, each time that the status changes."""
     agent = make_agent(owner=payer)
-    node = {"capabilityId": agent.capability, "targetAgentId": agent.did}
+    node = {
+        "capabilityId": agent.capability,
+        "targetAgentId": agent.did,
+        "waitForAgentMs": 0,
+    }
     for status, details in (
         ("unhealthy", "agent_unhealthy"),
         ("healthy", None),

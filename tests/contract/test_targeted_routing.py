@@ -15,8 +15,9 @@ NOBODY_LISTENS = "http://127.0.0.1:1"
 
 
 def targeted(capability: str, target: str, **node: object) -> Json:
-    """Return a manifest of one node for one agent, which is tried once."""
-    one = {"capabilityId": capability, "targetAgentId": target, "maxRetries": 0, **node}
+    """Return a manifest of one node for one agent, which is tried once and not waited for."""
+    once = {"maxRetries": 0, "waitForAgentMs": 0}
+    one = {"capabilityId": capability, "targetAgentId": target, **once, **node}
     return {"nodes": {"only": one}}
 
 

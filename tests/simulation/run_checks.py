@@ -109,7 +109,11 @@ class Checks:
                     self._verifying.add(
                         (workflow_id, record.node, record.verify_attempt, record.verifier_did)
                     )
+            self._world.waits.stored(workflow_id, record, self._world.clock.now_ms())
             if record.retry_at_ms is None:
+                continue
+            if self._world.waits.is_wait(record):  # which may end at any time
+                self._retry_at_ms.pop((workflow_id, record.node), None)
                 continue
             of_attempt = record.attempt if record.status is NodeStatus.RUNNING else None
             self._retry_at_ms[workflow_id, record.node] = record.retry_at_ms, of_attempt
@@ -515,6 +519,7 @@ class Checks:
             return
         key = (workflow_id, name)
         due_ms = max(node.get("deadline_ms") or 0, self._retry_at_ms.get(key, (0, None))[0])
+        due_ms = max(due_ms, self._world.waits.ends_ms.get(key, 0))
         is_idle = due_ms + STUCK_MS < row["deadline_ms"]
         # A process that freezes at its start is replaced later than one that works.
         ready_ms = [at_ms for times in self._world.ready_ms.values() for at_ms in times]

@@ -20,7 +20,7 @@ import pytest
 
 from tests.simulation.garbage import few_collections
 from tests.simulation.skewed_clock import START_MS
-from tests.simulation.troubles import troubles_of
+from tests.simulation.troubles import Troubles, troubles_of
 from tests.simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,6 +126,19 @@ def test_workflows_whose_payers_end_accepted_work_keep_every_promise(
             ).run()
             ended += world.settling.count
     assert ended > 50, "the payers came too late for nearly all"
+
+
+def test_workflows_whose_agents_go_and_come_back_lose_none_for_it(only_seed: int | None) -> None:
+    """Who was deregistered a moment ago is waited for, and no longer than its node allows."""
+    waits = 0
+    with few_collections():
+        for seed in range(12) if only_seed is None else (only_seed,):
+            crash = 0.2 if seed % 3 == 2 else 0.0
+            troubles = Troubles(gone=0.9, crash=crash)
+            market: dict[str, Any] = {"has_market": True} if seed % 4 == 3 else {}
+            world = World(seed, workflows=RUN_WORKFLOWS, troubles=troubles, **market).run()
+            waits += world.waits.count
+    assert waits > 50, "hardly a node had to wait"
 
 
 def test_run_is_decided_by_its_seed_alone() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from actors.ports import DispatchOrder
@@ -51,6 +51,7 @@ from tests.simulation.skewed_clock import START_MS, VirtualClock
 from tests.simulation.timekeeping import REPLACED_MS_MAX, Timekeeping
 from tests.simulation.troubles import CALM, Troubles, troubles_of
 from tests.simulation.violation import require
+from tests.simulation.waits import Waits
 
 # What a caller repeats: the request may have been served, or will be soon.
 AGAIN = (ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE)
@@ -158,6 +159,7 @@ class World:
         self._workflows = workflows if shapes is None else len(shapes)
         for row in self.rows.values():
             self._know_prices(row)
+        self.waits = Waits(self)
         self.model.commit(opening(seed, stake_bps, self.rows))
         self.all_processes: list[Process] = []
         # When each owner's processes, one after the other, had restored everything.
@@ -412,8 +414,13 @@ class World:
 
     def _agent_gone(self) -> None:
         row = self.rows[self.chance.choice(list(self.rows))]
-        self._tell_directories({**row, "status": "inactive"})
-        self.clock.call_in(self.chance.randint(10, 20_000), self._tell_directories, row)
+        self.waits.back_ms.pop(row["did"], None)
+        self._tell_directories({**row, "status": "inactive", "updated_ms": self._now()})
+        self.clock.call_in(self.chance.randint(10, 20_000), self._agent_back, row)
+
+    def _agent_back(self, row: dict[str, Any]) -> None:
+        self.waits.back_ms[row["did"]] = self._now()
+        self._tell_directories(row)
 
     def _agent_dearer(self) -> None:
         did = self.chance.choice(list(self.rows))
@@ -426,7 +433,7 @@ class World:
 
     def _tell_directories(self, row: dict[str, Any]) -> None:
         for process in self.processes.values():
-            process.directory.put([row])
+            process.directory.put([row], at_ms=self._now())
 
     def _know_prices(self, row: dict[str, Any]) -> None:
         known = self.prices_seen.setdefault(row["did"], {})
@@ -459,6 +466,11 @@ class World:
     def is_current(self, process: Process) -> bool:
         """Say whether the ledger would still take this process's commands."""
         return self.model.shards.is_live(process.member)
+
+    @property
+    def is_calm_but_for_agents(self) -> bool:
+        """Whether nothing happens but that agents are deregistered and come back."""
+        return self.troubles == replace(CALM, gone=self.troubles.gone)
 
     def is_over(self) -> bool:
         """Say whether nothing can be published any more and all that was has ended."""

@@ -49,6 +49,14 @@ class Quarantine(Record):
     code: Annotated[str, words(QuarantineCode)]
 
 
+class WaitingFor(Record):
+    """Why a node waits for an agent that is away, and how long it does at most."""
+
+    reason: LongText
+    since: Timestamp
+    until: Timestamp
+
+
 class Node(Record):
     """A node of a workflow as it stands; of one that has not begun, its status alone."""
 
@@ -63,6 +71,7 @@ class Node(Record):
     completed_at: MaybeNull[Timestamp]
     metrics: Maybe[Json]
     selection: Maybe[Json]
+    waiting_for: Maybe[WaitingFor]
     cost_credits: Maybe[Credits]
 
 
@@ -151,7 +160,10 @@ class DryRun(Record):
     hold_credits: Credits
     order: Annotated[list[str], "the nodes in an order in which they can run"]
     candidates: Annotated[dict[str, list[str]], "agents that could take each node, best first"]
-    unavailable: Annotated[dict[str, Json], "why no agent could take a node"]
+    unavailable: Annotated[dict[str, Json], "why no agent could take a node now"]
+    waiting: Annotated[
+        dict[str, Json], "of these, nodes that would wait for an agent, and for how long at most"
+    ]
     warnings: Warnings
 
 

@@ -37,6 +37,7 @@ from core.workflow.rules.payment import (
 from core.workflow.rules.retry import delay_ms, may_change_agent
 from core.workflow.rules.selection import ask_agent, ask_verifier, make_ready
 from core.workflow.rules.staking import free_stake, lock_stake
+from core.workflow.rules.waiting import end_wait, wait_for_agent
 from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus, next_node_status
 from core.workflow.workflow_state import (
     WorkflowState,
@@ -194,17 +195,25 @@ def attempt_failed(workflow: WorkflowState, event: AttemptFailed, decision: Deci
 
 
 def retry_due(workflow: WorkflowState, event: RetryDue, decision: Decision) -> None:
-    """Ask for an agent, or for a verifier, after a back-off."""
+    """Ask for an agent, or for a verifier, after a back-off or during a wait."""
     state = find_node(workflow, event.node)
-    # An earlier time belongs to an earlier back-off.
-    if state.retry_at_ms is None or event.at_ms < state.retry_at_ms:
-        return
-    state.retry_at_ms = None
+    if state.wait_until_ms is None:
+        # An earlier time belongs to an earlier back-off.
+        if state.retry_at_ms is None or event.at_ms < state.retry_at_ms:
+            return
+        state.retry_at_ms = None
+    elif state.auction_closes_ms is not None or event.at_ms >= workflow.deadline_ms:
+        return  # it has begun to take bids, or the workflow's own end says more than the wait's
+    ask_again(workflow, state, event.at_ms, decision)
+
+
+def ask_again(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
+    """Ask for the agent, or the verifier, of a node that has had none before."""
     if state.has_unverified_result:
         ask_verifier(workflow, state, decision)
     else:
-        state.is_retrying = True
-        ask_agent(workflow, state, event.at_ms, decision)
+        state.is_retrying = state.attempt > 0
+        ask_agent(workflow, state, at_ms, decision)
 
 
 # -- consequences ----------------------------------------------------------------------------------
@@ -252,6 +261,7 @@ def fail_attempt(
     keeps it.
     """
     state.status = next_node_status(state.status, NodeTrigger.ATTEMPT_FAILED)
+    end_wait(state)
     may_go_on = workflow.first_failure is None
     goes_to_another = may_go_on and _may_replace_agent(workflow, state, failure)
     backs_off = may_go_on and not goes_to_another and _may_back_off(state, failure)
@@ -322,6 +332,12 @@ def _selection_failed(
     if may_replace_winner(workflow, state, failure):
         replace_winner(workflow, state, at_ms, decision)
         return
+    capability_id = state.compiled.capability_id
+    if not state.is_stand_in and wait_for_agent(
+        workflow, state, failure, capability_id, at_ms, decision
+    ):
+        return
+    has_waited = end_wait(state)
     state.awaiting = AwaitedSelection.NOTHING
     is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
     if state.is_stand_in:
@@ -339,7 +355,7 @@ def _selection_failed(
         state.error = error_of(failure)
     state.is_retrying = False
     state.status = next_node_status(state.status, NodeTrigger.NO_AGENT)
-    if _may_back_off(state, failure):
+    if not has_waited and _may_back_off(state, failure):
         _back_off(state, failure, at_ms, decision)
     else:
         fail_node(workflow, state, at_ms, decision)

@@ -17,6 +17,7 @@ from core.workflow.node_state import AwaitedSelection, NodeState, error_of
 from core.workflow.rules.auction_rounds import cancel_round
 from core.workflow.rules.history import record_failed_attempt, record_verification
 from core.workflow.rules.staking import free_stake
+from core.workflow.rules.waiting import end_wait
 from core.workflow.transitions import (
     NodeStatus,
     NodeTrigger,
@@ -177,6 +178,7 @@ def _end_node(
 ) -> None:
     """End a node for a reason outside it."""
     cancel_round(state, decision)
+    end_wait(state)
     state.status = next_node_status(state.status, trigger)
     state.awaiting = AwaitedSelection.NOTHING
     state.retry_at_ms = None

@@ -2,8 +2,8 @@
 
 1. `load_nodes`: rows become states; counts, results and reservations are computed from them.
 2. `resume_nodes`: open attempts become lost, by the usual event; open verifications are repeated;
-timers are set again; ready nodes ask for agents again. Attempts whose call another process keeps
-open stay as they are.
+timers are set again; nodes that are ready or wait for an agent ask for one again. Attempts whose
+call another process keeps open stay as they are.
 Spec: design.md section 3 (Recovery).
 """
 
@@ -15,7 +15,7 @@ from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitResult, Decision, ScheduleRetry
 from core.workflow.events import AttemptFailed, Failure, NodeChanged, Verdict
 from core.workflow.node_state import NodeState
-from core.workflow.rules.attempts import attempt_failed, await_result
+from core.workflow.rules.attempts import ask_again, attempt_failed, await_result
 from core.workflow.rules.auction_rounds import await_bids
 from core.workflow.rules.selection import make_ready
 from core.workflow.rules.verification import dispatch_verification
@@ -74,7 +74,11 @@ def _load_node(workflow: WorkflowState, row: NodeChanged, agents_used: Sequence[
 
 def _resume_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
     name = state.compiled.name
-    if state.retry_at_ms is not None:
+    if state.auction_closes_ms is not None:
+        await_bids(state, state.auction_closes_ms, decision)
+    elif state.wait_until_ms is not None:
+        ask_again(workflow, state, at_ms, decision)
+    elif state.retry_at_ms is not None:
         decision.actions.append(ScheduleRetry(name, state.retry_at_ms))
     elif state.has_unverified_result and state.verifier_did is not None:
         dispatch_verification(state, timeout_ms(workflow, state, at_ms), decision)
@@ -89,7 +93,5 @@ def _resume_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision
         began_ms = at_ms if state.dispatched_ms is None else state.dispatched_ms
         event = AttemptFailed(name, state.attempt, lost, began_ms, at_ms)
         attempt_failed(workflow, event, decision)
-    elif state.auction_closes_ms is not None:
-        await_bids(state, state.auction_closes_ms, decision)
     elif state.status is NodeStatus.PENDING and state.unmet == 0:
         make_ready(workflow, state, at_ms, decision)

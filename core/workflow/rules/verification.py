@@ -18,6 +18,7 @@ from core.workflow.rules.history import record_verification
 from core.workflow.rules.payment import price_above_limit, verifier_price_max_micro
 from core.workflow.rules.retry import AGENTS_PER_NODE_MAX, delay_ms
 from core.workflow.rules.selection import ask_verifier
+from core.workflow.rules.waiting import end_wait, wait_for_agent
 from core.workflow.transitions import NodeTrigger
 from core.workflow.workflow_state import (
     WorkflowState,
@@ -48,6 +49,7 @@ def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision
             failure = price_above_limit(event, limit_micro)
             verifier_not_selected(workflow, state, failure, event.at_ms, decision)
         return
+    end_wait(state)
     state.awaiting = AwaitedSelection.NOTHING
     state.is_accepted = False
     state.retry_at_ms = None
@@ -65,13 +67,17 @@ def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision
 def verifier_not_selected(
     workflow: WorkflowState, state: NodeState, failure: Failure, at_ms: int, decision: Decision
 ) -> None:
-    """Retry the selection after a back-off, by its own counter, or end the attempt."""
+    """Wait for a verifier, retry after a back-off, by its own counter, or end the attempt."""
+    capability_id = state.compiled.verifier_capability_id
+    if wait_for_agent(workflow, state, failure, capability_id, at_ms, decision):
+        return
+    has_waited = end_wait(state)
     state.awaiting = AwaitedSelection.NOTHING
     # A missing verifier may come back; an unaffordable one, or verifiers that all failed finally,
     # will not.
     is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
     may_pass = is_absence or failure.verdict in (Verdict.RETRYABLE, Verdict.LOST)
-    if may_pass and state.verify_retries_used < state.compiled.max_retries:
+    if may_pass and not has_waited and state.verify_retries_used < state.compiled.max_retries:
         state.verify_retries_used += 1
         delay = delay_ms(state.verify_retries_used + 1, failure.retry_after_ms)
         state.retry_at_ms = at_ms + delay

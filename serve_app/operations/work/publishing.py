@@ -97,6 +97,7 @@ def published(reply: PublishReply, *, is_dry_run: bool) -> dict[str, Any]:
             "candidates": reply.candidates,
             "unavailable": reply.unavailable,
             "warnings": reply.warnings,
+            "waiting": reply.waiting,
         }
     return {
         "id": reply.workflow_id,

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from actors.directory.agent_directory import Directory
-from actors.directory.circuits import AGENTS_MAX, CIRCUIT_OPEN_MS_MIN, PAYERS_MAX, Opened
+from actors.directory.health.circuits import AGENTS_MAX, CIRCUIT_OPEN_MS_MIN, PAYERS_MAX, Opened
 from actors.ports import Contact
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness

@@ -238,11 +238,14 @@ class Taking:
                 where = self.__dict__.setdefault(part, SimpleNamespace())
             setattr(where, method, partial(self._take, name))
 
-    def _take(self, name: str, rows: Sequence[RowDict]) -> None:
+    def _take(self, name: str, rows: Sequence[RowDict], *, at_ms: int = 0) -> None:
         if name == self.failing:
             raise ValueError("a row that cannot be read")
         if rows:
             self.taken.append(name)
+
+    def forget_departed(self, at_ms: int) -> None:
+        """There is nothing to forget."""
 
     def count_silence_from(self, at_ms: int) -> None:
         """Note it."""

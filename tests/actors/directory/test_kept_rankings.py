@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from actors.directory import agent_directory, ranked_offers
 from actors.directory.agent_directory import Directory
-from actors.directory.circuits import CIRCUIT_OPEN_MS_MIN
+from actors.directory.health.circuits import CIRCUIT_OPEN_MS_MIN
 from actors.directory.ranked_offers import TERMS_MAX
 from actors.ports import Contact
 from core.market import ranked_candidates

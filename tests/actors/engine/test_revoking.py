@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from actors.directory.revoked_agents import Revocations
+from actors.directory.health.revoked_agents import Revocations
 from actors.ports import DispatchOrder
 from actors.transport.messages import CancelReply, PublishReply
 from core.errors import ErrorCode

@@ -7,11 +7,12 @@ through this class checks it too.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from core.errors import NodeErrorCode
 from core.market.pricing import TokenPrice
@@ -19,6 +20,7 @@ from core.records.manifest import parse_manifest
 from core.workflow.actions import (
     AbortDispatch,
     Action,
+    AwaitAgent,
     AwaitResult,
     Decision,
     DispatchNode,
@@ -30,6 +32,7 @@ from core.workflow.actions import (
 )
 from core.workflow.dag import compile_workflow
 from core.workflow.events import (
+    AgentNotSelected,
     AgentRevoked,
     AttemptAccepted,
     AttemptFailed,
@@ -71,6 +74,7 @@ class Engine:
     terms: dict[str, NodeTerms] = field(default_factory=dict)
     at_ms: int = 1_000_000
     stakes: StakeBook = field(default_factory=StakeBook)
+    first_away: Collection[str] = ()
 
     def __post_init__(self) -> None:
         self.compiled = compile_workflow(parse_manifest(self.manifest))
@@ -90,6 +94,7 @@ class Engine:
         self.selections: list[Selection] = []
         self.has_failure = False
         self.revoked: set[str] = set()
+        self.away: set[str] = set(self.first_away)
 
     def _machine(self) -> WorkflowMachine:
         return WorkflowMachine(
@@ -209,6 +214,10 @@ class Engine:
         self.at_ms = max(self.at_ms, due_ms)
         return self.hear(RetryDue(node, due_ms))
 
+    def wake(self, node: str) -> Decision:
+        """Let a node that waits for an agent ask for one."""
+        return self.hear(RetryDue(node, self.at_ms))
+
     def revoke(self, did: str) -> Decision:
         """An agent is revoked: no node asks it any more, and nothing it has is taken."""
         self.revoked.add(did)
@@ -288,7 +297,13 @@ class Engine:
         offers = self.agents.get(action.capability_id, {})
         here = {did: price for did, price in offers.items() if did not in self.revoked}
         assert not isinstance(action, SelectBidder), action
-        return answer(action, here, self.at_ms, stake_micro=self.stakes.stake_micro)
+        there = {did: price for did, price in here.items() if did not in self.away}
+        answered = answer(action, there, self.at_ms, stake_micro=self.stakes.stake_micro)
+        again = answer(action, here, self.at_ms, stake_micro=self.stakes.stake_micro)
+        if isinstance(answered, AgentNotSelected) and not isinstance(again, AgentNotSelected):
+            failure = replace(answered.failure, is_passing=True)
+            return replace(answered, failure=failure)
+        return answered
 
     def _commit(self, records: list[Record]) -> None:
         changed: set[str] = set()
@@ -346,6 +361,9 @@ class Engine:
             case ScheduleRetry(node, due_ms):
                 self.open = [other for other in self.open if other.node != node]
                 self.timers[node] = due_ms
+            case AwaitAgent(node, _, until_ms):
+                assert self.at_ms < until_ms <= self.deadline_ms
+                self.timers[node] = until_ms
             case AwaitResult(node, _, _, began_ms, due_ms):
                 assert began_ms <= self.at_ms
                 assert began_ms < due_ms < self.deadline_ms

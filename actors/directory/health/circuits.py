@@ -3,7 +3,8 @@
 Each owner's own experience, kept in memory. Theory of operation: closed, it counts consecutive
 failures; the third opens it for 30 s. Then it is half open: one attempt may try, and all others
 still stay away until that one has ended. A failure opens it again for twice as long, up to 5 min;
-a success closes it. Failures of attempts that were under way when it opened say nothing new.
+a success closes it. Failures of attempts that were under way when it opened say nothing new. A
+registration of the agent, which may have started anew, makes an open circuit half open at once.
 An agent has one circuit for all payers, and one for each payer whose attempts had no answer: a
 payer chooses its nodes' time-outs and inputs, and anybody can be many payers, so a time-out, or a
 connection that breaks over a request, counts for its payer alone. What hangs or breaks is noticed
@@ -149,6 +150,16 @@ class Circuits:
         self._shut = None
         for circuit in known.of(payer_did):
             circuit.begin_trial(at_ms)
+
+    def note_registered(self, did: str) -> None:
+        """Note that the agent was registered: it may have started anew, so one attempt may try."""
+        known = self._circuits.get(did)
+        if known is None:
+            return
+        self._shut = None
+        for circuit in (known.common, *known.by_payer.values()):
+            if circuit.open_until_ms is not None:
+                circuit.open_until_ms = circuit.trial_until_ms = 0
 
     def note_outcome(self, did: str, contact: Contact, at_ms: int, *, payer_did: str) -> Opened:
         """Note how an attempt ended; returns for whom that opened a circuit."""

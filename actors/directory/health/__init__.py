@@ -1,0 +1,1 @@
+"""What an owner knows of agents' health: heartbeats, circuits, revocations, deregistrations."""

@@ -1,0 +1,170 @@
+"""Which agents can take work now, why others cannot, and which of those may come back.
+
+The part of a directory that judges agents one by one. An agent that was deregistered less than a
+minute ago is known by its last card, as one that is away: it may be about to start again.
+Spec: Targeted routing; contract.md section 5 (waiting for agents), section 6 (Heartbeat,
+AGENT_UNAVAILABLE details). Decision 0302.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
+
+from actors.directory.health.circuits import Circuits
+from actors.directory.health.revoked_agents import Revocations
+from actors.ports import AgentEntry
+from core.market.agent_liveness import (
+    UNHEARD,
+    Availability,
+    Liveness,
+    availability,
+    drop_older_signals,
+    next_change_ms,
+    reported_load,
+)
+from core.market.no_candidates import UNHEALTHY
+
+# Why an agent that offers a capability takes no work for now.
+PASSING: Final = frozenset({UNHEALTHY, "agent_offline", "agent_inactive"})
+# For so long an agent that was deregistered may come back to the nodes that wait for it.
+DEPARTED_MS: Final = 60_000
+
+
+class Condition(NamedTuple):
+    """What is known of an agent's health for all payers, from a time until another.
+
+    `excluded`: why no node may take it. `load`: as it reports it.
+    """
+
+    excluded: str | None
+    load: float
+    from_ms: int
+    until_ms: float
+
+
+_USUAL: Final = Condition(None, 0.0, 0, math.inf)
+
+
+class AgentHealth:
+    """The health of the agents in a directory, which knows their cards."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, AgentEntry] = {}
+        self._by_capability: dict[str, dict[str, AgentEntry]] = {}
+        self._inactive: set[str] = set()
+        # When the agents of `_entries` left that were deregistered a moment ago.
+        self._left_ms: dict[str, int] = {}
+        self._live: dict[str, Liveness] = {}
+        self._silent_from_ms = 0
+        self._stored_ms: dict[str, int] = {}
+        self._conditions: dict[str, Condition] = {}
+        self.revocations = Revocations(self._note_changed)
+        self._circuits = Circuits()
+        # Called with an agent that may be able to take work again, or never again, and with what
+        # it offers.
+        self.on_changed: Callable[[str, Collection[str]], None] = lambda did, offered: None
+
+    def entry(self, did: str) -> AgentEntry | None:
+        """Return a known active agent."""
+        return None if did in self._left_ms else self._entries.get(did)
+
+    def valid_keys(self, did: str, at_ms: int) -> tuple[str, ...]:
+        """Return an agent's keys whose signatures count at a time; none of an unknown agent."""
+        entry = self.entry(did)
+        return () if entry is None else entry.valid_keys(at_ms)
+
+    def is_revoked(self, did: str, at_ms: int) -> bool:
+        """Whether an agent is revoked at a time, by this cache."""
+        return self.revocations.is_revoked(did, at_ms)
+
+    def apply_liveness(self, heard: Mapping[str, Liveness]) -> None:
+        """Store the newest heartbeats and probes, by agent."""
+        for did, live in heard.items():
+            if self._live.get(did) != live:
+                self._live[did] = live
+                self._note_changed(did)
+
+    def may_end_wait(self, did: str, capability_id: str, at_ms: int) -> bool:
+        """Whether nodes need not wait for a capability: an agent is back, or none can come back.
+
+        Args:
+            did: the agent that has changed.
+        """
+        entry = self._entries.get(did)
+        if entry is not None and self._find_condition(did, at_ms).excluded is None:
+            return True
+        offers = self._by_capability.get(capability_id, {})
+        return all(self.is_revoked(one, at_ms) for one in offers)
+
+    def _find_unavailability(
+        self, did: str, at_ms: int, *, payer_did: str | None, is_excluded: bool = False
+    ) -> str | None:
+        """Return why an agent takes no work of a payer, or None; in the contract's order.
+
+        Args:
+            payer_did: None: of all payers.
+        """
+        entry = self._entries.get(did)
+        if entry is None and did not in self._inactive:
+            return "agent_not_found"
+        if self.is_revoked(did, at_ms):
+            return "agent_revoked"
+        if entry is None or did in self._left_ms:
+            return "agent_inactive"
+        live = self._known_liveness(did)
+        health = availability(live, at_ms, silent_from_ms=self._silent_from_ms)
+        if is_excluded or health is Availability.UNHEALTHY:
+            return UNHEALTHY
+        if self._circuits.is_open(did, at_ms, payer_did=payer_did):
+            return UNHEALTHY
+        if health is not Availability.AVAILABLE or not entry.url:
+            return "agent_offline"
+        return None
+
+    def _known_liveness(self, did: str) -> Liveness:
+        live = self._live.get(did)
+        return UNHEARD if live is None else drop_older_signals(live, self._stored_ms[did])
+
+    def _find_condition(self, did: str, at_ms: int) -> Condition:
+        """Return whether an agent can take work of all payers, and the load that it reports."""
+        # Most agents have nothing but a card, so a thousand offers cost little.
+        if not (
+            did in self._live
+            or did in self._circuits
+            or did in self._left_ms
+            or did in self.revocations
+        ):
+            return _USUAL
+        known = self._conditions.get(did)
+        if known is None or not known.from_ms <= at_ms < known.until_ms:
+            live = self._known_liveness(did)
+            until_ms = min(
+                next_change_ms(live, at_ms, silent_from_ms=self._silent_from_ms),
+                self._circuits.next_change_ms(did, at_ms),
+                self.revocations.next_change_ms(did, at_ms),
+            )
+            known = self._conditions[did] = Condition(
+                self._find_unavailability(did, at_ms, payer_did=None),
+                reported_load(live, at_ms),
+                at_ms,
+                until_ms,
+            )
+        return known
+
+    def _note_changed(self, did: str) -> None:
+        """Note that an agent's condition has changed."""
+        was = self._conditions.pop(did, None)
+        self._mark(did)
+        entry = self._entries.get(did)
+        if entry is not None and (was is None or was.excluded is not None):
+            self.on_changed(did, entry.prices)
+
+    def _mark(self, did: str) -> None:
+        """Have an agent weighed anew by the choices to come."""
+        raise NotImplementedError
+
+    def open_circuits(self) -> list[str]:
+        """Return the agents with an open or half-open circuit, which should be probed."""
+        return self._circuits.open_agents()

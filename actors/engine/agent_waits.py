@@ -1,0 +1,148 @@
+"""The nodes of one owner that wait for an agent, and when each asks for one again.
+
+Theory of operation: a node waits under the capability that it needs. When the directory hears that
+an agent of that capability is back, all its nodes ask again, the longest waiting first, a few in a
+turn of the loop, and capabilities take turns: so many waiting nodes of one payer do not hold up
+others. Whoever gets no agent waits on, at the end of the line. What time alone changes, a circuit
+that is tried again or a probe that is too old, nobody tells: so once a second one node of each of
+some capabilities asks, and the others follow if it gets an agent. No node is looked at otherwise.
+contract.md section 5 (No agent available for a passing reason). Decision 0302.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import Final
+
+from actors.ports import Clock, DirectoryPort, Timer
+from core.workflow.actions import AwaitAgent
+from core.workflow.events import Event, RetryDue
+
+# Nodes that ask in one turn of the loop, each for some 50 us; and the pause between two turns.
+ASKED_MAX: Final = 20
+TURN_MS: Final = 10
+# Capabilities of which one node asks unasked, and how often.
+POLLED_MAX: Final = 64
+POLL_MS: Final = 1_000
+
+
+class AgentWaits:
+    """The waits of an owner's nodes.
+
+    Args:
+        directory: tells of agents that have changed.
+        receive: receives the events of workflows.
+    """
+
+    def __init__(
+        self, directory: DirectoryPort, clock: Clock, receive: Callable[[str, Event], None]
+    ) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._receive = receive
+        self._waits: dict[str, dict[_Wait, None]] = {}
+        # Agents that have changed since the last turn, with a capability that is waited for.
+        self._changed: dict[tuple[str, str], None] = {}
+        # By capability, how many of its nodes are yet to ask.
+        self._due: dict[str, int] = {}
+        self._has_turn = False
+        self._has_poll = False
+        directory.on_changed = self._note_changed
+
+    def __repr__(self) -> str:
+        return f"<AgentWaits nodes={len(self)} capabilities={len(self._waits)}>"
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waits.values()))
+
+    def add(self, workflow_id: str, action: AwaitAgent) -> Timer:
+        """Have a node wait; the returned timer takes it out again."""
+        wait = _Wait(self._waits, workflow_id, action)
+        wait.timer = self._clock.call_at(action.until_ms, self._ask, wait, action.until_ms)
+        self._waits.setdefault(action.capability_id, {})[wait] = None
+        if not self._has_poll:
+            self._has_poll = True
+            self._clock.call_at(self._clock.now_ms() + POLL_MS, self._poll)
+        return wait
+
+    def _note_changed(self, did: str, offered: Collection[str]) -> None:
+        if not self._waits:
+            return
+        changed = [(did, one) for one in offered if one in self._waits]
+        self._changed.update(dict.fromkeys(changed))
+        if changed:
+            self._plan_turn(0)
+
+    def _plan_turn(self, delay_ms: int) -> None:
+        if not self._has_turn:
+            self._has_turn = True
+            self._clock.call_at(self._clock.now_ms() + delay_ms, self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._has_turn = False
+        changed, self._changed = self._changed, {}
+        for did, one in changed:
+            if self._directory.may_end_wait(did, one, self._clock.now_ms()):
+                self._due[one] = len(self._waits.get(one, ()))
+        for _ in range(ASKED_MAX):
+            if not self._due:
+                return
+            capability_id = next(iter(self._due))
+            left = self._due.pop(capability_id)
+            waiting = self._waits.get(capability_id)
+            if not waiting:
+                continue
+            if left > 1:
+                self._due[capability_id] = left - 1
+            self._ask(next(iter(waiting)), self._clock.now_ms())
+        self._plan_turn(TURN_MS)
+
+    def _poll(self) -> None:
+        self._has_poll = bool(self._waits)
+        if not self._has_poll:
+            return
+        for capability_id in list(islice(self._waits, POLLED_MAX)):
+            waiting = self._waits.pop(capability_id, None)
+            if waiting is None:
+                continue
+            self._waits[capability_id] = waiting  # at the end
+            before = len(waiting)
+            self._ask(next(iter(waiting)), self._clock.now_ms())
+            left = len(self._waits.get(capability_id, ()))
+            if left and left < before:
+                self._due[capability_id] = left
+                self._plan_turn(0)
+        self._clock.call_at(self._clock.now_ms() + POLL_MS, self._poll)
+
+    def _ask(self, wait: _Wait, at_ms: int) -> None:
+        wait.cancel()
+        self._receive(wait.workflow_id, RetryDue(wait.node, at_ms))
+
+
+class _Wait:
+    """Implements `Timer`: one node that waits.
+
+    Args:
+        waits: all of them, by capability.
+    """
+
+    __slots__ = ("_capability_id", "_waits", "node", "timer", "workflow_id")
+
+    def __init__(
+        self, waits: dict[str, dict[_Wait, None]], workflow_id: str, action: AwaitAgent
+    ) -> None:
+        self._waits = waits
+        self._capability_id = action.capability_id
+        self.workflow_id = workflow_id
+        self.node = action.node
+        self.timer: Timer | None = None
+
+    def cancel(self) -> None:
+        """Take the node out."""
+        assert self.timer is not None
+        self.timer.cancel()
+        waiting = self._waits.get(self._capability_id, {})
+        waiting.pop(self, None)
+        if not waiting:
+            self._waits.pop(self._capability_id, None)
