@@ -48,8 +48,8 @@ class Call:
     `repeatable` says that sending it twice does what sending it once does: reads, and writes that
     carry an idempotency key or replace a record. `done`: the answer when a repeat, after an attempt
     that may have worked, is told that there is nothing of it left to do. `wait_s` is how long the
-    service may hold its answer; `pause_s` is how long to wait before sending. `any_status` takes a
-    reply with an error status for an answer.
+    service may hold its answer; `pause_s` is how long to wait before sending, `is_limited` that the
+    pause is for a rate limit. `any_status` takes a reply with an error status for an answer.
     """
 
     method: str
@@ -60,6 +60,7 @@ class Call:
     repeatable: bool = True
     wait_s: float = 0.0
     pause_s: float = 0.0
+    is_limited: bool = False
     any_status: bool = False
     done: Json | None = None
 
@@ -130,7 +131,8 @@ def _answered(
         if delay_s is None or attempt >= attempts_max:
             break
         attempt += 1
-        call = replace(call, pause_s=delay_s)
+        is_limited = isinstance(outcome, Reply) and outcome.status == 429
+        call = replace(call, pause_s=delay_s, is_limited=is_limited)
     if isinstance(outcome, NoReply):
         raise (OutcomeUnknown if is_open else Unavailable)(UNREACHABLE, 0, outcome.reason)
     if _is_not_ready(outcome):
@@ -542,14 +544,22 @@ def balance() -> Steps:
     return _get("/v1/ledger/balance")
 
 
-def deposit(amount_credits: float | str, *, idempotency_key: str | None = None) -> Steps:
-    """Add credits to the caller's account; safe to retry. Spec: POST /v1/ledger/deposit.
+def deposit(
+    amount_credits: float | str,
+    *,
+    owner_did: str | None = None,
+    idempotency_key: str | None = None,
+) -> Steps:
+    """Add credits to an account; safe to retry. Spec: POST /v1/ledger/deposit.
 
     Args:
         amount_credits: credits, at most 6 decimals; text keeps decimals exact.
+        owner_did: the owner of the account, the caller by default.
         idempotency_key: the key to use instead of a fresh one.
     """
-    body = {"amount": amount_credits}
+    body: Json = {"amount": amount_credits}
+    if owner_did is not None:
+        body["ownerDid"] = owner_did
     return _one(Call("POST", "/v1/ledger/deposit", body=body, headers=_keyed(idempotency_key)))
 
 
@@ -575,6 +585,17 @@ def transactions(
         workflowId=workflow_id,
         ownerDid=owner_did,
     )
+
+
+def history(did: str, *, limit: int | None = None, cursor: str | None = None) -> Steps:
+    """List what changed an owner's wallet and stake, newest first.
+
+    Args:
+        did: the owner: the caller, or another with admin scope.
+        limit: how many, at most 100.
+        cursor: `nextCursor` of the page before.
+    """
+    return _get(f"/v1/ledger/{_segment(did)}/history", limit=limit, cursor=cursor)
 
 
 def audit(

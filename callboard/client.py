@@ -8,6 +8,7 @@ how they drive such a generator. Spec: Endpoints; contract.md sections 1 and 2.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
@@ -48,6 +49,7 @@ P = ParamSpec("P")
 R = TypeVar("R", bound=Record)
 
 REQUEST_TIMEOUT_S = 30.0
+_LOG = logging.getLogger("callboard")
 
 
 class _SignsRequests(httpx.Auth):
@@ -181,6 +183,7 @@ class _Operations:
     balance = _Operation(calls.balance, replies.Balance)
     deposit = _Operation(calls.deposit, replies.Deposited)
     transactions = _Operation(calls.transactions, replies.EntryPage)
+    history = _Operation(calls.history, replies.HistoryPage)
     audit = _Operation(calls.audit, replies.AuditPage)
     create_key = _Operation(calls.create_key, replies.KeyCreated)
     keys = _Operation(calls.keys, replies.KeyPage)
@@ -263,6 +266,7 @@ class _Operations:
         home: Path | None,
         timeout_s: float,
         attempts_max: int,
+        on_wait: Callable[[float], object] | None,
     ) -> None:
         given = None if private_key is None else DidKey.read(private_key, did)
         location = locate(url, api_key, home, given)
@@ -273,6 +277,7 @@ class _Operations:
         self._reason = reason
         self._timeout_s = timeout_s
         self._attempts_max = attempts_max
+        self._on_wait = on_wait
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -301,6 +306,14 @@ class _Operations:
 
     def _attempts(self, steps: Steps) -> calls.Attempts:
         return persistently(steps, attempts_max=self._attempts_max)
+
+    def _announce(self, call: Call) -> None:
+        """Say that the client waits for a rate limit, if it does before this call."""
+        if call.is_limited:
+            said = "rate limit: waiting %.1f s before %s %s is sent again"
+            _LOG.warning(said, call.pause_s, call.method, call.path)
+            if self._on_wait is not None:
+                self._on_wait(call.pause_s)
 
     def _arguments(self, call: Call) -> dict[str, Any]:
         headers: dict[str, str | bytes] = dict(call.headers)
@@ -410,6 +423,8 @@ class Client(_Operations):
         home: the folder of a local deployment, instead of the default one.
         timeout_s: how long one request may take beside what it asks the service to wait.
         attempts_max: how often a request that is safe to repeat is sent at most, 1 to 5.
+        on_wait: called with the seconds of each wait for a rate limit, before the wait; the wait is
+            logged in any case, as a warning of the logger `callboard`.
         proxy: the address of an HTTP proxy; the environment's is not used.
         http: an httpx client to send with, which stays the caller's to close; `proxy` is its own.
 
@@ -429,6 +444,7 @@ class Client(_Operations):
         home: Path | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
         attempts_max: int = ATTEMPTS_MAX,
+        on_wait: Callable[[float], object] | None = None,
         proxy: str | None = None,
         http: httpx.Client | None = None,
     ) -> None:
@@ -441,6 +457,7 @@ class Client(_Operations):
             home=home,
             timeout_s=timeout_s,
             attempts_max=attempts_max,
+            on_wait=on_wait,
         )
         self._is_own = http is None
         self._http = http or httpx.Client(
@@ -515,6 +532,7 @@ class Client(_Operations):
             return record(end.value)
 
     def _send(self, call: Call) -> Reply | NoReply:
+        self._announce(call)
         time.sleep(call.pause_s)
         try:
             return _read(self._http.request(**self._arguments(call)))
@@ -536,6 +554,7 @@ class AsyncClient(_Operations):
         home: Path | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
         attempts_max: int = ATTEMPTS_MAX,
+        on_wait: Callable[[float], object] | None = None,
         proxy: str | None = None,
         http: httpx.AsyncClient | None = None,
     ) -> None:
@@ -548,6 +567,7 @@ class AsyncClient(_Operations):
             home=home,
             timeout_s=timeout_s,
             attempts_max=attempts_max,
+            on_wait=on_wait,
         )
         self._is_own = http is None
         self._http = http or httpx.AsyncClient(
@@ -616,6 +636,7 @@ class AsyncClient(_Operations):
             return record(end.value)
 
     async def _send(self, call: Call) -> Reply | NoReply:
+        self._announce(call)
         await asyncio.sleep(call.pause_s)
         try:
             return _read(await self._http.request(**self._arguments(call)))

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from nacl.signing import SigningKey
 
 from callboard.calls import Call, Steps, _get, _one, _post, _segment
+from callboard.locating import read_seed
 from core.trust.identity.agent_keys import rotation_message
-from core.trust.signatures import key_bytes
 
 
 def rotate_agent_key(did: str, new_public_key: str, *, private_key: str) -> Steps:
@@ -21,9 +21,9 @@ def rotate_agent_key(did: str, new_public_key: str, *, private_key: str) -> Step
 
     Args:
         new_public_key: base64 of 32 bytes.
-        private_key: the current one, base64 of 32 bytes; it does not travel.
+        private_key: the current one, base64 of 32 bytes or the path of its file; it is not sent.
     """
-    signed = SigningKey(key_bytes(private_key)).sign(rotation_message(did, new_public_key))
+    signed = SigningKey(read_seed(private_key)).sign(rotation_message(did, new_public_key))
     return _post(
         "/v1/trust/rotate-key",
         agentDid=did,

@@ -32,8 +32,9 @@ class DidKey:
         """Read a private key.
 
         Args:
-            private_key: base64 of the 32 bytes of an Ed25519 key, `ed25519:` before it or not; or
-                the path of a file that holds that, or the key as PEM (PKCS #8).
+            private_key: base64 of the 32 bytes of an Ed25519 key, `ed25519:` before it or not, or
+                the key as PEM (PKCS #8); or the path of a file that holds one of these. A text
+                that is no key is taken as a path.
             did: whose it is; None for the `did:key` of the key.
 
         Raises:
@@ -43,8 +44,7 @@ class DidKey:
         # Here, because the command line loads this module and must start fast.
         from nacl.signing import SigningKey
 
-        text = private_key if isinstance(private_key, str) else private_key.read_text()
-        seed = _seed(text.strip())
+        seed = read_seed(private_key)
         return cls(did or did_of_key(bytes(SigningKey(seed).verify_key)), seed)
 
 
@@ -57,9 +57,39 @@ class Location:
     did_key: DidKey | None = None
 
 
+def read_seed(private_key: str | Path) -> bytes:
+    """Return the 32 bytes of a private key, which is given itself or as the path of its file.
+
+    Raises:
+        ValueError: it is neither a key nor the path of a file with one.
+        OSError: the file of a `Path` cannot be read.
+    """
+    if isinstance(private_key, str):
+        try:
+            return _seed(private_key.strip())
+        except ValueError:
+            pass
+    try:
+        text = Path(private_key).expanduser().read_text()
+    except (OSError, ValueError):
+        if isinstance(private_key, Path):
+            raise
+        # What was given is not repeated: it may be a key with a misprint.
+        raise ValueError(
+            "the private key is neither base64 of 32 bytes nor PEM, nor the path of a readable file"
+        ) from None
+    try:
+        return _seed(text.strip())
+    except ValueError:
+        raise ValueError(
+            "the file holds no Ed25519 private key: base64 of 32 bytes, or PEM"
+        ) from None
+
+
 def default_home() -> Path:
-    """Return the folder of the default deployment."""
-    return Path.home() / ".local" / "share" / "callboard" / "default"
+    """Return the folder of the default deployment: CALLBOARD_HOME, else one of the user's."""
+    named = os.environ.get("CALLBOARD_HOME")
+    return Path(named) if named else Path.home() / ".local" / "share" / "callboard" / "default"
 
 
 def locate(
@@ -124,5 +154,5 @@ def _seed(text: str) -> bytes:
         return key_bytes(text)  # a private key has the form of a public one
     body = base64.b64decode(text.removeprefix(begin).removesuffix(end))
     if len(body) != len(_PKCS8) + 32 or not body.startswith(_PKCS8):
-        raise ValueError("the file holds no Ed25519 private key")
+        raise ValueError("PEM of another kind of key")
     return body.removeprefix(_PKCS8)

@@ -6,6 +6,7 @@ design.md section 6.
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Annotated
 
 import typer
 
@@ -26,9 +27,29 @@ from callboard.cli.session import EXIT_USAGE, stop
 # The verbs of `deployment.py`, which is part of `callboard-server`.
 SERVER_VERBS = ("up", "join", "down", "settings", "demo")
 
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"callboard {version('callboard')}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Publish workflows, pay agents out of escrow, prove what happened."""
+
+
 app = typer.Typer(
     name="callboard",
-    help="Publish workflows, pay agents out of escrow, prove what happened.",
+    callback=_options,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -71,7 +92,7 @@ def add_server_verbs(app: typer.Typer, *, is_installed: bool) -> None:
     for name in SERVER_VERBS:
         app.command(
             name,
-            help="Not installed: needs callboard[server].",
+            help="Not installed; it needs callboard[server].",
             context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
             add_help_option=False,
         )(_needs_server)

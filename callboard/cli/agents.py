@@ -1,4 +1,4 @@
-"""`agent`: the registry, keys, and who is revoked. Spec: Registry, Key rotation, Revocation."""
+"""`agent`: registry, keys and revocations of agents. Spec: Registry, Key rotation, Revocation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, json_object, stop, verb
 from core.wording import kind_of
 
-app = typer.Typer(help="The registry of agents.", no_args_is_help=True)
+app = typer.Typer(help="Register and find agents.", no_args_is_help=True)
 
 CARD_PATH = "/.well-known/acard.json"
 
@@ -21,19 +21,31 @@ _Did = Annotated[str, typer.Argument(help="The agent's DID.", metavar="DID")]
 @verb(app, "list")
 def list_agents(
     session: Session,
-    limit: Annotated[int, typer.Option(help="How many.", min=1, max=100)] = 50,
-    offset: Annotated[int, typer.Option(help="How many to pass over.", min=0)] = 0,
-    name: Annotated[str | None, typer.Option(help="Only of this name.")] = None,
-    author: Annotated[str | None, typer.Option(help="Only of this author.")] = None,
-    model: Annotated[str | None, typer.Option(help="Only of this model.")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=100)] = 50,
+    offset: Annotated[int, typer.Option(help="Number of results to skip.", min=0)] = 0,
+    name: Annotated[str | None, typer.Option(help="Only agents with this name.")] = None,
+    author: Annotated[str | None, typer.Option(help="Only agents of this author.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only agents that use this model.")] = None,
 ) -> None:
-    """List registered agents."""
+    """List registered agents with their status and last heartbeat."""
     reply = session.client.agents(name=name, author=author, model=model, limit=limit, offset=offset)
     session.show_table(
         reply,
-        [{**agent, "capabilities": _capability_ids(agent)} for agent in reply["agents"]],
-        ("did", "endpoint", "capabilities"),
+        map(_agent_row, reply["agents"]),
+        ("did", "status", "lastHeartbeat", "endpoint", "capabilities"),
     )
+
+
+def _agent_row(agent: dict[str, Any]) -> dict[str, Any]:
+    live = agent.get("live") or {}
+    status = agent.get("status")
+    return {
+        **agent,
+        # An active agent is as it last said it is.
+        "status": live.get("status") or status if status == "active" else status,
+        "lastHeartbeat": live.get("heartbeatAt"),
+        "capabilities": _capability_ids(agent),
+    }
 
 
 def _capability_ids(card: dict[str, Any]) -> list[str]:
@@ -42,23 +54,32 @@ def _capability_ids(card: dict[str, Any]) -> list[str]:
 
 def discover(
     session: Session,
-    words: Annotated[str | None, typer.Argument(help="Words; any of them is enough.")] = None,
+    words: Annotated[
+        str | None, typer.Argument(help="Words to search for; one match is enough.")
+    ] = None,
     capability: Annotated[
         str | None,
-        typer.Option(help="A capability's id, its beginning and *, or an id and versions: @>=1.2."),
+        typer.Option(help="Capability ID, prefix with *, or ID with versions: cap.x.v1@>=1.2."),
     ] = None,
-    owner: Annotated[str | None, typer.Option(help="Only agents of this DID.")] = None,
-    limit: Annotated[int, typer.Option(help="How many.", min=1, max=100)] = 20,
+    owner: Annotated[str | None, typer.Option(help="Only agents of this owner (DID).")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=100)] = 20,
     min_reputation: Annotated[
-        float | None, typer.Option(help="From 0 to 1.", min=0, max=1, show_default=False)
+        float | None,
+        typer.Option(help="Lowest reputation, 0 to 1.", min=0, max=1, show_default=False),
     ] = None,
-    max_price_cents: Annotated[int | None, typer.Option(help="Whole cents.", min=0)] = None,
-    max_latency_ms: Annotated[int | None, typer.Option(help="Of the average.", min=0)] = None,
-    region: Annotated[str | None, typer.Option(help="As the card says.")] = None,
-    subnet: Annotated[str | None, typer.Option(help="As the card says.")] = None,
-    availability: Annotated[str | None, typer.Option(help="Such as available.")] = None,
+    max_price_cents: Annotated[
+        int | None, typer.Option(help="Highest price in cents.", min=0)
+    ] = None,
+    max_latency_ms: Annotated[
+        int | None, typer.Option(help="Highest average latency in milliseconds.", min=0)
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="Region on the agent's card.")] = None,
+    subnet: Annotated[str | None, typer.Option(help="Subnet on the agent's card.")] = None,
+    availability: Annotated[
+        str | None, typer.Option(help="Availability, such as available.")
+    ] = None,
 ) -> None:
-    """Find agents by words, capability or owner, the best first."""
+    """Find agents by words, capability or owner, best match first."""
     if words is None and capability is None and owner is None:
         stop(EXIT_USAGE, "give words, --capability or --owner")
     reply = session.client.discover(
@@ -89,23 +110,23 @@ def add_to(top: typer.Typer) -> None:
 def register(
     session: Session,
     source: Annotated[
-        str, typer.Argument(help="A running agent's address, or a card in a JSON file.")
+        str, typer.Argument(help="Address of a running agent, or a JSON file with its card.")
     ],
     signing_secret: Annotated[
-        str | None, typer.Option(help="Sign dispatches to it with this secret.")
+        str | None, typer.Option(help="Secret that signs dispatches to the agent.")
     ] = None,
     private_key: Annotated[
         Path | None,
-        typer.Option(help="Sign the card with the agent's key in this file.", show_default=False),
+        typer.Option(
+            help="File with the agent's private key, which signs the card.", show_default=False
+        ),
     ] = None,
     owner: Annotated[
         str | None,
-        typer.Option(
-            help="The agent's owner, whom a signed card names.", metavar="DID", show_default=False
-        ),
+        typer.Option(help="Owner DID in a signed card.", metavar="DID", show_default=False),
     ] = None,
 ) -> None:
-    """Register an agent, or replace its card; signed where CALLBOARD_DID_KEY is its own key."""
+    """Register an agent or replace its card; signs the card if CALLBOARD_DID_KEY is its key."""
     card = read_card(source)
     try:
         registered = session.client.register_agent(
@@ -141,7 +162,7 @@ def show(
     session: Session,
     did: _Did,
     include_inactive: Annotated[
-        bool, typer.Option(help="Also one of yours that was deregistered.")
+        bool, typer.Option(help="Also show your own deregistered agents.")
     ] = False,
 ) -> None:
     """Show an agent's card."""
@@ -153,7 +174,7 @@ def show(
 
 @verb(app, "versions")
 def versions(session: Session, did: _Did) -> None:
-    """List the lineage of an agent's cards, the newest first."""
+    """List all versions of an agent's card, newest first."""
     reply = session.client.card_versions(did, limit=100)
     columns = ("number", "cardVersion", "registeredAt", "registeredByDid", "cardHash")
     session.show_table(reply, reply["versions"], columns)
@@ -161,7 +182,7 @@ def versions(session: Session, did: _Did) -> None:
 
 @verb(app, "deregister")
 def deregister(session: Session, did: _Did) -> None:
-    """Take an agent out of service; registering it again brings it back."""
+    """Deregister an agent; registering it again restores it."""
     session.show_record(session.client.deregister_agent(did))
 
 
@@ -169,15 +190,14 @@ def deregister(session: Session, did: _Did) -> None:
 def rotate_key(
     session: Session,
     did: _Did,
-    new_key: Annotated[str, typer.Argument(help="The new public key, base64.", metavar="KEY")],
+    new_key: Annotated[str, typer.Argument(help="New public key, base64.", metavar="KEY")],
     private_key: Annotated[
-        Path, typer.Option(help="A file with the current private key, base64 of 32 bytes.")
+        Path, typer.Option(help="File with the current private key, base64 of 32 bytes or PEM.")
     ],
 ) -> None:
-    """Replace an agent's key by another one, for which the current one signs."""
+    """Replace an agent's key; the current key signs the change."""
     try:
-        current = private_key.read_text().strip()
-        reply = session.client.rotate_agent_key(did, new_key, private_key=current)
+        reply = session.client.rotate_agent_key(did, new_key, private_key=str(private_key))
     except (OSError, ValueError) as error:
         stop(EXIT_USAGE, f"cannot sign with the key in {private_key}: {error}")
     session.show_record(reply)
@@ -185,7 +205,7 @@ def rotate_key(
 
 @verb(app, "keys")
 def keys(session: Session, did: _Did) -> None:
-    """List the keys that an agent has and had."""
+    """List the current and former keys of an agent."""
     reply = session.client.key_history(did, limit=100)
     columns = ("keyId", "publicKey", "validFrom", "validUntil")
     session.show_table(reply, reply["keyHistory"], columns)
@@ -195,13 +215,13 @@ def keys(session: Session, did: _Did) -> None:
 def revoke(
     session: Session,
     did: _Did,
-    reason: Annotated[str, typer.Option(help="Why; everybody can read it.")],
-    evidence: Annotated[str, typer.Option(help="What shows it, a JSON object.")] = "{}",
+    reason: Annotated[str, typer.Option(help="Reason; it is public.")],
+    evidence: Annotated[str, typer.Option(help="Evidence, a JSON object.")] = "{}",
     expires_at: Annotated[
-        str | None, typer.Option(help="Until when, an ISO 8601 time; for good when left out.")
+        str | None, typer.Option(help="End, an ISO 8601 time; default: permanent.")
     ] = None,
 ) -> None:
-    """Revoke an agent: it gets no work and is paid for none."""
+    """Revoke an agent: it gets no more work and no more payments."""
     shown = json_object("--evidence", evidence)
     session.show_record(
         session.client.revoke_agent(did, reason, evidence=shown, expires_at=expires_at)
@@ -210,7 +230,7 @@ def revoke(
 
 @verb(app, "unrevoke")
 def unrevoke(session: Session, did: _Did) -> None:
-    """Take a revoked agent back."""
+    """Lift the revocation of an agent."""
     session.show_record(session.client.unrevoke_agent(did))
 
 
@@ -218,10 +238,11 @@ def unrevoke(session: Session, did: _Did) -> None:
 def revoked(
     session: Session,
     did: Annotated[
-        str | None, typer.Argument(help="Only this one; all when left out.", metavar="DID")
+        str | None,
+        typer.Argument(help="The agent's DID; default: all revoked agents.", metavar="DID"),
     ] = None,
 ) -> None:
-    """Show who is revoked."""
+    """List revoked agents, or show the revocation of one."""
     if did is not None:
         session.show_record(session.client.revocation(did))
         return

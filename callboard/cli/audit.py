@@ -11,16 +11,16 @@ import typer
 
 from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, stop, verb
 
-app = typer.Typer(help="The audit chain.", no_args_is_help=True)
+app = typer.Typer(help="Read and verify the audit chain.", no_args_is_help=True)
 
 
 @verb(app, "list")
 def list_entries(
     session: Session,
-    limit: Annotated[int, typer.Option(help="How many.", min=1, max=1000)] = 100,
-    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
-    event_type: Annotated[str | None, typer.Option(help="Only this event type.")] = None,
-    target_id: Annotated[str | None, typer.Option(help="Only entries about this id.")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=1000)] = 100,
+    cursor: Annotated[str | None, typer.Option(help="nextCursor of the previous page.")] = None,
+    event_type: Annotated[str | None, typer.Option(help="Only entries of this event type.")] = None,
+    target_id: Annotated[str | None, typer.Option(help="Only entries about this ID.")] = None,
 ) -> None:
     """List audit entries, newest first."""
     reply = session.client.audit(
@@ -34,10 +34,10 @@ def list_entries(
 def verify(
     session: Session,
     file: Annotated[
-        Path | None, typer.Option(help="Check a JSON Lines export instead of the service.")
+        Path | None, typer.Option(help="JSON Lines export to verify, instead of the service.")
     ] = None,
 ) -> None:
-    """Recompute every hash and link of the chain."""
+    """Verify the audit chain: recompute every hash and link."""
     from callboard.verify import ChainBroken, verify_chain
 
     entries: Iterable[Mapping[str, Any]]

@@ -11,10 +11,10 @@ import typer
 from callboard.cli.session import EXIT_USAGE, Session, stop, verb
 from core.wording import kind_of
 
-app = typer.Typer(help="Versions of capabilities.", no_args_is_help=True)
+app = typer.Typer(help="Publish and compare capability versions.", no_args_is_help=True)
 
-_Capability = Annotated[str, typer.Argument(help="The capability's id.", metavar="CAPABILITY")]
-_Version = Annotated[str, typer.Argument(help="A version such as 1.4.0.", metavar="VERSION")]
+_Capability = Annotated[str, typer.Argument(help="The capability's ID.", metavar="CAPABILITY")]
+_Version = Annotated[str, typer.Argument(help="Version, such as 1.4.0.", metavar="VERSION")]
 
 
 @verb(app, "publish")
@@ -22,13 +22,13 @@ def publish(
     session: Session,
     capability: _Capability,
     version: _Version,
-    input_schema: Annotated[Path, typer.Option(help="A file with the inputs' JSON Schema.")],
-    output_schema: Annotated[Path, typer.Option(help="A file with the result's JSON Schema.")],
-    changelog: Annotated[str, typer.Option(help="What has changed.")] = "",
-    deprecates: Annotated[str | None, typer.Option(help="Which version it succeeds.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Whose; for administrators.")] = None,
+    input_schema: Annotated[Path, typer.Option(help="File with the JSON Schema of the inputs.")],
+    output_schema: Annotated[Path, typer.Option(help="File with the JSON Schema of the result.")],
+    changelog: Annotated[str, typer.Option(help="Description of the changes.")] = "",
+    deprecates: Annotated[str | None, typer.Option(help="Version that this one replaces.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Owner DID; administrators only.")] = None,
 ) -> None:
-    """Publish a version of a capability that an agent of yours offers."""
+    """Publish a version of a capability that one of your agents offers."""
     reply = session.client.publish_version(
         capability,
         version,
@@ -43,7 +43,7 @@ def publish(
 
 @verb(app, "list")
 def list_versions(session: Session, capability: _Capability) -> None:
-    """List the versions of a capability, the newest first."""
+    """List the versions of a capability, newest first."""
     reply = session.client.versions_of(capability, limit=100)
     columns = ("version", "status", "publishedAt", "sunsetAt", "changelog")
     session.show_table(reply, reply["versions"], columns)
@@ -51,7 +51,7 @@ def list_versions(session: Session, capability: _Capability) -> None:
 
 @verb(app, "show")
 def show(session: Session, capability: _Capability, version: _Version) -> None:
-    """Show a version with its schemas, and what it breaks of the one before."""
+    """Show a version, its schemas and its breaking changes."""
     session.show_record(session.client.version(capability, version))
 
 
@@ -60,9 +60,9 @@ def deprecate(
     session: Session,
     capability: _Capability,
     version: _Version,
-    successor: Annotated[str | None, typer.Option(help="Which version to use instead.")] = None,
+    successor: Annotated[str | None, typer.Option(help="Version to use instead.")] = None,
 ) -> None:
-    """Deprecate a version, for good: it ends in 12 months."""
+    """Deprecate a version permanently; it is removed after 12 months."""
     session.show_record(session.client.deprecate_version(capability, version, successor=successor))
 
 
@@ -71,11 +71,11 @@ def negotiate(
     session: Session,
     capability: _Capability,
     supported: Annotated[
-        list[str], typer.Argument(help="Versions or ranges.", metavar="SUPPORTED...")
+        list[str], typer.Argument(help="Supported versions or ranges.", metavar="SUPPORTED...")
     ],
-    preferred: Annotated[str | None, typer.Option(help="Chosen if it is among them.")] = None,
+    preferred: Annotated[str | None, typer.Option(help="Preferred version.")] = None,
 ) -> None:
-    """Show which version to use, and the way from it to the latest."""
+    """Show the version to use and the upgrade path to the latest one."""
     session.show_record(
         session.client.negotiate_version(capability, supported, preferred=preferred)
     )

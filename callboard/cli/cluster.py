@@ -24,7 +24,7 @@ _COLUMNS: Final = (
 
 
 def show_cluster(session: Session) -> None:
-    """Show the members of the cluster and what they hold."""
+    """Show the members of the cluster and their shards."""
     reply = session.client.cluster()
 
     def text() -> None:
@@ -39,19 +39,21 @@ def drain(
     session: Session,
     machine: Annotated[
         str,
-        typer.Argument(help="The machine's id, or how that alone begins.", metavar="MACHINE"),
+        typer.Argument(help="The machine's ID, or a unique prefix of it.", metavar="MACHINE"),
     ],
     wait: Annotated[
         float | None,
         typer.Option(
-            help="How many seconds to wait at most; default: the service's drain_ms.",
+            help="Longest wait in seconds; default: the service's drain_ms.",
             show_default=False,
             min=0,
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Let it take work again.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="End the drain; the machine takes work again.")
+    ] = False,
 ) -> None:
-    """Let a machine give its work to others; return when it may be switched off."""
+    """Drain a machine: move its work to others; returns when it can be switched off."""
     if resume:
         if wait is not None:
             stop(EXIT_USAGE, "--wait is for draining, not for --resume")

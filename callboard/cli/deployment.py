@@ -23,7 +23,7 @@ from callboard.supervising import supervisor, up_arguments
 _Port = Annotated[int | None, typer.Option(help="Port of the API.", show_default=False)]
 _Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)]
 _Region = Annotated[str | None, typer.Option(help="Region of this cluster.", show_default=False)]
-_Detach = Annotated[bool, typer.Option("--detach", help="Return once the service is ready.")]
+_Detach = Annotated[bool, typer.Option("--detach", help="Return when the service is ready.")]
 
 
 def _become(command: list[str]) -> NoReturn:
@@ -47,7 +47,7 @@ def up(
     detach: _Detach = False,
     output: OutputOption = Output.text,
 ) -> None:
-    """Start a deployment in a folder, or start it again with everything it knew."""
+    """Start a deployment in a folder, or restart it with its data."""
     folder = home or default_home()
     command = supervisor(*up_arguments(folder, port=port, host=host, region=region, detach=detach))
     if output is Output.text or not detach:
@@ -57,11 +57,13 @@ def up(
 
 
 def join(
-    node_address: Annotated[str, typer.Option(help="This machine's own address.")],
+    node_address: Annotated[str, typer.Option(help="Address of this machine.")],
     head: Annotated[
-        str | None, typer.Option(help="The head's address, host or host:port.", show_default=False)
+        str | None, typer.Option(help="Address of the head, host or host:port.", show_default=False)
     ] = None,
-    as_head: Annotated[bool, typer.Option("--as-head", help="Be the cluster's head.")] = False,
+    as_head: Annotated[
+        bool, typer.Option("--as-head", help="Start the head of the cluster.")
+    ] = False,
     ports: Annotated[
         int | None,
         typer.Option(help="First of 100 free ports, the same on all machines.", show_default=False),
@@ -70,7 +72,7 @@ def join(
     port: _Port = None,
     detach: _Detach = False,
 ) -> None:
-    """Start this machine's part of a cluster and keep it alive: as its head, or as a worker."""
+    """Start and supervise this machine as the head or a worker of a cluster."""
     if as_head == (head is not None):
         stop(EXIT_USAGE, "`join` needs one of --head ADDRESS and --as-head")
     arguments = ["join", "--home", str(home or default_home()), "--node-address", node_address]
@@ -84,35 +86,38 @@ def upgrade(
     to: Annotated[
         Path | None,
         typer.Option(
-            help="The release's folder, with its environment in .venv; default: the one that this"
-            " command is of.",
+            help="Folder of the release, with its environment in .venv; default: the release of"
+            " this command.",
             show_default=False,
         ),
     ] = None,
     home: HomeOption = None,
 ) -> None:
-    """Replace what runs by another release, or by this one with other settings, without a stop."""
+    """Upgrade to another release, or apply changed settings, without downtime."""
     where = ["--home", str(home or default_home())]
     _become(supervisor("upgrade", *where, *([] if to is None else ["--to", str(to)])))
 
 
 def rotate_deployment_key(
     end: Annotated[
-        bool, typer.Option("--end", help="End the key of before, which is accepted until then.")
+        bool, typer.Option("--end", help="End the previous key, which is accepted until then.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="End it although something can be read with it alone.")
+        bool,
+        typer.Option(
+            "--force", help="End the previous key although some data can be read only with it."
+        ),
     ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Bring a new deployment key into use without a stop; repeated: go on, and say what is left."""
+    """Rotate the deployment key without downtime; run again to continue and see what is left."""
     where = ["--home", str(home or default_home())]
     flags = [*(["--end"] if end else []), *(["--force"] if force else [])]
     _become(supervisor("rotate-deployment-key", *where, *flags))
 
 
 def down(home: HomeOption = None, output: OutputOption = Output.text) -> None:
-    """End every process of a deployment, or of this machine's part of it; its folder stays."""
+    """Stop a deployment, or this machine's part of it; the folder is kept."""
     folder = home or default_home()
     command = supervisor("down", "--home", str(folder))
     if output is Output.text:
@@ -132,16 +137,18 @@ def demo(
     home: HomeOption = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the service running.")] = False,
     doc: Annotated[
-        str | None, typer.Option(help="A file or address to report on.", show_default=False)
+        str | None, typer.Option(help="File or address of the document.", show_default=False)
     ] = None,
     words: Annotated[
         str | None,
-        typer.Option(help="Draft the workflow from these words.", show_default=False),
+        typer.Option(help="Description from which the workflow is drafted.", show_default=False),
     ] = None,
 ) -> None:
-    """Start the service and six agents, report on an article, show who was paid what."""
+    """Start the service and six agents, report on an article, show the payments."""
     from callboard.demo.run import demonstrate
 
+    named = os.environ.get("CALLBOARD_HOME")
+    home = home or (Path(named) if named else None)
     raise typer.Exit(demonstrate(home=home, keep=keep, document=doc, words=words))
 
 

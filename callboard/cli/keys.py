@@ -8,25 +8,26 @@ import typer
 
 from callboard.cli.session import Session, verb
 
-app = typer.Typer(help="API keys.", no_args_is_help=True)
+app = typer.Typer(help="Create, rotate and revoke API keys.", no_args_is_help=True)
 
 
 @verb(app, "create")
 def create(
     session: Session,
-    owner_did: Annotated[str, typer.Argument(help="Whose key it is.", metavar="DID")],
-    name: Annotated[str | None, typer.Option(help="What it is for.", show_default=False)] = None,
+    owner_did: Annotated[str, typer.Argument(help="DID of the key's owner.", metavar="DID")],
+    name: Annotated[str | None, typer.Option(help="Name of the key.", show_default=False)] = None,
     scope: Annotated[
-        list[str] | None, typer.Option(help="A scope, such as workflows:write; repeatable.")
+        list[str] | None, typer.Option(help="Scope, such as workflows:write; repeatable.")
     ] = None,
     expires_at: Annotated[
-        str | None, typer.Option(help="Its end, ISO 8601.", show_default=False)
+        str | None, typer.Option(help="Expiry, an ISO 8601 time.", show_default=False)
     ] = None,
     rate_class: Annotated[
-        str | None, typer.Option(help="standard or unlimited.", show_default=False)
+        str | None,
+        typer.Option(help="Rate limit of the key: standard or unlimited.", show_default=False),
     ] = None,
 ) -> None:
-    """Make a key; it is shown this once."""
+    """Create a key; the secret is shown only once."""
     made = session.client.create_key(
         owner_did,
         name=name,
@@ -39,7 +40,7 @@ def create(
 
 @verb(app, "list")
 def list_keys(session: Session) -> None:
-    """List keys, never their secrets."""
+    """List keys without their secrets."""
     reply = session.client.keys()
     columns = ("id", "ownerDid", "name", "scopes", "createdAt", "expiresAt")
     session.show_table(reply, reply["keys"], columns)
@@ -48,18 +49,18 @@ def list_keys(session: Session) -> None:
 @verb(app, "rotate")
 def rotate(
     session: Session,
-    key_id: Annotated[str, typer.Argument(help="The key's id.", metavar="ID")],
+    key_id: Annotated[str, typer.Argument(help="The key's ID.", metavar="ID")],
     overlap: Annotated[
-        int, typer.Option(help="How long the secret of now still opens, seconds.")
+        int, typer.Option(help="Seconds for which the previous secret stays valid.")
     ] = 0,
 ) -> None:
-    """Give a key another secret; it is shown this once."""
+    """Replace the secret of a key; the new one is shown only once."""
     session.show_record(session.client.rotate_key(key_id, overlap_s=overlap))
 
 
 @verb(app, "revoke")
 def revoke(
-    session: Session, key_id: Annotated[str, typer.Argument(help="The key's id.", metavar="ID")]
+    session: Session, key_id: Annotated[str, typer.Argument(help="The key's ID.", metavar="ID")]
 ) -> None:
     """Revoke a key."""
     session.show_record(session.client.revoke_key(key_id))

@@ -12,32 +12,34 @@ import typer
 from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, reading_verb, stop, verb
 
 price = typer.Typer(help="Registered prices of capabilities.", no_args_is_help=True)
-stake = typer.Typer(help="What agents put at stake.", no_args_is_help=True)
-reputation = typer.Typer(help="What agents are known for.", no_args_is_help=True)
-quota = typer.Typer(help="What payers may publish.", no_args_is_help=True)
+stake = typer.Typer(help="Stakes of agents.", no_args_is_help=True)
+reputation = typer.Typer(help="Reputation of agents.", no_args_is_help=True)
+quota = typer.Typer(help="Quotas of payers.", no_args_is_help=True)
 auction = typer.Typer(help="Auctions of nodes.", no_args_is_help=True)
 bid = typer.Typer(help="Bids for nodes.", no_args_is_help=True)
 
-_Capability = Annotated[str, typer.Argument(help="The capability's id.", metavar="CAPABILITY")]
-_Did = Annotated[str, typer.Argument(help="Whose.", metavar="DID")]
+_Capability = Annotated[str, typer.Argument(help="The capability's ID.", metavar="CAPABILITY")]
+_Did = Annotated[str, typer.Argument(help="The agent's or payer's DID.", metavar="DID")]
 _Credits = Annotated[str, typer.Argument(help="Credits, at most 6 decimals.", metavar="CREDITS")]
-_ForAgent = Annotated[str | None, typer.Option("--agent", help="The agent, if not the caller.")]
-_Workflow = Annotated[str, typer.Argument(help="The workflow's id.", metavar="WORKFLOW")]
+_ForAgent = Annotated[
+    str | None, typer.Option("--agent", help="The agent's DID; default: the caller.")
+]
+_Workflow = Annotated[str, typer.Argument(help="The workflow's ID.", metavar="WORKFLOW")]
 _Node = Annotated[str, typer.Argument(help="The node's name.", metavar="NODE")]
 
 
-reading_verb(price, "get", "price", "capability", "Show a capability's price.")
+reading_verb(price, "show", "price", "capability", "Show a capability's price.")
 
 
 @verb(price, "set")
 def set_price(
     session: Session,
     capability: _Capability,
-    cents: Annotated[int | None, typer.Option(help="Whole cents a node.", min=0)] = None,
+    cents: Annotated[int | None, typer.Option(help="Whole cents per node.", min=0)] = None,
     input_rate: Annotated[str | None, typer.Option(help="Credits per input token.")] = None,
     output_rate: Annotated[str | None, typer.Option(help="Credits per output token.")] = None,
 ) -> None:
-    """Register a capability's price: --cents, or both rates."""
+    """Set a capability's price: --cents, or both rates."""
     rates = (input_rate, output_rate)
     if (cents is None) is (rates == (None, None)) or (cents is None and None in rates):
         stop(EXIT_USAGE, "give --cents, or --input-rate and --output-rate")
@@ -52,13 +54,13 @@ reading_verb(stake, "show", "stake", "did", "Show an agent's stake.")
 
 @verb(stake, "deposit")
 def deposit_stake(session: Session, amount: _Credits, agent: _ForAgent = None) -> None:
-    """Put credits at stake."""
+    """Deposit stake."""
     session.show_record(session.client.deposit_stake(amount, agent_did=agent))
 
 
 @verb(stake, "withdraw")
 def withdraw_stake(session: Session, amount: _Credits, agent: _ForAgent = None) -> None:
-    """Take back stake that is not locked."""
+    """Withdraw stake that is not locked."""
     session.show_record(session.client.withdraw_stake(amount, agent_did=agent))
 
 
@@ -68,41 +70,39 @@ def slash_stake(
     did: _Did,
     workflow_id: _Workflow,
     node: _Node,
-    reason: Annotated[str, typer.Argument(help="Why, in words.", metavar="REASON")],
+    reason: Annotated[str, typer.Argument(help="Reason of the slash.", metavar="REASON")],
 ) -> None:
-    """Take what an agent has locked for a node, for its payer."""
+    """Slash the stake locked for a node; the credits go to the payer."""
     session.show_record(session.client.slash_stake(did, workflow_id, node, reason))
 
 
-reading_verb(
-    reputation, "show", "reputation", "did", "Show an agent's score and what it is made of."
-)
+reading_verb(reputation, "show", "reputation", "did", "Show an agent's reputation and its parts.")
 
 
 @verb(reputation, "rebuild")
 def rebuild_reputation(
     session: Session,
-    check: Annotated[bool, typer.Option(help="Only compare, change nothing.")] = False,
+    check: Annotated[bool, typer.Option(help="Compare without changes.")] = False,
 ) -> None:
-    """Count all outcomes again from history; with --check, exit 1 where they differ."""
+    """Recompute all reputations from history; --check exits 1 on a difference."""
     reply = session.client.rebuild_reputation(check=check)
     session.show_record(reply)
     if check and not reply["isSame"]:
         stop(EXIT_UNSUCCESSFUL, "the stored counts differ from history")
 
 
-reading_verb(quota, "get", "quota", "did", "Show a payer's limits.")
+reading_verb(quota, "show", "quota", "did", "Show a payer's limits.")
 
 
 @verb(quota, "set")
 def set_quota(
     session: Session,
     did: _Did,
-    workflows_per_day: Annotated[int | None, typer.Option(help="Workflows a day.", min=0)] = None,
-    concurrent: Annotated[int | None, typer.Option(help="Workflows at once.", min=0)] = None,
-    spend_per_day: Annotated[int | None, typer.Option(help="Cents a day.", min=0)] = None,
+    workflows_per_day: Annotated[int | None, typer.Option(help="Workflows per day.", min=0)] = None,
+    concurrent: Annotated[int | None, typer.Option(help="Concurrent workflows.", min=0)] = None,
+    spend_per_day: Annotated[int | None, typer.Option(help="Cents per day.", min=0)] = None,
 ) -> None:
-    """Limit a payer; what is left out has no limit."""
+    """Set a payer's limits; an omitted option means no limit."""
     reply = session.client.set_quota(
         did,
         workflows_per_day=workflows_per_day,
@@ -116,15 +116,15 @@ def set_quota(
 def check_quota(
     session: Session,
     did: _Did,
-    spend: Annotated[int | None, typer.Option(help="Cents it would cost.", min=0)] = None,
+    spend: Annotated[int | None, typer.Option(help="Estimated cost in cents.", min=0)] = None,
 ) -> None:
-    """Say whether a payer may publish now."""
+    """Check whether a payer can publish now."""
     session.show_record(session.client.check_quota(did, estimated_spend_cents=spend))
 
 
 @verb(auction, "show")
 def show_auction(session: Session, workflow_id: _Workflow, node: _Node) -> None:
-    """Show the auction of a node, with its bids when it has closed."""
+    """Show the auction of a node; bids are visible after it closes."""
     session.show_record(session.client.auction(workflow_id, node))
 
 
@@ -134,8 +134,8 @@ def place_bid(
     workflow_id: _Workflow,
     node: _Node,
     amount: _Credits,
-    eta_ms: Annotated[int | None, typer.Option(help="Expected milliseconds.", min=0)] = None,
-    stake_offered: Annotated[str | None, typer.Option(help="Credits put at stake.")] = None,
+    eta_ms: Annotated[int | None, typer.Option(help="Estimated milliseconds.", min=0)] = None,
+    stake_offered: Annotated[str | None, typer.Option(help="Credits offered as stake.")] = None,
     agent: _ForAgent = None,
 ) -> None:
     """Bid for a node; bids are sealed and final."""

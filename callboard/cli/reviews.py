@@ -19,26 +19,28 @@ from callboard.cli.session import (
     verb,
 )
 
-invoice = typer.Typer(help="Invoices over what was paid.", no_args_is_help=True)
-dispute = typer.Typer(help="Disputes about work and pay.", no_args_is_help=True)
-feedback = typer.Typer(help="Opinions on agents' work.", no_args_is_help=True)
+invoice = typer.Typer(help="Invoices for paid work.", no_args_is_help=True)
+dispute = typer.Typer(help="Disputes about work and payment.", no_args_is_help=True)
+feedback = typer.Typer(help="Ratings of agents.", no_args_is_help=True)
 task = typer.Typer(help="Tasks: workflows of one node.", no_args_is_help=True)
 
-_Id = Annotated[str, typer.Argument(help="Its id.", metavar="ID")]
-_Status = Annotated[str | None, typer.Option(help="Only those in this status.")]
-_Limit = Annotated[int, typer.Option(help="How many.", min=1, max=100)]
-_Cursor = Annotated[str | None, typer.Option(help="Where the last page ended.")]
+_Id = Annotated[str, typer.Argument(help="The ID.", metavar="ID")]
+_Status = Annotated[str | None, typer.Option(help="Only results with this status.")]
+_Limit = Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=100)]
+_Cursor = Annotated[str | None, typer.Option(help="nextCursor of the previous page.")]
 
 
 @verb(invoice, "create")
 def create_invoice(
     session: Session,
     start: Annotated[str | None, typer.Option(help="Start of the period, ISO 8601.")] = None,
-    end: Annotated[str | None, typer.Option(help="Its end, itself not in it.")] = None,
-    workflow: Annotated[str | None, typer.Option(help="A workflow's id instead.")] = None,
-    payer: Annotated[str | None, typer.Option(help="Whose, if not the caller's.")] = None,
+    end: Annotated[str | None, typer.Option(help="End of the period (exclusive).")] = None,
+    workflow: Annotated[
+        str | None, typer.Option(help="The workflow's ID, instead of a period.")
+    ] = None,
+    payer: Annotated[str | None, typer.Option(help="The payer's DID; default: the caller.")] = None,
 ) -> None:
-    """Issue an invoice over a period or a workflow."""
+    """Issue an invoice for a period or a workflow."""
     if (start is None) is not (end is None) or (start is None) is (workflow is None):
         stop(EXIT_USAGE, "give --start and --end, or --workflow")
     reply = session.client.create_invoice(
@@ -57,12 +59,12 @@ def list_invoices(
     session.show_table(reply, reply["invoices"], columns)
 
 
-reading_verb(invoice, "get", "invoice", "invoice", "Show an invoice with its lines.")
+reading_verb(invoice, "show", "invoice", "invoice", "Show an invoice with its lines.")
 
 
 @verb(invoice, "pay")
 def pay_invoice(session: Session, invoice_id: _Id) -> None:
-    """Mark a pending invoice paid."""
+    """Mark a pending invoice as paid."""
     session.show_record(session.client.pay_invoice(invoice_id))
 
 
@@ -75,14 +77,18 @@ def void_invoice(session: Session, invoice_id: _Id) -> None:
 @verb(dispute, "open")
 def open_dispute(
     session: Session,
-    dispute_type: Annotated[str, typer.Argument(help="quality, fraud, …", metavar="TYPE")],
-    description: Annotated[str, typer.Argument(help="What is wrong.", metavar="DESCRIPTION")],
-    workflow: Annotated[str | None, typer.Option(help="The workflow's id.")] = None,
+    dispute_type: Annotated[
+        str, typer.Argument(help="Type, such as quality or fraud.", metavar="TYPE")
+    ],
+    description: Annotated[
+        str, typer.Argument(help="Description of the problem.", metavar="DESCRIPTION")
+    ],
+    workflow: Annotated[str | None, typer.Option(help="The workflow's ID.")] = None,
     node: Annotated[str | None, typer.Option(help="The node's name.")] = None,
     agent: Annotated[str | None, typer.Option(help="The agent's DID.")] = None,
-    evidence: Annotated[str | None, typer.Option(help="A JSON object.")] = None,
+    evidence: Annotated[str | None, typer.Option(help="Evidence, a JSON object.")] = None,
 ) -> None:
-    """Complain about a workflow."""
+    """Open a dispute about a workflow."""
     reply = session.client.open_dispute(
         dispute_type,
         description,
@@ -104,7 +110,7 @@ def list_disputes(
     session.show_table(reply, reply["disputes"], columns)
 
 
-reading_verb(dispute, "get", "dispute", "dispute", "Show a dispute.")
+reading_verb(dispute, "show", "dispute", "dispute", "Show a dispute.")
 
 
 @verb(dispute, "resolve")
@@ -112,10 +118,12 @@ def resolve_dispute(
     session: Session,
     dispute_id: _Id,
     status: Annotated[str, typer.Argument(help="resolved_… or dismissed.", metavar="STATUS")],
-    resolution: Annotated[str, typer.Argument(help="Why, in words.", metavar="RESOLUTION")],
-    refund: Annotated[str | None, typer.Option(help="Credits that go back.")] = None,
+    resolution: Annotated[
+        str, typer.Argument(help="Reason of the decision.", metavar="RESOLUTION")
+    ],
+    refund: Annotated[str | None, typer.Option(help="Credits to refund.")] = None,
 ) -> None:
-    """Decide a dispute, perhaps with a refund."""
+    """Resolve a dispute, with or without a refund."""
     reply = session.client.resolve_dispute(dispute_id, status, resolution, refund_credits=refund)
     session.show_record(reply)
 
@@ -123,13 +131,13 @@ def resolve_dispute(
 @verb(feedback, "give")
 def give_feedback(
     session: Session,
-    workflow_id: Annotated[str, typer.Argument(help="The workflow's id.", metavar="WORKFLOW")],
+    workflow_id: Annotated[str, typer.Argument(help="The workflow's ID.", metavar="WORKFLOW")],
     agent: Annotated[str, typer.Argument(help="The agent's DID.", metavar="AGENT")],
-    rating: Annotated[float, typer.Argument(help="0 to 1, or 1 to 5.", min=0, max=5)],
-    scale: Annotated[int | None, typer.Option(help="1 or 5: what it is out of.")] = None,
-    comment: Annotated[str | None, typer.Option(help="In words.")] = None,
+    rating: Annotated[float, typer.Argument(help="Rating, 0 to 1 or 1 to 5.", min=0, max=5)],
+    scale: Annotated[int | None, typer.Option(help="Highest rating of the scale: 1 or 5.")] = None,
+    comment: Annotated[str | None, typer.Option(help="Comment.")] = None,
 ) -> None:
-    """Rate an agent's work in a workflow, once."""
+    """Rate an agent's work in a workflow; once per workflow."""
     reply = session.client.give_feedback(workflow_id, agent, rating, scale=scale, comment=comment)
     session.show_record(reply)
 
@@ -138,14 +146,18 @@ def give_feedback(
 def publish_task(
     session: Session,
     description: Annotated[
-        str, typer.Argument(help="In words; [cap.id] first names it.", metavar="DESCRIPTION")
+        str,
+        typer.Argument(
+            help="Description; a [capability ID] at its start selects the capability.",
+            metavar="DESCRIPTION",
+        ),
     ],
-    budget: Annotated[str | None, typer.Option(help="Credits at most.")] = None,
-    selection: Annotated[str | None, typer.Option(help="`best`, or `auction`.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Budget in credits.")] = None,
+    selection: Annotated[str | None, typer.Option(help="Selection: best or auction.")] = None,
     auction_window_ms: Annotated[
-        int | None, typer.Option(help="Milliseconds in which live bids are taken.", min=0)
+        int | None, typer.Option(help="Length of the auction in milliseconds.", min=0)
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the task ends.")] = False,
 ) -> None:
     """Publish a task."""
     reply = session.client.publish_task(
@@ -161,8 +173,8 @@ def publish_task(
         _show_task(session, reply, is_awaited=False)
 
 
-@verb(task, "get")
-def get_task(session: Session, task_id: _Id) -> None:
+@verb(task, "show")
+def show_task(session: Session, task_id: _Id) -> None:
     """Show a task."""
     session.show_record(session.client.task(task_id))
 
@@ -172,12 +184,12 @@ def bid_for_task(
     session: Session,
     task_id: _Id,
     amount: Annotated[str, typer.Argument(help="Credits, at most 6 decimals.", metavar="CREDITS")],
-    node: Annotated[str | None, typer.Option(help="Of several nodes, this one.")] = None,
-    eta_ms: Annotated[int | None, typer.Option(help="Expected milliseconds.", min=0)] = None,
-    stake_offered: Annotated[str | None, typer.Option(help="Credits put at stake.")] = None,
-    agent: Annotated[str | None, typer.Option(help="The agent, if not the caller.")] = None,
+    node: Annotated[str | None, typer.Option(help="Node, if the task has several.")] = None,
+    eta_ms: Annotated[int | None, typer.Option(help="Estimated milliseconds.", min=0)] = None,
+    stake_offered: Annotated[str | None, typer.Option(help="Credits offered as stake.")] = None,
+    agent: Annotated[str | None, typer.Option(help="The agent's DID; default: the caller.")] = None,
 ) -> None:
-    """Bid for a task whose node is auctioned; bids are sealed and final."""
+    """Bid in the auction of a task; bids are sealed and final."""
     reply = session.client.bid_for_task(
         task_id,
         amount,

@@ -40,16 +40,17 @@ class Output(StrEnum):
 
 
 HomeOption = Annotated[
-    Path | None, typer.Option(help="Folder of a local deployment.", show_default=False)
+    Path | None,
+    typer.Option(help="Folder of the deployment; default: CALLBOARD_HOME.", show_default=False),
 ]
-OutputOption = Annotated[Output, typer.Option(help="How to print the answer.")]
+OutputOption = Annotated[Output, typer.Option(help="Output format.")]
 # What a terminal obeys; not the ends of lines, and not tabs.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_Url = Annotated[str | None, typer.Option(help="The service's address.", show_default=False)]
-_Key = Annotated[str | None, typer.Option(help="The API key.", show_default=False)]
+_Url = Annotated[str | None, typer.Option(help="Address of the service.", show_default=False)]
+_Key = Annotated[str | None, typer.Option(help="API key.", show_default=False)]
 _Reason = Annotated[
     str | None,
-    typer.Option(help="Why an operator's right is used, for the audit.", show_default=False),
+    typer.Option(help="Reason for using an operator right, for the audit log.", show_default=False),
 ]
 
 
@@ -237,7 +238,7 @@ def reading_verb(app: typer.Typer, name: str, method: str, of: str, text: str) -
         session.show_record(getattr(session.client, method)(record_id))
 
     show.__doc__ = text
-    what = "The DID." if of == "did" else f"The {of}'s id."
+    what = "The agent's or payer's DID." if of == "did" else f"The {of}'s ID."
     argument = typer.Argument(help=what, metavar=of.upper())
     # What typer reads; an annotation in the function's text could not name `of`.
     show.__annotations__["record_id"] = Annotated[str, argument]

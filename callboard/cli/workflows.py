@@ -1,4 +1,4 @@
-"""`workflow`: publish, read, watch, cancel, resume. Spec: Workflow manifest, Workflow record."""
+"""`workflow`: publish, show, watch, cancel, resume. Spec: Workflow manifest, Workflow record."""
 
 from __future__ import annotations
 
@@ -22,25 +22,36 @@ from callboard.cli.session import (
 )
 from core.wording import kind_of
 
-app = typer.Typer(help="Workflows.", no_args_is_help=True)
+app = typer.Typer(help="Publish and follow workflows.", no_args_is_help=True)
 
 reading_verb(app, "budget", "budget", "workflow", "Show a workflow's budget.")
 
-_Id = Annotated[str, typer.Argument(help="The workflow's id.", metavar="ID")]
+_Id = Annotated[str, typer.Argument(help="The workflow's ID.", metavar="ID")]
 
 
 @verb(app, "publish")
 def publish(
     session: Session,
     manifest: Annotated[
-        str, typer.Argument(help="The manifest, a JSON file; - for standard input.", metavar="FILE")
+        str, typer.Argument(help="Manifest, a JSON file; - reads standard input.", metavar="FILE")
     ],
-    wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show its nodes until it ends.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the workflow ends.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show the nodes until the workflow ends.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and estimate only; nothing is published.")
+    ] = False,
 ) -> None:
-    """Publish a workflow."""
+    """Publish a workflow; prints its ID first."""
+    if dry_run and (wait or watch):
+        stop(EXIT_USAGE, "--dry-run publishes nothing: leave out --wait and --watch")
     workflow = read_manifest(manifest)
-    reply: Mapping[str, Any] = session.client.publish(workflow)
+    reply: Mapping[str, Any] = session.client.publish(
+        {**workflow, "dryRun": True} if dry_run else workflow
+    )
+    if (wait or watch) and not session.is_json:
+        print(f"{'workflowId':<12}  {reply['workflowId']}", flush=True)
     if watch:
         _watch(session, reply["workflowId"], depends_on(workflow))
         return
@@ -55,21 +66,21 @@ def publish(
 def suggest(
     session: Session,
     description: Annotated[
-        str, typer.Argument(help="What is to be done, in English.", metavar="DESCRIPTION")
+        str, typer.Argument(help="What the workflow does, in English.", metavar="DESCRIPTION")
     ],
     inputs: Annotated[
         list[str] | None,
-        typer.Option(
-            "--input", help="An input that the draft leaves open.", metavar="NODE.NAME=VALUE"
-        ),
+        typer.Option("--input", help="Value of an input; repeatable.", metavar="NODE.NAME=VALUE"),
     ] = None,
     publish_it: Annotated[
-        bool, typer.Option("--publish", help="Ask whether to publish the draft, and do.")
+        bool, typer.Option("--publish", help="Publish the draft after a question.")
     ] = False,
-    is_agreed: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show its nodes until it ends.")] = False,
+    is_agreed: Annotated[bool, typer.Option("--yes", help="Publish without the question.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show the nodes until the workflow ends.")
+    ] = False,
 ) -> None:
-    """Draft a workflow from words."""
+    """Draft a workflow from a description."""
     suggestion = session.client.suggest(description)
     draft = suggestion["draft"]
     _give_inputs(draft["nodes"], inputs or ())
@@ -150,15 +161,17 @@ def depends_on(workflow: Mapping[str, Any]) -> dict[str, list[str]]:
     }
 
 
-@verb(app, "get")
-def get(session: Session, workflow_id: _Id) -> None:
-    """Show a workflow as it stands."""
+@verb(app, "show")
+def show(session: Session, workflow_id: _Id) -> None:
+    """Show a workflow and its nodes."""
     record = session.client.workflow(workflow_id)
     session.show(record, lambda: _print_record(record))
 
 
 def _print_record(record: Mapping[str, Any]) -> None:
-    for name, value in record.items():
+    first = [name for name in ("workflowId", "id") if name in record]
+    for name in (*first, *(one for one in record if one not in first)):
+        value = record[name]
         if name != "nodes":
             print(f"{name:<12}  {cell(value)}")
     nodes = record.get("nodes")
@@ -170,7 +183,7 @@ def _print_record(record: Mapping[str, Any]) -> None:
 
 @verb(app, "watch")
 def watch(session: Session, workflow_id: _Id) -> None:
-    """Show a workflow's nodes until it ends."""
+    """Follow a workflow's nodes until it ends."""
     _watch(session, workflow_id, {})
 
 
@@ -190,18 +203,18 @@ def _watch(session: Session, workflow_id: str, parents: dict[str, list[str]]) ->
 def cancel(
     session: Session,
     workflow_id: _Id,
-    reason: Annotated[str, typer.Option(help="Why, one of the specification's reasons.")] = (
+    reason: Annotated[str, typer.Option(help="A cancellation reason, such as user_request.")] = (
         "user_request"
     ),
-    details: Annotated[str, typer.Option(help="Why, in a sentence.")] = "",
+    details: Annotated[str, typer.Option(help="Details of the reason.")] = "",
 ) -> None:
-    """Cancel a workflow; what is left in its escrow returns."""
+    """Cancel a workflow; the rest of its escrow returns to the payer."""
     session.show_record(session.client.cancel(workflow_id, reason=reason, details=details))
 
 
 @verb(app, "resume")
 def resume(session: Session, workflow_id: _Id) -> None:
-    """Resume a quarantined workflow: the step that failed is decided anew."""
+    """Resume a quarantined workflow: the step that failed is run again."""
     session.show_record(session.client.resume(workflow_id))
 
 
@@ -210,10 +223,10 @@ def list_workflows(
     session: Session,
     status: Annotated[str | None, typer.Option(help="Only workflows in this status.")] = None,
     quarantined: Annotated[
-        bool, typer.Option("--quarantined", help="Only workflows that wait for being resumed.")
+        bool, typer.Option("--quarantined", help="Only quarantined workflows.")
     ] = False,
-    limit: Annotated[int, typer.Option(help="How many.", min=1, max=100)] = 50,
-    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=100)] = 50,
+    cursor: Annotated[str | None, typer.Option(help="nextCursor of the previous page.")] = None,
 ) -> None:
     """List the caller's workflows, newest first."""
     reply = session.client.workflows(

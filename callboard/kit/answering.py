@@ -116,7 +116,8 @@ class AnsweringAgent:
         model: the model behind it, if any.
         service: the service name in paths and headers.
         signing_secret: check the signature of every dispatch with it; None skips the check.
-        private_key: sign results with it: base64 of an Ed25519 key's 32 bytes. The public key goes
+        private_key: sign results with it: base64 of an Ed25519 key's 32 bytes, or the path of a
+            file with the key. The public key goes
             on the card. Without another credential it signs requests, and the card of a `did:key`.
         owner_did: the agent's owner; with it the card is signed also where another's API key
             registers it.

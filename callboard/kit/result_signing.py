@@ -9,23 +9,24 @@ from typing import Any
 
 from nacl.signing import SigningKey
 
+from callboard.locating import read_seed
 from core.jcs import jcs
-from core.trust.signatures import key_bytes, result_message
+from core.trust.signatures import result_message
 
 
 class ResultSigner:
     """Signs results with an Ed25519 key.
 
     Args:
-        private_key: base64 of the 32 bytes of the key, `ed25519:` before it or not.
+        private_key: base64 of the 32 bytes of the key, `ed25519:` before it or not; or PEM, or the
+            path of a file with one of these.
 
     Raises:
         ValueError: it is no such key.
     """
 
     def __init__(self, private_key: str) -> None:
-        # A private key has the form of a public one.
-        self._key = SigningKey(key_bytes(private_key))
+        self._key = SigningKey(read_seed(private_key))
 
     def __repr__(self) -> str:
         return f"ResultSigner({self.public_key})"

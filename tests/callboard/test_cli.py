@@ -6,13 +6,18 @@ import base64
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import click
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from callboard.cli import app
@@ -38,7 +43,9 @@ RECORD = {
 
 
 def run(*arguments: str, stdin: str | None = None, **environment: str | None) -> Result:
-    nowhere: dict[str, str | None] = {"CALLBOARD_URL": None, "CALLBOARD_API_KEY": None}
+    nowhere: dict[str, str | None] = dict.fromkeys(
+        ("CALLBOARD_URL", "CALLBOARD_API_KEY", "CALLBOARD_HOME")
+    )
     return CliRunner().invoke(app, arguments, input=stdin, env={**nowhere, **environment})
 
 
@@ -61,6 +68,7 @@ def test_text_output_has_a_line_per_member(service: ScriptedService) -> None:
         (("workflow", "list"), {"workflows": [{"id": "row-1", "status": "failed"}]}),
         (("agent", "list"), {"agents": [{"did": "row-1", "capabilities": [{"id": "c"}]}]}),
         (("key", "list"), {"keys": [{"id": "row-1", "scopes": ["a", "b"]}]}),
+        (("ledger", "history", "did:a:b"), {"events": [{"id": 1, "description": "row-1"}]}),
         (("ledger", "transactions"), {"transactions": [{"id": 1, "description": "row-1"}]}),
         (("audit", "list"), {"entries": [{"id": 1, "targetId": "row-1"}]}),
     ],
@@ -379,3 +387,100 @@ def test_discover_asks_what_is_said_and_shows_why(service: ScriptedService) -> N
     }
     assert run("discover", "--url", service.url).exit_code == 2, "nothing is looked for"
     assert len(service.asked) == 1
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Return every command line with its help text."""
+    yield " ".join(path), run(*path, "--help").stdout
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from commands(inner, (*path, name))
+
+
+def test_help_is_plain_and_one_verb_is_for_one_thing() -> None:
+    dialect = re.compile(
+        r"Whose|alone begins|itself not in it|Strike|anew|of now|of before|to give:|\bits end\b"
+        r"|\bput .* at stake|where the last page|this once|\bhow many\b(?! )",
+        re.IGNORECASE,
+    )
+    found = dict(commands(typer.main.get_command(app)))
+    assert {line for line, text in found.items() if dialect.search(" ".join(text.split()))} == set()
+    assert {line for line in found if line.split()[-1:] in (["get"], ["read"], ["view"])} == set()
+    assert [line for line, text in found.items() if not text.strip()] == []
+    needs_no_service = {"", "join", "up", "down", "upgrade", "settings", "demo"}
+    assert {
+        line
+        for line, text in found.items()
+        if "--home" not in text and "COMMAND" not in text and line not in needs_no_service
+    } == set()
+
+
+def test_the_version_is_printed() -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"callboard {version('callboard')}\n")
+
+
+def test_a_folder_in_the_environment_is_the_default_one(
+    service: ScriptedService, tmp_path: Path
+) -> None:
+    (tmp_path / "url").write_text(service.url)
+    (tmp_path / "admin.key").write_text("folder-key")
+    service.script = [Scripted(200, {}), Scripted(200, {})]
+    assert run("ledger", "balance", CALLBOARD_HOME=str(tmp_path)).exit_code == 0
+    # An address is more particular than a folder, whose key is not sent to it.
+    run("ledger", "balance", CALLBOARD_HOME=str(tmp_path), CALLBOARD_URL=service.url)
+    assert [asked.headers.get("x-api-key") for asked in service.asked] == ["folder-key", None]
+
+
+@pytest.mark.parametrize("how", ["--wait", "--watch"])
+def test_publish_prints_the_id_before_it_waits(service: ScriptedService, how: str) -> None:
+    published = {"status": "pending", "taskId": "t", "workflowId": "w1"}
+    service.script = [Scripted(200, published), Scripted(401, {"code": "UNAUTHORIZED"})]
+    result = run("workflow", "publish", "-", how, "--url", service.url, stdin='{"nodes": {}}')
+    assert (result.exit_code, result.stdout) == (3, "workflowId    w1\n")
+    service.script = [Scripted(200, published)]
+    result = run("workflow", "publish", "-", "--url", service.url, stdin='{"nodes": {}}')
+    assert result.stdout.splitlines()[0] == "workflowId    w1"
+
+
+def test_a_dry_run_is_asked_for_and_waits_for_nothing(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"dryRun": True, "status": "valid", "workflowId": "w1"})]
+    dry = ("workflow", "publish", "-", "--dry-run", "--url", service.url)
+    assert run(*dry, stdin='{"nodes": {}}').exit_code == 0
+    assert service.asked[0].body == {"nodes": {}, "dryRun": True}
+    assert run(*dry, "--wait", stdin='{"nodes": {}}').exit_code == 2
+
+
+def test_agents_are_listed_with_status_and_last_heartbeat(service: ScriptedService) -> None:
+    live = {"status": "busy", "heartbeatAt": "2026-11-28T05:00:00Z"}
+    agents = [
+        {"did": "did:a:b", "status": "active", "live": live, "capabilities": []},
+        {"did": "did:a:c", "status": "active", "live": None, "capabilities": []},
+        {"did": "did:a:d", "status": "inactive", "live": live, "capabilities": []},
+    ]
+    service.script = [Scripted(200, {"agents": agents})]
+    lines = run("agent", "list", "--url", service.url).stdout.splitlines()
+    assert lines[0].split()[:3] == ["did", "status", "lastHeartbeat"]
+    assert [line.split()[1:3] for line in lines[1:]] == [
+        ["busy", "2026-11-28T05:00:00Z"],
+        ["active", "-"],
+        ["inactive", "2026-11-28T05:00:00Z"],
+    ]
+
+
+def test_ledger_verbs_for_other_accounts_and_the_callers_history(service: ScriptedService) -> None:
+    service.script = [
+        Scripted(200, {"balance": 5}),
+        Scripted(200, {"ownerDid": "did:a:me"}),
+        Scripted(200, {"events": []}),
+    ]
+    run("ledger", "deposit", "5", "--for", "did:a:b", "--url", service.url)
+    run("ledger", "history", "--url", service.url)
+    assert service.asked[0].body == {"amount": "5", "ownerDid": "did:a:b"}
+    assert service.asked[2].target == "/v1/ledger/did:a:me/history?limit=50"
+
+
+def test_a_key_has_its_rate_class(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"id": "k"})]
+    run("key", "create", "did:a:b", "--rate-class", "unlimited", "--url", service.url)
+    assert service.asked[0].body["rateClass"] == "unlimited"

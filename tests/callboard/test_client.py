@@ -26,6 +26,9 @@ from callboard import (
     Unavailable,
     WorkflowFailed,
 )
+from callboard.identity_calls import rotate_agent_key
+from callboard.kit.result_signing import ResultSigner
+from callboard.locating import DidKey
 from core.trust.did_key import did_of_key
 from core.trust.identity.card_signature import secret_hash, signed_bytes
 from core.trust.requests.request_signature import (
@@ -494,3 +497,64 @@ def test_a_reason_is_sent_with_what_changes_something(service: ScriptedService) 
         client.revoke_key("k")
         client.balance()
     assert [asked.headers.get("x-callboard-reason") for asked in service.asked] == ["Lost.", None]
+
+
+def test_a_wait_for_a_rate_limit_is_logged_and_told(
+    service: ScriptedService, caplog: pytest.LogCaptureFixture
+) -> None:
+    limited = Scripted(429, {"code": "RATE_LIMITED"}, {"Retry-After": "0"})
+    busy = Scripted(503, {"code": "OVERLOADED"}, {"Retry-After": "0"})
+    waits: list[float] = []
+    service.script = [limited, busy, Scripted(200, {"balance": 1})]
+    with Client(service.url, on_wait=waits.append) as client:
+        client.balance()
+    (said,) = [one.getMessage() for one in caplog.records if one.name == "callboard"]
+    assert (
+        said == f"rate limit: waiting {waits[0]:.1f} s before GET /v1/ledger/balance is sent again"
+    )
+    assert len(waits) == 1, "an overloaded service is no rate limit"
+
+    async def ask() -> None:
+        async with AsyncClient(service.url, on_wait=waits.append) as client:
+            await client.balance()
+
+    service.script = [limited, Scripted(200, {"balance": 1})]
+    asyncio.run(ask())
+    assert len(waits) == 2
+
+
+RAW = bytes(range(32))
+PEM_FILE = (
+    "-----BEGIN PRIVATE KEY-----\n"
+    + base64.b64encode(bytes.fromhex("302e020100300506032b657004220420") + RAW).decode()
+    + "\n-----END PRIVATE KEY-----\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text", [base64.b64encode(RAW).decode() + "\n", PEM_FILE], ids=["raw", "pem"]
+)
+def test_a_private_key_is_a_key_or_the_path_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "agent.key").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for given in (text, "agent.key", "~/agent.key", str(tmp_path / "agent.key"), Path("agent.key")):
+        assert DidKey.read(given).seed == RAW
+        if isinstance(given, str):
+            assert ResultSigner(given).private_key == base64.b64encode(RAW).decode()
+            rotate_agent_key("did:a:b", "k", private_key=given)
+
+
+@pytest.mark.parametrize("given", ["nowhere.key", "c2VjcmV0", "\0", "x" * 5_000, ""])
+def test_what_is_no_private_key_is_refused_and_not_repeated(given: str) -> None:
+    with pytest.raises(ValueError, match="neither base64 of 32 bytes nor PEM") as refused:
+        Client("http://127.0.0.1:1", private_key=given)
+    assert not given or given not in str(refused.value)
+
+
+def test_a_file_without_a_key_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "agent.key").write_text("no key")
+    with pytest.raises(ValueError, match="the file holds no Ed25519 private key"):
+        DidKey.read(str(tmp_path / "agent.key"))

@@ -27,7 +27,7 @@ DISPUTE = {
 }
 PERIOD = ("--start", "2026-01-01", "--end", "2026-02-01")
 VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
-    (("price", "get", "cap.x"), "GET", "/v1/capabilities/cap.x/price", None),
+    (("price", "show", "cap.x"), "GET", "/v1/capabilities/cap.x/price", None),
     (
         ("price", "set", "cap.x", "--cents", "0"),
         "PUT",
@@ -69,7 +69,7 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
     (("agent", "unrevoke", "did:net:a"), "DELETE", "/v1/revoked/did:net:a", None),
     (("agent", "revoked", "did:net:a"), "GET", "/v1/revoked/did:net:a", None),
     (("reputation", "show", "did:net:a"), "GET", "/v1/reputation/did:net:a", None),
-    (("quota", "get", "did:net:p"), "GET", "/v1/quotas/did:net:p", None),
+    (("quota", "show", "did:net:p"), "GET", "/v1/quotas/did:net:p", None),
     (
         ("quota", "set", "did:net:p", "--workflows-per-day", "5", "--spend-per-day", "700"),
         "POST",
@@ -90,7 +90,7 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
         {"periodStart": "2026-01-01", "periodEnd": "2026-02-01"},
     ),
     (("invoice", "create", "--workflow", "w"), "POST", "/v1/invoices", {"workflowId": "w"}),
-    (("invoice", "get", "i"), "GET", "/v1/invoices/i", None),
+    (("invoice", "show", "i"), "GET", "/v1/invoices/i", None),
     (("invoice", "pay", "i"), "POST", "/v1/invoices/i/pay", {}),
     (("invoice", "void", "i"), "POST", "/v1/invoices/i/void", {}),
     (
@@ -100,7 +100,7 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
         "/v1/disputes",
         DISPUTE,
     ),
-    (("dispute", "get", "d"), "GET", "/v1/disputes/d", None),
+    (("dispute", "show", "d"), "GET", "/v1/disputes/d", None),
     (
         ("dispute", "resolve", "d", "resolved_split", "half", "--refund", "0.5"),
         "POST",
@@ -113,7 +113,7 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
         "/v1/workflows/w/feedback",
         {"agentDid": "did:net:a", "rating": 1.0, "scale": 5},
     ),
-    (("task", "get", "t"), "GET", "/v1/tasks/t", None),
+    (("task", "show", "t"), "GET", "/v1/tasks/t", None),
     (
         ("task", "bid", "t", "0.25", "--node", "n", "--eta-ms", "10", "--agent", "did:net:a"),
         "POST",
