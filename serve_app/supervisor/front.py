@@ -216,7 +216,7 @@ def _write(path: Path, text: str, mode: int) -> None:
     fresh = path.with_name(f"{path.name}.new")
     fresh.touch(mode=mode)
     fresh.chmod(mode)
-    fresh.write_text(text, encoding="ascii", newline="")
+    fresh.write_text(text, encoding="utf-8", newline="")
     fresh.rename(path)
 
 

@@ -286,8 +286,10 @@ def private_programs(folder: Path, mode: int) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
-@pytest.mark.parametrize("withheld", [(), (_SEARCH,), (_SETPCAP,), (_SEARCH, _SETPCAP)])
-@pytest.mark.parametrize("mode", [0o755, 0o711, 0o700])
+@pytest.mark.parametrize(
+    ("withheld", "mode"),
+    [((), 0o755), ((), 0o700), ((_SEARCH,), 0o755), ((_SETPCAP,), 0o711)],
+)
 def test_programs_and_data_below_private_folders_serve(
     withheld: tuple[int, ...], mode: int, folders: tuple[Path, Path]
 ) -> None:
