@@ -203,15 +203,17 @@ class EmbeddedPostgres:
         gets a copy of the programs, and never names its data folder by a path.
         """
         self._bin = bin_folder()
-        if self._user is None:
-            return
-        programs = [self._bin / name for name in ("initdb", _PROGRAM)]
-        is_private = not all(_is_open(program, self._user) for program in programs)
-        folders = (self._bin, self.folder.parent, self._run_folder)
-        is_blocked = is_private or not all(_is_reachable(path, self._user) for path in folders)
-        self._keeps_search = is_blocked and may_keep_search()
-        # The capability is no right to execute: a file without the bit needs a copy in any case.
-        if is_private or (not self._keeps_search and not _is_reachable(self._bin, self._user)):
+        # `initdb` has a shell start the server, by a path between double quotes.
+        is_copied = bool(set(str(self._bin)) & set('"$`\\'))
+        if self._user is not None:
+            programs = [self._bin / name for name in ("initdb", _PROGRAM)]
+            is_private = not all(_is_open(program, self._user) for program in programs)
+            folders = (self._bin, self.folder.parent, self._run_folder)
+            reachable = [_is_reachable(folder, self._user) for folder in folders]
+            self._keeps_search = (is_private or not all(reachable)) and may_keep_search()
+            # The capability lets its holder read, and not execute.
+            is_copied |= is_private or not (reachable[0] or self._keeps_search)
+        if is_copied:
             self._bin = _copy_programs(self._bin, self.socket_folder / "programs")
 
     def _run(
