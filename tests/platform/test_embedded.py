@@ -290,7 +290,7 @@ def private_programs(folder: Path, mode: int) -> dict[str, str]:
     ("withheld", "mode"),
     [((), 0o755), ((), 0o700), ((_SEARCH,), 0o755), ((_SETPCAP,), 0o711)],
 )
-def test_programs_and_data_below_private_folders_serve(
+def test_programs_and_a_home_below_private_folders_serve(
     withheld: tuple[int, ...], mode: int, folders: tuple[Path, Path]
 ) -> None:
     """Root's own folders, as of a checkout in root's home or one made with `umask 077`."""
