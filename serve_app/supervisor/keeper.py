@@ -114,6 +114,7 @@ class Keeper:
         clear_leftovers(self._deployment, self._say)
         forget_release(self._deployment.home)
         self._deployment.make_run_folder()
+        self._release = Release.own().by_plain_path(self._deployment.run_folder)
         if self._place.is_cluster:
             check_reachable(settings, self._deployment, self._place, self._say)
             self._ports = PortBlock.reserve_at(self._ports_from)
@@ -348,7 +349,8 @@ class Keeper:
         return f"Ray is frozen ({', '.join(names)})" if names else ""
 
     def _restart_ray(self) -> None:
-        self._release = Release.of_home(self._deployment.home)
+        release = Release.of_home(self._deployment.home)
+        self._release = release.by_plain_path(self._deployment.run_folder)
         if not self._place.is_head:
             time.sleep(restart_pause_s(self._ray_environment()))
             check_reachable(self._settings, self._deployment, self._place, self._say)

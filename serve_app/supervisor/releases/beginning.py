@@ -42,7 +42,7 @@ def upgrade(loaded: LoadedSettings, to: Path | None) -> int:
         print(f"callboard: {refusal}", file=sys.stderr)
         return 1
     try:
-        return _upgrade(deployment, release, turn)
+        return _upgrade(deployment, release.by_plain_path(deployment.run_folder), turn)
     except DeploymentError as refusal:
         print(f"callboard: {refusal}", file=sys.stderr)
         return 1

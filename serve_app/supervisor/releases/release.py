@@ -7,12 +7,14 @@ the one that the supervisor itself is of, and the file goes. shards.md (Upgrade)
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from serve_app.supervisor.deployment import DeploymentError
+from serve_app.supervisor.deployment import DeploymentError, is_plain
 
 FILE = "release.json"
 _FOLDER = Path(__file__).resolve().parent.parent.parent.parent
@@ -74,6 +76,23 @@ class Release:
         for path in (Path(self.python), Path(self.folder, "serve_app")):
             if not path.exists():
                 raise DeploymentError(f"there is no release in {self.folder}: {path} is missing")
+
+    def by_plain_path(self, run_folder: Path) -> Release:
+        """Return the same release with an interpreter whose path Ray can write into a command.
+
+        Ray splits the commands of its workers at spaces, and lets a shell read them. A link in the
+        run folder then stands for the environment.
+
+        Args:
+            run_folder: the deployment's; it is there.
+        """
+        if is_plain(self.python):
+            return self
+        python = Path(self.python)
+        link = run_folder / f"e{hashlib.sha256(os.fsencode(python)).hexdigest()[:8]}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(python.parent.parent)
+        return replace(self, python=str(link / python.parent.name / python.name))
 
     def choose(self, home: Path) -> None:
         """Let the supervisor of a home start what has ended in this release from now on."""
