@@ -116,7 +116,7 @@ def write_front(folder: Path, settings: Settings, keys: DeploymentKeys) -> Path:
         libraries=shlex.quote(str(original.parent / "lib")),
         tables=shlex.quote(str(folder / _TABLES)),
     )
-    _write(script, text.encode("ascii"), 0o700)
+    _write(script, text.encode(), 0o700)
     return script
 
 
@@ -149,10 +149,10 @@ def write_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> None:
         _write(folder / f"{status}.http", page(refusal, settings), 0o600)
     _write(
         folder / _LINES,
-        "\n".join([*front_lines(folder, settings, keys), ""]).encode("ascii"),
+        "\n".join([*front_lines(folder, settings, keys), ""]).encode(),
         0o600,
     )
-    _write(folder / _TABLES, "\n".join([*table_lines(), ""]).encode("ascii"), 0o600)
+    _write(folder / _TABLES, "\n".join([*table_lines(), ""]).encode(), 0o600)
 
 
 def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[str]:
