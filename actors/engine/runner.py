@@ -32,12 +32,7 @@ from actors.ports import Clock, DirectoryPort, DispatchPort, LedgerPort
 from actors.process.at_work import AtWork, Guard
 from actors.process.row_reads import RowReads
 from actors.shards.held_shards import HeldShards
-from actors.transport.messages import (
-    CancelRequest,
-    PublishReply,
-    PublishRequest,
-    ResumeRequest,
-)
+from actors.transport.messages import CancelRequest, PublishReply, PublishRequest, ResumeRequest
 from actors.workflows.dispatch_orders import (
     OrderSender,
     build_timeout_event,
