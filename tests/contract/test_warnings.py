@@ -28,15 +28,15 @@ def manifest(capability: str, *, beside: Json | None = None, **node: Any) -> Jso
 
 def warned(payer: Caller, body: Json) -> list[str]:
     """Return the warnings, which a publish, a dry run, the bulk and the waited reply all give."""
-    stored = answer(payer.publish(body))["warnings"]
+    stored = answer(payer.publish(body)).get("warnings", [])
     dry = answer(payer.publish({**body, "dryRun": True}))["warnings"]
     bulk = answer(payer.http.post("/v1/workflows/publish/bulk", json={"workflows": [body]}))
     listed = {**body, "nodes": [{"id": name, **one} for name, one in body["nodes"].items()]}
-    as_lists = answer(payer.http.post("/v1/workflows", json=listed))["warnings"]
+    as_lists = answer(payer.http.post("/v1/workflows", json=listed)).get("warnings", [])
     waited = payer.http.post(
         "/v1/workflows/publish", json=body, headers={"Prefer": "wait=30"}
     ).json()
-    every = (dry, bulk["results"][0]["warnings"], as_lists, waited.get("warnings", []))
+    every = (dry, bulk["results"][0].get("warnings", []), as_lists, waited.get("warnings", []))
     assert all(one == stored for one in every), (stored, *every)
     return list(stored)
 

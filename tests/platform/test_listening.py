@@ -60,36 +60,17 @@ def test_by_default_only_ray_listens_beyond_loopback(deployment: RunningDeployme
     check(deployment.home, "127.0.0.1", int(deployment.url.rpartition(":")[2]))
 
 
-def own_address() -> str:
-    """Return an address of this machine that is not loopback, else loopback's second."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return "127.0.0.2"
-        return str(probe.getsockname()[0])
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("host", "bound", "callers"),
-    [
-        ("0.0.0.0", "0.0.0.0", ("127.0.0.1", own_address())),
-        pytest.param("::", "::", ("127.0.0.1", "::1"), marks=pytest.mark.soak),
-        pytest.param(own_address(), own_address(), (own_address(),), marks=pytest.mark.soak),
-    ],
-    ids=["ipv4", "all", "one"],
-)
+@pytest.mark.parametrize("host", ["0.0.0.0", pytest.param("::", marks=pytest.mark.soak)])
 def test_the_api_listens_where_it_is_told_and_nothing_else_does(
-    short_folder: Path, host: str, bound: str, callers: tuple[str, ...]
+    short_folder: Path, host: str
 ) -> None:
     home, port = short_folder / f"listening-{host.replace(':', '6')}", free_port()
     end_with_this_process(home)
     started = supervisor("up", "--home", str(home), "--host", host, "--port", str(port), "--detach")
     assert started.returncode == 0, started.stdout + started.stderr
     try:
-        check(home, bound, port)
-        for caller in callers:
-            socket.create_connection((caller, port), timeout=10).close()
+        check(home, host, port)
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
     finally:
         assert supervisor("down", "--home", str(home)).returncode == 0

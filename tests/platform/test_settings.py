@@ -142,13 +142,10 @@ def test_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
     ("text", "message"),
     [
         ('port = "abc"', 'port: got a string ("abc"), expected an integer'),
-        ("port = true", "port: got a boolean (true), expected an integer"),
         ("port = 8000.0", "port: got a float (8000.0), expected an integer"),
         ("port = [8000]", "port: got an array with an integer (8000), expected an integer"),
-        ("port = {a = 1}", "port: got a table, expected an integer"),
         ("port = 2026-11-28", "port: got a date or a time, expected an integer"),
         ("host = 1", "host: got an integer (1), expected a string"),
-        ('host = ["a"]', "host: got an array of strings, expected a string"),
         ('cors_origins = "x"', 'cors_origins: got a string ("x"), expected an array of strings'),
         (
             'cors_origins = ["https://a.example", 5]',
@@ -159,15 +156,6 @@ def test_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
             "fee-bps = 1",
             "fee-bps: got an unknown setting, expected one that `callboard settings` lists:"
             " perhaps fee_bps",
-        ),
-        (
-            "[Port]",
-            "Port: got an unknown setting, expected one that `callboard settings` lists:"
-            " perhaps port",
-        ),
-        (
-            "zzz = 1",
-            "zzz: got an unknown setting, expected one that `callboard settings` lists",
         ),
     ],
 )

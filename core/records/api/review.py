@@ -234,7 +234,7 @@ class TaskPublished(Record):
     workflow_id: Uuid
     capability_id: str
     status: str
-    warnings: Annotated[list[str], "what was sent without effect"]
+    warnings: Annotated[Maybe[list[str]], "what was sent without effect"]
 
 
 class Task(Record):

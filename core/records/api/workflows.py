@@ -105,7 +105,7 @@ class Workflow(_Standing):
     spent_credits: Maybe[Credits]
     error: MaybeNull[Json]
     quarantine: MaybeNull[Quarantine]
-    warnings: Annotated[Maybe[list[str]], "as of a publish, where it has waited for the end"]
+    warnings: Annotated[Maybe[list[str]], "in the reply to a publish alone"]
 
     @property
     def is_finished(self) -> bool:
@@ -148,7 +148,7 @@ class Published(Record):
     workflow_id: Uuid
     task_id: Uuid
     status: Status
-    warnings: Warnings
+    warnings: Maybe[Warnings]
 
 
 class DryRun(Record):

@@ -104,5 +104,5 @@ def published(reply: PublishReply, *, is_dry_run: bool) -> dict[str, Any]:
         "workflowId": reply.workflow_id,
         "taskId": reply.task_id,
         "status": reply.status,
-        "warnings": reply.warnings,
+        **({"warnings": reply.warnings} if reply.warnings else {}),
     }

@@ -83,6 +83,7 @@ async def publish(call: Call) -> Reply:
         body_hash=call.request_hash,
     )
     reply = await services.to_the_end(services.gateway.publish(request))
+    warnings = [*((WEBHOOK_WARNING,) if body.webhook_url else ()), *reply.warnings]
     return Reply(
         {
             "success": True,
@@ -91,7 +92,7 @@ async def publish(call: Call) -> Reply:
             "workflowId": reply.workflow_id,
             "capabilityId": capability_id,
             "status": reply.status,
-            "warnings": [*((WEBHOOK_WARNING,) if body.webhook_url else ()), *reply.warnings],
+            **({"warnings": warnings} if warnings else {}),
         },
         headers=(REPLAYED,) if reply.is_repeat else (),
     )
