@@ -230,6 +230,9 @@ class DirectoryPort(Protocol):
 
     def is_revoked(self, did: str, at_ms: int) -> bool: ...
 
+    @property
+    def note_refusal(self) -> Callable[[str], None]: ...
+
     def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices: ...
 
     def schemas_of(

@@ -47,8 +47,11 @@ DECODED_BYTES_MAX: Final = 64 * 1024
 
 # What callers read of a reply, and what says how its body ends.
 _KEPT: Final = frozenset(
-    (b"content-type", b"content-encoding", b"retry-after", b"content-length", b"transfer-encoding")
-)
+    (
+        b"content-type", b"content-encoding", b"retry-after", b"content-length",
+        b"transfer-encoding", b"location",
+    )
+)  # fmt: skip
 _SWITCHING: Final = 101
 
 
@@ -642,11 +645,7 @@ class Connection(asyncio.BufferedProtocol):
         assert exchange is not None
         bytes_max = exchange.reply_bytes_max
         coding = self._headers.get(b"content-encoding", b"").decode("latin-1")
-        try:
-            self._decoder = BodyDecoder(coding, bytes_max)
-        except UndecodableBody as error:
-            self._coding_problem = str(error)
-            return
+        self._decoder = BodyDecoder(coding, bytes_max)
         if int(self._headers.get(b"content-length", b"0")) > bytes_max:
             self._fail(HttpFailureKind.TOO_LARGE, f"the reply is larger than {bytes_max} bytes")
 

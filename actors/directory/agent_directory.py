@@ -117,6 +117,7 @@ class Directory:
         # What the agents of a capability ask that has no registered price.
         self._asked: dict[str, AskingPrices] = {}
         self.standings = Standings(latency_ms_max, self._mark)
+        self.note_refusal = self.standings.note_refusal
         self._stored_ms: dict[str, int] = {}
         self._conditions: dict[str, _Condition] = {}
         self.stakes = Stakes(stake_bps, self._mark)
@@ -404,7 +405,7 @@ class Directory:
             entry.max_concurrency,
             entry.order,
             condition.load,
-            self.standings.of(did),
+            self.standings.ranked(did),
             excluded,
             not is_by_token,
             entry.owner_did,
@@ -412,7 +413,7 @@ class Directory:
         if excluded is not None or not (is_by_token and terms.requires_stake):
             locked = candidate if excluded == STAKE_LOCKED else None
             return candidate, locked, condition.excluded is None, condition.until_ms
-        free_micro, whole_micro = self.stakes.find_limits(did, candidate.standing.score)
+        free_micro, whole_micro = self.stakes.find_limits(did, self.standings.of(did).score)
         locked = None
         if free_micro < whole_micro:
             locked = candidate._replace(excluded=STAKE_LOCKED, limit_micro_max=whole_micro)

@@ -36,6 +36,7 @@ class Failure(Message, frozen=True):
     its connection broke. It loses neither stake nor reputation (contract.md section 6).
     `is_unstaked`: nothing was sent, nothing is locked: other work had the agent's stake.
     `is_forged`: the result bore a signature that is not the agent's, which costs it as fraud does.
+    `is_refusal`: the agent refused the inputs; it is spared where it has no schema for them.
     """
 
     code: NodeErrorCode
@@ -47,6 +48,7 @@ class Failure(Message, frozen=True):
     is_spared: bool = False
     is_unstaked: bool = False
     is_forged: bool = False
+    is_refusal: bool = False
 
 
 # -- events ----------------------------------------------------------------------------------------
