@@ -149,6 +149,7 @@ def build_order(
         input_schema="" if verify_attempt else entry.input_schemas.get(capability_id, ""),
         output_schema="" if verify_attempt else entry.output_schemas.get(capability_id, ""),
         capability_version=entry.versions.get(capability_id, ""),
+        rejected=machine.node(action.node).verify_attempt,
     )
 
 
