@@ -53,8 +53,8 @@ _UNKNOWN_CAPABILITY_FORMS: Final = (
     rf"(?:{_UNKNOWN}|no such) capability\W{{0,4}}ID",
     rf"ID\W{{0,3}}(?:is |was )?(?:an? )?{_UNKNOWN}(?: capability)?(?! (?!by\b|here\b)\w)",
     r"(?:no handler for|(?:does not|doesn't) (?:support|offer|implement|know)) (?:capability )?ID",
-    # Without the id nothing else stands there.
-    rf"\A(?:{_UNKNOWN}|no such) capability\W*\Z",
+    # Without the id, or with the agent's own name of it, nothing else stands there.
+    rf"\A(?:{_UNKNOWN}|no such) capability\W{{0,4}}(?:cap\.[\w.-]*+)?\W*\Z",
     rf"\A(?:the |this )?capability (?:is )?{_UNKNOWN}\W*\Z",
 )
 # RFC 9110 section 5.6.7: the form of today and the two obsolete ones.
