@@ -86,6 +86,7 @@ class DispatchOrder(Message, frozen=True):
     with `timeout_ms`.
     `input_schema`, `output_schema`: the names of its agent's schemas, "" where it has none,
     `UNREAD_SCHEMA` where its card is to be read first.
+    `rejected`: how many verifications the node had before this attempt.
     """
 
     workflow_id: str
@@ -110,6 +111,7 @@ class DispatchOrder(Message, frozen=True):
     input_schema: str = ""
     output_schema: str = ""
     capability_version: str = ""
+    rejected: int = 0
 
     def without_inputs(self) -> DispatchOrder:
         """Return the order without what its inputs are made of, which may be large."""
@@ -234,6 +236,9 @@ class DirectoryPort(Protocol):
     def valid_keys(self, did: str, at_ms: int) -> tuple[str, ...]: ...
 
     def is_revoked(self, did: str, at_ms: int) -> bool: ...
+
+    @property
+    def note_refusal(self) -> Callable[[str], None]: ...
 
     def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices: ...
 

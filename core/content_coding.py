@@ -1,25 +1,30 @@
 """Decodes the content codings of HTTP bodies (gzip, deflate) with a bound on the decoded size.
 
 Pure: bytes in, bytes out. A few kilobytes can decode to gigabytes, so a body is decoded piece by
-piece and never past its bound. Spec: Dispatch response; RFC 9110 section 8.4; contract.md section 5
-(reply body limit).
+piece and never past its bound. A coding that is not known is ignored over a body that begins like a
+JSON object: servers say `utf-8` or `none` here. Spec: Dispatch response; RFC 9110 section 8.4;
+contract.md section 5 (reply, reply body limit).
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Final
 
 # Windows of zlib: of a gzip member, of a zlib stream, of a bare deflate stream.
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 _GZIP_NAMES: Final = ("gzip", "x-gzip")
+_DECODED: Final = ("deflate", *_GZIP_NAMES)
+_PLAIN: Final = ("", "identity", "none")
+_JSON_OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{")
 # Each gzip member costs a decoder, however small it is, and bodies rarely have several.
 MEMBERS_MAX: Final = 16
 _SHOWN_CHARS: Final = 40
 
 
 class UndecodableBody(ValueError):
-    """A body is not in the coding of its header, or the coding is unknown."""
+    """A body is not in the coding of its header."""
 
 
 class BodyTooLarge(ValueError):
@@ -32,15 +37,11 @@ class BodyDecoder:
     Args:
         coding: the value of `Content-Encoding`; empty: none.
         bytes_max: the bound of the encoded and of the decoded body.
-
-    Raises:
-        UndecodableBody: the coding is unknown.
     """
 
     def __init__(self, coding: str, bytes_max: int) -> None:
-        self._coding = coding.strip().lower()
-        if self._coding not in ("", "identity", "deflate", *_GZIP_NAMES):
-            raise UndecodableBody(f"Content-Encoding {coding[:_SHOWN_CHARS]!r} is not known")
+        self._named = coding.strip().lower()
+        self._coding = self._named if self._named in _DECODED else ""
         self._bytes_max = bytes_max
         self._received = self._size = self._members = 0
         self._parts: list[bytes] = []
@@ -69,7 +70,7 @@ class BodyDecoder:
         self._received += len(piece)
         if self._received > self._bytes_max:
             raise BodyTooLarge(f"more than {self._bytes_max} bytes")
-        if self._coding in ("", "identity"):
+        if not self._coding:
             self._parts.append(piece)
         else:
             self._piece = piece
@@ -113,11 +114,16 @@ class BodyDecoder:
         """Return the whole decoded body; an empty one needs no coding.
 
         Raises:
-            UndecodableBody: the body ends before its coding does.
+            UndecodableBody: the body ends before its coding does, or its coding is not known and
+                it is not plain JSON.
         """
         if self._stream is not None and not self._stream.eof:
             raise UndecodableBody(f"the body ends in the middle of its {self._coding}")
-        return b"".join(self._parts)
+        body = b"".join(self._parts)
+        is_plain = self._named in _PLAIN or self._named == self._coding
+        if not is_plain and body and not _JSON_OBJECT.match(body):
+            raise UndecodableBody(f"Content-Encoding {self._named[:_SHOWN_CHARS]!r} is not known")
+        return body
 
     def _next_stream(self, piece: bytes) -> zlib._Decompress:
         self._members += 1

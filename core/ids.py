@@ -55,6 +55,18 @@ def event_id(workflow_id: str, node: str, attempt: int, binding: str = "") -> st
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{variant}{text[17:20]}-{text[20:32]}"
 
 
+def work_key(workflow_id: str, node: str, agent_did: str, work: str) -> str:
+    """Return the `Idempotency-Key` of a dispatch, by which an agent recognises the same work: the
+    same for all attempts of a node at it (contract.md section 5).
+
+    Args:
+        work: tells apart what an agent does for one node besides: verifications, repetitions of
+            work whose result was rejected, and other inputs.
+    """
+    key = composed_key("work", workflow_id, node, agent_did, work)
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
 def trace_id(workflow_id: str) -> str:
     """Return the workflow's OpenTelemetry trace id, 32 hex digits: its UUID without hyphens."""
     return workflow_id.replace("-", "")

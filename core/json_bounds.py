@@ -132,22 +132,15 @@ def _of_kind(kind: type, kinds: list[type], values: list[Any]) -> list[Any]:
     return list(compress(values, map(partial(is_, kind), kinds)))
 
 
-def holds_nul(value: object) -> bool:
-    """Say whether a JSON value has a text or key with U+0000, which PostgreSQL cannot store.
-
-    Args:
-        value: of at most `DEPTH_MAX` levels.
-    """
-    if isinstance(value, str):
-        return "\0" in value
-    if isinstance(value, dict):
-        return any("\0" in key or holds_nul(member) for key, member in value.items())
-    return isinstance(value, list) and any(holds_nul(member) for member in value)
-
-
 def text_holds_nul(text: bytes) -> bool:
     """Say whether JSON as it is written has a text or key with U+0000."""
-    return b"\\u0000" in text and _NUL.search(text) is not None
+    return find_nul_at(text) is not None
+
+
+def find_nul_at(text: bytes) -> int | None:
+    """Return the position of the first escape of U+0000 in JSON as it is written."""
+    found = _NUL.search(text) if b"\\u0000" in text else None
+    return None if found is None else found.end() - len(b"\\u0000")
 
 
 def is_encodable(text: str) -> bool:

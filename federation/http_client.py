@@ -5,8 +5,10 @@ only a new connection needs a task, which resolves the name, asks the egress gat
 and connects, each in a turn of the loop that has time for it (`federation/read_turns.py`); what
 happens on a connection is in `federation/http_connection.py`. Whatever a server does is bounded:
 the time to connect, the time in all, the bytes of the body, of the decoded body, and all other
-bytes in proportion to it. A redirect is a reply. A request is sent once: a server that closed its
-connection may have acted on it. contract.md section 5; decisions 0140, 0193.
+bytes in proportion to it. A redirect is a reply. A request on a kept connection that ends before
+any byte of the reply comes is sent once more, on a new one: servers close idle connections, and
+that may cross the request. Nothing else is repeated: the server may have acted on it.
+contract.md section 5; decisions 0140, 0193, 0303.
 """
 
 from __future__ import annotations
@@ -24,11 +26,19 @@ from typing import Any, Final
 
 import aiohappyeyeballs
 from msgspec import Struct
+from msgspec.structs import replace
 from yarl import URL
 
 from federation.egress import EgressDenied, gated_socket_factory
 from federation.handshakes import Handshakes
-from federation.http_connection import Connection, Exchange, HttpFailure, HttpFailureKind, Outcome
+from federation.http_connection import (
+    JOINED_BYTES_MAX,
+    Connection,
+    Exchange,
+    HttpFailure,
+    HttpFailureKind,
+    Outcome,
+)
 from federation.idle_connections import IdleConnections, Server
 from federation.name_resolver import NameResolver, NameUnavailable, ResolvedAddress
 from federation.read_turns import ReadTurns
@@ -135,18 +145,15 @@ class HttpClient:
         """
         server, head = _head(request)
         exchange = Exchange(server, request.reply_bytes_max, done, written, request.payer)
-        connection = self._take_idle(server)
-        if connection is not None:
-            self._limit(exchange, request.timeout_s)
-            connection.begin(exchange, head, request.body)
+        # A larger body is not kept until its reply begins, so it could not be repeated.
+        is_repeatable = request.body is None or len(request.body) <= JOINED_BYTES_MAX
+        connection = self._take_idle(server) if is_repeatable else None
+        if connection is None:
+            self._send_on_new(exchange, request, head)
             return exchange
-        # Both bounds begin here, so the lower one bounds the connecting.
-        exchange.timer = self._loop.call_later(
-            min(request.connect_timeout_s, request.timeout_s), self._give_up, exchange
-        )
-        exchange.task = self._loop.create_task(self._connect(exchange, request, head))
-        self._connecting.add(exchange)
-        exchange.task.add_done_callback(lambda _: self._connecting.discard(exchange))
+        exchange.repeat = functools.partial(self._repeat, exchange, request, head)
+        self._limit(exchange, request.timeout_s)
+        connection.begin(exchange, head, request.body)
         return exchange
 
     async def request(self, request: HttpRequest) -> Outcome:
@@ -217,6 +224,22 @@ class HttpClient:
             connection.close()
         if self._idle:
             self._sweep = self._loop.call_later(self._keep_alive_s / 2, self._close_idle)
+
+    def _send_on_new(self, exchange: Exchange, request: HttpRequest, head: bytes) -> None:
+        # Both bounds begin here, so the lower one bounds the connecting.
+        exchange.timer = self._loop.call_later(
+            min(request.connect_timeout_s, request.timeout_s), self._give_up, exchange
+        )
+        exchange.task = self._loop.create_task(self._connect(exchange, request, head))
+        self._connecting.add(exchange)
+        exchange.task.add_done_callback(lambda _: self._connecting.discard(exchange))
+
+    def _repeat(self, exchange: Exchange, request: HttpRequest, head: bytes) -> None:
+        """Send a request once more, on a new connection, within what is left of its time."""
+        assert exchange.timer is not None
+        left_s = max(0.0, exchange.timer.when() - self._loop.time())
+        exchange.timer.cancel()
+        self._send_on_new(exchange, replace(request, timeout_s=left_s), head)
 
     def _limit(self, exchange: Exchange, left_s: float) -> None:
         if exchange.timer is not None:

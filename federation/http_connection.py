@@ -47,8 +47,11 @@ DECODED_BYTES_MAX: Final = 64 * 1024
 
 # What callers read of a reply, and what says how its body ends.
 _KEPT: Final = frozenset(
-    (b"content-type", b"content-encoding", b"retry-after", b"content-length", b"transfer-encoding")
-)
+    (
+        b"content-type", b"content-encoding", b"retry-after", b"content-length",
+        b"transfer-encoding", b"location",
+    )
+)  # fmt: skip
 _SWITCHING: Final = 101
 
 
@@ -105,6 +108,7 @@ class Exchange:
         "_is_over",
         "connection",
         "payer",
+        "repeat",
         "reply_bytes_max",
         "server",
         "task",
@@ -120,7 +124,7 @@ class Exchange:
         written: Callable[[], None] | None = None,
         payer: str = "",
     ) -> None:
-        # Not the request: its body is let go of when the transport has it.
+        # Not the request: a large body is let go of when the transport has it.
         self.server = server
         self.reply_bytes_max = reply_bytes_max
         self.payer = payer
@@ -131,10 +135,13 @@ class Exchange:
         # Connects, before there is a connection.
         self.task: asyncio.Task[None] | None = None
         self.connection: Connection | None = None
+        # Sends the request once more: on a kept connection, until a byte of the reply has come.
+        self.repeat: Callable[[], None] | None = None
 
     def cancel(self) -> None:
         """Stop, and close the connection; the callback is not called."""
         self._is_over = True
+        self.repeat = None
         if self.timer is not None:
             self.timer.cancel()
         if self.task is not None:
@@ -502,6 +509,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._exchange is None:
             self.close()  # nothing was asked
             return
+        self._exchange.repeat = None
         self._received += len(read)
         try:
             self._parser.feed_data(read)
@@ -528,12 +536,18 @@ class Connection(asyncio.BufferedProtocol):
     def _lose(self, error: Exception | None) -> None:
         """End the exchange with its connection, when all that has come is read.
 
-        A reply without a length ends like this, others are broken.
+        A reply without a length ends like this, others are broken. A request that may be repeated
+        is.
         """
         if self._is_waiting or self._is_decoding:
             self._is_lost, self._lost_by = True, error
             return
-        if self._exchange is not None:
+        exchange = self._exchange
+        if exchange is not None and exchange.repeat is not None:
+            self._exchange = None
+            repeat, exchange.repeat, exchange.connection = exchange.repeat, None, None
+            repeat()
+        elif exchange is not None:
             if error is not None or not self._status or self._has_length():
                 self._fail(HttpFailureKind.BROKEN, "the server closed the connection")
             self._is_kept = False
@@ -631,11 +645,7 @@ class Connection(asyncio.BufferedProtocol):
         assert exchange is not None
         bytes_max = exchange.reply_bytes_max
         coding = self._headers.get(b"content-encoding", b"").decode("latin-1")
-        try:
-            self._decoder = BodyDecoder(coding, bytes_max)
-        except UndecodableBody as error:
-            self._coding_problem = str(error)
-            return
+        self._decoder = BodyDecoder(coding, bytes_max)
         if int(self._headers.get(b"content-length", b"0")) > bytes_max:
             self._fail(HttpFailureKind.TOO_LARGE, f"the reply is larger than {bytes_max} bytes")
 

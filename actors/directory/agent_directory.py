@@ -90,6 +90,7 @@ class Directory(AgentHealth):
         # What the agents of a capability ask that has no registered price.
         self._asked: dict[str, AskingPrices] = {}
         self.standings = Standings(latency_ms_max, self._mark)
+        self.note_refusal = self.standings.note_refusal
         self.stakes = Stakes(stake_bps, self._mark)
         self.published = PublishedVersions()
         self._hints = CapabilityHints()
@@ -381,7 +382,7 @@ class Directory(AgentHealth):
             entry.max_concurrency,
             entry.order,
             condition.load,
-            self.standings.of(did),
+            self.standings.ranked(did),
             excluded,
             not is_by_token,
             entry.owner_did,
@@ -391,7 +392,7 @@ class Directory(AgentHealth):
             may_return = condition.excluded in PASSING and barred in (None, STAKE_LOCKED)
             away = candidate if may_return else None
             return candidate, locked, away, condition.excluded is None, condition.until_ms
-        free_micro, whole_micro = self.stakes.find_limits(did, candidate.standing.score)
+        free_micro, whole_micro = self.stakes.find_limits(did, self.standings.of(did).score)
         locked = None
         if free_micro < whole_micro:
             locked = candidate._replace(excluded=STAKE_LOCKED, limit_micro_max=whole_micro)

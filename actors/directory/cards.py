@@ -57,14 +57,7 @@ class CardReader:
             secret = unseal(
                 bytes(row["signing_secret"]), self.deployment_keys, KeyPurpose.SIGNING_SECRET
             )
-        endpoint = str(row["endpoint"]).rstrip("/")
-        base = endpoint.removesuffix("/node") if endpoint.endswith("/node") else None
-        prefix = f"{endpoint}/{self.service}" if base is None else base
-        url = endpoint if base is not None else f"{prefix}/node"
-        if card.get("dispatchPath"):
-            url = f"{endpoint}{card['dispatchPath']}"
-        if not endpoint:
-            url = ""
+        url, cancel_url = self._find_urls(str(row["endpoint"]), card.get("dispatchPath"))
         versions = _versions_of(card["capabilities"])
         # A stored member that is no valid price counts as no price.
         prices = {c["id"]: parse_price(c)[0] for c in card["capabilities"]}
@@ -74,7 +67,7 @@ class CardReader:
             did=row["did"],
             owner_did=row["owner_did"],
             url=url,
-            cancel_url=f"{prefix}/cancel",
+            cancel_url=cancel_url,
             prices=prices,
             secret=secret,
             max_concurrency=int(card.get("maxConcurrency") or self.max_concurrency),
@@ -87,6 +80,20 @@ class CardReader:
             output_schemas=self._schema_names(card, "outputSchema"),
             versions=versions or _NONE,
         )
+
+    def _find_urls(self, endpoint: str, dispatch_path: str | None) -> tuple[str, str]:
+        """Return where an agent takes dispatches and cancel notices; "" without an endpoint.
+
+        An endpoint that is the dispatch path is used as it is registered, with its last slash: a
+        server that has the one form may redirect the other.
+        """
+        base = endpoint.rstrip("/")
+        is_path = base.endswith("/node")
+        prefix = base.removesuffix("/node") if is_path else f"{base}/{self.service}"
+        url = endpoint if is_path else f"{prefix}/node"
+        if dispatch_path:
+            url = f"{base}{dispatch_path}"
+        return url if endpoint else "", f"{prefix}/cancel"
 
     def _schema_names(self, card: dict[str, Any], member: str) -> dict[str, str]:
         names = {

@@ -599,6 +599,7 @@ class Dispatcher:
             ticket.started_ms,
             _ended_ms(ticket),
             self._valid_keys(order.agent_did),
+            outcome.header(b"location"),
         )
         if not self.checks.is_little(order.output_schema, len(outcome.body)):
             # Before the order is closed: the limit of open orders bounds the bytes that wait.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.ports import DispatchOrder
-from core.ids import event_id, span_id, trace_id
+from core.ids import event_id, span_id, trace_id, work_key
 from core.json_text import Raw, write_json
 from core.timestamps import iso_ms
 from core.trust.deployment_keys import DeploymentKeys
@@ -24,6 +24,12 @@ def sent_event_id(order: DispatchOrder) -> str:
     """Return the id that the agent echoes; a verification's ends in `#verify`."""
     event = event_id(order.workflow_id, order.node, order.attempt, order.binding)
     return event + "#verify" if order.is_verification else event
+
+
+def idempotency_key(order: DispatchOrder) -> str:
+    """Return the header by which the agent recognises a repeated order. Decision 0303."""
+    work = f"verify {order.attempt}" if order.is_verification else f"{order.rejected}"
+    return work_key(order.workflow_id, order.node, order.agent_did, f"{work} {order.binding}")
 
 
 def dispatch_body(
@@ -82,6 +88,7 @@ def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str
     headers = {
         "Content-Type": "application/json",
         "Accept-Encoding": "identity",
+        "Idempotency-Key": idempotency_key(order),
         f"{prefix}-event": "node.dispatch",
         f"{prefix}-event-id": event,
         f"{prefix}-workflow-id": order.workflow_id,

@@ -14,7 +14,7 @@ from actors.dispatch.order_inputs import hash_small_inputs
 from actors.engine.runner import Runner
 from actors.ports import DispatchOrder
 from actors.transport.messages import NodeResultReply, NodeResultRequest, SettlementRequest
-from actors.values.reply_events import check_signature
+from actors.values.reply_events import check_signature, spare_refusal
 from actors.workflows.dispatch_orders import bind_open_attempt, rebuild_order_to_judge
 from actors.workflows.running_workflow import RunningWorkflow
 from actors.workflows.step_commands import quarantined_error, rereading_error
@@ -177,7 +177,9 @@ def _build_event(
     # A wrong signature is fraud, whatever else is wrong with the result.
     failure = _check_signature(runner, run, request) or failure
     if failure is not None:
-        return AttemptFailed(node, attempt, failure, began_ms, now_ms)
+        order = run.orders.get((node, False))
+        spared = failure if order is None else spare_refusal(order, failure)
+        return AttemptFailed(node, attempt, spared, began_ms, now_ms)
     return AttemptSucceeded(
         node,
         attempt,

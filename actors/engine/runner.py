@@ -418,7 +418,7 @@ class Runner:
     def _receive(self, run: RunningWorkflow, event: Event, done: Done | None) -> None:
         order = run.close_order(event)
         if order is not None:
-            self._dispatcher.release(order)
+            self._orders.release(order, event)
         records, actions = self._decide(run, event)
         if isinstance(event, AttemptSucceeded):
             run.digest_for_children(event.node)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
-from core.json_bounds import holds_wide_integer, text_holds_nul
+from core.json_bounds import holds_wide_integer
 from core.json_text import (
     DOUBLED,
     NotJson,
@@ -20,6 +20,7 @@ from core.json_text import (
     read_foreign_json,
 )
 from core.message import Message
+from core.schemas.json_defects import find_nul
 from core.workflow.events import Failure
 from core.workflow.verdict import Success, is_approved, judge_reply
 
@@ -76,8 +77,8 @@ JudgedHandIn: TypeAlias = HandedInResult | HandedInFailure | HandedInDefect
 
 def judge_handed_in(handed_in: HandedIn) -> JudgedHandIn:
     """Return what becomes of a result that was handed in."""
-    if text_holds_nul(handed_in.body):
-        return HandedInDefect("$", "U+0000", "text without U+0000")
+    if (defect := find_nul(handed_in.body)) is not None:
+        return HandedInDefect("$", defect, "text without U+0000")
     try:
         is_suspect = may_double(handed_in.body, read_foreign_json(handed_in.body))
     except UnreadNumber as error:

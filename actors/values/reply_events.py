@@ -41,6 +41,7 @@ class ReceivedReply(Message, frozen=True):
         started_ms: when the request was sent.
         at_ms: when the reply was complete.
         valid_keys: the agent's keys at that time; none where this process does not know them.
+        location: the header's text.
     """
 
     event_id: str
@@ -53,6 +54,7 @@ class ReceivedReply(Message, frozen=True):
     started_ms: int
     at_ms: int
     valid_keys: tuple[str, ...] = ()
+    location: str | None = None
 
 
 def judge_received(
@@ -71,6 +73,8 @@ def judge_received(
         capability_id=order.capability_id,
         retry_after=received.retry_after,
         coding_problem=received.coding_problem,
+        location=received.location,
+        at_ms=received.at_ms,
     )
     started_ms, at_ms = received.started_ms, received.at_ms
     if isinstance(reply, Failure):
@@ -104,11 +108,21 @@ def build_failed_event(
     return failed_event(
         order.node,
         order.attempt,
-        failure,
+        spare_refusal(order, failure),
         verify_attempt=order.verify_attempt,
         started_ms=started_ms,
         at_ms=at_ms,
     )
+
+
+def spare_refusal(order: DispatchOrder, failure: Failure) -> Failure:
+    """Return the failure of an agent without blame for refusing inputs that it has no schema for.
+
+    Inputs that break its schema are not sent, so those that it refuses are ones that it allows.
+    """
+    if failure.is_refusal and not order.input_schema:
+        return replace(failure, is_spared=True)
+    return failure
 
 
 def check_signature(

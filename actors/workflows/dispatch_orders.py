@@ -24,7 +24,7 @@ from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.workflow.actions import Action, AwaitResult, DispatchNode, DispatchVerification
 from core.workflow.dag import CompiledNode
-from core.workflow.events import AgentRevoked, Event, Failure, Verdict, failed_event
+from core.workflow.events import AgentRevoked, AttemptFailed, Event, Failure, Verdict, failed_event
 from core.workflow.inputs import bind_attempt
 from core.workflow.machine import WorkflowMachine
 
@@ -64,6 +64,17 @@ class OrderSender:
         run.unsent += actions
         if _UNSENT not in run.timers:
             self._send_unsent(run)
+
+    def release(self, order: DispatchOrder, event: Event) -> None:
+        """Free what an order holds at its agent; count a refusal of inputs there is no schema for.
+
+        Args:
+            event: the order's last.
+        """
+        self._dispatcher.release(order)
+        failure = event.failure if isinstance(event, AttemptFailed) else None
+        if failure is not None and failure.is_refusal and failure.is_spared:
+            self._directory.note_refusal(order.agent_did)
 
     def _send_unsent(self, run: RunningWorkflow) -> None:
         run.timers.pop(_UNSENT, None)
@@ -138,6 +149,7 @@ def build_order(
         input_schema="" if verify_attempt else entry.input_schemas.get(capability_id, ""),
         output_schema="" if verify_attempt else entry.output_schemas.get(capability_id, ""),
         capability_version=entry.versions.get(capability_id, ""),
+        rejected=machine.node(action.node).verify_attempt,
     )
 
 
@@ -209,6 +221,7 @@ def rebuild_accepted_orders(
             timeout_ms=max(1, due_ms - now_ms),
             public_key=entry.public_key,
             binding="" if node.has_side_effects else bind_open_attempt(run, name),
+            input_schema=entry.input_schemas.get(node.capability_id, ""),
             output_schema=entry.output_schemas.get(node.capability_id, ""),
         )
         orders.append(order)
@@ -285,9 +298,14 @@ def rebuild_handed_orders(
                 key_version=state.key_version,
                 ends_ms=machine.deadline_ms,
                 binding=bind_open_attempt(run, call.node) if is_bound else "",
+                input_schema="" if is_verification else _input_schema(entry, node.capability_id),
                 output_schema="" if is_verification else _output_schema(entry, node.capability_id),
             ),
         )
+
+
+def _input_schema(entry: AgentEntry | None, capability_id: str) -> str:
+    return "" if entry is None else entry.input_schemas.get(capability_id, "")
 
 
 def _output_schema(entry: AgentEntry | None, capability_id: str) -> str:

@@ -149,6 +149,8 @@ class AnsweringAgent:
         self._now_s = now_s
         self._served: dict[str, _Served] = {}
         self._tasks: OrderedDict[str, asyncio.Task[Answer]] = OrderedDict()
+        # The event of the task that does a piece of work, by its key and by each later event.
+        self._first_events: OrderedDict[tuple[str | None, ...], str] = OrderedDict()
         self._remembered_bytes = 0
         self._answered = self._failed = self._repeated = 0
         # Dispatches answered with `later`, by result id, until their result is handed in.
@@ -253,21 +255,26 @@ class AnsweringAgent:
         )
 
     async def answer(
-        self, body: bytes, signature: str | None, traceparent: str | None = None
+        self,
+        body: bytes,
+        signature: str | None,
+        traceparent: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Answer:
         """Answer a dispatch.
 
         1. Check the signature over the exact bytes, when a secret is set.
         2. Read the request.
         3. Refuse one for another agent, and one written more than 300 s ago or ahead.
-        4. Answer a repeated `eventId` with the reply given before, or about to be given.
+        4. Answer a repeated `eventId` with the reply given before, or about to be given; another
+           attempt at the same work too, unless that has failed or is answered later.
         5. While draining, refuse new work so that it comes again, here or elsewhere.
         6. Run the capability's handler.
 
         Args:
             body: the request body as received.
             signature: the signature header's value, None when absent.
-            traceparent: that header's value, None when absent.
+            traceparent, idempotency_key: those headers' values, None when absent.
         """
         if not self._is_signed(body, signature):
             return _failure(_event_id(body), 401, "Invalid signature")
@@ -279,16 +286,19 @@ class AnsweringAgent:
         problem = addressing_problem(self.did, request.agent_did, request.timestamp, now_ms=now_ms)
         if problem is not None:
             return _failure(request.event_id, 401, "Invalid signature", problem)
-        task = self._tasks.get(request.event_id)
-        if task is not None and task.cancelled():
-            task = None  # what was taken back is asked for once more
+        work = None
+        if idempotency_key is not None:
+            work = (idempotency_key, request.workflow_id, request.node_id)
+        task = self._find_task(request.event_id, work)
         if task is None and self.is_draining:
             refusal = _failure(request.event_id, 503, "the agent is about to end", "DRAINING")
             return replace(refusal, retry_after_s=DRAINING_RETRY_S)
         if task is None:
-            context = context_of(request, traceparent)
+            context = context_of(request, traceparent, idempotency_key)
             task = asyncio.get_running_loop().create_task(self._serve(request, context))
             self._tasks[request.event_id] = task
+            if work is not None:
+                self._note_first(work, request.event_id)
             task.add_done_callback(self._remember)
         else:
             self._repeated += 1
@@ -296,7 +306,34 @@ class AnsweringAgent:
             await asyncio.wait([task])
         if task.cancelled():
             return _failure(request.event_id, 500, "cancelled by the coordinator", "CANCELLED")
-        return task.result()
+        answer = task.result()
+        if self._tasks.get(request.event_id) is task:
+            return answer
+        own = {**json.loads(answer.body), "eventId": request.event_id}
+        return replace(answer, body=_encode(own))
+
+    def _find_task(
+        self, event_id: str, work: tuple[str | None, ...] | None
+    ) -> asyncio.Task[Answer] | None:
+        """Return the task that answers an event, or another attempt at its work; None: begin one.
+
+        What was taken back is done once more, and so is work that has failed: its next attempt may
+        succeed. Work that is answered later is handed in for its own attempt only.
+        """
+        task = self._tasks.get(self._first_events.get((event_id,), event_id))
+        if task is None and work is not None:
+            first = self._first_events.get(work, "")
+            task = self._tasks.get(first)
+            if task is not None and task.done() and not task.cancelled():
+                task = task if task.result().status == 200 else None
+            if task is not None:
+                self._note_first((event_id,), first)
+        return None if task is None or task.cancelled() else task
+
+    def _note_first(self, key: tuple[str | None, ...], event_id: str) -> None:
+        self._first_events[key] = event_id
+        if len(self._first_events) > REMEMBERED_REPLIES_MAX:
+            self._first_events.popitem(last=False)
 
     async def cancel(self, body: bytes, signature: str | None) -> Answer:
         """Take a cancellation notice: an asynchronous handler at work on the event is stopped.
@@ -309,7 +346,8 @@ class AnsweringAgent:
             notice = CancelNotice.model_validate_json(body)
         except ValidationError as error:
             return _failure(_event_id(body), 400, f"not a cancellation: {defect_of(error)}")
-        task = self._tasks.get(notice.event_id)
+        first = self._first_events.get((notice.event_id,), notice.event_id)
+        task = self._tasks.get(first)
         stopped = task is not None and task.cancel()
         return Answer(200, _encode({"ok": True, "eventId": notice.event_id, "stopped": stopped}))
 

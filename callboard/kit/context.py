@@ -24,6 +24,7 @@ class Context:
         node_id: the node's name.
         attempt: 1 for the first.
         deadline: when the node's timeout passes; what comes later is not paid.
+        idempotency_key: the same for all attempts at the same work, which it tells from other work.
         traceparent: the W3C trace context, to send on with requests of the handler's own.
         meta: further members that the coordinator sent.
     """
@@ -38,6 +39,7 @@ class Context:
     traceparent: str | None = None
     meta: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    idempotency_key: str | None = None
 
     @property
     def trace_id(self) -> str | None:
@@ -64,11 +66,13 @@ class Context:
         self.metrics["tokens_used"] = self.metrics.get("tokens_used", 0) + read + written
 
 
-def context_of(request: DispatchRequest, traceparent: str | None) -> Context:
+def context_of(
+    request: DispatchRequest, traceparent: str | None, idempotency_key: str | None = None
+) -> Context:
     """Return the context of a dispatch.
 
     Args:
-        traceparent: the header's value, None when it is absent.
+        traceparent, idempotency_key: the headers' values, None when they are absent.
     """
     meta = dict(request.meta or {})
     return Context(
@@ -81,6 +85,7 @@ def context_of(request: DispatchRequest, traceparent: str | None) -> Context:
         deadline=_time(meta.pop("deadline", None)),
         traceparent=traceparent,
         meta=meta,
+        idempotency_key=idempotency_key,
     )
 
 

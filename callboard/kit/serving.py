@@ -74,8 +74,9 @@ def routes(agent: AnsweringAgent, endpoint: str) -> Handle:
             return Response(200, card)
         if request.path.endswith("/cancel"):
             return _response(await agent.cancel(request.body, signature))
-        traceparent = request.headers.get("traceparent")
-        return _response(await agent.answer(request.body, signature, traceparent))
+        sent = request.headers
+        traceparent, key = sent.get("traceparent"), sent.get("idempotency-key")
+        return _response(await agent.answer(request.body, signature, traceparent, key))
 
     return handle
 

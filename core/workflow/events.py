@@ -37,6 +37,7 @@ class Failure(Message, frozen=True):
     `is_unstaked`: nothing was sent, nothing is locked: other work had the agent's stake.
     `is_forged`: the result bore a signature that is not the agent's, which costs it as fraud does.
     `is_passing`: of a selection: an agent that may take the node is away and may come back.
+    `is_refusal`: the agent refused the inputs; it is spared where it has no schema for them.
     """
 
     code: NodeErrorCode
@@ -49,6 +50,7 @@ class Failure(Message, frozen=True):
     is_unstaked: bool = False
     is_forged: bool = False
     is_passing: bool = False
+    is_refusal: bool = False
 
 
 # -- events ----------------------------------------------------------------------------------------

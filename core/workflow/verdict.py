@@ -3,23 +3,27 @@
 Pure: bytes in, judgement out. Only this module knows the dialects of agents.
 
 Order of judgement: 1. a body that was too large; 2. redirects; 3. a refused or failed request by
-HTTP status; 4. 202; 5. the content coding, JSON and its bounds; 6. `eventId`; 7. `status`, `error`,
-`result`/`output`, `metrics`.
+HTTP status; 4. the content coding, JSON and its bounds; 5. `eventId`; 6. `status`, `error`,
+`result`/`output`, `metrics`. A 202 is an acceptance unless its body says an error.
 Spec: Dispatch response, Agent rules, Errors; contract.md section 5.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from core.errors import NodeErrorCode
-from core.json_bounds import DEPTH_MAX, holds_nul, is_deeper_than
+from core.json_bounds import DEPTH_MAX, is_deeper_than
 from core.json_text import NotJson, UnreadNumber, read_foreign_json, write_json
 from core.records.bounds import METRICS_BYTES_MAX
+from core.schemas.json_defects import find_json_defect, find_nul
+from core.timestamps import unix_ms
 from core.wording import kind_of
 from core.workflow.events import Failure, Verdict
 from core.workflow.rules.retry import RETRY_AFTER_MS_MAX
@@ -31,10 +35,37 @@ _READ_CHARS_MAX = 4 * MESSAGE_CHARS_MAX
 # Client errors that are temporary. All others are final for the agent.
 _TOO_MANY_REQUESTS = 429
 _RETRYABLE_CLIENT_ERRORS = frozenset({408, 425, _TOO_MANY_REQUESTS})
-_UNKNOWN_CAPABILITY = re.compile(
-    r"unknown|unsupported|not[ _](?:supported|found|known|offered|implemented)|no such|no handler",
-    re.IGNORECASE,
+# An explicit refusal of the inputs, by status or by the agent kit's codes.
+_REFUSING_STATUSES: Final = frozenset({400, 413, 422})
+_REFUSING_CODES: Final = frozenset({"MISSING_INPUT", "INVALID_INPUT"})
+# An error that says that the agent does not have the capability: by its code, or by its text, in
+# which the capability's id stands where the forms have `ID`.
+_UNKNOWN_CAPABILITY_CODES: Final = frozenset(
+    {
+        "UNKNOWN_CAPABILITY", "CAPABILITY_UNKNOWN", "UNSUPPORTED_CAPABILITY", "NO_SUCH_CAPABILITY",
+        "CAPABILITY_UNSUPPORTED", "CAPABILITY_NOT_SUPPORTED", "CAPABILITY_NOT_FOUND",
+        "CAPABILITY_NOT_OFFERED", "CAPABILITY_NOT_IMPLEMENTED",
+    }
+)  # fmt: skip
+_UNKNOWN: Final = (
+    r"(?:unknown|unsupported|unrecogni[sz]ed"
+    r"|not (?:supported|found|known|offered|implemented|registered))"
 )
+_UNKNOWN_CAPABILITY_FORMS: Final = (
+    rf"(?:{_UNKNOWN}|no such) capability\W{{0,4}}ID",
+    rf"ID\W{{0,3}}(?:is |was )?(?:an? )?{_UNKNOWN}(?: capability)?(?! (?!by\b|here\b)\w)",
+    r"(?:no handler for|(?:does not|doesn't) (?:support|offer|implement|know)) (?:capability )?ID",
+    # Without the id, or with the agent's own name of it, nothing else stands there.
+    rf"\A(?:{_UNKNOWN}|no such) capability\W{{0,4}}(?:cap\.[\w.-]*+)?\W*\Z",
+    rf"\A(?:the |this )?capability (?:is )?{_UNKNOWN}\W*\Z",
+)
+# RFC 9110 section 5.6.7: the form of today and the two obsolete ones.
+_HTTP_DATES: Final = (
+    "%a, %d %b %Y %H:%M:%S GMT",
+    "%A, %d-%b-%y %H:%M:%S GMT",
+    "%a %b %d %H:%M:%S %Y",
+)
+_DATE_CHARS_MAX: Final = 40
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -63,35 +94,41 @@ def judge_reply(
     capability_id: str,
     retry_after: str | None = None,
     coding_problem: str | None = None,
+    location: str | None = None,
+    at_ms: int = 0,
 ) -> Success | Accepted | Failure:
     """Judge an agent's reply.
 
     Args:
         body: the whole body, or None when it was larger than the limit.
-        retry_after: the header's text; seconds count up to 30, dates are ignored.
+        retry_after: the header's text, seconds or an HTTP date; at most 30 s count.
         coding_problem: why the body could not be decoded (`body` is empty then), else None.
+        location: the header's text.
+        at_ms: when the reply came, Unix milliseconds.
 
     Spec: Dispatch response; contract.md section 5 (reply, retry by HTTP status).
     """
     if body is None:
         return Failure(NodeErrorCode.RESULT_TOO_LARGE, "the reply is larger than the limit")
     if 300 <= http_status < 400:
-        return _invalid_reply(f"HTTP {http_status}: redirects are not followed")
+        return _judge_redirect(http_status, location)
     if http_status >= 400:
-        return _judge_http_error(http_status, body, retry_after)
-    if http_status == 202:
-        return Accepted()
-    if coding_problem is not None:
-        return _invalid_reply(_clean_text(coding_problem))
+        return _judge_http_error(http_status, body, retry_after, at_ms)
+    is_accepted = http_status == 202
     try:
-        reply = read_foreign_json(body)
+        if coding_problem is not None:
+            raise ValueError(_clean_text(coding_problem))
+        reply = _parse(body)
     except UnreadNumber as error:
         # Its digits are bounded here, and nowhere in JSON: no fault of the agent's.
         return replace(_invalid_reply(_clean_text(str(error))), is_spared=True)
-    except NotJson:
-        return _invalid_reply(
-            f"HTTP {http_status} with {_clean_text(content_type) or 'no type'}, not JSON"
-        )
+    except ValueError as error:
+        if is_accepted:
+            return Accepted()
+        kind = _clean_text(content_type) or "no Content-Type"
+        return _invalid_reply(f"HTTP {http_status} with {kind}: {error}")
+    if is_accepted and not (type(reply) is dict and _says_error(reply)):
+        return Accepted()
     if type(reply) is not dict:
         return _invalid_reply(f"got {kind_of(reply)}, expected an object")
     # The number of brackets bounds the depth; counting them is cheaper than walking the reply.
@@ -100,7 +137,11 @@ def judge_reply(
     echoed = reply.get("eventId")
     if echoed is not None and echoed != event_id:
         return _invalid_reply(f"eventId {_described(echoed)!r}, expected {event_id!r}")
-    return _judge_object(reply, capability_id)
+    verdict = _judge_object(reply, capability_id)
+    # PostgreSQL cannot store it. An error with it becomes a message without.
+    if type(verdict) is Success and (defect := find_nul(body)) is not None:
+        return _invalid_reply(defect)
+    return verdict
 
 
 def is_approved(result: Any) -> bool:
@@ -111,11 +152,37 @@ def is_approved(result: Any) -> bool:
     return type(result) is dict and (result.get("approved") is True or result.get("valid") is True)
 
 
-def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accepted | Failure:
+def _parse(body: bytes) -> Any:
+    """Return the JSON value of a body.
+
+    Raises:
+        UnreadNumber: a number of it is beyond the bounds.
+        ValueError: it has none; says why, and where.
+    """
+    text = body.removeprefix(codecs.BOM_UTF8)
+    try:
+        return read_foreign_json(text)
+    except UnreadNumber:
+        raise
+    except NotJson as error:
+        raise ValueError(find_json_defect(text, str(error))) from None
+
+
+def _says_error(reply: dict[str, Any]) -> bool:
+    """Say whether a reply names an error; an empty, false or null `error` is none."""
+    return _status_of(reply) == "error" or bool(reply.get("error")) or reply.get("ok") is False
+
+
+def _status_of(reply: dict[str, Any]) -> Any:
     status = reply.get("status")
-    error = reply.get("error")
+    return status.lower() if type(status) is str else status
+
+
+def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accepted | Failure:
+    status = _status_of(reply)
+    has_error = bool(reply.get("error"))
     has_result = "result" in reply or "output" in reply
-    if status in ("success", "ok") or (status is None and error is None and has_result):
+    if status in ("success", "ok") or (status is None and not has_error and has_result):
         result = reply["result"] if "result" in reply else reply.get("output", {})
         metrics = reply.get("metrics")
         if type(metrics) is not dict:
@@ -129,14 +196,18 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
             reply.get("signature"),
             reply.get("publicKey"),
         )
-    if reply == {"ok": True}:
+    if reply.get("ok") is True and reply.keys() <= {"ok", "eventId"}:
         return Accepted()
-    if status == "error" or (status is None and (error is not None or reply.get("ok") is False)):
+    if status == "error" or (status is None and _says_error(reply)):
         text, code = _error_of(reply)
-        verdict = Verdict.RETRYABLE
-        if _names_unknown_capability(text, code, capability_id):
-            verdict = Verdict.FINAL_FOR_AGENT
-        return Failure(NodeErrorCode.AGENT_ERROR, f"the agent says: {text}", verdict)
+        is_refusal = code in _REFUSING_CODES
+        is_final = is_refusal or _names_unknown_capability(text, code, capability_id)
+        return Failure(
+            NodeErrorCode.AGENT_ERROR,
+            f"the agent says: {text}",
+            Verdict.FINAL_FOR_AGENT if is_final else Verdict.RETRYABLE,
+            is_refusal=is_refusal,
+        )
     if status is None:
         return _invalid_reply("neither status nor result")
     return _invalid_reply(f"status {_described(status)!r}, expected success or error")
@@ -151,55 +222,83 @@ def _metrics_defect(metrics: dict[str, Any]) -> str | None:
     text = write_json(metrics)
     if len(text) > METRICS_BYTES_MAX:
         return f"got {len(text)} bytes, expected at most {METRICS_BYTES_MAX}"
-    # An escaped backslash before "u0000" has the same bytes, so a match is checked again.
-    if b"\\u0000" in text and holds_nul(metrics):
-        return "got U+0000, expected text without it"
     return None
 
 
-def _judge_http_error(http_status: int, body: bytes, retry_after: str | None) -> Failure:
+def _judge_redirect(http_status: int, location: str | None) -> Failure:
+    """Return the failure of a redirect: the agent has moved, which costs it nothing."""
+    place = f" to {_clean_text(location)!r}" if location else " without a Location"
+    message = f"HTTP {http_status}{place}: redirects are not followed, register that endpoint"
+    return Failure(NodeErrorCode.INVALID_REPLY, message, is_spared=True)
+
+
+def _judge_http_error(
+    http_status: int, body: bytes, retry_after: str | None, at_ms: int
+) -> Failure:
     try:
-        reply = read_foreign_json(body)
-    except NotJson:
+        reply = _parse(body)
+    except ValueError:
         reply = None
-    message = f"HTTP {http_status}"
-    if type(reply) is dict and reply.get("error") is not None:
-        message += f": {_error_of(reply)[0]}"
-    is_final = http_status < 500 and http_status not in _RETRYABLE_CLIENT_ERRORS
+    message, code = f"HTTP {http_status}", ""
+    if type(reply) is dict and (reply.get("error") or reply.get("code")):
+        text, code = _error_of(reply)
+        message += f": {text}"
+    is_refusal = http_status in _REFUSING_STATUSES or code in _REFUSING_CODES
+    is_final = is_refusal or (http_status < 500 and http_status not in _RETRYABLE_CLIENT_ERRORS)
     return Failure(
         NodeErrorCode.AGENT_ERROR,
         message,
         Verdict.FINAL_FOR_AGENT if is_final else Verdict.RETRYABLE,
-        retry_after_ms=0 if is_final else _retry_after_ms(retry_after),
+        retry_after_ms=0 if is_final else _retry_after_ms(retry_after, at_ms),
         is_spared=http_status == _TOO_MANY_REQUESTS,
+        is_refusal=is_refusal,
     )
 
 
 def _error_of(reply: dict[str, Any]) -> tuple[str, str]:
-    """Return the agent's error text and code, from any accepted shape."""
+    """Return the agent's error text, from any accepted shape, and its code in capitals.
+
+    Without a code the text may be one.
+    """
     error = reply.get("error")
     code = reply.get("code")
     if type(error) is dict:
         code = error.get("code", code)
         error = error.get("message", code)
-    text = "no reason" if error is None else _described(error)
+    text = _described(error) if error else "no reason"
     code_text = _clean_text(code) if type(code) is str else ""
     shown = f"{text} ({code_text})" if code_text and code_text != text else text
-    return _clean_text(shown), code_text
+    return _clean_text(shown), (code_text or text).upper().replace("-", "_")
 
 
 def _names_unknown_capability(text: str, code: str, capability_id: str) -> bool:
-    if not _UNKNOWN_CAPABILITY.search(text):
-        return False
-    return capability_id in text or "capability" in text.lower() or "capability" in code.lower()
+    """Say whether an error says that the agent does not have this capability.
+
+    Other things may be unknown to it: a host, a file, the capability of an agent that it calls.
+    """
+    if code in _UNKNOWN_CAPABILITY_CODES:
+        return True
+    # The id as a whole, in quotes or not, so that `cap.a.v1` is not found in `cap.a.v10`.
+    named = rf"(?<![\w.-])['\"`<]?{re.escape(capability_id)}['\"`>]?(?![\w-]|\.\w)"
+    return any(
+        re.search(form.replace("ID", named), text, re.IGNORECASE)
+        for form in _UNKNOWN_CAPABILITY_FORMS
+    )
 
 
-def _retry_after_ms(header: str | None) -> int:
-    if header is None or not header.strip().isascii() or not header.strip().isdigit():
-        return 0
-    # The length bounds the number before it is converted.
-    seconds = int(header.strip()[:9])
-    return min(seconds * 1_000, RETRY_AFTER_MS_MAX)
+def _retry_after_ms(header: str | None, at_ms: int) -> int:
+    """Return how long an agent asks to be left alone; 0 for what is no number and no date."""
+    text = (header or "").strip()
+    if text.isascii() and text.isdigit():
+        # The length bounds the number before it is converted.
+        return min(int(text[:9]) * 1_000, RETRY_AFTER_MS_MAX)
+    for form in _HTTP_DATES:
+        try:
+            due_ms = unix_ms(datetime.strptime(text[:_DATE_CHARS_MAX], form).replace(tzinfo=UTC))
+        except ValueError:
+            continue
+        return min(max(due_ms - at_ms, 0), RETRY_AFTER_MS_MAX)
+    return 0
 
 
 def _described(value: Any) -> str:

@@ -164,8 +164,8 @@ def test_a_wrong_signature_costs_the_lock_although_another_agent_succeeds(
 
 
 def refuse_at_first(dispatch: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Fail an attempt for good, as the specification's 400 does."""
-    return 400, {"eventId": dispatch["eventId"], "status": "error", "error": "cannot do this"}
+    """Fail an attempt for good, without a refusal of the inputs."""
+    return 404, {"eventId": dispatch["eventId"], "status": "error", "error": "cannot do this"}
 
 
 def test_an_auctions_winner_that_fails_is_slashed_although_a_round_follows(

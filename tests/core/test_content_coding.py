@@ -72,3 +72,19 @@ def test_a_body_that_ends_early_is_not_whole(step_bytes: int) -> None:
     decode_all(decoder, step_bytes)
     with pytest.raises(UndecodableBody):
         decoder.finish()
+
+
+@pytest.mark.parametrize("coding", ["", "identity", "none", "utf-8", "UTF-8 ", "br", "x, y"])
+def test_a_coding_that_is_not_known_is_ignored_over_a_json_object(coding: str) -> None:
+    for body in (b'{"a": 1}', b' \r\n{"a"', b"\xef\xbb\xbf{}", b""):
+        decoder = BodyDecoder(coding, 100)
+        decoder.feed(body)
+        assert decoder.finish() == body
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "utf-8", "gzip, br"])
+def test_a_coding_that_is_not_known_is_named_over_anything_else(coding: str) -> None:
+    decoder = BodyDecoder(coding, 100)
+    decoder.feed(b"\x8b\x00\x80")
+    with pytest.raises(UndecodableBody, match=f"Content-Encoding '{coding}' is not known"):
+        decoder.finish()

@@ -7,7 +7,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.ids import composed_key, event_id
+from core.ids import composed_key, event_id, work_key
 from ledger.auctions.auction_commands import bid_key
 
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
@@ -41,3 +41,17 @@ def test_a_did_and_a_key_do_not_pass_for_another_did_and_key() -> None:
     assert len({composed_key("http", *pair) for pair in pairs}) == 2
     # A node's name may hold colons, digits and whole DIDs.
     assert bid_key("w", "a", 1, "did:x:1:did:x") != bid_key("w", "a:1:did:x", 1, "did:x")
+
+
+def test_a_key_of_work_is_the_same_for_the_same_work_alone() -> None:
+    key = work_key("w", "a", "did:x:1", "0")
+    assert key == work_key("w", "a", "did:x:1", "0")
+    assert len(key) == 32
+    others = {
+        work_key("v", "a", "did:x:1", "0"),
+        work_key("w", "b", "did:x:1", "0"),
+        work_key("w", "a", "did:x:2", "0"),
+        work_key("w", "a", "did:x:1", "1"),
+        work_key("w", "adid:x:1", "", "0"),
+    }
+    assert len(others - {key}) == 5

@@ -51,14 +51,17 @@ def free_stake(
                 state.agent_did,
                 state.stake_micro,
                 failure is not None and failure.is_forged,
-                _agent_failure_code(failure) if failure is not None and is_given_up else None,
+                _agent_failure_code(state, failure) if failure and is_given_up else None,
             )
         )
         state.stake_micro = 0
 
 
-def _agent_failure_code(failure: Failure) -> NodeErrorCode | None:
-    """Return the code of a failure that the agent is responsible for, None for any other."""
+def _agent_failure_code(state: NodeState, failure: Failure) -> NodeErrorCode | None:
+    """Return the code of a failure that the agent's stake answers for, None for any other."""
+    # The payer chose the inputs and would get the slash. But a bidder that its own schema binds
+    # could win with a low bid and refuse for nothing.
+    is_free_refusal = failure.is_refusal and not state.compiled.is_auction
     # The end of the dispatching process has an agent's code, but is not the agent's failure.
-    is_spared = failure.is_spared or failure.verdict is Verdict.LOST
+    is_spared = failure.is_spared or is_free_refusal or failure.verdict is Verdict.LOST
     return failure.code if is_agents_failure(failure.code, is_spared=is_spared) else None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from actors.directory.agent_directory import Directory
+from actors.directory.agent_standings import REFUSING_MAX, Standings
 from actors.directory.health.circuits import AGENTS_MAX, CIRCUIT_OPEN_MS_MIN, PAYERS_MAX, Opened
 from actors.ports import Contact
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
-from core.market.ranking import SHOWN_MAX, render_reasons
+from core.market.ranking import SHOWN_MAX, UNPROVEN, render_reasons
 from core.market.reputation import Tally
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
@@ -430,3 +433,56 @@ def test_dispatch_addresses_and_secrets_follow_the_card() -> None:
     second = urls["did:x:b"]
     assert second is not None
     assert (second.secret, second.cancel_url) == ("hush", "http://h/svc/cancel")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "card", "url", "cancel_url"),
+    [
+        ("http://h/", {}, "http://h/callboard/node", "http://h/callboard/cancel"),
+        ("http://h/a/", {}, "http://h/a/callboard/node", "http://h/a/callboard/cancel"),
+        ("http://h/svc/node/", {}, "http://h/svc/node/", "http://h/svc/cancel"),
+        ("http://h/node//", {}, "http://h/node//", "http://h/cancel"),
+        ("http://h/a/", {"dispatchPath": "/w/"}, "http://h/a/w/", "http://h/a/callboard/cancel"),
+        ("http://h/a/node", {"dispatchPath": "/w"}, "http://h/a/node/w", "http://h/a/cancel"),
+    ],
+)
+def test_an_endpoint_is_used_as_it_is_registered(
+    endpoint: str, card: dict[str, Any], url: str, cancel_url: str
+) -> None:
+    """The slash was cut off, and the redirect of the agent's server counted as its fault."""
+    entry = directory(row("did:x:a", endpoint=endpoint, card=card)).entry("did:x:a")
+    assert entry is not None
+    assert (entry.url, entry.cancel_url) == (url, cancel_url)
+
+
+def chosen(known: Directory) -> str:
+    """Return the agent that a node gets."""
+    answer = known.select(select(), 0)
+    assert isinstance(answer, AgentSelected)
+    return answer.agent_did
+
+
+def test_refused_inputs_lower_the_rank_of_an_agent_by_their_share() -> None:
+    known = directory(row("did:x:a"), row("did:x:b"))
+    tallies = {did: Tally(successful=30, latency_ms_sum=30_000) for did in ("did:x:a", "did:x:b")}
+    known.standings.apply_tallies(tallies)
+    assert chosen(known) == "did:x:a"
+    known.note_refusal("did:x:a")
+    assert chosen(known) == "did:x:b"
+    was, now = known.standings.of("did:x:a"), known.standings.ranked("did:x:a")
+    assert (now.score, now.success_rate) == pytest.approx(
+        (was.score * 30 / 31, was.success_rate * 30 / 31)
+    )
+    for _ in range(3):
+        known.note_refusal("did:x:b")
+    assert chosen(known) == "did:x:a"
+
+
+def test_an_agent_that_refused_often_is_not_new_any_more() -> None:
+    standings = Standings(60_000, lambda _: None)
+    for number in range(REFUSING_MAX + 1):
+        standings.note_refusal(f"did:x:{number}")
+    assert standings.ranked("did:x:0") == UNPROVEN, "the first one is forgotten"
+    for _ in range(9):
+        standings.note_refusal("did:x:1")
+    assert standings.ranked("did:x:1") == UNPROVEN._replace(score=0, success_rate=0, total=10)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callboard import Agent, AgentError
+from callboard import Agent, AgentError, Context, Later
 from callboard.kit import answering
 from core.timestamps import iso_ms
 from core.trust.signing import sign_body
@@ -203,6 +203,106 @@ def test_a_repeated_event_gets_the_first_reply_and_runs_once() -> None:
     assert answers[0] == answers[1] == answers[2]
     assert runs == ["a"]
     assert agent.statistics().repeated == 2
+
+
+async def attempt(
+    agent: Agent,
+    number: int,
+    key: str | None = "k",
+    node: str = "n",
+    capability: str = "cap.slow.v1",
+) -> Any:
+    """Return the reply to an attempt at a node."""
+    body = dispatch(capability, f"e{number}", workflowId="w", nodeId=node, attempt=number)
+    return json.loads((await agent.answer(body, None, None, key)).body)
+
+
+def test_another_attempt_at_the_same_work_joins_it_and_then_gets_its_reply() -> None:
+    """Its connection broke, or its time was over: each attempt did the work once more."""
+    agent, runs = Agent("did:net:a"), []
+
+    async def attempts() -> list[Any]:
+        gate = asyncio.Event()
+
+        @agent.capability("cap.slow.v1")
+        async def slow(context: Context) -> dict[str, Any]:
+            runs.append(context.idempotency_key)
+            await gate.wait()
+            return {"n": len(runs)}
+
+        first = asyncio.create_task(attempt(agent, 1))
+        second = asyncio.create_task(attempt(agent, 2))
+        await asyncio.sleep(0)
+        gate.set()
+        replies = [await first, await second, await attempt(agent, 3), await attempt(agent, 2)]
+        others = [await attempt(agent, 4, "other"), await attempt(agent, 5, node="m")]
+        return [*replies, *others, await attempt(agent, 6, None)]
+
+    replies = asyncio.run(attempts())
+    assert [reply["eventId"] for reply in replies] == ["e1", "e2", "e3", "e2", "e4", "e5", "e6"]
+    assert [reply["result"]["n"] for reply in replies] == [1, 1, 1, 1, 2, 3, 4]
+    assert runs == ["k", "other", "k", None]
+
+
+@pytest.mark.parametrize("how", ["fails", "is refused", "is cancelled", "comes later"])
+def test_work_without_a_reply_to_keep_is_done_once_more(how: str) -> None:
+    agent, runs = Agent("did:net:a"), []
+
+    @agent.capability("cap.slow.v1")
+    async def slow(later: Later) -> Any:
+        runs.append(1)
+        if len(runs) > 1:
+            return {"n": 2}
+        if how == "comes later":
+            return later
+        if how == "is cancelled":
+            raise asyncio.CancelledError
+        raise AgentError("no luck", final=how == "is refused")
+
+    async def attempts() -> list[Any]:
+        body = {"workflowId": "w", "nodeId": "n", "resultId": "r"}
+        return [
+            json.loads(
+                (await agent.answer(dispatch("cap.slow.v1", e, **body), None, None, "k")).body
+            )
+            for e in ("e1", "e2", "e1")
+        ]
+
+    first, second, again = asyncio.run(attempts())
+    assert second["result"] == {"n": 2}
+    is_taken_back = how == "is cancelled"
+    assert again == first or is_taken_back
+    assert len(runs) == 2 + is_taken_back
+
+
+def test_a_cancellation_of_a_later_attempt_stops_the_work_that_it_joined() -> None:
+    agent = Agent("did:net:a")
+
+    async def cancel_it() -> list[Any]:
+        @agent.capability("cap.slow.v1")
+        async def slow() -> dict[str, Any]:
+            await asyncio.Event().wait()
+            raise AssertionError("never reached")
+
+        attempts = [asyncio.create_task(attempt(agent, number)) for number in (1, 2)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        notice = {"eventId": "e2", "workflowId": "w", "nodeId": "n", "reason": "user_request"}
+        await agent.cancel(json.dumps(notice).encode(), None)
+        return [(await one)["code"] for one in attempts]
+
+    assert asyncio.run(cancel_it()) == ["CANCELLED", "CANCELLED"]
+
+
+def test_the_keys_of_works_are_bounded() -> None:
+    agent, _ = counting_agent()
+
+    async def fill() -> None:
+        for number in range(answering.REMEMBERED_REPLIES_MAX + 10):
+            await attempt(agent, number, f"k{number}", capability="cap.count.v1")
+
+    asyncio.run(fill())
+    assert len(agent._first_events) == answering.REMEMBERED_REPLIES_MAX
 
 
 def test_only_the_newest_replies_are_remembered() -> None:

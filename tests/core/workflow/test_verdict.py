@@ -21,10 +21,12 @@ from core.workflow.verdict import Accepted, Success, is_approved, judge_reply
 
 EVENT = "event-1"
 CAPABILITY = "cap.text.sum.v1"
+# Wed, 21 Oct 2026 07:27:53 GMT.
+AT_MS = 1_792_567_673_000
 
 
 def judged(
-    reply: Any, status: int = 200, retry_after: str | None = None
+    reply: Any, status: int = 200, retry_after: str | None = None, location: str | None = None
 ) -> Success | Accepted | Failure:
     body = reply if isinstance(reply, bytes) or reply is None else orjson.dumps(reply)
     return judge_reply(
@@ -34,6 +36,8 @@ def judged(
         event_id=EVENT,
         capability_id=CAPABILITY,
         retry_after=retry_after,
+        location=location,
+        at_ms=AT_MS,
     )
 
 
@@ -49,9 +53,17 @@ def judged(
         ({"eventId": None, "result": None}, None),
         ({"status": "success", "result": "text", "error": None}, "text"),
         ({"status": "success"}, {}),
+        ({"error": "", "result": 1}, 1),
+        ({"error": False, "output": 1}, 1),
+        ({"error": None, "ok": True, "result": 1}, 1),
+        ({"error": {}, "result": 1}, 1),
+        ({"status": "OK", "error": "", "result": 1}, 1),
+        ({"status": "Success", "result": 1}, 1),
+        (b'\xef\xbb\xbf{"result": 1}', 1),
+        (b'\xef\xbb\xbf \r\n\t{"result": 1}\n', 1),
     ],
 )
-def test_success(reply: dict[str, Any], result: Any) -> None:
+def test_success(reply: Any, result: Any) -> None:
     assert judged(reply) == Success(result)
     assert judged(reply, 201) == Success(result)
 
@@ -82,7 +94,18 @@ def test_metrics_with_a_text_that_the_database_refuses_are_invalid(metrics: dict
 
 
 @pytest.mark.parametrize(
-    ("reply", "status"), [({"ok": True}, 200), (b"", 202), ({"result": 1}, 202)]
+    ("reply", "status"),
+    [
+        ({"ok": True}, 200),
+        ({"ok": True, "eventId": EVENT}, 200),
+        ({"ok": True, "eventId": None}, 200),
+        (b'\xef\xbb\xbf{"ok":true}', 200),
+        (b"", 202),
+        (b"<html>", 202),
+        ([1], 202),
+        ({"result": 1}, 202),
+        ({"status": "accepted", "error": ""}, 202),
+    ],
 )
 def test_accepted(reply: Any, status: int) -> None:
     assert judged(reply, status) == Accepted()
@@ -99,6 +122,10 @@ def test_accepted(reply: Any, status: int) -> None:
         (b"NaN", 200),
         ({"status": "done", "result": 1}, 200),
         ({"hello": 1}, 200),
+        ({"ok": True, "eventId": "event-2"}, 200),
+        ({"ok": True, "note": "soon"}, 200),
+        ({"ok": 1}, 200),
+        ({"error": ""}, 200),
         ({}, 200),
         (b"", 301),
         ({"result": 1}, 307),
@@ -117,12 +144,105 @@ def test_too_large_reply_is_retryable() -> None:
     assert (failure.code, failure.verdict) == (NodeErrorCode.RESULT_TOO_LARGE, Verdict.RETRYABLE)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 422])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 413, 422])
 def test_client_error_is_final_for_this_agent(status: int) -> None:
     failure = judged({"eventId": EVENT, "status": "error", "error": "bad input"}, status, "9")
     assert failure == Failure(
-        NodeErrorCode.AGENT_ERROR, f"HTTP {status}: bad input", Verdict.FINAL_FOR_AGENT
+        NodeErrorCode.AGENT_ERROR,
+        f"HTTP {status}: bad input",
+        Verdict.FINAL_FOR_AGENT,
+        is_refusal=status in (400, 413, 422),
     )
+
+
+@pytest.mark.parametrize("status", [200, 202, 400, 500])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"status": "error", "error": "no url", "code": "MISSING_INPUT"},
+        {"status": "error", "error": {"message": "no url", "code": "INVALID_INPUT"}},
+        {"error": "invalid-input"},
+        {"ok": False, "code": "INVALID_INPUT"},
+    ],
+)
+def test_a_refusal_of_the_inputs_by_its_code_is_final_for_this_agent(
+    reply: dict[str, Any], status: int
+) -> None:
+    failure = judged(reply, status)
+    assert isinstance(failure, Failure)
+    assert (failure.verdict, failure.is_refusal) == (Verdict.FINAL_FOR_AGENT, True)
+
+
+@pytest.mark.parametrize("status", [301, 302, 304, 307, 308])
+def test_a_redirect_names_its_location_and_costs_the_agent_nothing(status: int) -> None:
+    failure = judged(b"", status, location="https://new.example/node/\r\n\x1b" + "x" * 9_999)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.is_spared) == (NodeErrorCode.INVALID_REPLY, True)
+    assert f"HTTP {status} to 'https://new.example/node/ x" in failure.message
+    assert len(failure.message) < 700
+    unnamed = judged(b"", status)
+    assert isinstance(unnamed, Failure)
+    assert "without a Location" in unnamed.message
+
+
+SAID = b'{"status": "success",\n  "result": {"t": '
+
+
+@pytest.mark.parametrize(
+    ("rest", "reason"),
+    [
+        (b"NaN}}", "NaN is no value at line 2 column 19"),
+        (b'["NaN", -Infinity]}}', "-Infinity is no value at line 2 column 27"),
+        (rb'"a\ud83d"}}', "half a surrogate pair at line 2 column 21"),
+        (rb'"\ud83d\ude00 \ude00"}}', "half a surrogate pair at line 2 column 33"),
+        (b'"caf\xe9"}}', "not UTF-8, byte 0xe9 at line 2 column 23"),
+        (b'"a\tb"}}', "invalid control character at line 2 column 21"),
+        (b'"a\nb"}}', "invalid control character at line 2 column 21"),
+        (b'"a\x00b"}}', "invalid control character at line 2 column 21"),
+        (rb'"a\u0000"}}', "U+0000 in a text at line 2 column 21"),
+        (rb'1}, "\u0000": 1}', "U+0000 in a text at line 2 column 24"),
+        (b"1}} tail", "extra data at line 2 column 23"),
+        (b"1}", "at line 2 column 21"),
+        (b'"a', "unterminated string starting at line 2 column 19"),
+        (b"'a'}}", "expecting value at line 2 column 19"),
+        (b"01}}", "at line 2 column 20"),
+        (b"1,}}", "at line 2 column 21"),
+    ],
+)
+def test_a_reply_that_is_not_json_is_refused_with_reason_and_place(
+    rest: bytes, reason: str
+) -> None:
+    failure = judged(SAID + rest)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.verdict) == (NodeErrorCode.INVALID_REPLY, Verdict.RETRYABLE)
+    assert reason in failure.message
+    marked = judged(b"\xef\xbb\xbf" + SAID + rest)
+    assert isinstance(marked, Failure)
+    assert reason in marked.message, "the byte order mark is no column"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "not JSON: empty"),
+        (b"\xef\xbb\xbf \n", "not JSON: empty"),
+        ("{}".encode("utf-16"), "not UTF-8, byte 0xff at line 1 column 1"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"result": ' + b"9" * 1_000_000 + b"}x", "extra data at line 1 column 1000013"),
+    ],
+)
+def test_any_body_is_refused_with_a_bounded_reason(body: bytes, reason: str) -> None:
+    failure = judged(body)
+    assert isinstance(failure, Failure)
+    assert failure.message.startswith(
+        "the agent's reply cannot be used: HTTP 200 with application/json: "
+    )
+    assert reason in failure.message
+    assert len(failure.message) < 300
+
+
+def test_an_escaped_backslash_before_u0000_is_text() -> None:
+    assert judged(rb'{"result": "\\u0000 \\\\u0000 \\ud800"}') == Success(r"\u0000 \\u0000 \ud800")
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
@@ -142,11 +262,26 @@ def test_passing_error_is_retryable_and_honours_retry_after(status: int) -> None
         ("-1", 0),
         ("1.5", 0),
         ("²", 0),
-        ("Wed, 21 Oct 2026 07:28:00 GMT", 0),
+        (" 5 ", 5_000),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", 7_000),
+        ("Wednesday, 21-Oct-26 07:28:00 GMT", 7_000),
+        ("Wed Oct 21 07:28:00 2026", 7_000),
+        ("Sun Nov  1 07:28:00 2026", 30_000),
+        ("Wed, 21 Oct 2026 07:27:00 GMT", 0),
+        ("Sun Nov  6 08:49:37 1994", 0),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 30_000),
+        ("Wed, 21 Oct 2026 07:28:00 +0200", 0),
+        ("Wed, 32 Oct 2026 07:28:00 GMT", 0),
+        ("2026-10-21T07:28:00Z", 0),
+        ("soon", 0),
+        ("", 0),
+        ("x" * 99_999, 0),
     ],
 )
-def test_retry_after(header: str | None, wanted: int) -> None:
-    failure = judged(b"", 503, header)
+@pytest.mark.parametrize("status", [429, 503])
+def test_retry_after(header: str | None, wanted: int, status: int) -> None:
+    failure = judged(b"", status, header)
     assert isinstance(failure, Failure)
     assert failure.retry_after_ms == wanted
 
@@ -160,6 +295,21 @@ def test_retry_after(header: str | None, wanted: int) -> None:
         {"status": "error"},
         {"status": "error", "error": {"message": "boom", "code": "E1"}},
         {"status": "error", "error": "file not found"},
+        {"status": "error", "error": f"{CAPABILITY} failed: unknown error, please retry"},
+        {"status": "error", "error": f"{CAPABILITY}: unknown error"},
+        {"status": "error", "error": f"{CAPABILITY}: unknown host db.internal"},
+        {"status": "error", "error": f"{CAPABILITY}: model not found"},
+        {"status": "error", "error": "capability service: unknown host"},
+        {"status": "error", "error": "unknown capability service host"},
+        {"status": "error", "error": "the helper said: unknown capability cap.other.v1"},
+        {"status": "error", "error": f"the helper said: unknown capability {CAPABILITY}0"},
+        {"status": "error", "error": f"unknown capability my.{CAPABILITY}"},
+        {"status": "error", "error": f"{CAPABILITY} failed: no handler for signal 9"},
+        {"status": "error", "error": f"{CAPABILITY} is not supported at night", "code": "E1"},
+        {"status": "error", "error": f"{CAPABILITY} is unavailable"},
+        {"status": "error", "error": "no such capability in the cache, retry"},
+        {"status": "error", "error": "boom", "code": "NOT_FOUND"},
+        {"status": "ERROR", "error": "boom"},
     ],
 )
 def test_error_with_http_200_is_retryable(reply: dict[str, Any]) -> None:
@@ -174,6 +324,21 @@ def test_error_with_http_200_is_retryable(reply: dict[str, Any]) -> None:
         {"eventId": EVENT, "status": "error", "error": f"Unknown capability: {CAPABILITY}"},
         {"status": "error", "error": f"{CAPABILITY} is not supported"},
         {"status": "error", "error": {"message": "unsupported", "code": "CAPABILITY_UNKNOWN"}},
+        {"status": "error", "error": "sorry", "code": "unknown_capability"},
+        {"status": "error", "error": "UNKNOWN_CAPABILITY"},
+        {"error": f"unknown capability '{CAPABILITY}'"},
+        {"error": f'ValueError: No such capability "{CAPABILITY}".'},
+        {"error": f"Unsupported capability {CAPABILITY.upper()}"},
+        {"error": f"capability {CAPABILITY} not found"},
+        {"error": f"Capability '{CAPABILITY}' is not supported by this agent"},
+        {"error": f"{CAPABILITY} is an unknown capability here"},
+        {"error": f"{CAPABILITY}: not implemented"},
+        {"error": f"no handler for {CAPABILITY}"},
+        {"error": f"this agent does not offer capability {CAPABILITY}"},
+        {"error": "Unknown capability!"},
+        {"error": "Unknown capability 'cap.text.sum'"},
+        {"error": "capability not supported"},
+        {"error": "This capability is not offered."},
     ],
 )
 def test_unknown_capability_with_http_200_is_final_for_this_agent(reply: dict[str, Any]) -> None:

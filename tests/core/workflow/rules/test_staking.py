@@ -144,6 +144,7 @@ def test_a_rejected_result_is_blamed_when_no_attempt_is_left() -> None:
     [
         Failure(NodeErrorCode.AGENT_UNAVAILABLE, "away", Verdict.FINAL_FOR_AGENT),
         Failure(NodeErrorCode.AGENT_ERROR, "429", Verdict.FINAL_FOR_AGENT, is_spared=True),
+        Failure(NodeErrorCode.AGENT_ERROR, "no url", Verdict.FINAL_FOR_AGENT, is_refusal=True),
         Failure(NodeErrorCode.AGENT_ERROR, "our process ended", Verdict.LOST),
         Failure(NodeErrorCode.BUDGET_EXCEEDED, "too dear", Verdict.FINAL),
         Failure(NodeErrorCode.POLICY_DENIED, "forbidden", Verdict.FINAL),
