@@ -225,4 +225,4 @@ def revoked(
         session.show_record(session.client.revocation(did))
         return
     reply = session.client.revocations(limit=100)
-    session.show_table(reply, reply["revoked"], ("did", "revokedAt", "expiresAt", "reason"))
+    session.show_table(reply, reply["revocations"], ("did", "revokedAt", "expiresAt", "reason"))

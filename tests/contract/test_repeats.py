@@ -32,6 +32,7 @@ from tests.contract.test_key_rotation import public
 from tests.contract.test_key_rotation import request as rotation
 
 Json = dict[str, Any]
+WHY = {"reason": "user_request"}
 
 
 @dataclass
@@ -372,9 +373,9 @@ def test_every_state_changing_post_is_tried_here(scene: Scene) -> None:
 def test_a_key_of_one_path_is_refused_on_another(scene: Scene) -> None:
     headers = {"Idempotency-Key": unique("k")}
     paths = [f"/v1/workflows/{scene.held_workflow()}/cancel" for _ in range(2)]
-    answer(scene.http.post(paths[0], headers=headers))
-    refusal(scene.http.post(paths[1], headers=headers), 409, "KEY_REUSED")
-    answer(scene.http.post(paths[1], headers={"Idempotency-Key": unique("k")}))
+    answer(scene.http.post(paths[0], json=WHY, headers=headers))
+    refusal(scene.http.post(paths[1], json=WHY, headers=headers), 409, "KEY_REUSED")
+    answer(scene.http.post(paths[1], json=WHY, headers={"Idempotency-Key": unique("k")}))
 
 
 def test_a_refused_request_is_not_stored_under_its_key(scene: Scene) -> None:
