@@ -207,6 +207,16 @@ def revoke(
     )
 
 
+@verb(app, "collect")
+def collect(
+    session: Session,
+    did: _Did,
+    amount: Annotated[str | None, typer.Option(help="Credits, by default all.")] = None,
+) -> None:
+    """Move free credits from an agent's wallet to yours."""
+    session.show_record(session.client.collect(did, amount_credits=amount))
+
+
 @verb(app, "unrevoke")
 def unrevoke(session: Session, did: _Did) -> None:
     """Take a revoked agent back."""

@@ -295,6 +295,12 @@ def slash(scene: Scene) -> Request:
     return "/v1/stakes/slash", {**ids, "reason": "one"}, {**ids, "reason": "other"}
 
 
+def collect(scene: Scene) -> Request:
+    did = agent_of(scene)
+    answer(scene.http.post("/v1/ledger/deposit", json={"amount": 3, "ownerDid": did}))
+    return f"/v1/agents/{did}/collect", {"amount": 1}, {"amount": 2}
+
+
 def revoke(scene: Scene) -> Request:
     one = {"did": unique("did:net:ghost-"), "reason": "one", "evidence": {}}
     return "/v1/trust/revoke", one, {**one, "reason": "other"}
@@ -325,7 +331,7 @@ POSTS: tuple[Callable[[Scene], Request], ...] = (
     name_heir, recover, cancel_recovery, publish_version, deprecate_version, deposit, invoice,
     pay_invoice, void_invoice, dispute,
     resolve, feedback, publish_task, task_feedback, settle_task, put_at_stake, unstake, quota,
-    rebuild, bid, bid_for_task, slash, revoke,
+    rebuild, bid, bid_for_task, slash, revoke, collect,
 )  # fmt: skip
 
 
