@@ -156,7 +156,7 @@ def test_a_payer_ends_an_accepted_attempt_and_no_other(is_restored: bool) -> Non
     bench.gate.commit()
     assert answers == [NodeResultReply(status="success")]
     row = bench.model.nodes[wid("w1")]["a"]
-    assert (row["status"], row["cost_micro"]) == ("success", 1)
+    assert (row["status"], row["cost_micro"]) == ("success", 1_000_000), "its price"
     late = hand_in(bench)
     bench.gate.commit()
     assert late == [NodeResultReply(status="success", is_repeat=True)]
