@@ -200,6 +200,7 @@ class _Operations:
     stake = _reading("/v1/stakes/{}", replies.Stake)
     deposit_stake = _Operation(market_calls.deposit_stake, replies.StakeMoved)
     withdraw_stake = _Operation(market_calls.withdraw_stake, replies.StakeMoved)
+    collect = _Operation(market_calls.collect, replies.Collected)
     slash_stake = _Operation(market_calls.slash_stake, replies.StakeSlashed)
     reputation = _reading("/v1/reputation/{}", replies.Reputation)
     rebuild_reputation = _Operation(market_calls.rebuild_reputation, replies.ReputationCompared)

@@ -46,6 +46,13 @@ def withdraw_stake(amount_credits: Credits, *, agent_did: str | None = None) -> 
     return _post("/v1/stakes/unstake", amount=amount_credits, agentDid=agent_did)
 
 
+def collect(agent_did: str, *, amount_credits: Credits | None = None) -> Steps:
+    """Move free credits from an agent's wallet to its owner's; all of them without an amount."""
+    path = f"/v1/agents/{_segment(agent_did)}/collect"
+    body: Json = {} if amount_credits is None else {"amount": amount_credits}
+    return _one(Call("POST", path, body=body, headers=_keyed(None)))
+
+
 def slash_stake(agent_did: str, workflow_id: str, node_id: str, reason: str) -> Steps:
     """Take what an agent has locked for a node, for its payer; for administrators."""
     return _post(

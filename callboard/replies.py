@@ -63,6 +63,7 @@ from core.records.api.market import (
 from core.records.api.money import (
     Account,
     Balance,
+    Collected,
     Deposited,
     Entry,
     EntryPage,
@@ -161,6 +162,7 @@ __all__ = [
     "CardPlace",
     "Cluster",
     "ClusterMember",
+    "Collected",
     "Compatibility",
     "Conditions",
     "Counts",

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from typing import Final
 
+# The kind of a command's key that is made of a caller's `Idempotency-Key`.
+CALLERS_KEY: Final = "http"
 _EVENT_NAMESPACE = uuid.UUID("6f2d7e0a-3f0e-5c7b-9a51-6d1c0a9f4b11").bytes
 
 

@@ -50,6 +50,7 @@ DAY_MS = 86_400_000
 Dispatch = Literal["local", "spread"]
 Isolation = Literal["pooled", "dedicated"]
 EarlyDispatch = Literal["declared", "assumed"]
+Claims = Literal["first", "proven"]
 
 
 class SettingsError(ValueError):
@@ -274,6 +275,9 @@ class Settings:
         4 * MIB, "largest workflow record; results beyond it go by reference", low=64 * KIB
     )
     card_bytes_max: int = _setting(64 * KIB, "largest agent card", low=KIB)
+    claims: Claims = _setting(
+        "first", "DIDs that get names, heirs and versions: also unproven ones; proven: no others"
+    )
     agents_per_owner_max: int = _setting(10_000, "active agents of one owner", low=1)
     connect_timeout_ms: int = _setting(5_000, "opening a connection to an agent", low=1)
     cancel_notice_timeout_ms: int = _setting(2_000, "the one try of a cancel notice", low=1)
@@ -369,6 +373,7 @@ class Settings:
         _check_connections(self)
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
+        _require_member("claims", self.claims, ("first", "proven"))
         _require_member("early_dispatch", self.early_dispatch, ("declared", "assumed"))
         try:
             parse_weights(self.payer_weights)
@@ -430,6 +435,11 @@ class Settings:
     def transport_ports(self) -> range:
         """Return the ports for connections between machines; 0 alone: any."""
         return range(self.transport_port_min, self.transport_port_max + 1)
+
+    @property
+    def needs_proof(self) -> bool:
+        """Return whether names, heirs and versions ask for a proven claim of the DID."""
+        return self.claims == "proven"
 
     @property
     def url(self) -> str:

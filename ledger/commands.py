@@ -15,7 +15,7 @@ from msgspec import field
 
 from core.errors import ErrorCode
 from core.message import Message
-from ledger.accounts.account_commands import Deposit
+from ledger.accounts.account_commands import CollectCredits, Deposit
 from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation, RegisterAgent
 from ledger.auctions.auction_commands import EndBidding, KeepBid, PlaceBid
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
@@ -58,6 +58,7 @@ Command = (
     | QuarantineWorkflow
     | ResumeWorkflow
     | Deposit
+    | CollectCredits
     | RegisterAgent
     | DeregisterAgent
     | RebuildReputation

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ledger.accounts.account_commands import Deposit
-from ledger.accounts.account_plan import add_deposit_reads, plan_deposit
+from ledger.accounts.account_commands import CollectCredits, Deposit
+from ledger.accounts.account_plan import (
+    add_collect_reads,
+    add_deposit_reads,
+    plan_collect,
+    plan_deposit,
+)
 from ledger.agents.agent_commands import DeregisterAgent, RebuildReputation, RegisterAgent
 from ledger.agents.agent_plan import add_agent_reads, plan_deregister_agent, plan_register_agent
 from ledger.agents.reputation import plan_rebuild, weight_of_rebuild
@@ -162,6 +167,7 @@ KINDS: Final[dict[type, CommandKind]] = {
     QuarantineWorkflow: CommandKind(plan_quarantine, add_quarantine_reads, is_fenced=True),
     ResumeWorkflow: CommandKind(plan_resume, add_quarantine_reads, is_fenced=True),
     Deposit: CommandKind(plan_deposit, add_deposit_reads, is_hashed=True),
+    CollectCredits: CommandKind(plan_collect, add_collect_reads, outlives_credential=True),
     RegisterAgent: CommandKind(plan_register_agent, add_agent_reads, outlives_credential=True),
     DeregisterAgent: CommandKind(plan_deregister_agent, add_agent_reads, outlives_credential=True),
     RebuildReputation: CommandKind(plan_rebuild, weight=weight_of_rebuild),

@@ -19,6 +19,8 @@ from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 # One statement removes so many rows at most, and ends with the one that passes so many bytes.
 SWEPT_ROWS_MAX: Final = 500
 SWEPT_BYTES_MAX: Final = 4 * 1024 * 1024
+# What is kept of a request that failed without saying what it has done: a repeat does it again.
+OUTCOME_UNKNOWN: Final = b""
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 # The update changes nothing; without one, a row that is there already would not be returned.
@@ -37,11 +39,12 @@ _KEEP: Final = sql.text(
     VALUES (:principal, :key, :request_hash, :reply, {_NOW} + :kept_ms)
     ON CONFLICT (principal, key) DO UPDATE SET reply = excluded.reply,
         expires_ms = excluded.expires_ms
-        WHERE r.reply IS NULL AND r.request_hash = excluded.request_hash
+        WHERE coalesce(r.reply, '') = '' AND r.request_hash = excluded.request_hash
     """
 ).bindparams(sql.bindparam("kept_ms", type_=sql.BigInteger))
 _DROP: Final = sql.text(
-    "DELETE FROM callboard.http_reply WHERE principal = :principal AND key = :key AND reply IS NULL"
+    "DELETE FROM callboard.http_reply WHERE principal = :principal AND key = :key"
+    " AND coalesce(reply, '') = ''"
 )
 # Rows that another replica removes, or a caller has at hand, are left to the next time.
 _SWEEP: Final = sql.text(
@@ -82,9 +85,10 @@ def removal_of_replies(
 
 @dataclass(frozen=True, slots=True)
 class KeptReply:
-    """What is known under a key. `reply` None: the first call has not been answered yet.
+    """What is known under a key.
 
-    `is_new`: nothing was; the row is this caller's, who keeps a reply in it or drops it.
+    `reply` None: the first call has not been answered yet. `is_new`: nothing was known, and the
+    row is this caller's, who keeps a reply in it or drops it.
     """
 
     request_hash: bytes

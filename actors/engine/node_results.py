@@ -199,7 +199,7 @@ def _settled_by(request: NodeResultRequest) -> SettledBy | None:
     if not isinstance(request, SettlementRequest):
         return None
     by = request.authority or Authority("")
-    return SettledBy(request.actor_did, request.payment_max_micro, by.right, by.reason)
+    return SettledBy(request.actor_did, request.named_micro, by.right, by.reason)
 
 
 def _check_signature(

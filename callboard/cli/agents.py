@@ -228,6 +228,16 @@ def revoke(
     )
 
 
+@verb(app, "collect")
+def collect(
+    session: Session,
+    did: _Did,
+    amount: Annotated[str | None, typer.Option(help="Credits, by default all.")] = None,
+) -> None:
+    """Move free credits from an agent's wallet to yours."""
+    session.show_record(session.client.collect(did, amount_credits=amount))
+
+
 @verb(app, "unrevoke")
 def unrevoke(session: Session, did: _Did) -> None:
     """Lift the revocation of an agent."""
@@ -247,4 +257,4 @@ def revoked(
         session.show_record(session.client.revocation(did))
         return
     reply = session.client.revocations(limit=100)
-    session.show_table(reply, reply["revoked"], ("did", "revokedAt", "expiresAt", "reason"))
+    session.show_table(reply, reply["revocations"], ("did", "revokedAt", "expiresAt", "reason"))

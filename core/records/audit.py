@@ -15,6 +15,7 @@ class AuditEventType(StrEnum):
 
     LEDGER_CREATED = "ledger.created"
     LEDGER_DEPOSITED = "ledger.deposited"
+    LEDGER_COLLECTED = "ledger.collected"
     WORKFLOW_PUBLISHED = "workflow.published"
     WORKFLOW_STARTED = "workflow.started"
     WORKFLOW_FINISHED = "workflow.finished"

@@ -59,6 +59,7 @@ _OPERATORS: Final[tuple[PartyRule, ...]] = ()
 PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.LEDGER_CREATED: _OPERATORS,
     AuditEventType.LEDGER_DEPOSITED: (PartyRule(Named.DID, "$.targetId"),),
+    AuditEventType.LEDGER_COLLECTED: (*_OF_AGENT, *_OWNED),
     AuditEventType.WORKFLOW_PUBLISHED: _WORKFLOW,
     AuditEventType.WORKFLOW_STARTED: _WORKFLOW,
     AuditEventType.WORKFLOW_FINISHED: _WORKFLOW,

@@ -122,13 +122,14 @@ class AttemptAccepted(Message, frozen=True):
 
 
 class SettledBy(Message, frozen=True):
-    """Who ends an attempt instead of its agent, and what that one pays for it at most.
+    """Who ends an attempt instead of its agent, and what the payer names for it, micro-credits.
 
-    `right`, `reason`: the single right that permitted it; "" for a usual key's.
+    `named_micro` None: the payer names nothing. `right`, `reason`: the single right that permitted
+    it; "" for a usual key's.
     """
 
     did: str
-    most_micro: int
+    named_micro: int | None
     right: str = ""
     reason: str = ""
 

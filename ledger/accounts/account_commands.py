@@ -1,4 +1,4 @@
-"""Credits from outside: the deposit into a wallet.
+"""Credits from outside: the deposit into a wallet. And what owners collect from their agents.
 
 Plain values, as `ledger/commands.py` says. Spec: Settlement rules 1; money.md section 4.
 """
@@ -18,3 +18,21 @@ class Deposit(AuthorizedCommand, frozen=True, kw_only=True):
     owner_did: str
     amount_micro: int
     description: str
+
+
+class CollectCredits(AuthorizedCommand, frozen=True, kw_only=True):
+    """Move free credits from an agent's wallet to its owner's.
+
+    `owner_did`: who may collect, as it was read. `disputed_micro`: what was paid to the agent and
+    is under an open dispute, which is not free. `amount_micro` None: all that is free.
+    Result: the entry and {"balanceMicro", "ownerBalanceMicro"}. Rejections: NOT_FOUND; FORBIDDEN
+    for others than the owner; CONFLICT when less is free, or the owner has changed.
+    """
+
+    key: str
+    actor_did: str
+    is_admin: bool
+    agent_did: str
+    owner_did: str
+    disputed_micro: int
+    amount_micro: int | None = None

@@ -1,4 +1,4 @@
-"""Planning deposits: credits come into wallets from outside.
+"""Planning deposits, and what owners collect from their agents' wallets.
 
 Spec: Settlement rules 1; money.md section 4.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from core.errors import ErrorCode
 from core.money import ISSUED_MICRO_MAX, MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
-from ledger.accounts.account_commands import Deposit
+from ledger.accounts.account_commands import CollectCredits, Deposit
 from ledger.commands import Outcome
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import WORLD_ADDRESS, wallet_address
+from ledger.writer.state_cache import WORLD_ADDRESS, Account, wallet_address
 
 
 def add_deposit_reads(command: Deposit, read_set: ReadSet) -> None:
@@ -55,20 +55,84 @@ def plan_deposit(command: Deposit, batch: Batch) -> Outcome:
     return batch.decided(
         command.key,
         result={
-            # The entry as a row: what a reader of the table gets.
             "entry": {
-                "id": entry_id,
-                "debit_account_id": world.id,
-                "credit_account_id": wallet.id,
+                **_entry_row(entry_id, world, wallet, batch),
                 "amount": command.amount_micro,
                 "kind": "deposit",
                 "description": command.description,
-                "workflow_id": None,
-                "node_id": None,
-                "created_ms": batch.now_ms,
             },
             "balanceMicro": wallet.balance,
         },
         request_hash=command.request_hash,
         audit_id=audit_id,
     )
+
+
+def add_collect_reads(command: CollectCredits, read_set: ReadSet) -> None:
+    """Add what is looked at before an owner collects."""
+    read_set.agent_dids.add(command.agent_did)
+    read_set.addresses |= {wallet_address(command.agent_did), wallet_address(command.owner_did)}
+
+
+def plan_collect(command: CollectCredits, batch: Batch) -> Outcome:
+    """Move free credits from an agent's wallet to its owner's, and nowhere else."""
+    did, owner_did = command.agent_did, command.owner_did
+    agent = batch.cache.agents.get(did)
+    if agent is None:
+        raise Refusal(ErrorCode.NOT_FOUND, f"the agent {did} is not known")
+    if command.actor_did != owner_did and not command.is_admin:
+        raise Refusal(ErrorCode.FORBIDDEN, f"only the owner of {did} may collect its credits")
+    if agent.owner_did != owner_did:
+        detail = f"the owner of {did} has changed meanwhile: try again"
+        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+    if owner_did == did:
+        raise Refusal(ErrorCode.CONFLICT, f"{did} is its own owner: there is nothing to collect")
+    wallet = batch.cache.accounts.get(wallet_address(did))
+    free_micro = max(0, (0 if wallet is None else wallet.balance) - command.disputed_micro)
+    amount_micro = min(free_micro, MICRO_MAX)
+    if command.amount_micro is not None:
+        amount_micro = command.amount_micro
+    if wallet is None or not 0 < amount_micro <= free_micro:
+        disputed = credits_text(command.disputed_micro)
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"got {credits_text(amount_micro)} credits to collect, expected more than 0 and at most"
+            f" the {credits_text(free_micro)} that are free in the wallet of {did}"
+            f" ({disputed} are under open disputes)",
+        )
+    owners = batch.account(wallet_address(owner_did), "wallet", owner_did)
+    description = "collected by the owner of the agent"
+    entry_id = batch.transfer(
+        wallet, owners, amount_micro, kind="collection", description=description
+    )
+    audit_id = batch.record(
+        AuditEventType.LEDGER_COLLECTED,
+        actor_did=command.actor_did,
+        target=("account", did),
+        payload={
+            "agentDid": did,
+            "ownerDid": owner_did,
+            "amountCredits": credits_text(amount_micro),
+            "entryIds": [entry_id],
+        },
+    )
+    entry = {
+        **_entry_row(entry_id, wallet, owners, batch),
+        "amount": amount_micro,
+        "kind": "collection",
+        "description": description,
+    }
+    balances = {"balanceMicro": wallet.balance, "ownerBalanceMicro": owners.balance}
+    return batch.decided(command.key, result={"entry": entry, **balances}, audit_id=audit_id)
+
+
+def _entry_row(entry_id: int, debit: Account, credit: Account, batch: Batch) -> dict[str, object]:
+    """Return what every entry of no workflow has, as a reader of the table gets it."""
+    return {
+        "id": entry_id,
+        "debit_account_id": debit.id,
+        "credit_account_id": credit.id,
+        "workflow_id": None,
+        "node_id": None,
+        "created_ms": batch.now_ms,
+    }

@@ -19,6 +19,7 @@ class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     `revision_expected`: the stored card that the command was decided from; None for any.
     `is_unchanged`: the stored card came again by its signature alone, so nothing is stored.
     `card_version`: its own number. `metadata`: name, author and model, by which agents are listed.
+    `lines_taken`: capabilities whose versions pass to `owner_did` where an unproven claim yields.
     `owner_agents_max`: active agents of its owner, at most; None: no bound.
     Rejections: FORBIDDEN; CONFLICT when the card has changed meanwhile, its counter is no higher
     than the stored one, or the owner has so many agents.
@@ -43,6 +44,7 @@ class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     revision_expected: int | None = None
     is_unchanged: bool = False
     owner_agents_max: int | None = None
+    lines_taken: tuple[str, ...] = ()
 
 
 class DeregisterAgent(AuthorizedCommand, frozen=True, kw_only=True):

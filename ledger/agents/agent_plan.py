@@ -20,6 +20,8 @@ from ledger.identity.agent_key_plan import (
     key_payload,
     replace_key,
 )
+from ledger.identity.inheritance_plan import end_switch, move_names
+from ledger.tables.capability_tables import CAPABILITY_LINES
 from ledger.tables.encoding import hex_text
 from ledger.tables.identity_tables import AGENT_IDENTITIES
 from ledger.tables.market_tables import AGENTS, DEREGISTERED, UNREVOCATIONS, YIELDED
@@ -92,7 +94,7 @@ def _record_registration(
             "revision": agent.revision,
             "cardSha256": (agent.card_hash or "").removeprefix("sha256:"),
             "lineageHash": agent.lineage_hash,
-            **_claim(agent, known, is_yielding=is_yielding),
+            **_claim(command, agent, known, is_yielding=is_yielding),
         },
     )
     if known is not None and agent.key_number > known.key_number:
@@ -158,7 +160,10 @@ def _is_yielding(command: RegisterAgent, known: KnownAgent | None) -> bool:
 
 
 def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> None:
-    """Take back what the owner of an unproven claim has set: key, secret, revocation, count."""
+    """Take back what the owner of an unproven claim has set: key, secret, revocation, count, heir.
+
+    Names and versions that hang on the claim pass to the owner who has proven the DID.
+    """
     earlier = batch.row(AGENTS, command.did)
     if earlier is not None:
         earlier |= {"public_key": None, "key_from_ms": None, "signing_secret": None}
@@ -176,9 +181,21 @@ def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> Non
             target=("agent", command.did),
             payload={},
         )
+    switch = batch.cache.inheritances.get(command.did)
+    if switch is not None and switch.status == "armed" and switch.owner_did == known.owner_did:
+        end_switch(command.did, switch, "cancelled", batch)
+    move_names(command.did, known.owner_did, command.owner_did, batch)
+    for capability_id in command.lines_taken:
+        line = batch.cache.lines.get(capability_id)
+        if line is not None and line.owner_did == known.owner_did:
+            batch.cache.lines[capability_id] = replace(line, owner_did=command.owner_did)
+            line_row: Row = {"capability_id": capability_id, "owner_did": command.owner_did}
+            batch.put(CAPABILITY_LINES, capability_id, {**line_row, "versions": line.versions})
 
 
-def _claim(agent: KnownAgent, known: KnownAgent | None, *, is_yielding: bool) -> dict[str, object]:
+def _claim(
+    command: RegisterAgent, agent: KnownAgent, known: KnownAgent | None, *, is_yielding: bool
+) -> dict[str, object]:
     """Return what a registration has changed about whose the DID is, for the audit."""
     before = None if known is None else known.proven_by
     if agent.proven_by is None or (agent.proven_by is before and not is_yielding):
@@ -186,6 +203,8 @@ def _claim(agent: KnownAgent, known: KnownAgent | None, *, is_yielding: bool) ->
     claim: dict[str, object] = {"ownerDid": agent.owner_did, "provenBy": agent.proven_by}
     if is_yielding and known is not None:
         claim["yieldedBy"] = known.owner_did
+        if command.lines_taken:
+            claim["versionsOf"] = list(command.lines_taken)
     return claim
 
 
@@ -360,5 +379,8 @@ def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet)
         if command.public_key is not None:
             read_set.new_keys.add((command.did, command.public_key))
         read_set.claimed_dids.add(command.did)
+        if command.proof is not None:
+            read_set.inheritances.add(command.did)
+            read_set.capability_ids.update(command.lines_taken)
         read_set.trusted.add(command.did)
         read_set.addresses |= {wallet_address(command.did), stake_address(command.did)}

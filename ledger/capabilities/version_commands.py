@@ -13,8 +13,9 @@ class PublishVersion(AuthorizedCommand, frozen=True, kw_only=True):
     """Add a version to a capability's line of versions, or begin the line.
 
     `owner_did`: whose line it is or becomes; only an administrator gives a line to another owner.
-    `agent_did`, `agent_revision`: a proven agent of that owner that offers the capability, and its
+    `agent_did`, `agent_revision`: an agent of that owner that offers the capability, and its
     stored card by which that was seen; needed to begin a line, except for an administrator.
+    `needs_proof`: its claim must be proven (the setting `claims`).
     `schema_hash`: of both schemas, `sha256:…`. `deprecates`: a version that this one succeeds.
     `versions_expected`: how many there were when it was compared with them. `owner_versions_max`,
     `line_versions_max`: versions of one owner and of one capability, at most.
@@ -39,6 +40,7 @@ class PublishVersion(AuthorizedCommand, frozen=True, kw_only=True):
     versions_expected: int
     owner_versions_max: int
     line_versions_max: int
+    needs_proof: bool = False
 
 
 class DeprecateVersion(AuthorizedCommand, frozen=True, kw_only=True):

@@ -123,14 +123,15 @@ def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str
     if command.agent_did is None:
         raise Refusal(
             ErrorCode.FORBIDDEN,
-            f"{owner_did} has no active agent of a proven DID that offers {command.capability_id}:"
-            " its versions begin with one, or with an administrator",
+            f"{owner_did} has no active agent{' of a proven DID' if command.needs_proof else ''}"
+            f" that offers {command.capability_id}: register one first",
         )
     agent = batch.cache.agents.get(command.agent_did)
     if (
         agent is None
         or agent.revision != command.agent_revision
-        or not (agent.is_active and agent.proven_by is not None and agent.owner_did == owner_did)
+        or not (agent.is_active and agent.owner_did == owner_did)
+        or (command.needs_proof and agent.proven_by is None)
     ):
         detail = f"the agent {command.agent_did} has changed meanwhile: try again"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)

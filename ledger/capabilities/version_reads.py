@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import sqlalchemy as sql
+from sqlalchemy.dialects.postgresql import array
 
 from core.capabilities.choosing_versions import PublishedVersion
 from core.capabilities.semver import parse_version
@@ -20,9 +21,9 @@ _TEXTS: Final = ("input_schema", "output_schema", "changelog")
 _HEADS: Final = tuple(column for column in capability_version.c if column.name not in _TEXTS)
 
 
-class ProvenOffer(NamedTuple):
+class FirstOffer(NamedTuple):
     """An agent that shows that its owner offers a capability. `is_preceded`: another owner has such
-    an agent that was registered earlier."""
+    an agent that goes before it."""
 
     did: str
     revision: int
@@ -60,31 +61,76 @@ async def line_owner(reader: LedgerReader, capability_id: str) -> str | None:
     return str(rows[0]["owner_did"]) if rows else None
 
 
-async def proven_offer(
-    reader: LedgerReader, owner_did: str, capability_id: str
-) -> ProvenOffer | None:
-    """Return the agent by which an owner may begin a capability's line: of its active ones that
-    offer it and whose DID is proven to be its own, the oldest. None when there is none."""
+async def first_offer(
+    reader: LedgerReader, owner_did: str, capability_id: str, *, needs_proof: bool
+) -> FirstOffer | None:
+    """Return the agent by which an owner may begin a capability's line, None when there is none.
+
+    It is the first of the owner's active agents that offer the capability. Agents of proven DIDs go
+    before all others, and among equals the one that was registered earlier.
+
+    Args:
+        needs_proof: agents of unproven DIDs count for nothing.
+    """
     other = agent.alias("other")
+    is_earlier = other.c.registered_ms < agent.c.registered_ms
+    is_unproven = agent.c.proven_by.is_(None)
+    offers = agent.c.capability_ids.contains([capability_id])
     is_preceded = sql.exists().where(
         other.c.capability_ids.contains([capability_id]),
         other.c.status == "active",
-        other.c.proven_by.is_not(None),
         other.c.owner_did != owner_did,
-        other.c.registered_ms < agent.c.registered_ms,
+        sql.case(
+            (other.c.proven_by.is_not(None), is_unproven | is_earlier),
+            else_=is_unproven & is_earlier,
+        ),
     )
-    rows = await reader.rows(
-        sql.select(agent.c.did, agent.c.revision, is_preceded.label("is_preceded"))
+    query = sql.select(agent.c.did, agent.c.revision, is_preceded.label("is_preceded")).where(
+        agent.c.owner_did == owner_did, agent.c.status == "active", offers
+    )
+    if needs_proof:
+        query = query.where(agent.c.proven_by.is_not(None))
+    rows = await reader.rows(query.order_by(is_unproven, agent.c.registered_ms).limit(1))
+    return FirstOffer(**rows[0]) if rows else None
+
+
+async def lines_of_claim(
+    reader: LedgerReader, did: str, owner_did: str, capability_ids: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the capabilities whose lines of versions go with a DID when another owner proves it.
+
+    Such a line is that of the unproven claim's owner, who has published all of its versions and has
+    no other agent by which it may have begun: a proven one, or an earlier one.
+
+    Args:
+        owner_did: who proves the DID.
+        capability_ids: what the proven agent offers.
+    """
+    other = agent.alias("other")
+    line = capability_line.c
+    is_anothers = sql.exists().where(
+        capability_version.c.capability_id == line.capability_id,
+        capability_version.c.published_by_did != line.owner_did,
+    )
+    has_other = sql.exists().where(
+        other.c.owner_did == line.owner_did,
+        other.c.did != did,
+        other.c.capability_ids.contains(array([line.capability_id])),
+        other.c.proven_by.is_not(None) | (other.c.registered_ms < agent.c.registered_ms),
+    )
+    query = (
+        sql.select(line.capability_id)
+        .join(agent, agent.c.owner_did == line.owner_did)
         .where(
-            agent.c.owner_did == owner_did,
-            agent.c.status == "active",
-            agent.c.proven_by.is_not(None),
-            agent.c.capability_ids.contains([capability_id]),
+            agent.c.did == did,
+            agent.c.proven_by.is_(None),
+            agent.c.owner_did != owner_did,
+            line.capability_id.in_(list(capability_ids)),
+            ~is_anothers,
+            ~has_other,
         )
-        .order_by(agent.c.registered_ms)
-        .limit(1)
     )
-    return ProvenOffer(**rows[0]) if rows else None
+    return tuple(row["capability_id"] for row in await reader.rows(query))
 
 
 def published(rows: Iterable[RowDict]) -> list[PublishedVersion]:

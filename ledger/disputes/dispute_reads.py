@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sql
 
+from ledger.accounts.agent_money import money_agents
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import dispute, feedback
 
@@ -24,12 +25,21 @@ async def dispute_rows(
     offset: int,
     before_id: str | None,
 ) -> list[RowDict]:
-    """Return disputes, newest first; of everybody when `party_did` is None."""
+    """Return disputes, newest first.
+
+    Args:
+        party_did: only those of this DID and of the agents whose money is its own.
+    """
     query = sql.select(dispute).order_by(dispute.c.id.desc())
     if party_did is not None:
-        query = query.where(
-            (dispute.c.complainant_did == party_did) | (dispute.c.respondent_did == party_did)
+        parties = sql.union_all(
+            sql.select(sql.literal(party_did).label("did")), money_agents(party_did)
+        ).subquery()
+        sides = (
+            sql.select(dispute.c.id).where(side.in_(sql.select(parties.c.did)))
+            for side in (dispute.c.complainant_did, dispute.c.respondent_did)
         )
+        query = query.where(dispute.c.id.in_(sql.union(*sides)))
     if status is not None:
         query = query.where(dispute.c.status == status)
     if workflow_id is not None:

@@ -162,8 +162,6 @@ def key_payload(did: str, before: KnownAgent, after: KnownAgent, until_ms: int) 
 def check_proven(did: str, agent: KnownAgent) -> None:
     """Refuse what only a proven claim gets: the DID may be another's, who has not come yet.
 
-    That one's wallet would go to an heir, and its name would be another's word. Decision 0250.
-
     Raises:
         Refusal: FORBIDDEN.
     """

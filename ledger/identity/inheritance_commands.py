@@ -12,8 +12,9 @@ from ledger.authority import AuthorizedCommand
 class SetInheritance(AuthorizedCommand, frozen=True, kw_only=True):
     """Say who shall have an agent when it is silent for so many days; its owner's act.
 
-    Another one's place is taken, and its time starts again. Rejections: NOT_FOUND, FORBIDDEN,
-    INVALID_REQUEST (the heir is the agent or its owner). Result: {"revision"}.
+    Another one's place is taken, and its time starts again. `needs_proof`: an unproven claim is not
+    enough (the setting `claims`); a switch runs for proven claims only. Rejections: NOT_FOUND,
+    FORBIDDEN, INVALID_REQUEST (the heir is the agent or its owner). Result: {"revision"}.
     """
 
     key: str
@@ -23,6 +24,7 @@ class SetInheritance(AuthorizedCommand, frozen=True, kw_only=True):
     heir_did: str
     days: int
     requires_inactivity: bool
+    needs_proof: bool = False
 
 
 class CancelInheritance(AuthorizedCommand, frozen=True, kw_only=True):

@@ -54,7 +54,8 @@ def add_inheritance_reads(command: InheritanceCommand, read_set: ReadSet) -> Non
 def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Outcome:
     """Set an agent's switch, in the place of the one before."""
     agent = _owned(command, batch)
-    check_proven(command.did, agent)
+    if command.needs_proof:
+        check_proven(command.did, agent)
     if command.heir_did in (command.did, agent.owner_did):
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
@@ -99,7 +100,7 @@ def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Outcome
         raise Refusal(ErrorCode.NOT_FOUND, f"{command.did} has no heir")
     if known.status == "triggered":
         raise Refusal(ErrorCode.NOT_CANCELLABLE, f"{command.did} has been inherited")
-    _end(command.did, known, "cancelled", batch)
+    end_switch(command.did, known, "cancelled", batch)
     audit_id = batch.record(
         AuditEventType.INHERITANCE_CANCELLED,
         actor_did=command.actor_did,
@@ -123,11 +124,11 @@ def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Outcome:
     if known != found or agent is None or not is_owners or agent.proven_by is None:  # 1
         detail = f"the switch of {did} is not due, or another than revision {command.revision}"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
-    _end(did, known, "triggered", batch)
+    end_switch(did, known, "triggered", batch)
     _change_owner(did, agent, heir, batch)  # 2
     if did != agent.owner_did:
         end_api_keys(did, batch)
-    _move_names(did, agent.owner_did, heir, batch)  # 3
+    move_names(did, agent.owner_did, heir, batch)  # 3
     staked_micro = _move_shares(did, agent.owner_did, heir, batch)  # 4
     entry_ids, moved_micro = _move_wallet(did, heir, batch)  # 5
     payload: dict[str, Any] = {
@@ -156,7 +157,8 @@ def _owned(command: SetInheritance | CancelInheritance, batch: Batch) -> KnownAg
     return agent
 
 
-def _end(did: str, known: KnownInheritance, status: str, batch: Batch) -> None:
+def end_switch(did: str, known: KnownInheritance, status: str, batch: Batch) -> None:
+    """Store that an agent's switch has ended, as triggered or cancelled."""
     batch.cache.inheritances[did] = replace(known, status=status)
     batch.put(ENDED_INHERITANCES, did, {"agent_did": did, "status": status})
 
@@ -175,14 +177,14 @@ def _change_owner(did: str, agent: KnownAgent, heir: str, batch: Batch) -> None:
     change_identity(did, changed, batch, **moved)
 
 
-def _move_names(did: str, owner_did: str, heir: str, batch: Batch) -> None:
-    """Give the names that the owner has for the agent to the heir; offers of them are over."""
+def move_names(did: str, owner_did: str, heir: str, batch: Batch) -> None:
+    """Give the names that the owner has for the agent to another owner; offers of them are over."""
     names = batch.cache.names
     for name, known in names.items():
         if (known.agent_did, known.owner_did) == (did, owner_did):
             names[name] = replace(known, owner_did=heir, offered_did=None)
     row = {"agent_did": did, "owner_did": owner_did, "heir_did": heir}
-    batch.put(INHERITED_NAMES, did, row)
+    batch.put(INHERITED_NAMES, (did, owner_did), row)
 
 
 def _move_shares(did: str, owner_did: str, heir: str, batch: Batch) -> int:

@@ -12,6 +12,7 @@ class RegisterName(AuthorizedCommand, frozen=True, kw_only=True):
     """Register a name for an agent, for so many calendar months from now; its owner's act.
 
     `owner_names_max`, `agent_names_max`: names of one owner and of one agent, at most.
+    `needs_proof`: an unproven claim is not enough (the setting `claims`).
     Rejections: NOT_FOUND (no such agent), FORBIDDEN, NAME_TAKEN, CONFLICT (too many names).
     Result: {"agentDid", "ownerDid", "registeredMs", "expiresMs"}.
     """
@@ -24,6 +25,7 @@ class RegisterName(AuthorizedCommand, frozen=True, kw_only=True):
     months: int
     owner_names_max: int
     agent_names_max: int
+    needs_proof: bool = False
 
 
 class RenewName(AuthorizedCommand, frozen=True, kw_only=True):
@@ -55,6 +57,7 @@ class TransferName(AuthorizedCommand, frozen=True, kw_only=True):
     agent_did: str
     owner_names_max: int
     agent_names_max: int
+    needs_proof: bool = False
 
 
 class ReleaseName(AuthorizedCommand, frozen=True, kw_only=True):

@@ -42,7 +42,8 @@ def plan_register_name(command: RegisterName, batch: Batch) -> Outcome:
         raise Refusal(
             ErrorCode.FORBIDDEN, f"{command.agent_did} is another owner's: only that one names it"
         )
-    check_proven(command.agent_did, agent)
+    if command.needs_proof:
+        check_proven(command.agent_did, agent)
     known = batch.cache.names.get(command.name)
     if known is not None and known.is_live(batch.clock_ms):
         raise Refusal(ErrorCode.NAME_TAKEN, f"the name {command.name} is taken")
@@ -84,7 +85,8 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Outcome:
         offered = replace(known, offered_did=command.agent_did)
         event = AuditEventType.NAME_OFFERED
         return _stored(command, offered, event, batch, isTransferred=False)
-    check_proven(command.agent_did, agent)
+    if command.needs_proof:
+        check_proven(command.agent_did, agent)
     _count_name(command, agent.owner_did, known, batch)
     name = KnownName(
         command.agent_did, agent.owner_did, agent.owner_did, known.registered_ms, known.expires_ms

@@ -9,6 +9,7 @@ from typing import Final
 import sqlalchemy as sql
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from core.workflow.transitions import NodeStatus
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import node, workflow
@@ -66,7 +67,7 @@ async def workflow_rows(reader: LedgerReader, ids: Sequence[str]) -> list[RowDic
 
 
 async def result_row(reader: LedgerReader, workflow_id: str, name: str) -> RowDict | None:
-    """Return a node's result, its agent and its workflow's payer; None without such a node.
+    """Return the result of a node that has succeeded, its agent and its workflow's payer, or None.
 
     Args:
         workflow_id: in its usual spelling.
@@ -75,7 +76,11 @@ async def result_row(reader: LedgerReader, workflow_id: str, name: str) -> RowDi
     query = (
         sql.select(workflow.c.payer_did, node.c.agent_did, node.c.result_json, node.c.result_ref)
         .join(workflow, workflow.c.id == node.c.workflow_id)
-        .where(node.c.workflow_id == workflow_id, node.c.name == name)
+        .where(
+            node.c.workflow_id == workflow_id,
+            node.c.name == name,
+            node.c.status == NodeStatus.SUCCESS.value,
+        )
     )
     rows = await reader.rows(query)
     return rows[0] if rows else None

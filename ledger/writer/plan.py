@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.errors import ErrorCode, QuarantineCode
+from core.ids import CALLERS_KEY
 from core.shards.shard import shard_of
 from ledger.authority import AuthorizedCommand, PermittedCommand
 from ledger.commands import Command, Outcome, OutcomeStatus
@@ -44,7 +45,8 @@ def _decide(command: Command, batch: Batch) -> Outcome:
         if isinstance(command, AdvanceWorkflow) and refusal.code not in FORESEEN:
             code = _QUARANTINED_BY.get(refusal.code, QuarantineCode.STEP_REFUSED)
             return quarantined(command, code, refusal.code, refusal.detail, batch)
-        if not refusal.is_stored:
+        # A caller's key is the caller's again after a refusal (contract.md section 2).
+        if not refusal.is_stored or command.key.startswith(f"{CALLERS_KEY}:"):
             batch.untraced.add(command.key)
             if refusal.is_audited:
                 batch.record_refusal(command.key, refusal)

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from actors.process.slices import Slices
 from core.errors import ErrorCode, Problem, ServiceError
 from core.wording import kind_of
-from serve_app.http.calls import Call, invalid
+from serve_app.http.calls import Call, Reply, invalid
 from serve_app.http.errors import problem
 from serve_app.http.large_json import Pieces, parse_large_json
 
@@ -56,8 +56,8 @@ class Judged(Generic[T]):
         self.accepted = [self.accepted[index] for index in kept]
         self.positions = [self.positions[index] for index in kept]
 
-    async def answer(self, replies: list[R], result: Callable[[T, R], Any]) -> dict[str, Any]:
-        """Return the reply of the bulk.
+    async def answer(self, replies: list[R], result: Callable[[T, R], Any]) -> Reply:
+        """Return the reply of the bulk; it is a refusal where every item is refused.
 
         Args:
             replies: one for each accepted item.
@@ -69,7 +69,8 @@ class Judged(Generic[T]):
             made = result(self.accepted.pop(), replies.pop())
             self.results[self.positions.pop()] = made
             await slices.pause()
-        return {"results": self.results}
+        is_refusal = all("code" in one for one in self.results)
+        return Reply({"results": self.results}, is_refusal=is_refusal)
 
 
 async def judged(

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from core.canonical import canonical
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
-from core.ids import composed_key
+from core.ids import CALLERS_KEY, composed_key
 from core.message import Message
 from core.records.api import shape
 from core.records.api.path_values import PathValues
@@ -73,12 +73,16 @@ class RepeatKey:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a handler answers. `body`: what `write_json` writes, or bytes sent as they are."""
+    """What a handler answers. `body`: what `write_json` writes, or bytes that are sent as such.
+
+    `is_refusal`: it says that nothing was changed, so it is not kept under an idempotency key.
+    """
 
     body: Any
     status: int = 200
     headers: tuple[tuple[bytes, bytes], ...] = ()
     content_type: bytes = b"application/json"
+    is_refusal: bool = False
 
 
 @dataclass(slots=True)
@@ -280,7 +284,7 @@ class Call:
         key = self.repeat_key
         if key is None:
             return fallback
-        parts = ["http", self.caller.did, key.text]
+        parts = [CALLERS_KEY, self.caller.did, key.text]
         if self.repeats is not Repeats.BY_COMMAND:
             parts.append(key.request_hash.hex())
         return composed_key(*parts)

@@ -13,20 +13,30 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
+from core.canonical import canonical
 from core.errors import ErrorCode, ServiceError
-from core.json_text import read_json, write_json
+from core.json_text import read_foreign_json, read_json, write_json
 from core.records.bounds import TIME_MS_MAX
 from core.trust.access import Principal
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal, unseal
+from ledger.replies import OUTCOME_UNKNOWN, ReplyStore
 from serve_app.http.calls import REPLAYED, Call, RepeatKey, Reply, invalid
+from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.errors import STATUS
 
 KEY_LENGTH_MAX: Final = 255
+# So long a repeat waits for the reply to the first request, which may have died with its replica.
+FIRST_REPLY_WAIT_S: Final = 10.0
+_PAUSE_S: Final = 0.02
+_PAUSE_S_MAX: Final = 0.25
 # Hashing a larger body takes long enough to be another thread's.
 HASHED_IN_LOOP_BYTES_MAX: Final = 512 * 1024
 
@@ -34,7 +44,8 @@ HASHED_IN_LOOP_BYTES_MAX: Final = 512 * 1024
 async def repeat_key(call: Call) -> RepeatKey | None:
     """Return the caller's idempotency key and the hash of the request, None without the header.
 
-    The hash covers method, path and body: one key on two paths is another request.
+    The hash covers method, path and body: one key on two paths is another request. A JSON body is
+    hashed in its canonical form, so that another spelling of the same values is the same request.
 
     Raises:
         ServiceError: INVALID_REQUEST; the header is empty, too long or not printable ASCII.
@@ -46,12 +57,31 @@ async def repeat_key(call: Call) -> RepeatKey | None:
     if not 0 < len(text) <= KEY_LENGTH_MAX or not text.isascii() or not text.isprintable():
         expected = f"1 to {KEY_LENGTH_MAX} printable ASCII characters"
         raise invalid("Idempotency-Key", f"{len(given)} bytes", expected)
-    digest = hashlib.sha256(call.method.encode() + b" " + call.raw_path + b"\n")
-    if len(call.body) > HASHED_IN_LOOP_BYTES_MAX:
-        await asyncio.to_thread(digest.update, call.body)
+    path = unquote_to_bytes(call.raw_path)
+    digest = hashlib.sha256(call.method.encode() + b" " + path + b"\n")
+    body = await in_thread(call.account, len(call.body), partial(_body_form, call))
+    if len(body) > HASHED_IN_LOOP_BYTES_MAX:
+        await asyncio.to_thread(digest.update, body)
     else:
-        digest.update(call.body)
+        digest.update(body)
     return RepeatKey(text, digest.digest())
+
+
+def _body_form(call: Call) -> bytes:
+    """Return the canonical form of a call's JSON body; no body is an empty object.
+
+    A body that has no canonical form is taken as it was sent, and so is a large one that the
+    handler parses: a bulk, or the result of an agent that is not recognised yet.
+    """
+    value = call.json
+    try:
+        if value is None and 0 < len(call.body) <= IN_LOOP_BYTES_MAX:
+            value = read_foreign_json(call.body)
+        if value is None and call.body:
+            return call.body
+        return canonical({} if value is None else value)
+    except ValueError:
+        return call.body
 
 
 async def once(
@@ -66,7 +96,7 @@ async def once(
     1. Take the key, or find what is under it. A kept reply is for the credential that it was given
     to: with another one of the same principal the work is done again, as after a crash, so that its
     rights are checked and the reply holds no secret. 2. Work. 3. A refusal gives the key back, as
-    nothing was changed; after a failure whose outcome is unknown it stays taken by this request.
+    nothing was changed; after a failure whose outcome is unknown a repeat does the work again.
     4. Keep the reply. All of it goes on when the client leaves: it will ask again.
 
     Args:
@@ -91,22 +121,48 @@ async def _once(
 ) -> Reply:
     replies = call.services.replies
     keys = call.services.settings.deployment_keys
-    found = await replies.open(principal, key.text, key.request_hash)  # 1
-    if found.request_hash != key.request_hash:
-        raise ServiceError(
-            ErrorCode.KEY_REUSED, "the Idempotency-Key was used before for a different request"
-        )
-    if found.reply is not None:
-        return await _repeated(call, _opened(found.reply, keys), work, maker)
+    first = await _first_reply(replies, principal, key)  # 1
+    if first is not None:
+        return await _repeated(call, _opened(first, keys), work, maker)
     try:
         reply = await work(call)  # 2
-    except ServiceError as error:
-        if found.is_new and STATUS[error.code] < 500:  # 3
+    except Exception as error:
+        if isinstance(error, ServiceError) and STATUS[error.code] < 500:  # 3
             await replies.drop(principal, key.text)
+        else:
+            with suppress(ServiceError):  # without the mark, a repeat waits for this request
+                await replies.keep(principal, key.text, key.request_hash, OUTCOME_UNKNOWN)
         raise
+    if reply.is_refusal:
+        await replies.drop(principal, key.text)
+        return reply
     kept = _sealed(reply, maker, keys)
     await replies.keep(principal, key.text, key.request_hash, kept)  # 4
     return reply
+
+
+async def _first_reply(replies: ReplyStore, principal: str, key: RepeatKey) -> bytes | None:
+    """Return the reply that is kept under a key; None where this request has to do the work.
+
+    A request that has the key already is waited for, as long as it may be at work.
+
+    Raises:
+        ServiceError: KEY_REUSED or LEDGER_UNAVAILABLE.
+    """
+    loop = asyncio.get_running_loop()
+    deadline, pause_s = loop.time() + FIRST_REPLY_WAIT_S, _PAUSE_S
+    while True:
+        found = await replies.open(principal, key.text, key.request_hash)
+        if found.request_hash != key.request_hash:
+            raise ServiceError(
+                ErrorCode.KEY_REUSED, "the Idempotency-Key was used before for a different request"
+            )
+        if found.reply:
+            return found.reply
+        if found.is_new or found.reply == OUTCOME_UNKNOWN or loop.time() > deadline:
+            return None
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
 
 async def _repeated(

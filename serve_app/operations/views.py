@@ -169,10 +169,12 @@ def visible_workflow(stored: StoredWorkflow, call: Call) -> dict[str, Any] | Non
 def node_state(node: Row) -> dict[str, Any]:
     """Return one node of a workflow record."""
     state: dict[str, Any] = {"status": node["status"]}
-    if node["result_json"] is not None:
+    # Before it is settled a result is nobody's: a payer could read it, and cancel.
+    is_settled = node["status"] == NodeStatus.SUCCESS
+    if is_settled and node["result_json"] is not None:
         # The text is the compact JSON the ledger keeps; parsing it only to write it again is saved.
         state["result"] = Raw(node["result_json"])
-    elif node["result_ref"] is not None:
+    elif is_settled and node["result_ref"] is not None:
         ref = BlobRef.from_json(_json(node["result_ref"]))
         state["resultRef"] = {"sha256": ref.hash, "size": ref.size}
     error = _json(node["error"])

@@ -6,8 +6,11 @@ decision 0073.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from core.records.api.path_values import AnyDidPath
 from core.records.bounds import DID_CHARS_MAX
+from ledger.accounts.agent_money import money_owner
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.http.calls import Call, not_found
 
@@ -21,6 +24,32 @@ def own_did_in_path(call: Call, what: str) -> str:
     did = call.given(AnyDidPath).did
     call.require_party((did,), f"{what} of {did[:DID_CHARS_MAX]}")
     return did
+
+
+async def money_did_in_path(call: Call, what: str) -> str:
+    """Return the DID in a path whose money the caller may see: as `check_money_party`.
+
+    Raises:
+        ServiceError: NOT_FOUND for another's.
+    """
+    did = call.given(AnyDidPath).did
+    await check_money_party(call, (did,), f"{what} of {did[:DID_CHARS_MAX]}")
+    return did
+
+
+async def check_money_party(call: Call, dids: Collection[str | None], what: str) -> None:
+    """Refuse unless one of these DIDs is the caller, or an agent whose money is the caller's.
+
+    Args:
+        what: the name of what is asked for: that it exists is not disclosed.
+
+    Raises:
+        ServiceError: NOT_FOUND.
+    """
+    if call.may(dids):
+        return
+    owners = [await money_owner(call.services.reader, did) for did in dids if did is not None]
+    call.require_party([one.owner_did for one in owners if one and one.is_owners], what)
 
 
 async def paid_workflow(call: Call, workflow_id: str) -> StoredWorkflow:

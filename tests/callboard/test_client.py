@@ -193,7 +193,7 @@ def test_an_iterator_reads_every_page(service: ScriptedService) -> None:
     ("plural", "first", "iterate"),
     [
         ("agents", "/v1/agents?limit=5&offset=7", lambda c: c.iterate_agents(limit=5, offset=7)),
-        ("revoked", "/v1/revoked?limit=5", lambda c: c.iterate_revocations(limit=5)),
+        ("revocations", "/v1/revoked?limit=5", lambda c: c.iterate_revocations(limit=5)),
         ("entries", "/v1/audit?limit=5", lambda c: c.iterate_audit(limit=5)),
         ("invoices", "/v1/invoices?limit=5", lambda c: c.iterate_invoices(limit=5)),
     ],

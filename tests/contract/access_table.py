@@ -47,6 +47,7 @@ _RIGHTS: Final = {
         GET /v1/stakes/{did}
     """,
     "agents:write": """
+        POST /v1/agents/{did}/collect
         POST /v1/agent/register
         POST /v1/agents/register
         POST /v1/agents/register/bulk

@@ -51,6 +51,7 @@ OF_ANOTHER: Final = {
     "PATCH /v1/agents/{did}": 403,
     "DELETE /v1/agents/{did}": 403,
     "POST /v1/agents/{did}/heartbeat": 403,
+    "POST /v1/agents/{did}/collect": 403,
     "GET /v1/reputation/{did}": 200,
     "GET /v1/revoked/{did}": 200,
     "GET /v1/trust/key-history/{did}": 200,
@@ -61,6 +62,7 @@ OF_ANOTHER: Final = {
 }
 # Bodies without which a request is refused before its owner is looked at.
 BODIES: Final[dict[str, dict[str, Any]]] = {
+    "POST /v1/workflows/{workflow_id}/cancel": {"reason": "user_request"},
     "POST /v1/workflows/{workflow_id}/feedback": {"rating": 0.5},
     "POST /v1/auctions/{workflow_id}/{node}/bids": {"bidAmount": 1},
     "PUT /v1/identity/guardians/{did}": {"guardians": [], "threshold": 0},

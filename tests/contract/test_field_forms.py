@@ -273,10 +273,10 @@ def test_an_agent_without_a_fixed_price_says_what_it_bids(
     ("body", "paid"),
     [
         ("{}", 0.5),
-        ('{"payouts":[{"agentDid":"$agent","amount":0.2}]}', 0.2),
-        ('{"payouts":[{"agentDid":"$agent","amount":"9"}]}', 0.5),
+        ('{"payouts":[{"agentDid":"$agent","amount":0.2}]}', 0.5),
+        ('{"payouts":[{"agentDid":"$agent","amount":"9"}]}', 9),
     ],
-    ids=["all", "less", "at most what is reserved"],
+    ids=["its price", "at least its price", "what is named"],
 )
 def test_settle_pays_the_agent_that_has_accepted_a_task_and_closes_it(
     field: FieldClient,

@@ -32,6 +32,7 @@ from tests.contract.test_key_rotation import public
 from tests.contract.test_key_rotation import request as rotation
 
 Json = dict[str, Any]
+WHY = {"reason": "user_request"}
 
 
 @dataclass
@@ -294,6 +295,12 @@ def slash(scene: Scene) -> Request:
     return "/v1/stakes/slash", {**ids, "reason": "one"}, {**ids, "reason": "other"}
 
 
+def collect(scene: Scene) -> Request:
+    did = agent_of(scene)
+    answer(scene.http.post("/v1/ledger/deposit", json={"amount": 3, "ownerDid": did}))
+    return f"/v1/agents/{did}/collect", {"amount": 1}, {"amount": 2}
+
+
 def revoke(scene: Scene) -> Request:
     one = {"did": unique("did:net:ghost-"), "reason": "one", "evidence": {}}
     return "/v1/trust/revoke", one, {**one, "reason": "other"}
@@ -324,7 +331,7 @@ POSTS: tuple[Callable[[Scene], Request], ...] = (
     name_heir, recover, cancel_recovery, publish_version, deprecate_version, deposit, invoice,
     pay_invoice, void_invoice, dispute,
     resolve, feedback, publish_task, task_feedback, settle_task, put_at_stake, unstake, quota,
-    rebuild, bid, bid_for_task, slash, revoke,
+    rebuild, bid, bid_for_task, slash, revoke, collect,
 )  # fmt: skip
 
 
@@ -372,9 +379,9 @@ def test_every_state_changing_post_is_tried_here(scene: Scene) -> None:
 def test_a_key_of_one_path_is_refused_on_another(scene: Scene) -> None:
     headers = {"Idempotency-Key": unique("k")}
     paths = [f"/v1/workflows/{scene.held_workflow()}/cancel" for _ in range(2)]
-    answer(scene.http.post(paths[0], headers=headers))
-    refusal(scene.http.post(paths[1], headers=headers), 409, "KEY_REUSED")
-    answer(scene.http.post(paths[1], headers={"Idempotency-Key": unique("k")}))
+    answer(scene.http.post(paths[0], json=WHY, headers=headers))
+    refusal(scene.http.post(paths[1], json=WHY, headers=headers), 409, "KEY_REUSED")
+    answer(scene.http.post(paths[1], json=WHY, headers={"Idempotency-Key": unique("k")}))
 
 
 def test_a_refused_request_is_not_stored_under_its_key(scene: Scene) -> None:

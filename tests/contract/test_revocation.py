@@ -85,8 +85,8 @@ def test_all_that_are_revoked_are_listed_page_by_page(admin: Caller, payer: Call
     while cursor is not None or not found:
         params = {"limit": 2} if cursor is None else {"limit": 2, "cursor": cursor}
         page = answer(payer.http.get(REVOKED, params=params))
-        assert len(page["revoked"]) <= 2
-        found += [one["did"] for one in page["revoked"]]
+        assert len(page["revocations"]) <= 2
+        found += [one["did"] for one in page["revocations"]]
         cursor = page["nextCursor"]
     assert [did for did in found if did in dids] == dids
     assert found == sorted(found)
@@ -285,7 +285,11 @@ def test_case_24_a_revoked_agent_cannot_bid(
     refusal(bid(owner, path, agent, 0.1), 403, "FORBIDDEN")
     answer(admin.http.delete(f"{REVOKED}/{agent.did}"))
     answer(bid(owner, path, agent, 0.1))
-    answer(payer.http.post(f"/v1/workflows/{record['workflowId']}/cancel", json={}))
+    answer(
+        payer.http.post(
+            f"/v1/workflows/{record['workflowId']}/cancel", json={"reason": "user_request"}
+        )
+    )
 
 
 def paid(admin: Caller, agent: RegisteredAgent) -> float:

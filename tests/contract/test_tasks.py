@@ -72,7 +72,11 @@ def test_a_failed_task_says_why_and_a_cancelled_one_is_cancelled(
     held = make_agent(is_held=True)
     made = publish(payer, f"[{held.capability}] x")
     held.stub.wait_dispatched()
-    answer(payer.http.post(f"/v1/workflows/{made['workflowId']}/cancel"))
+    answer(
+        payer.http.post(
+            f"/v1/workflows/{made['workflowId']}/cancel", json={"reason": "user_request"}
+        )
+    )
     assert ended(payer, made)["status"] == "cancelled"
 
 
@@ -118,9 +122,63 @@ def test_settle_after_success_tells_what_was_paid_and_pays_nothing(
     refusal(payer.http.post(path), 409, "ALREADY_SETTLED")
     assert payer.balance() == before
     cancelled = publish(payer, f"[{make_agent(is_held=True).capability}] x")
-    answer(payer.http.post(f"/v1/workflows/{cancelled['workflowId']}/cancel"))
+    answer(
+        payer.http.post(
+            f"/v1/workflows/{cancelled['workflowId']}/cancel", json={"reason": "user_request"}
+        )
+    )
     ended(payer, cancelled)
     refusal(payer.http.post(f"{PATH}/{cancelled['taskId']}/settle"), 409, "CONFLICT")
+
+
+@pytest.mark.parametrize("named", [[3], ["0.5", 2.5], [5]])
+def test_an_agent_without_a_price_is_paid_what_the_payer_names(
+    payer: Caller, admin: Caller, make_agent: MakeAgent, named: list[Any]
+) -> None:
+    agent = make_agent(later, price={})
+    made = publish(payer, f"[{agent.capability}] x", budget=5)
+    path = f"{PATH}/{made['taskId']}/settle"
+    total = sum(float(one) for one in named)
+    # At once: the settlement waits for the agent to accept the task.
+    over = {"payouts": [{"agentDid": agent.did, "amount": 5.000001}]}
+    refusal(payer.http.post(path, json=over), 400, "INVALID_REQUEST")
+    body = {"payouts": [{"agentDid": agent.did, "amount": one} for one in named]}
+    settled = answer(payer.http.post(path, json=body))
+    assert settled["paid"] == [{"agentDid": agent.did, "amount": total}]
+    assert (settled["settledCredits"], settled["returnedCredits"]) == (total, 5 - total)
+    earned = answer(admin.http.get(f"/v1/balances/{agent.did}"))["balance"]
+    assert earned == pytest.approx(0.95 * total)
+    assert payer.balance() == {**payer.balance(), "balance": 100 - total, "pending": 0}
+    refusal(payer.http.post(path, json=body), 409, "ALREADY_SETTLED")
+
+
+def test_a_settlement_before_any_agent_has_accepted_is_409(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    """It changes nothing, and the same key settles later."""
+    agent = make_agent(lambda _: (202, {"ok": True}), is_held=True, price={})
+    made = publish(payer, f"[{agent.capability}] x", budget=5)
+    path, headers = f"{PATH}/{made['taskId']}/settle", {"Idempotency-Key": unique("k")}
+    body = {"payouts": [{"agentDid": agent.did, "amount": 3}]}
+    refusal(payer.http.post(path, json=body, headers=headers), 409, "CONFLICT")
+    agent.stub.gate.set()
+    wait_node(payer, f"/v1/workflows/{made['workflowId']}", "running", "task")
+    settled = answer(payer.http.post(path, json=body, headers=headers))
+    assert settled["paid"] == [{"agentDid": agent.did, "amount": 3}]
+    again = payer.http.post(path, json=body, headers=headers)
+    assert (answer(again), again.headers["idempotency-replayed"]) == (settled, "true")
+
+
+def test_what_was_named_for_a_task_that_has_succeeded_is_shown(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    """Its escrow is released: what its agent was paid with the result is all."""
+    agent = make_agent(price={})
+    made = publish(payer, f"[{agent.capability}] x", budget=5)
+    ended(payer, made)
+    body = {"payouts": [{"agentDid": agent.did, "amount": 3}]}
+    settled = answer(payer.http.post(f"{PATH}/{made['taskId']}/settle", json=body))
+    assert settled["paid"] == [{"agentDid": agent.did, "amount": 0}]
 
 
 def test_an_agent_by_tokens_that_has_named_none_is_paid_what_its_payer_says(

@@ -81,10 +81,13 @@ async def test_a_line_is_its_first_publishers(database: Database, auditor: Audit
     await store.close()
 
 
-async def test_an_unproven_or_deregistered_agent_begins_no_line(database: Database) -> None:
+async def test_an_unproven_agent_begins_a_line_unless_the_setting_asks_for_a_proof(
+    database: Database,
+) -> None:
     store = await open_store(database.service_url)
-    outcomes = await store.commit([card(), publish("1.0.0", 0)], AT)
-    assert [one.error for one in outcomes] == [None, CONFLICT]
+    strict = publish("1.0.0", 0, needs_proof=True)
+    outcomes = await store.commit([card(), strict, publish("1.0.0", 0)], AT)
+    assert [one.error for one in outcomes] == [None, CONFLICT, None]
     await store.close()
 
 

@@ -206,13 +206,15 @@ async def test_what_an_heir_takes_up_counts_for_the_heir(
     await store.close()
 
 
-async def test_an_unproven_claim_has_no_heir_and_no_wallet_to_leave(
+async def test_the_switch_of_an_unproven_claim_never_runs(
     database: Database, auditor: Auditor
 ) -> None:
     """Who registered another's DID first would name an heir for the wallet of who comes later."""
     store = await open_store(database.service_url)
-    (_, refused) = await store.commit([card(), set_heir()], AT)
-    assert refused.error is ErrorCode.FORBIDDEN
+    strict = replace(set_heir(), needs_proof=True)
+    (_, refused, named, early) = await store.commit([card(), strict, set_heir(), run()], AT)
+    assert (refused.error, named.error) == (ErrorCode.FORBIDDEN, None)
+    assert early.error is ErrorCode.CONFLICT
     (_, _, due) = await store.commit([card(proof=OPERATOR), set_heir(), run()], AT + 1)
     assert due.error is ErrorCode.CONFLICT
     auditor.connection.execute("UPDATE agent SET proven_by = NULL")

@@ -106,7 +106,7 @@ async def asked(gateway: Gateway, did: str, operation: Operation, workflow_id: s
     async def receive() -> Any:
         body = orjson.dumps({"agentDid": AGENT, "rating": 1}) if operation.method == "POST" else b""
         if operation.path.endswith("cancel"):
-            body = b"{}"
+            body = b'{"reason": "user_request"}'
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Any) -> None:

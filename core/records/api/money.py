@@ -33,7 +33,9 @@ class Balance(Record):
 class BalanceQuery(Body):
     """Whose balance."""
 
-    owner_did: Annotated[Maybe[str], "whose; others than one's own for administrators"] = None
+    owner_did: Annotated[
+        Maybe[str], "the caller, an agent of the caller; any for administrators"
+    ] = None
 
 
 class Account(Record):
@@ -70,7 +72,9 @@ class EntryPage(Page[Entry]):
 class EntriesQuery(PageQuery):
     """Which entries a list shows."""
 
-    owner_did: Annotated[Maybe[str], "whose; others than one's own for administrators"] = None
+    owner_did: Annotated[
+        Maybe[str], "the caller, an agent of the caller; any for administrators"
+    ] = None
     workflow_id: Annotated[Maybe[Uuid], "only of this workflow"] = None
 
 
@@ -111,4 +115,24 @@ class Deposited(Record):
     owner_did: Did
     entry: Entry
     balance: Credits
+    currency: str
+
+
+class CollectRequest(Body, is_closed=True):
+    """What an owner collects from an agent."""
+
+    amount: Annotated[Maybe[PositiveCredits], "all that is free where it is absent"] = None
+
+
+class Collected(Record):
+    """A collection's entry, with the balances of the agent and of its owner after it."""
+
+    success: Yes
+    id: int
+    agent_did: Did
+    owner_did: Did
+    amount: Credits
+    entry: Entry
+    balance: Annotated[Credits, "the agent's"]
+    owner_balance: Credits
     currency: str

@@ -50,7 +50,7 @@ class Unrevoked(Revocation):
 class RevocationPage(Page[Revocation]):
     """A page of revocations, in the order of their DIDs."""
 
-    plural = "revoked"
+    plural = "revocations"
     row = Revocation
 
 

@@ -176,7 +176,7 @@ class BulkPublished(Record):
 class Cancellation(Body):
     """Why a workflow is cancelled."""
 
-    reason: Annotated[str, words(CANCEL_REASONS)] = "user_request"
+    reason: Annotated[str, words(CANCEL_REASONS)]
     details: LongText = ""
 
 

@@ -27,10 +27,10 @@ from core.workflow.rules.auction_rounds import close_round, may_replace_winner, 
 from core.workflow.rules.history import record_failed_attempt
 from core.workflow.rules.node_ends import begin_work, end_if_done, fail_node
 from core.workflow.rules.payment import (
-    lower_price,
     price_above_limit,
     price_max_micro,
     price_of_attempt,
+    set_named_price,
     set_token_price,
     settle_tokens,
 )
@@ -148,7 +148,7 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
     state.started_ms = event.started_ms
     is_settled = event.settled_by is not None
     if event.settled_by is not None:
-        lower_price(workflow, state, event.settled_by.most_micro)
+        set_named_price(workflow, state, event.settled_by.named_micro)
         unpayable = None
     else:
         unpayable = settle_tokens(workflow, state, event.metrics)

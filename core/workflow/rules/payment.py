@@ -69,13 +69,17 @@ def settle_tokens(
     return None
 
 
-def lower_price(workflow: WorkflowState, state: NodeState, most_micro: int) -> None:
-    """Set the price of an attempt that its payer ends: what was reserved for it, or less.
+def set_named_price(workflow: WorkflowState, state: NodeState, named_micro: int | None) -> None:
+    """Set the price of an attempt that its payer ends: what the payer names, else what is reserved.
 
-    The rest of the node's reservation, a verifier's part too, is free again.
-    Spec: contract.md section 7 (`POST /v1/tasks/{id}/settle`).
+    It is at least what the agent was promised, which is nothing for one that is paid by tokens, and
+    at most the money left for the node. The rest of the node's reservation, a verifier's part too,
+    is free again. Spec: contract.md section 7 (`POST /v1/tasks/{id}/settle`).
     """
-    state.price_micro = min(state.price_micro, most_micro)
+    if named_micro is not None:
+        promised_micro = state.price_micro if state.price_json is None else 0
+        available_micro = workflow.budget.available_micro(state.compiled.name)
+        state.price_micro = min(max(promised_micro, named_micro), available_micro)
     workflow.budget.reserve(state.compiled.name, state.price_micro)
 
 

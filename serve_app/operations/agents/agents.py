@@ -117,7 +117,7 @@ async def register_bulk(call: Call) -> Reply:
     commands = [call.authorized(command) for command in found.accepted]
     outcomes = await services.to_the_end(services.gateway.commit_many(commands))
     await _known(call, commands)
-    return Reply(await found.answer(outcomes, result))
+    return await found.answer(outcomes, result)
 
 
 async def list_agents(call: Call) -> Reply:

@@ -32,6 +32,7 @@ from core.trust.sealing import NONCE_BYTES, seal
 from core.trust.signatures import is_signed_by, key_bytes
 from core.wording import kind_of
 from ledger.agents.agent_commands import RegisterAgent
+from ledger.capabilities.version_reads import lines_of_claim
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import invalid
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
@@ -107,26 +108,42 @@ async def registration_before_endpoint(
             public_key = _pinned_key(card, key, public_key)
         elif denial(principal, None, owners) is not None:
             signed = _by_signature_alone(stored, body)
+    proof = proof or signed.proof
+    offered = tuple(capability.id for capability in card.capabilities)
     return RegisterAgent(
         key=f"register:{services.new_id()}",
         actor_did=principal.did,
         owner_did=owner_did,
         is_admin=principal.is_admin,
         is_signed=signed.is_by_its_key,
-        proof=proof or signed.proof,
+        proof=proof,
         card_counter=None if body.card_proof is None else body.card_proof.members.counter,
         did=card.did,
         card_json=card_json,
         card_version=card.version,
         metadata=_metadata(card),
         endpoint=card.endpoint,
-        capability_ids=tuple(capability.id for capability in card.capabilities),
+        capability_ids=offered,
         public_key=public_key,
         secret_encrypted=_sealed(services, body.signing_secret),
         revision_expected=signed.revision,
         is_unchanged=signed.is_unchanged,
         owner_agents_max=services.settings.agents_per_owner_max,
+        lines_taken=await _lines_taken(services, card.did, owner_did, offered, proof),
     )
+
+
+async def _lines_taken(
+    services: Services,
+    did: str,
+    owner_did: str,
+    capability_ids: tuple[str, ...],
+    proof: OwnershipProof | None,
+) -> tuple[str, ...]:
+    """Return the capabilities whose versions pass to the owner with a DID that it proves."""
+    if proof is None:
+        return ()
+    return await lines_of_claim(services.reader, did, owner_did, capability_ids)
 
 
 def _metadata(card: AgentCard) -> tuple[str | None, str | None, str | None]:

@@ -34,6 +34,7 @@ from serve_app.http.calls import (
     Reply,
 )
 from serve_app.operations.views_market import counts_record, reputation_record, stake_record
+from serve_app.operations.whose import money_did_in_path
 
 # Of agents whose counts differ from history: who looks at more looks at the database.
 DIFFERENCES_MAX = 100
@@ -111,12 +112,8 @@ async def slash_stake(call: Call) -> Reply:
 
 async def get_stake(call: Call) -> Reply:
     """Read an agent's stake: the agent itself, its owner, administrators."""
-    did = call.given(AnyDidPath).did
-    reader = call.services.reader
-    if not call.may((did,)):
-        agent = await reader.agent(did)
-        call.require_party((agent["owner_did"],) if agent else (), f"the stake of {did[:255]}")
-    row = await stake_row(reader, did)
+    did = await money_did_in_path(call, "the stake")
+    row = await stake_row(call.services.reader, did)
     if row is None:
         return Reply(stake_record(did, 0, 0, None))
     return Reply(stake_record(did, row["free_micro"], row["locked_micro"], row["updated_ms"]))

@@ -104,7 +104,7 @@ async def list_revoked(call: Call) -> Reply:
         bytes_max=page.bytes_max,
     )
     shown = [_record(row, call) for row in rows]
-    return Reply(listed("revoked", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
+    return Reply(listed("revocations", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
 
 
 def _record(row: RowDict, call: Call) -> dict[str, Any]:

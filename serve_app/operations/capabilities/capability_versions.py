@@ -45,10 +45,10 @@ from core.schemas.value_schema import DIALECT, schema_defect
 from core.timestamps import iso_ms
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.capabilities.version_reads import (
-    ProvenOffer,
+    FirstOffer,
     changelogs,
+    first_offer,
     line_owner,
-    proven_offer,
     published,
     version_rows,
     whole_version_rows,
@@ -109,6 +109,7 @@ async def publish(call: Call) -> Reply:
         versions_expected=len(rows),
         owner_versions_max=services.settings.versions_per_owner_max,
         line_versions_max=services.settings.versions_per_capability_max,
+        needs_proof=services.settings.needs_proof,
     )
     outcome = await call.commit(command)  # (4)
     await services.gateway.owners.refresh()
@@ -135,19 +136,23 @@ async def publish(call: Call) -> Reply:
     )
 
 
-async def _offer_to_begin_with(call: Call, body: VersionPublication) -> ProvenOffer | None:
+async def _offer_to_begin_with(call: Call, body: VersionPublication) -> FirstOffer | None:
     """Return the agent by which a capability's line may begin, None where the owner has none.
 
     Raises:
-        ServiceError: FORBIDDEN; another owner has an older one.
+        ServiceError: FORBIDDEN; another owner has one that goes before it.
     """
     owner_did = body.owner_did or call.caller.did
-    offer = await proven_offer(call.services.reader, owner_did, body.capability_id)
+    services = call.services
+    needs_proof = services.settings.needs_proof
+    offer = await first_offer(
+        services.reader, owner_did, body.capability_id, needs_proof=needs_proof
+    )
     if offer is not None and offer.is_preceded and not call.caller.is_admin:
         raise ServiceError(
             ErrorCode.FORBIDDEN,
-            f"another owner has offered {body.capability_id} with an older agent than"
-            f" {owner_did}: its versions begin with that owner, or with an administrator",
+            f"another owner offers {body.capability_id} with an older agent than {owner_did}, or"
+            " with one of a proven DID: that owner or an administrator publishes the first version",
         )
     return offer
 

@@ -36,6 +36,7 @@ async def set_heir(call: Call) -> Reply:
         heir_did=body.inherits_to_did,
         days=body.dead_man_switch_days,
         requires_inactivity=body.conditions is not None and body.conditions.requires_inactivity,
+        needs_proof=services.settings.needs_proof,
     )
     await call.commit(command)
     row = await switch_row(services.reader, body.agent_did)

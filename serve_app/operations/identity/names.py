@@ -44,6 +44,7 @@ async def register(call: Call) -> Reply:
             months=body.duration_months,
             owner_names_max=settings.names_per_owner_max,
             agent_names_max=settings.names_per_agent_max,
+            needs_proof=settings.needs_proof,
         ),
     )
 
@@ -72,6 +73,7 @@ async def transfer(call: Call) -> Reply:
         agent_did=call.given(NameTransfer).agent_did,
         owner_names_max=settings.names_per_owner_max,
         agent_names_max=settings.names_per_agent_max,
+        needs_proof=settings.needs_proof,
     )
     return await _changed(call, name, command)
 

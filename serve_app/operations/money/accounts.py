@@ -23,12 +23,12 @@ from serve_app.operations.views_market import (
     escrow_record,
     history_record,
 )
-from serve_app.operations.whose import own_did_in_path, paid_workflow
+from serve_app.operations.whose import money_did_in_path, paid_workflow
 
 
 async def get_account(call: Call) -> Reply:
     """Read a wallet's account; there is none until something came in."""
-    did = own_did_in_path(call, "the account")
+    did = await money_did_in_path(call, "the account")
     row = await account_row(call.services.reader, did)
     if row is None:
         raise not_found(f"the account of {did[:255]}")
@@ -37,13 +37,13 @@ async def get_account(call: Call) -> Reply:
 
 async def get_balance(call: Call) -> Reply:
     """Read what a DID can spend, and what is held for its running workflows."""
-    did = own_did_in_path(call, "the balance")
+    did = await money_did_in_path(call, "the balance")
     return Reply(balance_record(did, await call.services.reader.balance(did)))
 
 
 async def get_history(call: Call) -> Reply:
     """List what moved a DID's wallet and stake, newest first."""
-    did = own_did_in_path(call, "the history")
+    did = await money_did_in_path(call, "the history")
     page = page_of(call, call.given(PageQuery))
     rows = await history(
         call.services.reader,

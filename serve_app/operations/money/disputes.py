@@ -37,7 +37,7 @@ from serve_app.http.calls import (
 )
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import shown
-from serve_app.operations.whose import visible_record
+from serve_app.operations.whose import check_money_party, visible_record
 
 # What one may complain about without a workflow.
 TYPES_AT_LARGE: Final = ("fraud", "other")
@@ -99,7 +99,7 @@ async def get(call: Call) -> Reply:
 
 
 async def list_disputes(call: Call) -> Reply:
-    """List the disputes that the caller is a party of; an administrator sees all of them."""
+    """List the disputes of the caller and of the caller's agents; an administrator sees all."""
     query = call.given(DisputesQuery)
     page = page_of(call, query)
     rows = await dispute_rows(
@@ -156,9 +156,10 @@ def _agents_of(node: RowDict) -> set[str]:
 
 
 async def _readable(call: Call) -> RowDict:
-    """Return the dispute of the path, if the caller is a party of it or an administrator."""
+    """Return the dispute of the path, if the caller or one of its agents is a party of it."""
     row = await _stored(call)
-    call.require_party((row["complainant_did"], row["respondent_did"]), _what(call))
+    parties = (row["complainant_did"], row["respondent_did"])
+    await check_money_party(call, parties, _what(call))
     return row
 
 

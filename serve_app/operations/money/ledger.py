@@ -1,33 +1,39 @@
-"""The ledger: balance, deposit, transactions of the caller.
+"""The ledger: balance, deposit, transactions of the caller, and what owners collect.
 
 Spec: Ledger records, Balance response; contract.md section 6 (Ledger); money.md cases 31 and 32.
 """
 
 from __future__ import annotations
 
-from core.errors import ErrorCode
+from core.errors import ErrorCode, ServiceError
 from core.money import CURRENCY, credits_number
 from core.records.api.money import (
     Balance,
     BalanceQuery,
+    Collected,
+    CollectRequest,
     Deposited,
     DepositRequest,
     EntriesQuery,
     EntryPage,
 )
+from core.records.api.path_values import AnyDidPath
+from core.records.bounds import DID_CHARS_MAX
 from core.trust.access import DEPOSIT
-from ledger.accounts.account_commands import Deposit
+from ledger.accounts.account_commands import CollectCredits, Deposit
+from ledger.accounts.agent_money import disputed_micro, money_owner
 from ledger.commands import OutcomeStatus
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply
+from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import deposited_entry, entry_record
 from serve_app.operations.views_market import balance_record
+from serve_app.operations.whose import check_money_party
 
 
 async def balance(call: Call) -> Reply:
     """Read what the caller can spend, and what is held for running workflows."""
-    did = _whose(call, call.given(BalanceQuery).owner_did)
+    did = await _whose(call, call.given(BalanceQuery).owner_did)
     return Reply(balance_record(did, await call.services.reader.balance(did)))
 
 
@@ -60,12 +66,51 @@ async def deposit(call: Call) -> Reply:
     )
 
 
+async def collect(call: Call) -> Reply:
+    """Move free credits from an agent's wallet to its owner's."""
+    did, reader = call.given(AnyDidPath).did, call.services.reader
+    owner = await money_owner(reader, did)
+    if owner is None:
+        raise not_found(f"the agent {did[:DID_CHARS_MAX]}")
+    call.require(call.right, owner.owner_did)
+    if not owner.is_owners:
+        raise ServiceError(
+            ErrorCode.FORBIDDEN,
+            f"{did} was registered without a proof and is in use by itself: prove that it is yours"
+            " before you collect (a cardProof, its own credential, or an administrator)",
+        )
+    command = CollectCredits(
+        key=call.command_key(f"collect:{call.services.new_id()}"),
+        actor_did=call.caller.did,
+        is_admin=call.caller.is_admin,
+        agent_did=did,
+        owner_did=owner.owner_did,
+        disputed_micro=await disputed_micro(reader, did),
+        amount_micro=call.given(CollectRequest).amount,
+    )
+    result = (await call.commit(command)).result
+    entry = entry_record(result["entry"])
+    return Reply(
+        {
+            "success": True,
+            "id": entry["id"],
+            "agentDid": did,
+            "ownerDid": owner.owner_did,
+            "amount": entry["amount"],
+            "entry": entry,
+            "balance": credits_number(int(result["balanceMicro"])),
+            "ownerBalance": credits_number(int(result["ownerBalanceMicro"])),
+            "currency": CURRENCY,
+        }
+    )
+
+
 async def transactions(call: Call) -> Reply:
     """List the entries that touched the caller's wallet, newest first."""
     query = call.given(EntriesQuery)
     page = page_of(call, query)
     rows = await call.services.reader.transactions(
-        _whose(call, query.owner_did),
+        await _whose(call, query.owner_did),
         workflow_id=query.workflow_id,
         limit=page.limit + 1,
         offset=page.offset,
@@ -75,10 +120,10 @@ async def transactions(call: Call) -> Reply:
     return Reply(listed("transactions", shown, page, lambda row: row["id"]))
 
 
-def _whose(call: Call, asked: str | None) -> str:
+async def _whose(call: Call, asked: str | None) -> str:
     """Return whose money is asked for; whether another's exists is not disclosed."""
     did = call.caller.did if asked is None else asked
-    call.require_party((did,), f"the account {did[:255]}")
+    await check_money_party(call, (did,), f"the account {did[:255]}")
     return did
 
 
@@ -107,6 +152,21 @@ OPERATIONS = (
         reply=Deposited,
         errors=(ErrorCode.FORBIDDEN, ErrorCode.OVERLOADED),
         repeats=Repeats.BY_COMMAND,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/agents/{did}/collect",
+        path_values=AnyDidPath,
+        handler=collect,
+        summary="Move free credits from an agent's wallet to its owner's",
+        scope="agents:write",
+        rate=RateClass.WRITE,
+        tag="ledger",
+        body=CollectRequest,
+        reply=Collected,
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED),
+        is_body_optional=True,
+        repeats=Repeats.BY_REPLY,
     ),
     Operation(
         method="GET",

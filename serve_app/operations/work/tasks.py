@@ -6,6 +6,7 @@ Spec: Publish response (taskId); contract.md section 6 (Tasks) and 7; decisions 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Mapping
@@ -57,6 +58,9 @@ from serve_app.operations.work.publishing import publish_request, workflow_limit
 
 NODE: Final = "task"
 _NAMED: Final = re.compile(r"\s*\[([A-Za-z0-9][A-Za-z0-9._-]{0,127})\]\s*")
+# So long a settlement waits for an agent to accept the task.
+ACCEPTED_WITHIN_S: Final = 2.0
+_LOOK_S: Final = 0.05
 # What a node that its payer has ended has as its result.
 _NO_RESULT: Final = "{}"
 _STATUSES: Final = {WorkflowStatus.SUCCESS: "completed"}
@@ -139,18 +143,21 @@ async def bid(call: Call) -> Reply:
 async def settle(call: Call) -> Reply:
     """Settle a task, once.
 
-    1. What the body asks for is within what is held. 2. An agent that has accepted the task and not
-    delivered is paid now, which ends the task; where it is paid by tokens the body says how much.
-    One that has delivered was paid with its result. 3. That the task is settled is recorded, once.
+    1. What the body asks for is within what is held, and for the task's agent, which is waited for
+    a little. 2. An agent that has accepted the task and not delivered is paid now, which ends the
+    task; where it is paid by tokens the body says how much. One that has delivered was paid with
+    its result. 3. That the task is settled is recorded, once.
     """
     payouts = call.given(Settlement).payouts
     stored = await _readable(call)
     call.require(call.right, stored.payer_did)
-    most_micro = _payouts_micro(payouts, stored)  # 1
+    named_micro = _named_micro(payouts, stored)  # 1
+    stored = await _when_accepted(call, stored)
+    _check_paid_agents(payouts, stored)
     if not is_terminal(stored.status):
         node = find_accepted(stored, is_amount_named=payouts is not None)
         if node is not None:
-            await _pay_accepted(call, stored.id, node, most_micro)  # 2
+            await _pay_accepted(call, stored, node, named_micro)  # 2
         stored = await _readable(call)
     if stored.status is not WorkflowStatus.SUCCESS:
         raise ServiceError(
@@ -182,7 +189,7 @@ async def settle(call: Call) -> Reply:
             "paid": [
                 {"agentDid": node["agent_did"], "amount": credits_number(node["price_micro"])}
                 for node in stored.nodes
-                if node["price_micro"]
+                if node["price_micro"] or (payouts and node["agent_did"])
             ],
             "settledCredits": credits_number(spent_micro),
             "returnedCredits": credits_number(held_micro - spent_micro),
@@ -235,24 +242,49 @@ async def _offer(call: Call, body: TaskBidRequest, agent_did: str, capability_id
     return Offer(amount_micro, body.eta_ms, body.stake_offered)
 
 
-def _payouts_micro(payouts: list[Payout] | None, stored: StoredWorkflow) -> int:
-    """Return the most that a settlement pays.
+def _named_micro(payouts: list[Payout] | None, stored: StoredWorkflow) -> int | None:
+    """Return what a settlement names, None where it names nothing.
 
     Raises:
-        ServiceError: INVALID_REQUEST; for another agent than the task's, nothing, or too much.
+        ServiceError: INVALID_REQUEST; it names nothing positive, or more than is held.
     """
-    held_micro = int(stored.row["hold_micro"])
     if payouts is None:
-        return held_micro
-    agents = {node["agent_did"] for node in stored.nodes if node["agent_did"]}
-    for index, payout in enumerate(payouts):
-        if payout.agent_did not in agents:
-            raise invalid(f"payouts[{index}].agentDid", payout.agent_did, "an agent of the task")
-    most_micro = sum(payout.amount for payout in payouts)
-    if not 0 < most_micro <= held_micro:
+        return None
+    named_micro, held_micro = sum(payout.amount for payout in payouts), _held_micro(stored)
+    if not 0 < named_micro <= held_micro:
         most = credits_number(held_micro)
-        raise invalid("payouts", str(credits_number(most_micro)), f"at most the {most} held")
-    return most_micro
+        raise invalid("payouts", str(credits_number(named_micro)), f"at most the {most} held")
+    return named_micro
+
+
+def _held_micro(stored: StoredWorkflow) -> int:
+    return int(stored.row["hold_micro"])
+
+
+async def _when_accepted(call: Call, stored: StoredWorkflow) -> StoredWorkflow:
+    """Return the task once its agent has accepted it, or it has ended; else as it is after 2 s."""
+    deadline = asyncio.get_running_loop().time() + ACCEPTED_WITHIN_S
+    while (
+        not is_terminal(stored.status)
+        and len(read_stored_manifest(stored.row["manifest"]).nodes) == 1
+        and not any(node["status"] == NodeStatus.RUNNING for node in stored.nodes)
+        and asyncio.get_running_loop().time() < deadline
+    ):
+        await asyncio.sleep(_LOOK_S)
+        stored = await _readable(call)
+    return stored
+
+
+def _check_paid_agents(payouts: list[Payout] | None, stored: StoredWorkflow) -> None:
+    """Refuse payouts to others than the task's agents, as far as these are known.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    agents = {node["agent_did"] for node in stored.nodes if node["agent_did"]}
+    for index, payout in enumerate(payouts or ()):
+        if agents and payout.agent_did not in agents:
+            raise invalid(f"payouts[{index}].agentDid", payout.agent_did, "an agent of the task")
 
 
 def find_accepted(stored: StoredWorkflow, *, is_amount_named: bool) -> RowDict | None:
@@ -282,7 +314,9 @@ def find_accepted(stored: StoredWorkflow, *, is_amount_named: bool) -> RowDict |
     return node
 
 
-async def _pay_accepted(call: Call, workflow_id: str, node: RowDict, most_micro: int) -> None:
+async def _pay_accepted(
+    call: Call, stored: StoredWorkflow, node: RowDict, named_micro: int | None
+) -> None:
     """Have the agent paid that has accepted the task's one node, and the task ended so.
 
     Returns also when the attempt was decided otherwise meanwhile.
@@ -291,13 +325,14 @@ async def _pay_accepted(call: Call, workflow_id: str, node: RowDict, most_micro:
         ServiceError: CONFLICT; no accepted result is outstanding.
     """
     request = SettlementRequest(
-        workflow_id=workflow_id,
+        workflow_id=stored.id,
         node=node["name"],
         attempt=node["attempt"],
         verify_attempt=0,
         result_json=_NO_RESULT,
         output_hash=hash_bytes(_NO_RESULT.encode()),
-        payment_max_micro=most_micro,
+        payment_max_micro=_held_micro(stored) if named_micro is None else named_micro,
+        named_micro=named_micro,
         actor_did=call.caller.did,
         authority=call.authority,
     )

@@ -185,7 +185,7 @@ async def publish_bulk(call: Call) -> Reply:
 
     found = await judged(call, "workflows", judge)
     publishing = call.services.gateway.publish_bulk(found.accepted)
-    return Reply(await found.answer(await call.services.to_the_end(publishing), result))
+    return await found.answer(await call.services.to_the_end(publishing), result)
 
 
 async def get_workflow(call: Call) -> Reply:
@@ -408,7 +408,6 @@ OPERATIONS = (
         body=Cancellation,
         reply=Cancelled,
         errors=(ErrorCode.NOT_FOUND, ErrorCode.NOT_CANCELLABLE),
-        is_body_optional=True,
         repeats=Repeats.BY_REPLY,
     ),
     Operation(

@@ -55,7 +55,7 @@ def accept(bench: Bench) -> None:
     bench.gate.commit()
 
 
-def settle(bench: Bench, most_micro: int, *, is_late: bool = False) -> list[Any]:
+def settle(bench: Bench, named_micro: int, *, is_late: bool = False) -> list[Any]:
     """End the attempt as its payer; returns the list that gets the answer."""
     request = SettlementRequest(
         workflow_id=wid("w1"),
@@ -64,7 +64,8 @@ def settle(bench: Bench, most_micro: int, *, is_late: bool = False) -> list[Any]
         verify_attempt=0,
         result_json="{}",
         output_hash="sha256:o",
-        payment_max_micro=most_micro,
+        payment_max_micro=named_micro,
+        named_micro=named_micro,
         actor_did=ADMIN,
         authority=BY_ADMIN,
         is_late=is_late,
@@ -155,7 +156,7 @@ def test_a_payer_ends_an_accepted_attempt_and_no_other(is_restored: bool) -> Non
     bench.gate.commit()
     assert answers == [NodeResultReply(status="success")]
     row = bench.model.nodes[wid("w1")]["a"]
-    assert (row["status"], row["cost_micro"]) == ("success", 1)
+    assert (row["status"], row["cost_micro"]) == ("success", 1_000_000), "its price"
     late = hand_in(bench)
     bench.gate.commit()
     assert late == [NodeResultReply(status="success", is_repeat=True)]

@@ -165,10 +165,10 @@ class Engine:
             )
         )
 
-    def settle(self, node: str, most_micro: int) -> Decision:
+    def settle(self, node: str, named_micro: int | None) -> Decision:
         """The payer ends the attempt that the node's agent has accepted."""
         attempt, at_ms = self.find(node).attempt, self.at_ms
-        by = SettledBy("did:x:payer", most_micro)
+        by = SettledBy("did:x:payer", named_micro)
         return self.hear(
             AttemptSucceeded(node, attempt, "{}", None, "sha256:out", at_ms, at_ms, settled_by=by)
         )

@@ -170,7 +170,7 @@ def test_an_item_that_fails_inside_refuses_itself_alone() -> None:
 
 def test_replies_stand_where_their_items_stood() -> None:
     found = judge_all(orjson.dumps({"items": [{"n": 0}, {"bad": True}, {"n": 2}]}))
-    answer = asyncio.run(found.answer(["first", "last"], lambda item, reply: [item[0], reply]))
+    answer = asyncio.run(found.answer(["first", "last"], lambda item, reply: [item[0], reply])).body
     assert answer["results"][0] == [0, "first"]
     assert answer["results"][1]["code"] == "INVALID_MANIFEST"
     assert answer["results"][2] == [2, "last"]

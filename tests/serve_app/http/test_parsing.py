@@ -66,7 +66,7 @@ def parsed(
         raw_path=raw_path.encode(),
         request_id="r",
         body=orjson.dumps(body),
-        json={} if body is None else body,
+        json={"reason": "error"} if body is None else body,
     )
     call.parse(here)
     return call
@@ -85,7 +85,7 @@ def test_a_request_is_given_as_its_classes() -> None:
     path = call.given(NodePath)
     assert (path.workflow_id, path.node) == (WORKFLOW.lower(), "a")
     assert call.given(PageQuery).limit == 2
-    assert call.given(Cancellation).reason == "user_request"
+    assert call.given(Cancellation).reason == "error"
 
 
 def test_all_problems_of_path_query_and_body_are_told_at_once() -> None:

@@ -214,12 +214,11 @@ def test_an_unknown_outcome_is_gone_on_with_under_the_same_command_key(failure: 
     assert tried != ["fallback"]
 
 
-def test_a_repeat_that_is_refused_does_not_free_the_key_of_the_first() -> None:
-    refuse, _ = counting(ServiceError(ErrorCode.NOT_CANCELLABLE, "it has ended"))
+def test_a_repeat_waits_for_the_reply_to_the_first() -> None:
+    refuse, done = counting(ServiceError(ErrorCode.NOT_CANCELLABLE, "it has ended"))
 
     async def scenario() -> None:
-        kept = Kept()
-        here = services(kept)
+        here = services(Kept())
         begun, may_end = asyncio.Event(), asyncio.Event()
 
         async def slow(call: Call) -> Reply:
@@ -229,14 +228,72 @@ def test_a_repeat_that_is_refused_does_not_free_the_key_of_the_first() -> None:
 
         first = asyncio.ensure_future(answered(call_of(here), slow))
         await begun.wait()
-        with pytest.raises(ServiceError):
-            await answered(call_of(here), refuse)
-        assert len(kept.rows) == 1
+        repeats = [asyncio.ensure_future(answered(call_of(here), refuse)) for _ in range(4)]
+        await asyncio.sleep(0)
         may_end.set()
         assert (await first).body == {"n": 1}
-        assert REPLAYED in (await answered(call_of(here), refuse)).headers
+        for repeat in await asyncio.gather(*repeats):
+            assert (repeat.body, repeat.headers) == (b'{"n":1}', (REPLAYED,))
 
     asyncio.run(scenario())
+    assert done == []
+
+
+def test_a_repeat_does_the_work_when_the_first_is_refused() -> None:
+    async def scenario() -> None:
+        here = services(Kept())
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def refused_late(call: Call) -> Reply:
+            begun.set()
+            await may_end.wait()
+            raise ServiceError(ErrorCode.INSUFFICIENT_CREDITS, "too dear")
+
+        first = asyncio.ensure_future(answered(call_of(here), refused_late))
+        await begun.wait()
+        work, _ = counting(Reply({"n": 2}))
+        repeat = asyncio.ensure_future(answered(call_of(here), work))
+        may_end.set()
+        with pytest.raises(ServiceError):
+            await first
+        assert (await repeat).headers == ()
+
+    asyncio.run(scenario())
+
+
+def test_a_reply_that_refuses_every_item_is_not_kept() -> None:
+    refuse, _ = counting(Reply({"results": []}, is_refusal=True))
+    work, done = counting(Reply({"results": [1]}))
+
+    async def scenario() -> None:
+        here = services(Kept())
+        await answered(call_of(here), refuse)
+        assert REPLAYED not in (await answered(call_of(here), work)).headers
+
+    asyncio.run(scenario())
+    assert len(done) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        (b'{"a":1,"b":[2]}', b' { "b" : [ 2.0 ],\n"a":1e0 } ', True),
+        (b'{"a":"\xc3\xa9/"}', b'{"\\u0061":"\\u00e9\\/"}', True),
+        (b"", b"{}", True),
+        (b"[]", b"{}", False),
+        (b'{"a":1}', b'{"a":"1"}', False),
+        (b'{"a":null}', b"{}", False),
+        (b"null", b"{}", False),
+    ],
+)
+def test_a_body_is_compared_by_its_values(one: bytes, other: bytes, is_same: bool) -> None:
+    async def hash_of(body: bytes) -> bytes:
+        found = await repeat_key(call_of(services(Kept()), body))
+        assert found is not None
+        return found.request_hash
+
+    hashes = [asyncio.run(hash_of(body)) for body in (one, other)]
+    assert (hashes[0] == hashes[1]) is is_same
 
 
 def test_a_reply_is_kept_although_its_client_has_left() -> None:

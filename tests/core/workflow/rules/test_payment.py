@@ -64,19 +64,35 @@ def test_a_limit_of_its_own_is_never_exceeded() -> None:
     assert run.error_code("a") == "BUDGET_EXCEEDED"
 
 
-@pytest.mark.parametrize(("most", "paid"), [(10**9, 500), (500, 500), (120, 120), (1, 1)])
+@pytest.mark.parametrize(
+    ("named", "paid"), [(10**9, 500), (500, 500), (120, 120), (1, 1), (None, 500)]
+)
 @pytest.mark.parametrize("is_verified", [False, True])
-def test_a_payer_that_ends_an_accepted_attempt_pays_its_reservation_or_less(
-    most: int, paid: int, is_verified: bool
+def test_a_payer_that_ends_an_accepted_attempt_pays_what_it_names_for_tokens(
+    named: int | None, paid: int, is_verified: bool
 ) -> None:
     """Its agent has told of no tokens; nothing is verified, and what is left of it is b's."""
     run = by_tokens("ab", reserved=500, hold=1_000, requiresVerification=is_verified)
     run.accept_later("a")
-    run.settle("a", most)
+    run.settle("a", named)
     assert (run.statuses()["a"], run.payments["a"].gross_micro) == ("success", paid)
     assert run.rows["a"].price_micro == run.rows["a"].cost_micro == paid
     assert run.selections[-1].node == "b"
     assert run.selections[-1].price_max_micro == 1_000 - paid
+
+
+@pytest.mark.parametrize(
+    ("price", "named", "paid"),
+    [(0, 3, 3), (0, None, 0), (2, 3, 3), (2, 1, 2), (2, None, 2), (2, 5, 5), (2, 6, 5)],
+)
+def test_a_payer_pays_at_least_what_was_promised_and_at_most_the_hold(
+    price: int, named: int | None, paid: int
+) -> None:
+    run = engine(chain("a"), agents={CAPABILITY: {"did:x:a": price}}, hold_micro=5)
+    run.accept_later("a")
+    run.settle("a", named)
+    assert run.statuses() == {"a": "success"}
+    assert sum(payment.gross_micro for payment in run.payments.values()) == paid
 
 
 def test_no_tokens_cost_nothing() -> None:
