@@ -150,7 +150,7 @@ async def test_an_event_that_cannot_travel_is_a_failed_attempt() -> None:
         await machines.wait(lambda: len(machines.seen) == 1)
         found = handed_of(machines, "x")
         assert found is not None
-        huge = AttemptSucceeded("x", 1, "{}", None, "", 1, 2, {"n": 2**70})
+        huge = AttemptSucceeded("x", 1, "{}", None, "", 1, 2, {"n": 10**5_000})
         given = HandedShard("a", 0, 1, found[1:], (), "b")
         machines.spreads["a"].tell_handed("b", given, [(found[0], huge)])
         await machines.wait(lambda: len(machines.spreads["b"]._handed) == 1)

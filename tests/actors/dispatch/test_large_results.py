@@ -7,13 +7,13 @@ import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-import orjson
 import pytest
 
 from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.ports import InputSources
 from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
+from core.json_text import write_json
 from core.records.manifest import parse_manifest
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import compile_workflow
@@ -49,7 +49,7 @@ class Shelf:
 
 
 def succeeded(text: str) -> AttemptSucceeded:
-    body = orjson.dumps({"text": text})
+    body = write_json({"text": text})
     name = "sha256:" + hashlib.sha256(body).hexdigest()
     return AttemptSucceeded("a", 1, body.decode(), "sha256:in", name, 0, 1)
 
@@ -86,7 +86,7 @@ async def test_large_result_is_stored_before_its_event_goes_on_however_long_that
 async def test_a_result_used_again_is_not_read_again_within_the_bound() -> None:
     shelf = Shelf()
     blobs = Blobs(shelf, cache_bytes_max=250)
-    refs = [await blobs.put(orjson.dumps(letter * 98)) for letter in "abc"]
+    refs = [await blobs.put(write_json(letter * 98)) for letter in "abc"]
     assert refs[0].size == 100
     await blobs.load(refs[1:])
     assert shelf.reads == 0, "the two stored last are at hand"
@@ -147,7 +147,7 @@ async def test_what_an_order_does_after_it_has_waited_is_its_workflows_work() ->
     shelf = WatchedShelf()
     blobs = Blobs(shelf, cache_bytes_max=0)
     node = compile_workflow(parse_manifest({"nodes": {"a": {"capabilityId": "cap.x"}}})).nodes["a"]
-    sources = InputSources(node, {}, await blobs.put(orjson.dumps("x" * 2_000)))
+    sources = InputSources(node, {}, await blobs.put(write_json("x" * 2_000)))
     reply = replying(status="success", result="x" * JUDGED_IN_LOOP_BYTES_MAX)
     seen: list[tuple[str, str]] = []
     async with scene(reply, blobs=blobs, result_inline_bytes_max=1_024) as here:

@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Collection
 from typing import Any
 
-import orjson
 import pytest
 from msgspec.structs import replace
 
@@ -32,6 +31,7 @@ from actors.values.input_texts import (
 )
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
+from core.json_text import read_json, write_json
 from core.records.manifest import parse_manifest
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode, compile_workflow
@@ -87,9 +87,9 @@ def values_of(found: OrderInputs | Failure) -> Any:
     assert isinstance(found, OrderInputs)
     inputs = found.inputs.inputs
     assert found.inputs.hash == hash_bytes(inputs)
-    values = orjson.loads(inputs)
+    values = read_json(inputs)
     assert canonical(values) == inputs
-    return values, orjson.loads(orjson.dumps(found.parents))
+    return values, read_json(write_json(found.parents))
 
 
 async def load(refs: Collection[BlobRef]) -> dict[str, bytes]:
@@ -202,7 +202,7 @@ async def test_inputs_are_measured_while_they_are_built() -> None:
     assert len(inputs) == 400
 
     async def load_large(refs: Collection[BlobRef]) -> dict[str, bytes]:
-        return {ref.hash: orjson.dumps({"t": "x" * 70_000}) for ref in refs}
+        return {ref.hash: write_json({"t": "x" * 70_000}) for ref in refs}
 
     failure = await built(InputSources(node, {"far": REF}), load_large, 100_000)
     assert isinstance(failure, Failure)
@@ -233,7 +233,7 @@ class Ancestors:
     async def load(self, refs: Collection[BlobRef]) -> dict[str, bytes]:
         """Return texts of about the size."""
         self.loaded.append(sum(ref.size for ref in refs))
-        return {ref.hash: orjson.dumps({"n": 7, "t": "x" * self.SIZE}) for ref in refs}
+        return {ref.hash: write_json({"n": 7, "t": "x" * self.SIZE}) for ref in refs}
 
 
 async def test_ancestors_are_loaded_in_groups_within_the_bound_of_a_dispatch() -> None:
@@ -366,7 +366,7 @@ async def test_no_value_of_a_large_text_is_built_in_the_loop() -> None:
     nodes |= {"near": {"capabilityId": "cap.x", "dependsOn": names}}
     nodes["b"]["dependsOn"] = ["near"]
     node = compile_workflow(parse_manifest({"nodes": nodes})).nodes["b"]
-    texts = dict.fromkeys(names, orjson.dumps(["x" * 60_000]).decode())
+    texts = dict.fromkeys(names, write_json(["x" * 60_000]).decode())
     sources = InputSources(node, {**texts, "near": "{}"})
     found = await build_in_child("did:x:payer", sources, nothing, beside, 8 * READ_BYTES_MAX)
     assert isinstance(found, OrderInputs)

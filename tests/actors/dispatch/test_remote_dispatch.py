@@ -361,7 +361,7 @@ async def test_an_order_that_cannot_travel_ends_here() -> None:
         machines.send("n0")  # the next one goes to `b`
         order = machines.order("n1")
         assert order.sources is not None
-        node = replace(order.sources.node, payload={"n": 2**70})
+        node = replace(order.sources.node, payload={"n": 10**5_000})
         spread.send(
             replace(order, sources=replace(order.sources, node=node)),
             lambda _, event: heard.append(event),

@@ -201,11 +201,12 @@ def test_prices_are_read_from_cards_and_bodies() -> None:
     assert parsed({}) is None
     assert parsed({"price_cents": None, "pricing": None}) is None
     assert parsed({"id": "cap.a.v1", "price_cents": 5}) == FixedPrice(50_000)
+    assert parsed({"price_cents": 5.0}) == FixedPrice(50_000)
     assert parsed({"price_cents": 0}) == FREE
     assert parsed(per_token(0, 1e-06)) == TokenPrice(Decimal(0), Decimal("0.000001"))
 
 
-@pytest.mark.parametrize("cents", [-1, 1.5, 5.0, True, "5", PRICE_CENTS_MAX + 1, {}, []])
+@pytest.mark.parametrize("cents", [-1, 1.5, 1e300, True, "5", PRICE_CENTS_MAX + 1, {}, []])
 def test_a_price_that_is_not_whole_cents_is_a_problem(cents: object) -> None:
     assert paths({"price_cents": cents}, "capabilities[2]") == ["capabilities[2].price_cents"]
 

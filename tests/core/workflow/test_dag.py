@@ -137,12 +137,6 @@ def test_mapping_in_a_form_that_is_not_the_specifications() -> None:
     assert paths(nodes) == ["nodes.b.inputMappings.x", "nodes.b.inputMappings.y"]
 
 
-def test_expressions_that_cost_much_are_counted() -> None:
-    mappings = {f"i{index}": f"$.a.result[ {index} ]" for index in range(51)}
-    nodes = {"a": {}, "b": {"dependsOn": ["a"], "inputMappings": mappings}}
-    assert paths(nodes) == ["nodes.b.inputMappings.i50"]
-
-
 def test_limits_of_the_deployment() -> None:
     manifest = parse_manifest(
         {

@@ -229,5 +229,5 @@ def test_other_keys_of_a_set_verify_nothing(key: Any) -> None:
     "text", [b"", b"[]", b"{}", b'{"keys":1}', b'{"keys":[' + b"1," * 100 + b"1]}"]
 )
 def test_what_is_no_key_set_is_refused(text: bytes) -> None:
-    with pytest.raises(ValueError, match=r"key set|Invalid|empty|unexpected|JSON|Input"):
+    with pytest.raises(ValueError, match=r"key set|Invalid|the text ends"):
         read_key_set(text)

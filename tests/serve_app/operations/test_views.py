@@ -6,12 +6,12 @@ import asyncio
 import uuid
 from typing import Annotated, Any, cast
 
-import orjson
 import pytest
 
 from actors.dispatch.large_results import Blobs
 from actors.gateway.workflow_reads import WorkflowReads
 from core.canonical import hash_bytes
+from core.json_text import read_json, write_json
 from core.market.ranking import Candidate, Choice, RankingRules
 from core.records.api.kinds import Credits, Timestamp, Uuid
 from core.records.api.record import Record
@@ -101,12 +101,12 @@ async def shown_nodes(
     """Return nodes as a record of a bounded size shows them."""
     reads = WorkflowReads(Settings(record_bytes_max=bytes_max), cast(LedgerReader, None), blobs)
     await reads.load_results(StoredWorkflow({"manifest": "{}", "intent": ""}, rows))
-    return [orjson.loads(orjson.dumps(node_state(row))) for row in rows]
+    return [read_json(write_json(node_state(row))) for row in rows]
 
 
 async def test_large_results_are_shown_whole_up_to_the_records_bound() -> None:
     blobs = Blobs(Shelf(), cache_bytes_max=0)
-    refs = [await blobs.put(orjson.dumps({"text": letter * 40 * KIB})) for letter in "ab"]
+    refs = [await blobs.put(write_json({"text": letter * 40 * KIB})) for letter in "ab"]
     rows = [node(result_json="{}"), *(node(result_ref=ref.to_json()) for ref in refs)]
     nodes = await shown_nodes(rows, blobs, 64 * KIB)
     assert nodes[0]["result"] == {}
@@ -124,7 +124,7 @@ async def test_reasons_are_computed_for_the_record_and_count_as_they_are_shown()
     shown = sum("selection" in one for one in nodes)
     assert 0 < shown < 40
     assert sum(len(row["selection_json"] or "") for row in rows) > shown * len(choice.to_text())
-    assert len(orjson.dumps(nodes)) <= 64 * KIB
+    assert len(write_json(nodes)) <= 64 * KIB
 
 
 async def test_the_reasons_of_many_nodes_are_computed_in_slices() -> None:
@@ -147,11 +147,11 @@ async def test_the_reasons_of_many_nodes_are_computed_in_slices() -> None:
 
 
 async def test_a_record_of_many_inline_results_stays_within_its_bound() -> None:
-    text = orjson.dumps({"text": "ä" * 5 * KIB}).decode()
+    text = write_json({"text": "ä" * 5 * KIB}).decode()
     rows = [node(result_json=text, metrics={"a": "m" * KIB}) for _ in range(100)]
     nodes = await shown_nodes(rows, Blobs(Shelf(), cache_bytes_max=0), 256 * KIB)
     assert 0 < sum("result" in one for one in nodes) < 100
-    assert len(orjson.dumps(nodes)) <= 256 * KIB
+    assert len(write_json(nodes)) <= 256 * KIB
     assert nodes[-1]["resultRef"] == {
         "sha256": hash_bytes(text.encode()),
         "size": len(text.encode()),
