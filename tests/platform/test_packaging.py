@@ -66,7 +66,18 @@ def test_lock_holds_every_declared_dependency() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["venv", "demo", "test", "test-fast", "soak", "bench", "lint", "wheels", "cluster-demo"],
+    [
+        "venv",
+        "demo",
+        "test",
+        "test-fast",
+        "first-hour",
+        "soak",
+        "bench",
+        "lint",
+        "wheels",
+        "cluster-demo",
+    ],
 )
 def test_makefile_has_the_target(target: str) -> None:
     planned = subprocess.run(
