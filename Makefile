@@ -9,6 +9,7 @@ SOAK_WORKERS ?= 2
 SEED ?= $(shell date +%s)
 # `make soak MINUTES=20` begins nothing later than that; without it all is run, which takes hours.
 MINUTES ?=
+FAST := tests/core tests/callboard tests/serve_app tests/actors tests/test_tidy.py
 BIN := .venv/bin
 STAMP := .venv/.locked
 PEERS := .peers/.locked
@@ -20,7 +21,7 @@ override WORDS := $(value WORDS)
 export DOC WORDS
 DEMO_ARGS = $${DOC:+--doc "$$DOC"} $${WORDS:+--words "$$WORDS"}
 
-.PHONY: venv peers demo cluster-demo cluster-smoke test test-fast soak bench bench-quick lint style types usual format lock \
+.PHONY: venv peers demo cluster-demo cluster-smoke test test-fast first-hour soak bench bench-quick lint style types usual format lock \
 	peers-lock wheels clean
 
 $(STAMP): requirements.lock pyproject.toml .ci/venv
@@ -54,8 +55,13 @@ test: style
 usual: $(STAMP)
 	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
 
+# The inner loop, at most 60 s on two cores: what needs neither Postgres nor a deployment.
 test-fast: $(STAMP)
-	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not soak"
+	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not soak" $(FAST)
+
+# The wheels in an empty environment, and the README's commands with them; part of `.ci/run`.
+first-hour: $(STAMP)
+	@$(BIN)/python -m scripts.first_hour
 
 soak: $(STAMP)
 	$(NICE) $(BIN)/python -m pytest -n $(SOAK_WORKERS) -m "soak or hypothesis" --hypothesis-seed=$(SEED) \

@@ -71,6 +71,7 @@ def test_lock_holds_every_declared_dependency() -> None:
         "demo",
         "test",
         "test-fast",
+        "first-hour",
         "soak",
         "bench",
         "lint",
