@@ -120,7 +120,7 @@ def test_fraud_needs_no_workflow_and_quality_does(payer: Caller, make_agent: Mak
         {"description": "x" * 10_001},
         {"description": None},
         {"evidence": []},
-        {"evidence": {"n": 2**60}},
+        {"evidence": {"n": 10**128}},
         {"workflowId": "x"},
         {"nodeId": "nowhere"},
         {"respondentDid": "did:net:not-an-agent-of-it"},

@@ -187,7 +187,7 @@ def test_wrong_token_is_401_and_changes_nothing(
         {"resultId": 5},
         {"workflowId": None},
         {"eventId": "another"},
-        {"result": {"n": 2**60}},
+        {"result": {"n": 10**128}},
         {"metrics": {"model": "m" * 16_384}},
     ],
     ids=lambda members: str(members)[:40],
