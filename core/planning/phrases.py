@@ -26,7 +26,9 @@ _NUMBER: Final = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*•])\s*")
 _BEFORE: Final = re.compile(r"^\s*before\s+(?P<last>[^,]+),\s*(?P<first>.+)$", re.IGNORECASE)
 _AFTER: Final = re.compile(r"^(?P<last>.+?),?\s+after\s+(?P<first>(?!that\b).+)$", re.IGNORECASE)
 # The numbers of a list are none of its values.
-_LIST_NUMBER: Final = re.compile(r"^\s*(?:step\s+)?\(?\d{1,2}[.):]\s", re.IGNORECASE | re.MULTILINE)
+_LIST_NUMBER: Final = re.compile(
+    r"^[^\S\n]*+(?:step[^\S\n]++)?\(?\d{1,2}[.):]\s", re.IGNORECASE | re.MULTILINE
+)
 _VALUE: Final = re.compile(
     r"(?P<uri>https?://[^\s;\"'<>]*[^\s,;.!?:)\"'<>])"
     r"|(?P<email>(?<![\w.+%-])[\w.+%-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8})"
