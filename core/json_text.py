@@ -53,12 +53,14 @@ class NotJson(ValueError):
 class UnreadNumber(NotJson):
     """An integer of the text has too many digits, or a number is beyond a double; `problem`: where.
 
-    JSON has no such bounds, so its writer may not know of them.
+    `value`: the text's value with that integer cut short, None for a number beyond a double. JSON
+    has no bound of digits, so the writer of an integer may not know of it.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, value: Any = None) -> None:
         super().__init__(f"{problem.path}: {problem.got}, expected {problem.expected}")
         self.problem = problem
+        self.value = value
 
 
 def read_json(text: bytes | str) -> Any:
@@ -85,17 +87,18 @@ def read_foreign_json(text: bytes) -> Any:
         UnreadNumber: an integer has too many digits, or a number is beyond a double.
         NotJson: as of `read_json`.
     """
-    found = None
+    found = value = None
     try:
         if _may_hold_long_integer(text) and _TOO_LONG.search(text):
-            found = json_problem(read_json(_TOO_LONG.sub(rb"\1", text)))
+            value = read_json(_TOO_LONG.sub(rb"\1", text))
+            found = json_problem(value)
         if found is None:
             return read_json(text)
     except NotJson as error:
         found = _infinite_number(text) if str(error) == _NOT_FINITE else None
         if found is None:
             raise
-    raise UnreadNumber(found)
+    raise UnreadNumber(found, value)
 
 
 def _infinite_number(text: bytes) -> Problem | None:

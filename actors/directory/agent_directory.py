@@ -112,7 +112,6 @@ class Directory(AgentHealth):
                 registration, or when the agent was deregistered.
             at_ms: now.
         """
-        self.forget_departed(at_ms)
         for row in rows:
             did = row["did"]
             known = self._remove(did)

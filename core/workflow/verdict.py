@@ -115,18 +115,20 @@ def judge_reply(
     if http_status >= 400:
         return _judge_http_error(http_status, body, retry_after, at_ms)
     is_accepted = http_status == 202
+    unread = None
     try:
         if coding_problem is not None:
             raise ValueError(_clean_text(coding_problem))
         reply = _parse(body)
     except UnreadNumber as error:
-        # Its digits are bounded here, and nowhere in JSON: no fault of the agent's.
-        return replace(_invalid_reply(_clean_text(str(error))), is_spared=True)
+        unread, reply = error, error.value
     except ValueError as error:
         if is_accepted:
             return Accepted()
         kind = _clean_text(content_type) or "no Content-Type"
         return _invalid_reply(f"HTTP {http_status} with {kind}: {error}")
+    if unread is not None and reply is None:
+        return _invalid_reply(_clean_text(str(unread)))
     if is_accepted and not (type(reply) is dict and _says_error(reply)):
         return Accepted()
     if type(reply) is not dict:
@@ -138,6 +140,9 @@ def judge_reply(
     if echoed is not None and echoed != event_id:
         return _invalid_reply(f"eventId {_described(echoed)!r}, expected {event_id!r}")
     verdict = _judge_object(reply, capability_id)
+    if unread is not None and type(verdict) is not Failure:
+        # Its digits are bounded here, and nowhere in JSON: no fault of the agent's.
+        return replace(_invalid_reply(_clean_text(str(unread))), is_spared=True)
     # PostgreSQL cannot store it. An error with it becomes a message without.
     if type(verdict) is Success and (defect := find_nul(body)) is not None:
         return _invalid_reply(defect)

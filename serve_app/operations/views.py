@@ -185,6 +185,9 @@ def node_state(node: Row) -> dict[str, Any]:
     state["startedAt"] = iso_time(node["started_ms"])
     state["completedAt"] = iso_time(node["completed_ms"])
     metrics = _json(node["metrics"])
+    if metrics is not None and not is_settled:
+        # Others than the latency are the agent's words: they could repeat the result.
+        metrics = {name: value for name, value in metrics.items() if name == "latency_ms"}
     if metrics is not None:
         state["metrics"] = metrics
     selection = node["selection_json"]

@@ -48,7 +48,10 @@ _DESCRIPTORS_EACH, _DESCRIPTORS_BESIDE = 3, 300
 _UNWATCHED: Final = "x-request-disconnect-disabled"
 # Serve reads the first two from any client: one ends requests early, the other keeps those whose
 # client has left. The others say where a request comes from, which is said by `PEER_HEADER` alone.
+# Serve decodes two headers as UTF-8 and ends with an error where they are none: the one is not
+# used here, the other is kept where it is ASCII.
 _REMOVED_HEADERS: Final = (
+    "serve_multiplexed_model_id",
     "x-request-timeout-seconds",
     _UNWATCHED,
     "x-forwarded- -m beg",
@@ -201,6 +204,8 @@ def front_lines(folder: Path, settings: Settings, keys: DeploymentKeys) -> list[
         f"    http-request set-var({PATH}) path,regsub(^/+,/)",
         *refusing_lines(CALLER),
         *(f"    http-request del-header {name}" for name in _REMOVED_HEADERS),
+        "    http-request del-header x-request-id unless"
+        " { req.fhdr(x-request-id) -m reg '^[ -~]*$' }",
         # A change runs to its end whatever its client does; watching costs a replica two tasks.
         # Decision 0196. A suggestion changes nothing, and its model may take long (0295).
         f"    http-request set-header {_UNWATCHED} ?1 if !{{ method GET HEAD }}"

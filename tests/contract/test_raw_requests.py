@@ -210,3 +210,11 @@ def test_head_is_answered_like_get_without_the_body(
         assert head.status_code == got.status_code, path
         assert head.headers["content-type"] == got.headers["content-type"], path
         assert head.content == b"", path
+
+
+@pytest.mark.parametrize("name", [b"x-request-id", b"serve_multiplexed_model_id"])
+def test_a_header_that_is_no_utf_8_does_no_harm(deployment: RunningDeployment, name: bytes) -> None:
+    """Serve decodes these two, and answered 500."""
+    request = b"GET /health HTTP/1.1\r\n" + name + b': \xff\xfe"<>\r\n' + END
+    status, _, body = parsed(replies(deployment.url, request))
+    assert (status, body["status"]) == (200, "healthy")

@@ -222,6 +222,28 @@ def test_a_reply_that_is_not_json_is_refused_with_reason_and_place(
 
 
 @pytest.mark.parametrize(
+    ("rest", "code", "is_spared"),
+    [
+        (b'"result": %s}' % (b"7" * 200), NodeErrorCode.INVALID_REPLY, True),
+        (b'"result": 1e999}', NodeErrorCode.INVALID_REPLY, False),
+        (
+            b'"status": "error", "error": "no", "z": %s}' % (b"7" * 200),
+            NodeErrorCode.AGENT_ERROR,
+            False,
+        ),
+        (b'"status": "error", "error": "no", "z": 1e999}', NodeErrorCode.INVALID_REPLY, False),
+    ],
+)
+def test_a_long_integer_spares_no_reply_that_would_fail_without_it(
+    rest: bytes, code: NodeErrorCode, is_spared: bool
+) -> None:
+    """An agent added one to each of its errors, and lost neither stake nor reputation."""
+    failure = judged(b"{" + rest)
+    assert isinstance(failure, Failure)
+    assert (failure.code, failure.is_spared) == (code, is_spared)
+
+
+@pytest.mark.parametrize(
     ("body", "reason"),
     [
         (b"", "not JSON: empty"),
