@@ -98,7 +98,7 @@ Command = (
     | SettleTask
 )
 # Those that look at stored rows which other commands may change.
-BarrierCommand = CreateInvoice | ResolveDispute | SlashStake
+BarrierCommand = CollectCredits | CreateInvoice | ResolveDispute | SlashStake
 
 
 class OutcomeStatus(StrEnum):

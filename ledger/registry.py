@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from ledger.accounts.account_commands import CollectCredits, Deposit
 from ledger.accounts.account_plan import (
-    add_collect_reads,
     add_deposit_reads,
     plan_collect,
     plan_deposit,
@@ -167,7 +166,9 @@ KINDS: Final[dict[type, CommandKind]] = {
     QuarantineWorkflow: CommandKind(plan_quarantine, add_quarantine_reads, is_fenced=True),
     ResumeWorkflow: CommandKind(plan_resume, add_quarantine_reads, is_fenced=True),
     Deposit: CommandKind(plan_deposit, add_deposit_reads, is_hashed=True),
-    CollectCredits: CommandKind(plan_collect, add_collect_reads, outlives_credential=True),
+    CollectCredits: CommandKind(
+        plan_collect, _add_barrier, outlives_credential=True, is_barrier=True
+    ),
     RegisterAgent: CommandKind(plan_register_agent, add_agent_reads, outlives_credential=True),
     DeregisterAgent: CommandKind(plan_deregister_agent, add_agent_reads, outlives_credential=True),
     RebuildReputation: CommandKind(plan_rebuild, weight=weight_of_rebuild),

@@ -23,16 +23,14 @@ class Deposit(AuthorizedCommand, frozen=True, kw_only=True):
 class CollectCredits(AuthorizedCommand, frozen=True, kw_only=True):
     """Move free credits from an agent's wallet to its owner's.
 
-    `owner_did`: who may collect, as it was read. `disputed_micro`: what was paid to the agent and
-    is under an open dispute, which is not free. `amount_micro` None: all that is free.
-    Result: the entry and {"balanceMicro", "ownerBalanceMicro"}. Rejections: NOT_FOUND; FORBIDDEN
-    for others than the owner; CONFLICT when less is free, or the owner has changed.
+    `amount_micro` None: all that is free; payments under an open dispute are not.
+    Result: the entry and {"ownerDid", "balanceMicro", "ownerBalanceMicro"}. Rejections: NOT_FOUND;
+    FORBIDDEN for others than the owner, and where the money is not the owner's; CONFLICT when less
+    is free.
     """
 
     key: str
     actor_did: str
     is_admin: bool
     agent_did: str
-    owner_did: str
-    disputed_micro: int
     amount_micro: int | None = None

@@ -10,6 +10,7 @@ from core.money import ISSUED_MICRO_MAX, MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.accounts.account_commands import CollectCredits, Deposit
 from ledger.commands import Outcome
+from ledger.writer.barrier_reads import CollectReads
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import WORLD_ADDRESS, Account, wallet_address
@@ -68,37 +69,37 @@ def plan_deposit(command: Deposit, batch: Batch) -> Outcome:
     )
 
 
-def add_collect_reads(command: CollectCredits, read_set: ReadSet) -> None:
-    """Add what is looked at before an owner collects."""
-    read_set.agent_dids.add(command.agent_did)
-    read_set.addresses |= {wallet_address(command.agent_did), wallet_address(command.owner_did)}
-
-
 def plan_collect(command: CollectCredits, batch: Batch) -> Outcome:
     """Move free credits from an agent's wallet to its owner's, and nowhere else."""
-    did, owner_did = command.agent_did, command.owner_did
-    agent = batch.cache.agents.get(did)
-    if agent is None:
+    did, stored = command.agent_did, batch.cache.barrier_reads
+    if stored is None:
         raise Refusal(ErrorCode.NOT_FOUND, f"the agent {did} is not known")
+    assert isinstance(stored, CollectReads), stored
+    owner_did = stored.owner_did
     if command.actor_did != owner_did and not command.is_admin:
         raise Refusal(ErrorCode.FORBIDDEN, f"only the owner of {did} may collect its credits")
-    if agent.owner_did != owner_did:
-        detail = f"the owner of {did} has changed meanwhile: try again"
-        raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
+    if not stored.is_owners:
+        raise Refusal(
+            ErrorCode.FORBIDDEN,
+            f"{did} was registered without a proof and has keys, agents or an account of its own:"
+            " register it with a cardProof, with its own credential, or by an administrator, then"
+            " collect",
+        )
     if owner_did == did:
         raise Refusal(ErrorCode.CONFLICT, f"{did} is its own owner: there is nothing to collect")
     wallet = batch.cache.accounts.get(wallet_address(did))
-    free_micro = max(0, (0 if wallet is None else wallet.balance) - command.disputed_micro)
+    free_micro = max(0, (0 if wallet is None else wallet.balance) - stored.disputed_micro)
     amount_micro = min(free_micro, MICRO_MAX)
     if command.amount_micro is not None:
         amount_micro = command.amount_micro
     if wallet is None or not 0 < amount_micro <= free_micro:
-        disputed = credits_text(command.disputed_micro)
+        got = "nothing to collect"
+        if command.amount_micro is not None:
+            got = f"cannot collect {credits_text(amount_micro)} credits"
+        free, disputed = credits_text(free_micro), credits_text(stored.disputed_micro)
         raise Refusal(
             ErrorCode.CONFLICT,
-            f"got {credits_text(amount_micro)} credits to collect, expected more than 0 and at most"
-            f" the {credits_text(free_micro)} that are free in the wallet of {did}"
-            f" ({disputed} are under open disputes)",
+            f"{got}: {free} are free in the wallet of {did}, {disputed} are under open disputes",
         )
     owners = batch.account(wallet_address(owner_did), "wallet", owner_did)
     description = "collected by the owner of the agent"
@@ -122,8 +123,13 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Outcome:
         "kind": "collection",
         "description": description,
     }
-    balances = {"balanceMicro": wallet.balance, "ownerBalanceMicro": owners.balance}
-    return batch.decided(command.key, result={"entry": entry, **balances}, audit_id=audit_id)
+    result = {
+        "entry": entry,
+        "ownerDid": owner_did,
+        "balanceMicro": wallet.balance,
+        "ownerBalanceMicro": owners.balance,
+    }
+    return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
 def _entry_row(entry_id: int, debit: Account, credit: Account, batch: Batch) -> dict[str, object]:

@@ -1,7 +1,8 @@
 """Reads for the commands that stand on stored rows (ledger/writer/barrier_reads.py).
 
 Run by the writer, in the moment it plans the command, so that nothing can come between. Every
-statement is bounded. money.md cases 15 and 33 to 34; decisions 0080 and 0081.
+statement is bounded. money.md cases 15 and 33 to 34; decisions 0080, 0081 and
+0305.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from typing import Any, Final
 import psycopg
 
 from core.market.settlement import PaymentSplit
+from ledger.accounts.account_commands import CollectCredits
+from ledger.accounts.agent_money import IS_OWNERS
 from ledger.commands import BarrierCommand
 from ledger.invoices.invoice_commands import CreateInvoice
 from ledger.stakes.stake_commands import SlashStake
 from ledger.writer.barrier_reads import (
     BarrierReads,
+    CollectReads,
     DisputeReads,
     InvoiceReads,
     PaidLine,
@@ -92,6 +96,25 @@ SELECT w.payer_did, n.agent_did, n.attempt, n.stake_micro
 FROM callboard.node n JOIN callboard.workflow w ON w.id = n.workflow_id
 WHERE n.workflow_id = %(workflow)s::uuid AND n.name = %(node)s
 """
+_OWNER: Final = f"SELECT a.owner_did, {IS_OWNERS} FROM callboard.agent a WHERE a.did = %(did)s"
+# The payments to an agent that an open dispute is about, less what was refunded of them.
+_DISPUTED: Final = """
+WITH own AS (SELECT id FROM callboard.account WHERE address = 'wallet:' || %(did)s),
+paid AS (
+    SELECT DISTINCT e.workflow_id, e.node_id, e.amount
+    FROM callboard.dispute d
+    JOIN callboard.entry e ON e.workflow_id = d.workflow_id AND e.kind = 'node_payment'
+        AND e.node_id = coalesce(d.node_id, e.node_id)
+    JOIN own ON own.id = e.credit_account_id
+    WHERE d.status = 'open' AND (
+        d.complainant_did = %(did)s OR d.respondent_did = %(did)s OR d.respondent_did IS NULL)
+)
+SELECT coalesce(sum(p.amount - coalesce((
+    SELECT sum(r.amount) FROM callboard.entry r JOIN own ON own.id = r.debit_account_id
+    WHERE r.kind IN ('refund', 'fee_refund', 'stake_refund')
+        AND r.workflow_id = p.workflow_id AND r.node_id = p.node_id), 0)), 0)::bigint AS micro
+FROM paid p
+"""
 
 
 async def load_barrier_reads(
@@ -102,6 +125,8 @@ async def load_barrier_reads(
         return await _invoice_reads(connection, command), set()
     if isinstance(command, SlashStake):
         return await _slash_reads(connection, command)
+    if isinstance(command, CollectCredits):
+        return await _collect_reads(connection, command.agent_did)
     stored = await _dispute_reads(connection, command.dispute_id)
     if stored is None or stored.payer_did is None:
         return stored, set()
@@ -165,6 +190,15 @@ async def _slash_reads(
     addresses = {stake_address(did), stake_locked_address(did)}
     for stored in found:
         return stored, addresses | {wallet_address(stored.payer_did)}
+    return None, set()
+
+
+async def _collect_reads(connection: Connection, did: str) -> tuple[CollectReads | None, set[str]]:
+    values = {"did": did}
+    for owner_did, is_owners in await _rows(connection, _OWNER, values):
+        ((disputed_micro,),) = await _rows(connection, _DISPUTED, values)
+        addresses = {wallet_address(did), wallet_address(owner_did)}
+        return CollectReads(owner_did, is_owners, disputed_micro), addresses
     return None, set()
 
 

@@ -1,7 +1,8 @@
-"""What the writer has read for a command that stands on stored rows: invoices, a dispute, a node.
+"""What the writer has read for a command that stands on stored rows: invoices, a dispute, a node,
+an agent's money.
 
 Values only, of the one command at hand; ledger/writer/barrier_loading.py reads them. money.md cases
-15, 33 and 33a.
+15, 33 and 33a; decision 0305.
 """
 
 from __future__ import annotations
@@ -86,4 +87,17 @@ class SlashReads:
     locked_micro: int
 
 
-BarrierReads = InvoiceReads | DisputeReads | SlashReads
+@dataclass(frozen=True, slots=True)
+class CollectReads:
+    """The owner of an agent, and how much of the agent's money the owner may not collect.
+
+    `is_owners`: the agent's money is the owner's. `disputed_micro`: payments to the agent under an
+    open dispute, micro-credits.
+    """
+
+    owner_did: str
+    is_owners: bool
+    disputed_micro: int
+
+
+BarrierReads = InvoiceReads | DisputeReads | SlashReads | CollectReads

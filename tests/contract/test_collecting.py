@@ -86,7 +86,7 @@ def test_an_owner_collects_into_its_own_wallet(owner: Caller, earning: Registere
     assert (made["entry"]["kind"], made["entry"]["amount"]) == ("collection", 0.4)
     assert answer(collect(owner, did))["amount"] == 1.5
     assert (free(owner, did), owner.balance()["balance"]) == (0, 1.9)
-    assert "0 that are free" in refusal(collect(owner, did), 409, "CONFLICT")["detail"]
+    assert "0 are free in" in refusal(collect(owner, did), 409, "CONFLICT")["detail"]
     query = f"/v1/audit?eventType=ledger.collected&actorDid={owner.did}"
     entries = answer(owner.http.get(query))["entries"]
     assert [entry["targetId"] for entry in entries] == [did, did]

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from core.errors import ErrorCode
+from core.records.statuses import OwnershipProof
 from core.workflow.transitions import WorkflowStatus
+from ledger.accounts.account_commands import CollectCredits
 from ledger.commands import OutcomeStatus
 from ledger.disputes.dispute_reads import dispute_row, dispute_rows
 from ledger.reads.reader import LedgerReader
@@ -19,7 +22,19 @@ from ledger.writer.state_cache import stake_address, stake_locked_address
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, decide, paid_workflow, refused, resolve, stake
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, commit_all, open_with_member
+from tests.ledger.making import (
+    AGENT,
+    AT,
+    CREDIT,
+    PAYER,
+    Flow,
+    api_key,
+    card,
+    commit_all,
+    new_id,
+    new_key,
+    open_with_member,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -239,4 +254,41 @@ async def test_disputes_are_listed_for_their_parties(
     assert await ids(party_did=AGENT) == await ids(party_did=PAYER) == {mine.dispute_id}
     assert await ids(workflow_id=flow.id) == {mine.dispute_id}
     assert await ids(status="dismissed") == set()
+    await store.close()
+
+
+async def test_a_dispute_that_is_opened_before_a_collect_is_planned_keeps_its_money(
+    database: Database, auditor: Auditor
+) -> None:
+    """The collect is made before the dispute is opened, as by a request that meets it."""
+    store, epoch = await open_with_member(database.service_url)
+    owner = "did:test:owner"
+    await commit_all(store, [card(owner_did=owner, proof=OwnershipProof.SIGNATURE)], AT)
+    await paid_workflow(store, epoch, CREDIT)
+    second = await paid_workflow(store, epoch, 2 * CREDIT)
+    command = CollectCredits(key=new_key(), actor_did=owner, is_admin=False, agent_did=AGENT)
+    _, taken, more = await commit_all(
+        store, [about(second), command, structs.replace(command, key=new_key())], AT + 50
+    )
+    assert (taken.error, taken.result["ownerDid"]) == (None, owner)
+    refused(more, ErrorCode.CONFLICT)
+    assert "nothing to collect: 0 are free" in (more.detail or "")
+    assert (auditor.balance(owner), auditor.balance(AGENT)) == (950_000, 1_900_000)
+    await store.close()
+
+
+async def test_an_owner_without_a_proof_collects_nothing_of_a_did_that_has_keys(
+    database: Database, auditor: Auditor
+) -> None:
+    store, epoch = await open_with_member(database.service_url)
+    await commit_all(store, [card(owner_did="did:test:owner")], AT)
+    await paid_workflow(store, epoch, CREDIT)
+    command = CollectCredits(
+        key=new_key(), actor_did="did:test:owner", is_admin=False, agent_did=AGENT
+    )
+    _, outcome = await commit_all(
+        store, [api_key(new_id(), bytes(32), owner_did=AGENT), command], AT + 50
+    )
+    refused(outcome, ErrorCode.FORBIDDEN)
+    assert auditor.balance(AGENT) == 950_000
     await store.close()

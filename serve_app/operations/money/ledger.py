@@ -5,7 +5,7 @@ Spec: Ledger records, Balance response; contract.md section 6 (Ledger); money.md
 
 from __future__ import annotations
 
-from core.errors import ErrorCode, ServiceError
+from core.errors import ErrorCode
 from core.money import CURRENCY, credits_number
 from core.records.api.money import (
     Balance,
@@ -21,7 +21,7 @@ from core.records.api.path_values import AnyDidPath
 from core.records.bounds import DID_CHARS_MAX
 from core.trust.access import DEPOSIT
 from ledger.accounts.account_commands import CollectCredits, Deposit
-from ledger.accounts.agent_money import disputed_micro, money_owner
+from ledger.accounts.agent_money import money_owner
 from ledger.commands import OutcomeStatus
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply, not_found
@@ -68,24 +68,16 @@ async def deposit(call: Call) -> Reply:
 
 async def collect(call: Call) -> Reply:
     """Move free credits from an agent's wallet to its owner's."""
-    did, reader = call.given(AnyDidPath).did, call.services.reader
-    owner = await money_owner(reader, did)
+    did = call.given(AnyDidPath).did
+    owner = await money_owner(call.services.reader, did)
     if owner is None:
         raise not_found(f"the agent {did[:DID_CHARS_MAX]}")
     call.require(call.right, owner.owner_did)
-    if not owner.is_owners:
-        raise ServiceError(
-            ErrorCode.FORBIDDEN,
-            f"{did} was registered without a proof and is in use by itself: prove that it is yours"
-            " before you collect (a cardProof, its own credential, or an administrator)",
-        )
     command = CollectCredits(
         key=call.command_key(f"collect:{call.services.new_id()}"),
         actor_did=call.caller.did,
         is_admin=call.caller.is_admin,
         agent_did=did,
-        owner_did=owner.owner_did,
-        disputed_micro=await disputed_micro(reader, did),
         amount_micro=call.given(CollectRequest).amount,
     )
     result = (await call.commit(command)).result
@@ -95,7 +87,7 @@ async def collect(call: Call) -> Reply:
             "success": True,
             "id": entry["id"],
             "agentDid": did,
-            "ownerDid": owner.owner_did,
+            "ownerDid": result["ownerDid"],
             "amount": entry["amount"],
             "entry": entry,
             "balance": credits_number(int(result["balanceMicro"])),
