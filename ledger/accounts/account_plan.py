@@ -81,14 +81,16 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Outcome:
     if not stored.is_owners:
         raise Refusal(
             ErrorCode.FORBIDDEN,
-            f"{did} was registered without a proof and has keys, agents or an account of its own:"
+            f"{did} was registered without a proof and has keys, agents, workflows or an"
+            " account of its own:"
             " register it with a cardProof, with its own credential, or by an administrator, then"
             " collect",
         )
     if owner_did == did:
         raise Refusal(ErrorCode.CONFLICT, f"{did} is its own owner: there is nothing to collect")
     wallet = batch.cache.accounts.get(wallet_address(did))
-    free_micro = max(0, (0 if wallet is None else wallet.balance) - stored.disputed_micro)
+    kept_micro = stored.disputed_micro + stored.given_micro
+    free_micro = max(0, (0 if wallet is None else wallet.balance) - kept_micro)
     amount_micro = min(free_micro, MICRO_MAX)
     if command.amount_micro is not None:
         amount_micro = command.amount_micro
@@ -99,7 +101,8 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Outcome:
         free, disputed = credits_text(free_micro), credits_text(stored.disputed_micro)
         raise Refusal(
             ErrorCode.CONFLICT,
-            f"{got}: {free} are free in the wallet of {did}, {disputed} are under open disputes",
+            f"{got}: {free} are free in the wallet of {did}, {disputed} are under open disputes,"
+            f" {credits_text(stored.given_micro)} were deposited for a DID without a proof",
         )
     owners = batch.account(wallet_address(owner_did), "wallet", owner_did)
     description = "collected by the owner of the agent"

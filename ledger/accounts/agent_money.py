@@ -1,7 +1,8 @@
 """Who may see and collect the money of an agent besides the agent itself.
 
-The owner of a proven claim, or of an unproven one if the DID had no account when it was claimed and
-has no keys and no agents.
+The owner of a proven claim, or of an unproven one if nobody else uses the DID: it had no account
+when it was claimed, and has no keys, agents and workflows of its own. Before a proof the owner gets
+neither deposits nor inheritances: they were meant for the person behind the DID.
 Spec: contract.md section 6 (Ledger). Decision 0305.
 """
 
@@ -16,10 +17,11 @@ from ledger.reads.reader import LedgerReader
 IS_OWNERS: Final = """(a.proven_by IS NOT NULL OR NOT (
     EXISTS (SELECT FROM callboard.api_key k WHERE k.owner_did = a.did)
     OR EXISTS (SELECT FROM callboard.agent o WHERE o.owner_did = a.did)
+    OR EXISTS (SELECT FROM callboard.workflow w WHERE w.payer_did = a.did)
     OR EXISTS (
         SELECT FROM callboard.account c
         WHERE c.address IN ('wallet:' || a.did, 'stake:' || a.did)
-            AND c.created_ms < a.registered_ms)))"""
+            AND c.created_ms <= a.registered_ms)))"""
 _OWNER: Final = sql.text(
     f"SELECT a.owner_did, {IS_OWNERS} AS is_owners FROM callboard.agent a WHERE a.did = :did"
 )

@@ -96,7 +96,14 @@ SELECT w.payer_did, n.agent_did, n.attempt, n.stake_micro
 FROM callboard.node n JOIN callboard.workflow w ON w.id = n.workflow_id
 WHERE n.workflow_id = %(workflow)s::uuid AND n.name = %(node)s
 """
-_OWNER: Final = f"SELECT a.owner_did, {IS_OWNERS} FROM callboard.agent a WHERE a.did = %(did)s"
+_OWNER: Final = f"""
+SELECT a.owner_did, {IS_OWNERS}, (
+    SELECT coalesce(sum(e.amount), 0)::bigint
+    FROM callboard.entry e JOIN callboard.account c ON c.id = e.credit_account_id
+    WHERE a.proven_by IS NULL AND c.address = 'wallet:' || a.did
+        AND e.kind IN ('deposit', 'inheritance'))
+FROM callboard.agent a WHERE a.did = %(did)s
+"""
 # The payments to an agent that an open dispute is about, less what was refunded of them.
 _DISPUTED: Final = """
 WITH own AS (SELECT id FROM callboard.account WHERE address = 'wallet:' || %(did)s),
@@ -195,10 +202,10 @@ async def _slash_reads(
 
 async def _collect_reads(connection: Connection, did: str) -> tuple[CollectReads | None, set[str]]:
     values = {"did": did}
-    for owner_did, is_owners in await _rows(connection, _OWNER, values):
+    for owner_did, is_owners, given_micro in await _rows(connection, _OWNER, values):
         ((disputed_micro,),) = await _rows(connection, _DISPUTED, values)
         addresses = {wallet_address(did), wallet_address(owner_did)}
-        return CollectReads(owner_did, is_owners, disputed_micro), addresses
+        return CollectReads(owner_did, is_owners, disputed_micro, given_micro), addresses
     return None, set()
 
 

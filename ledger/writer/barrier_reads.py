@@ -92,12 +92,14 @@ class CollectReads:
     """The owner of an agent, and how much of the agent's money the owner may not collect.
 
     `is_owners`: the agent's money is the owner's. `disputed_micro`: payments to the agent under an
-    open dispute, micro-credits.
+    open dispute, micro-credits. `given_micro`: what was deposited for an unproven claim's DID, or
+    inherited by it, micro-credits.
     """
 
     owner_did: str
     is_owners: bool
     disputed_micro: int
+    given_micro: int
 
 
 BarrierReads = InvoiceReads | DisputeReads | SlashReads | CollectReads

@@ -18,12 +18,15 @@ from tests.contract.conftest import (
     RegisteredAgent,
     answer,
     chain_of,
+    client,
     refusal,
     unique,
 )
+from tests.contract.signers import Signer
 from tests.contract.test_agents import REGISTER, card
 from tests.contract.test_disputes import complaint
 from tests.contract.test_inheritance import request as heir_of
+from tests.platform.deployments import RunningDeployment
 
 Json = dict[str, Any]
 
@@ -215,3 +218,32 @@ def test_a_proven_claim_collects_although_the_did_has_keys(
     answer(admin.http.post("/v1/ledger/deposit", json={"amount": 3, "ownerDid": did}))
     answer(admin.http.post(REGISTER, json={"acard": card(did), "ownerDid": owner.did}))
     assert answer(collect(owner, did))["amount"] == 3
+
+
+def test_a_claim_made_before_the_first_deposit_takes_none_of_it(
+    make_caller: MakeCaller, make_agent: MakeAgent, payer: Caller, admin: Caller
+) -> None:
+    """A stranger registered a DID, an operator deposited for its person, who had no key yet."""
+    thief = make_caller()
+    squatted = make_agent(owner=thief, price_cents=200)
+    answer(admin.http.post("/v1/ledger/deposit", json={"amount": 7, "ownerDid": squatted.did}))
+    assert payer.run(chain_of(squatted.capability, "a"))["status"] == "success"
+    detail = refusal(collect(thief, squatted.did, amount=2), 409, "CONFLICT")["detail"]
+    assert "7 were deposited" in detail
+    assert answer(collect(thief, squatted.did))["amount"] == 1.9, "its own work alone"
+
+
+def test_a_did_that_publishes_by_itself_is_nobody_elses_wallet(
+    make_caller: MakeCaller, earning: RegisteredAgent, admin: Caller, deployment: RunningDeployment
+) -> None:
+    """A payer who signs its requests has neither key nor agents: a stranger took what it had."""
+    thief, signer = make_caller(), Signer()
+    answer(thief.http.post(REGISTER, json={"acard": card(signer.did)}))
+    answer(admin.http.post("/v1/ledger/deposit", json={"amount": 9, "ownerDid": signer.did}))
+    with client(deployment.url) as http:
+        http.auth = signer
+        answer(http.post("/v1/workflows/publish", json=chain_of(earning.capability, "a")))
+        assert answer(http.get("/v1/ledger/balance"))["pending"] >= 0
+    refusal(collect(thief, signer.did), 403, "FORBIDDEN")
+    refusal(thief.http.get(f"/v1/balances/{signer.did}"), 404, "NOT_FOUND")
+    refusal(thief.http.get(f"/v1/ledger/{signer.did}/history"), 404, "NOT_FOUND")
