@@ -47,6 +47,11 @@ class Caller:
         """Publish a manifest."""
         return self.http.post("/v1/workflows/publish", json=manifest, headers=headers)
 
+    def cancel(self, path: str, **headers: str) -> httpx.Response:
+        """Cancel the workflow of this path, as its user asks."""
+        body = {"reason": "user_request"}
+        return self.http.post(f"{path}/cancel", json=body, headers=headers)
+
     def run(self, manifest: Json) -> Json:
         """Publish a manifest and return the record once it has ended.
 

@@ -205,11 +205,7 @@ def test_case_26_the_stake_is_locked_until_the_node_ends(
     agent.stub.wait_dispatched()
     stake = answer(owner.http.get(f"/v1/stakes/{agent.did}"))
     assert (stake["stakedAmount"], stake["lockedAmount"]) == (1, 0.1)  # a tenth of the reserve
-    answer(
-        payer.http.post(
-            f"/v1/workflows/{published['workflowId']}/cancel", json={"reason": "user_request"}
-        )
-    )
+    answer(payer.cancel(f"/v1/workflows/{published['workflowId']}"))
     assert answer(owner.http.get(f"/v1/stakes/{agent.did}"))["lockedAmount"] == 0
     found = answer(admin.http.get(f"/v1/audit?targetId={agent.did}&targetType=stake"))["entries"]
     events = [event for entry in found for event in events_of(entry)]
@@ -274,10 +270,6 @@ def test_work_without_an_auction_asks_for_no_stake(
 
 def test_cancelling_calls_an_open_auction_off(payer: Caller, capability: str) -> None:
     path = auctioned(payer, capability, 60_000)
-    answer(
-        payer.http.post(
-            f"/v1/workflows/{path.split('/')[3]}/cancel", json={"reason": "user_request"}
-        )
-    )
+    answer(payer.cancel(f"/v1/workflows/{path.split('/')[3]}"))
     assert answer(payer.http.get(path))["status"] == "cancelled"
     assert payer.balance()["balance"] == 100

@@ -96,23 +96,11 @@ def test_an_owner_collects_into_its_own_wallet(owner: Caller, earning: Registere
     assert "payload" in entries[0], "it is shown whole to the owner"
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        ({"amount": 0}, 400),
-        ({"amount": -1}, 400),
-        ({"amount": "1.0000001"}, 400),
-        ({"amount": 1e300}, 400),
-        ({"amuont": 1}, 400),
-        ({"amount": 1, "ownerDid": "did:net:x"}, 400),
-        ({"amount": 1.900001}, 409),
-    ],
-)
 def test_an_amount_is_positive_and_at_most_what_is_free(
-    owner: Caller, earning: RegisteredAgent, body: Json, status: int
+    owner: Caller, earning: RegisteredAgent
 ) -> None:
-    refused = collect(owner, earning.did, **body)
-    refusal(refused, status, "INVALID_REQUEST" if status == 400 else "CONFLICT")
+    refusal(collect(owner, earning.did, amount=0), 400, "INVALID_REQUEST")
+    refusal(collect(owner, earning.did, amount=1.900001), 409, "CONFLICT")
     assert free(owner, earning.did) == 1.9
 
 
@@ -173,20 +161,11 @@ def test_an_agent_that_has_left_or_is_revoked_is_collected_from(
     assert answer(collect(owner, did))["amount"] == 0.9
 
 
-def test_an_agent_that_owns_itself_and_owners_in_a_circle(
-    make_caller: MakeCaller, admin: Caller
-) -> None:
-    one, other = make_caller(5), make_caller(5)
+def test_an_agent_that_owns_itself_has_nothing_to_collect(make_caller: MakeCaller) -> None:
+    one = make_caller(5)
     answer(one.http.post(REGISTER, json={"acard": card(one.did)}))
     detail = refusal(collect(one, one.did), 409, "CONFLICT")["detail"]
     assert "its own owner" in detail
-    pair = make_caller(5), make_caller(5)
-    for agent, of in (pair, pair[::-1]):
-        answer(admin.http.post(REGISTER, json={"acard": card(agent.did), "ownerDid": of.did}))
-    assert answer(collect(pair[1], pair[0].did))["amount"] == 5
-    assert answer(collect(pair[0], pair[1].did))["amount"] == 10
-    assert [caller.balance()["balance"] for caller in pair] == [10, 0]
-    assert other.balance()["balance"] == 5
 
 
 def test_a_stranger_takes_no_wallet_by_registering_its_did(

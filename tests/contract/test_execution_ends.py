@@ -120,7 +120,7 @@ def test_case_12_cancel_pays_what_had_succeeded_and_returns_the_rest(
     manifest["nodes"]["b"]["capabilityId"] = slow.capability
     path = begin(payer, manifest)
     slow.stub.wait_dispatched()
-    reply = answer(payer.http.post(f"{path}/cancel", json={"reason": "user_request"}))
+    reply = answer(payer.cancel(path))
     assert reply["refundedCredits"] == 9
     record = answer(payer.http.get(path))
     assert statuses(record) == {"a": "success", "b": "skipped"}
@@ -132,7 +132,7 @@ def test_cancel_of_a_thousand_nodes(payer: Caller, make_agent: MakeAgent) -> Non
     nodes = {f"n{number}": {"capabilityId": agent.capability} for number in range(1_000)}
     path = begin(payer, {"nodes": nodes})
     agent.stub.wait_dispatched()
-    reply = answer(payer.http.post(f"{path}/cancel", json={"reason": "user_request"}))
+    reply = answer(payer.cancel(path))
     assert reply["nodesAffected"] == 1_000
     record = answer(payer.http.get(path))
     assert record["status"] == "cancelled"

@@ -37,6 +37,11 @@ REFUSED = {
 # What a field may take, or what is refused as any other wrong value is.
 ODD = {
     "a large whole number": "9" * 400,
+    "128 digits": "9" * 128,
+    "below 64 bits": "-9223372036854775809",
+    "a whole double": "1e300",
+    "a fraction": "2.5",
+    "minus zero": "-0.0",
     "many decimals": "0." + "0" * 300 + "1",
     "odd characters": '"\\u00a0\\u2028\\u202e\\ufeff\\te' + "\\u0301" * 300 + '"',
     "nothing": "null",
@@ -144,7 +149,9 @@ def test_no_value_in_a_body_ends_in_a_5xx(admin: Caller, owner: Caller, value: s
             assert response.status_code >= 400, told
 
 
-@pytest.mark.parametrize("value", ["\0", "%", "..", "\U0001f600", "x" * 4_000, "9" * 40])
+@pytest.mark.parametrize(
+    "value", ["\0", "%", "..", "\U0001f600", "x" * 4_000, "9" * 40, "9223372036854775808"]
+)
 def test_no_value_in_a_path_ends_in_a_5xx(owner: Caller, value: str) -> None:
     for path, operations in DOCUMENT["paths"].items():
         for method in operations if "{" in path else ():
@@ -156,7 +163,12 @@ def test_no_value_in_a_path_ends_in_a_5xx(owner: Caller, value: str) -> None:
             assert response.status_code < 500, f"{method} {path}: {response.text[:500]}"
 
 
-@pytest.mark.parametrize("value", ["%00", "%ed%a0%80", "1e400", "9" * 60, "-1", "", "x" * 4_000])
+@pytest.mark.parametrize(
+    "value",
+    ["%00", "%ed%a0%80", "1e400", "9" * 60, "9" * 128, "18446744073709551616",
+     "9223372036854775808", "-1", "1e3", "1.0", "0x10", "%2B1", "%D9%A3", "01", "NaN", "",
+     "x" * 4_000],
+)  # fmt: skip
 def test_no_value_in_a_query_ends_in_a_5xx(admin: Caller, owner: Caller, value: str) -> None:
     for number, (path, name) in enumerate(queries()):
         http = (admin, owner)[number % 2].http

@@ -20,11 +20,8 @@ from tests.contract.conftest import (
     MakeCaller,
     answer,
     refusal,
-    unique,
 )
 from tests.contract.test_execution_async import PATH, begin, finished, handed_in, later, one_node
-from tests.contract.test_hostile_values import BODIES, DOCUMENT, HOLE, queries
-from tests.contract.test_hostile_values import spelt as spelt_path
 
 Json = dict[str, Any]
 WIDE = {
@@ -70,7 +67,7 @@ def test_numbers_keep_their_digits_on_their_way_to_a_child(
                 "all": "$.a.result",
                 "n": "$.a.result.wide['20 digits']",
                 "last": "$.a.result.list[3]",
-                "double": "$.a.result.doubles.1e17",
+                "double": "$.a.result['\\u0064oubles']['1e17']",
             },
         },
     }
@@ -123,49 +120,30 @@ def test_a_result_is_judged_by_a_schema_with_integers_of_many_digits(
 
 
 @pytest.mark.parametrize(
-    ("result", "signature", "is_spared"),
-    [
-        ({"n": LONG}, None, True),
-        ({"n": [10**4_000]}, None, True),
-        ({"n": 2**53}, "ed25519:AAAA", True),
-        ({"n": [-(10**100)]}, "ed25519:AAAA", True),
-        ({"n": 2**53 - 1}, "ed25519:AAAA", False),
-        ({"n": 1e17}, "ed25519:AAAA", False),
-    ],
+    ("result", "is_handed_in"),
+    [({"n": [10**4_000]}, False), ({"n": [-(10**100)]}, False), ({"n": 2**53}, True)],
+    ids=["too long", "signed", "signed and handed in"],
 )
-@pytest.mark.parametrize("is_handed_in", [False, True])
 def test_what_libraries_cannot_read_or_sign_costs_no_stake(
-    payer: Caller,
-    make_agent: MakeAgent,
-    make_caller: MakeCaller,
-    admin: Caller,
-    anonymous: httpx.Client,
-    result: Json,
-    signature: str | None,
-    is_spared: bool,
+    payer: Caller, admin: Caller, make_agent: MakeAgent, make_caller: MakeCaller, result: Json,
     is_handed_in: bool,
-) -> None:
-    owner, capability = make_caller(10), unique("cap.test.") + ".v1"
-    members = {} if signature is None else {"signature": signature}
-    if is_handed_in and signature is None:
-        return  # refused with 400, see above
+) -> None:  # fmt: skip
+    owner, signature = make_caller(10), "ed25519:AAAA"
     price = {"price_cents": 5, "standingBid": {"bidAmount": 0.1}}
-    reply = later if is_handed_in else returns(result, **members)
-    agent = make_agent(reply, capability=capability, owner=owner, price=price)
+    reply = later if is_handed_in else returns(result, signature=signature)
+    agent = make_agent(reply, owner=owner, price=price)
     card = {"publicKey": base64.b64encode(bytes(SigningKey(bytes(32)).verify_key)).decode()}
     answer(owner.http.patch(f"/v1/agents/{agent.did}", json=card))
     answer(owner.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
     node = {"selection": "auction", "maxCostCredits": 1, "maxRetries": 0}
-    path = begin(payer, one_node(capability, **node))
+    path = begin(payer, one_node(agent.capability, **node))
     if is_handed_in:
         agent.stub.wait_dispatched()
-        answer(
-            anonymous.post(PATH, json=handed_in(agent.stub.dispatches[0], result=result, **members))
-        )
+        body = handed_in(agent.stub.dispatches[0], result=result, signature=signature)
+        answer(payer.http.post(PATH, json=body))
     error = finished(payer, path)["nodes"]["a"]["error"]
     assert error["code"] in ("INVALID_REPLY", "AUCTION_FAILED", "NO_CANDIDATE"), error
-    staked = answer(admin.http.get(f"/v1/stakes/{agent.did}"))["stakedAmount"]
-    assert (staked == 1) == is_spared
+    assert answer(admin.http.get(f"/v1/stakes/{agent.did}"))["stakedAmount"] == 1
 
 
 @pytest.mark.parametrize("text", [str(LONG), "-" + "7" * 129, "9" * 4_300, "1" * 5_000])
@@ -188,55 +166,21 @@ def test_an_integer_of_more_than_128_digits_is_refused_where_it_is(
     assert (problem["path"], problem["got"]) == (at, "an integer of more than 128 digits")
 
 
-def test_a_text_of_digits_or_a_long_double_is_no_long_integer(payer: Caller) -> None:
-    body = '{"dryRun":true,"nodes":{"a":{"capabilityId":"c","payload":{"x":["%s",%s.5,%se2]}}}}'
-    text = body % ("1" * 5_000, "1" * 200, "1" * 200)
-    refused = payer.http.post("/v1/workflows/publish", content=text, headers=JSON_TYPE)
-    assert "digits" not in refused.text
-    refused = payer.http.post(
-        "/v1/workflows/publish", content=text.replace(".5", "e400"), headers=JSON_TYPE
-    )
-    problem = refusal(refused, 400, "INVALID_REQUEST")["errors"][0]
-    assert problem["path"] == "nodes.a.payload.x[1]"
-    assert problem["expected"] == "a finite number"
-
-
-DOUBLED = {
-    "nodes.a": ("publish", '{"nodes":{"a":{"capabilityId":"c"},"a":{"capabilityId":"c"}}}'),
-    "settings": ("publish", '{"nodes":{"a":{"capabilityId":"c"}},"settings":{},"settings":{}}'),
-    "nodes.a.payload.l[1].x": (
-        "publish", '{"nodes":{"a":{"capabilityId":"c","payload":{"l":[1,{"x":":","\\u0078":1}]}}}}'
-    ),
-    "settings.maxBudgetCredits": (
-        "publish",
-        '{"nodes":{},"settings":{"maxBudgetCredits":1,"b\\u003a":1,"maxBudgetCredits":9}}',
-    ),
-    "acard.did": ("register", '{"acard":{"did":"did:x:y","did":"did:x:z"}}'),
-    "amount": ("deposit", '{"amount":1,"amount":2}'),
-    "nodes": ("list", '{"nodes":[' + '{"id":"x"},' * 20_000 + '1],"nodes":[{"id":"a"}]}'),
-}  # fmt: skip
-PATHS = {
-    "publish": "/v1/workflows/publish",
-    "register": "/v1/agents/register",
-    "deposit": "/v1/ledger/deposit",
-    "list": "/v1/workflows",
-}
-
-
-@pytest.mark.parametrize("at", DOUBLED)
-def test_a_member_that_stands_twice_is_named(admin: Caller, at: str) -> None:
-    where, body = DOUBLED[at]
-    refused = admin.http.post(PATHS[where], content=body, headers=JSON_TYPE)
+@pytest.mark.parametrize(
+    ("path", "body", "at"),
+    [
+        ("/v1/ledger/deposit", '{"amount":1,"amount":2}', "amount"),
+        # Of more than the reading in pieces needs.
+        ("/v1/workflows", '{"nodes":[' + '{"id":"x"},' * 20_000 + '1],"nodes":[]}', "nodes"),
+    ],
+    ids=["small", "in pieces"],
+)
+def test_a_member_that_stands_twice_is_named(admin: Caller, path: str, body: str, at: str) -> None:
+    refused = admin.http.post(path, content=body, headers=JSON_TYPE)
     problem = refusal(refused, 400, "INVALID_REQUEST")["errors"][0]
     assert problem == {
         "path": at, "got": "the member twice", "expected": "each member of an object once",
     }  # fmt: skip
-
-
-def test_a_member_with_an_escaped_colon_stands_once(payer: Caller) -> None:
-    text = '{"nodes":{"a":{"capabilityId":"c\\u003a","payload":{"\\u003a\\\\u003A":"::"}}}}'
-    refused = payer.http.post("/v1/workflows/publish", content=text, headers=JSON_TYPE)
-    assert "twice" not in refused.text
 
 
 @pytest.mark.parametrize(
@@ -297,43 +241,7 @@ def test_whole_doubles_in_other_bodies(
     assert refusal(refused, 400, "INVALID_REQUEST")["errors"][0]["path"] == "maxWorkflowsPerDay"
 
 
-HOSTILE = ["9" * 23, "9" * 128, "18446744073709551616", "9223372036854775808", "9" * 19, "-1",
-           "1e400", "1e3", "1.0", "0x10", "", "+1", "٣", "01", "NaN"]  # fmt: skip
-
-
-@pytest.mark.parametrize("value", HOSTILE)
-def test_hostile_integers_in_paths_and_queries_are_4xx(
-    admin: Caller, payer: Caller, value: str
-) -> None:
-    """Every parameter of every query and path, and cursors that hold such a number."""
-    cursor = base64.urlsafe_b64encode(value.encode()).decode().rstrip("=")
-    for number, (path, name) in enumerate(queries()):
-        sent = cursor if name == "cursor" else value
-        http = (admin, payer)[number % 2].http
-        response = http.get(spelt_path(path), params={name: sent})
-        assert response.status_code < 500, f"{path} {name}={sent}: {response.text[:500]}"
-    for path, operations in DOCUMENT["paths"].items():
-        if "{" in path and "get" in operations:
-            response = admin.http.get(spelt_path(path, value or " "))
-            assert response.status_code < 500, f"{path}: {response.text[:500]}"
-
-
-@pytest.mark.parametrize(
-    "value", ["9" * 23, "9" * 128, "-9223372036854775809", "1e300", "2.5", "-0.0"]
-)
-def test_hostile_integers_in_bodies_are_4xx(admin: Caller, payer: Caller, value: str) -> None:
-    for number, (method, path, body) in enumerate(BODIES):
-        content = body.replace(f'"{HOLE}"', value)
-        http = (admin, payer)[number % 2].http
-        response = http.request(method, spelt_path(path), content=content, headers=JSON_TYPE)
-        assert response.status_code < 500, f"{method} {path} {content}: {response.text[:500]}"
-
-
-@pytest.mark.parametrize(
-    "step",
-    ["[18446744073709551616]", "[-1]", "[01]", "[1e3]", "[1.0]", "[" + "1" * 1_000 + "]",
-     "[" + "1" * 5_000 + "]", "['\\x41']", "['\\ud800']", "[0,1]"],
-)  # fmt: skip
+@pytest.mark.parametrize("step", ["[18446744073709551616]", "['\\x41']"])
 def test_a_wrong_step_of_a_mapping_is_400_and_named(payer: Caller, step: str) -> None:
     mapping = {"x": f"$.a.result.l{step}"}
     nodes = {
@@ -343,19 +251,3 @@ def test_a_wrong_step_of_a_mapping_is_400_and_named(payer: Caller, step: str) ->
     problem = refusal(payer.publish({"nodes": nodes}), 400, "INVALID_MANIFEST")["errors"][0]
     assert problem["path"] == "nodes.b.inputMappings.x"
     assert "character" in problem["got"]
-
-
-def test_every_name_of_the_grammar_is_mapped(payer: Caller, make_agent: MakeAgent) -> None:
-    names = ["\n", "xA", "हिन्दी", "cafe\u0301", "it's", '"', "a.b", "*", "", "\U0001f600", "\\"]
-    source = make_agent(returns({name: place for place, name in enumerate(names)}))
-    spelt = ["['\\n']", "['x\\u0041']", ".हिन्दी", ".cafe\u0301", "['it\\'s']", "['\"']", "['a.b']",
-             "['*']", '[""]', "['\\ud83d\\ude00']", '["\\\\"]']  # fmt: skip
-    mappings = {f"i{place}": f"$['*'].result{step}" for place, step in enumerate(spelt)}
-    child = make_agent()
-    nodes = {
-        "*": {"capabilityId": source.capability},
-        "b": {"capabilityId": child.capability, "dependsOn": ["*"], "inputMappings": mappings},
-    }
-    record = payer.run({"nodes": nodes})
-    assert record["status"] == "success", record
-    assert child.stub.dispatches[0]["inputs"] == {f"i{n}": n for n in range(len(names))}

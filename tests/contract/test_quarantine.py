@@ -85,9 +85,7 @@ def test_quarantined_workflow_is_cancelled_and_its_money_returns(
     if not is_restorable:
         damage.break_manifest(workflow_id)
     assert payer.balance()["pending"] > 0
-    reply = answer(
-        payer.http.post(f"/v1/workflows/{workflow_id}/cancel", json={"reason": "user_request"})
-    )
+    reply = answer(payer.cancel(f"/v1/workflows/{workflow_id}"))
     assert reply["status"] == "cancelled"
     assert reply["refundedCredits"] > 0
     shown = record(payer, workflow_id)

@@ -285,11 +285,7 @@ def test_case_24_a_revoked_agent_cannot_bid(
     refusal(bid(owner, path, agent, 0.1), 403, "FORBIDDEN")
     answer(admin.http.delete(f"{REVOKED}/{agent.did}"))
     answer(bid(owner, path, agent, 0.1))
-    answer(
-        payer.http.post(
-            f"/v1/workflows/{record['workflowId']}/cancel", json={"reason": "user_request"}
-        )
-    )
+    answer(payer.cancel(f"/v1/workflows/{record['workflowId']}"))
 
 
 def paid(admin: Caller, agent: RegisteredAgent) -> float:

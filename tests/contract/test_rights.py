@@ -104,11 +104,7 @@ def test_what_an_administrator_does_with_anothers_workflow_says_why(
     answer(admin.http.post(f"/v1/workflows/{stuck}/resume", headers=sent))
     manifest = {**chain_of(agent.capability, "a"), "payerDid": payer.did}
     given = answer(admin.publish(manifest, **sent))["workflowId"]
-    answer(
-        admin.http.post(
-            f"/v1/workflows/{given}/cancel", json={"reason": "user_request"}, headers=sent
-        )
-    )
+    answer(admin.cancel(f"/v1/workflows/{given}", **sent))
     said = {"right": "admin", "reason": "The customer asked."}
     for workflow_id, event, expected in (
         (stuck, "workflow.published", None),

@@ -72,11 +72,7 @@ def test_a_failed_task_says_why_and_a_cancelled_one_is_cancelled(
     held = make_agent(is_held=True)
     made = publish(payer, f"[{held.capability}] x")
     held.stub.wait_dispatched()
-    answer(
-        payer.http.post(
-            f"/v1/workflows/{made['workflowId']}/cancel", json={"reason": "user_request"}
-        )
-    )
+    answer(payer.cancel(f"/v1/workflows/{made['workflowId']}"))
     assert ended(payer, made)["status"] == "cancelled"
 
 
@@ -122,11 +118,7 @@ def test_settle_after_success_tells_what_was_paid_and_pays_nothing(
     refusal(payer.http.post(path), 409, "ALREADY_SETTLED")
     assert payer.balance() == before
     cancelled = publish(payer, f"[{make_agent(is_held=True).capability}] x")
-    answer(
-        payer.http.post(
-            f"/v1/workflows/{cancelled['workflowId']}/cancel", json={"reason": "user_request"}
-        )
-    )
+    answer(payer.cancel(f"/v1/workflows/{cancelled['workflowId']}"))
     ended(payer, cancelled)
     refusal(payer.http.post(f"{PATH}/{cancelled['taskId']}/settle"), 409, "CONFLICT")
 

@@ -69,7 +69,7 @@ def test_a_result_is_shown_when_it_is_settled(
         assert answer(caller.http.get(path))["nodes"]["a"]["status"] == "running"
         refusal(caller.http.get(f"{path}/nodes/a/result"), 404, "NOT_FOUND")
     if end == "cancel":
-        cancelled = answer(payer.http.post(f"{path}/cancel", json={"reason": "user_request"}))
+        cancelled = answer(payer.cancel(path))
         assert cancelled["nodesAffected"] == 1
     else:
         verdict = handed_in(verifier.stub.dispatches[0], result={"approved": end == "approve"})

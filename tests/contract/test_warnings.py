@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conftest import Caller, Json, MakeAgent, RegisteredAgent, answer, unique
+from tests.contract.conftest import Caller, Json, MakeAgent, RegisteredAgent, answer
 
 TAKES_TEXT: Json = {
     "price_cents": 1,
@@ -127,18 +127,6 @@ def test_one_agent_that_takes_it_is_enough(
     assert len(answer(payer.publish(body))["warnings"]) == 1
     body["nodes"]["a"]["targetAgentId"] = other.did
     assert answer(payer.publish(body))["warnings"] == []
-
-
-def test_a_repeat_of_the_request_has_the_same_warnings(
-    payer: Caller, shouter: RegisteredAgent
-) -> None:
-    body = manifest(shouter.capability, payload={"no": 1}, beside={"webhookUrl": "http://x.org"})
-    headers = {"Idempotency-Key": unique("k-")}
-    first, again = (
-        answer(payer.http.post("/v1/workflows/publish", json=body, headers=headers))
-        for _ in range(2)
-    )
-    assert len(first["warnings"]) == 2 and again == first
 
 
 def test_a_task_warns_of_its_webhook_and_of_words_that_nobody_takes(

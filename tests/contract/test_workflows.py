@@ -98,11 +98,7 @@ def test_a_child_is_dispatched_after_all_its_parents(payer: Caller, make_agent: 
 @pytest.mark.parametrize("unknown", [str(uuid.UUID(int=4, version=4)), "nonsense", "'; DROP TABLE"])
 def test_unknown_workflow_is_404(payer: Caller, unknown: str) -> None:
     refusal(payer.http.get(f"/v1/workflows/{unknown}"), 404, "NOT_FOUND")
-    refusal(
-        payer.http.post(f"/v1/workflows/{unknown}/cancel", json={"reason": "user_request"}),
-        404,
-        "NOT_FOUND",
-    )
+    refusal(payer.cancel(f"/v1/workflows/{unknown}"), 404, "NOT_FOUND")
 
 
 def test_anothers_workflow_is_404_and_not_listed(
@@ -111,7 +107,7 @@ def test_anothers_workflow_is_404_and_not_listed(
     path = f"/v1/workflows/{payer.run(chain_of(make_agent().capability))['id']}"
     other = make_caller()
     refusal(other.http.get(path), 404, "NOT_FOUND")
-    refusal(other.http.post(f"{path}/cancel", json={"reason": "user_request"}), 404, "NOT_FOUND")
+    refusal(other.cancel(path), 404, "NOT_FOUND")
     assert answer(other.http.get("/v1/workflows"))["workflows"] == []
     assert answer(admin.http.get(path))["payerDid"] == payer.did
 
@@ -133,9 +129,7 @@ def test_an_agent_sees_its_own_nodes_of_a_workflow_only(
     task_path = f"/v1/tasks/{record['taskId']}"
     task = answer(payer.http.get(task_path, headers={"x-api-key": key}))
     assert not {"description", "spentCredits"} & set(task)
-    response = payer.http.post(
-        f"{path}/cancel", json={"reason": "user_request"}, headers={"x-api-key": key}
-    )
+    response = payer.cancel(path, **{"x-api-key": key})
     refusal(response, 404, "NOT_FOUND")
 
 
@@ -184,9 +178,7 @@ def test_cancel_answers_with_what_it_did(payer: Caller, make_agent: MakeAgent, r
 
 def test_cancel_of_a_finished_workflow_is_409(payer: Caller, make_agent: MakeAgent) -> None:
     workflow_id = payer.run(chain_of(make_agent().capability))["id"]
-    response = payer.http.post(
-        f"/v1/workflows/{workflow_id}/cancel", json={"reason": "user_request"}
-    )
+    response = payer.cancel(f"/v1/workflows/{workflow_id}")
     refusal(response, 409, "NOT_CANCELLABLE")
 
 
@@ -195,7 +187,8 @@ def test_cancel_names_its_reason(payer: Caller, make_agent: MakeAgent) -> None:
     path = f"/v1/workflows/{answer(payer.publish(chain_of(agent.capability)))['workflowId']}"
     for body in (None, {}, {"reason": None}, {"reason": ""}, {"details": "not needed"}):
         response = payer.http.post(f"{path}/cancel", json=body)
-        assert "reason" in refusal(response, 400, "INVALID_REQUEST")["detail"] or body is None
+        (problem,) = refusal(response, 400, "INVALID_REQUEST")["errors"]
+        assert problem["path"] == "reason" or body is None
     refusal(payer.http.post(f"{path}/cancel"), 400, "INVALID_REQUEST")
     assert answer(payer.http.get(path))["status"] in ("pending", "running")
 

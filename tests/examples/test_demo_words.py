@@ -35,11 +35,14 @@ def test_the_demonstration_runs_from_any_words(
         for words, shown in (
             (
                 "Read a web page and tell me how positive it is, plus list its main topics",
-                ("missing inputs: fetch.url", "What sentiment returned", '"phrase": "tide clock"'),
+                (
+                    "missing inputs: fetch.url",
+                    "the demonstration's document is fetch.url",
+                    "What sentiment returned",
+                    '"phrase": "tide clock"',
+                ),
             ),
             (f"Summarize {page} and write a report", ("The report", "## Tone")),
-            ("Write a report", ("the demonstration's document is fetch.url", "The report")),
-            ('Find the tone of "I love it"', ("What sentiment returned", '"label": "positive"')),
             (f"Fetch {page}", ("What fetch returned", "characters)")),
         ):
             assert run_workflow(alone.home, addresses, page, words), words

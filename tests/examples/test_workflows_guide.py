@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from callboard import CallboardError, Client, WorkflowFailed
@@ -59,22 +58,15 @@ def environment(deployment: RunningDeployment) -> Iterator[dict[str, str]]:
             serving.terminate()
 
 
-def dry_run(manifest: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    reply: dict[str, Any] = httpx.post(
-        f"{environment['CALLBOARD_URL']}/v1/workflows/publish",
-        json={**manifest, "dryRun": True},
-        headers={"x-api-key": environment["CALLBOARD_API_KEY"]},
-        timeout=60,
-    ).json()
-    return reply
+def warnings_of(manifest: dict[str, Any], client: Client) -> list[str]:
+    return list(client.publish({**manifest, "dryRun": True})["warnings"])
 
 
 def outcome_of(manifest: dict[str, Any], environment: dict[str, str]) -> str:
     """Return what came of a manifest, as text."""
-    url, key = environment["CALLBOARD_URL"], environment["CALLBOARD_API_KEY"]
-    with Client(url, key) as client:
+    with Client(environment["CALLBOARD_URL"], environment["CALLBOARD_API_KEY"]) as client:
         try:
-            warnings = "\n".join(dry_run(manifest, environment).get("warnings", []))
+            warnings = "\n".join(warnings_of(manifest, client))
             record = client.publish(manifest).result(timeout_s=90)
         except WorkflowFailed as failed:
             return f"{warnings}\n{failed}"
@@ -90,7 +82,8 @@ def test_an_example_says_what_the_guide_shows(
     environment: dict[str, str], manifest: dict[str, Any], kind: str, said: list[str]
 ) -> None:
     if kind == "json dry":
-        assert dry_run(manifest, environment)["warnings"] == []
+        with Client(environment["CALLBOARD_URL"], environment["CALLBOARD_API_KEY"]) as client:
+            assert warnings_of(manifest, client) == []
         return
     assert said, "an example that is published shows what comes of it"
     outcome = outcome_of(manifest, environment)

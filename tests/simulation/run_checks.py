@@ -451,7 +451,7 @@ class Checks:
     def _check_settled(
         self, workflow_id: str, name: str, agent: str, gross: int, shape: Shape
     ) -> None:
-        """A payer that ends an attempt pays what it said, or the price if that is lower."""
+        """A payer that ends an attempt pays the price, or more up to what it named."""
         compiled = shape.compiled.nodes[name]
         key = (workflow_id, name, self._model.nodes[workflow_id][name]["attempt"])
         prices: Collection[int | None]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SHARE: Final = 0.5
 SHARE_EARLY: Final = 0.1
 # Of micro-credits: next to nothing, less than most prices, more than any.
-MOST_MICRO: Final = (1, 15_000, 10**12)
+NAMED_MICRO: Final = (1, 15_000, 10**12)
 DELAYS_MS: Final = (0, 5, 200, 5_000)
 ASKS_AGAIN_MS: Final = 3_000
 REFUSALS: Final = (ErrorCode.ALREADY_SETTLED, ErrorCode.ESCROW_RELEASED)
@@ -88,23 +88,23 @@ class Settling:
             price: of the attempt; None: it is paid by tokens, and has a limit alone.
         """
         return any(
-            gross <= most_micro if price is None else gross == min(price, most_micro)
-            for most_micro in self._asked[key]
+            gross <= named_micro if price is None else price <= gross <= max(price, named_micro)
+            for named_micro in self._asked[key]
         )
 
     def _draw(self, order: DispatchOrder, share: float) -> None:
         if self._is_on and self._chance.random() < share:
-            most_micro = self._chance.choice(MOST_MICRO)
+            named_micro = self._chance.choice(NAMED_MICRO)
             for _ in range(self._chance.choice((1, 1, 2))):
                 delay_ms = self._chance.choice(DELAYS_MS)
-                self._world.clock.call_in(delay_ms, self._ask, order, most_micro, 50)
+                self._world.clock.call_in(delay_ms, self._ask, order, named_micro, 50)
 
-    def _ask(self, order: DispatchOrder, most_micro: int, tries: int) -> None:
+    def _ask(self, order: DispatchOrder, named_micro: int, tries: int) -> None:
         """Ask the workflow's owner of now, until it answers."""
         world, key = self._world, _key(order)
-        self._asked.setdefault(key, set()).add(most_micro)
+        self._asked.setdefault(key, set()).add(named_micro)
         process = world.holder_of(order.workflow_id)
-        again = (ASKS_AGAIN_MS, self._ask, order, most_micro, tries - 1)
+        again = (ASKS_AGAIN_MS, self._ask, order, named_micro, tries - 1)
         timer = world.clock.call_in(*again) if tries else None
 
         def done(replies: list[OwnerReply]) -> None:
@@ -129,7 +129,8 @@ class Settling:
                 # Another than a payer has: what comes of it is checked as any agent's.
                 result_json=orjson.dumps(world.checks.result_of(order)).decode(),
                 output_hash="sha256:out",
-                payment_max_micro=most_micro,
+                payment_max_micro=named_micro,
+                named_micro=named_micro,
                 actor_did=str(row["payer_did"]),
                 is_late=str(row["status"]) in ("success", "failed", "cancelled", "timeout"),
             )

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from callboard import Agent
+from callboard import Agent, Context
 from callboard.kit.later import Later
 from callboard.kit.serving import serving
 from core.trust.signing import sign_body
@@ -36,12 +36,12 @@ def test_the_interface_of_the_specification_is_served() -> None:
     agent = Agent("did:net:a", "A", service="pact", signing_secret="s")
 
     @agent.capability("cap.echo.v1")
-    def echo(inputs: dict[str, Any]) -> dict[str, Any]:
-        return inputs
+    def echo(context: Context) -> dict[str, Any]:
+        return {"key": context.idempotency_key}
 
     async def visit() -> list[tuple[int, Any]]:
         body = json.dumps({"eventId": "e", "capabilityId": "cap.echo.v1"}).encode()
-        signed = {"x-pact-signature": sign_body(body, "s"), "content-type": "application/json"}
+        signed = {"x-pact-signature": sign_body(body, "s"), "Idempotency-Key": "k"}
         async with (
             serving(agent) as url,
             httpx.AsyncClient(base_url=url, trust_env=False) as http,
@@ -59,7 +59,7 @@ def test_the_interface_of_the_specification_is_served() -> None:
     health, card, node, unsigned, cancel = asyncio.run(visit())
     assert health == (200, {"status": "healthy", "did": "did:net:a"})
     assert (card[0], card[1]["did"]) == (200, "did:net:a")
-    assert (node[0], node[1]["status"]) == (200, "success")
+    assert (node[0], node[1]["status"], node[1]["result"]) == (200, "success", {"key": "k"})
     assert unsigned[0] == 401
     assert cancel[0] == 401
 

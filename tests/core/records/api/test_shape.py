@@ -101,6 +101,8 @@ def problems_of(declared: type[Body], raw: Any) -> dict[str, str]:
     with pytest.raises(ServiceError) as refused:
         parsed(declared, raw)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
+    count = len(refused.value.problems)
+    assert refused.value.detail == f"the request has {count} problem{'' if count == 1 else 's'}"
     return {problem.path: problem.got for problem in refused.value.problems}
 
 
