@@ -20,6 +20,10 @@ _PKCS8: Final = bytes.fromhex("302e020100300506032b657004220420")
 _PEM: Final = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----")
 
 
+class EmptyKey(ValueError):
+    """`CALLBOARD_API_KEY` is set to an empty text: no other key may take its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class DidKey:
     """A DID with its private key, 32 bytes, which signs requests."""
@@ -113,7 +117,7 @@ def locate(
 
     Raises:
         Unavailable: code NO_DEPLOYMENT, no deployment is running there.
-        ValueError: both kinds of key are given, or the file holds no key.
+        ValueError: both kinds of key are given, the file holds no key, or the variable is empty.
     """
     if api_key is not None and did_key is not None:
         raise ValueError("got an API key and a DID's key, expected one of them")
@@ -121,7 +125,9 @@ def locate(
     if api_key is None and did_key is None and (home is None or url is not None):
         did_key = _environment_did_key()
         if did_key is None:
-            api_key = os.environ.get("CALLBOARD_API_KEY") or None
+            api_key = os.environ.get("CALLBOARD_API_KEY")
+            if api_key is not None and not api_key.strip():
+                raise EmptyKey("CALLBOARD_API_KEY is empty: set it to an API key, or unset it")
     if url is not None:
         return Location(url, api_key, did_key)
     if home is None and environment_url is not None:

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -69,8 +68,6 @@ def _follow_readme(folder: Path, environment: dict[str, str]) -> None:
     )
     up, *others, audit, down = commands[1].splitlines()
     agent, workflow = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)[:2]
-    node = {"capabilityId": "cap.text.shout.v1", "payload": {"text": "all hands"}}
-    (folder / "manifest.json").write_text(json.dumps({"nodes": {"shout": node}}))
     _run(up, folder, environment)
     with subprocess.Popen(
         ["python", "-c", agent], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True

@@ -65,6 +65,7 @@ class PublishReply(Message, frozen=True, kw_only=True):
     unavailable: dict[str, dict[str, Any]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     waiting: dict[str, dict[str, Any]] = field(default_factory=dict)
+    error: dict[str, Any] | None = None
 
 
 class WatchRequest(Message, frozen=True, kw_only=True):

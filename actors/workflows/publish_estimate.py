@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from actors.ports import AskingPrices, DirectoryPort
 from actors.transport.messages import Moved, PublishReply, PublishRequest
@@ -163,12 +164,17 @@ def build_budget_refusal(estimate: Estimate, now_ms: int) -> WorkflowChanged:
     return WorkflowChanged(
         next_workflow_status(WorkflowStatus.PENDING, WorkflowTrigger.ESTIMATE_EXCEEDS_BUDGET),
         now_ms,
-        error={
-            "code": "BUDGET_EXCEEDED",
-            "message": f"the estimate of {credits_text(estimate.total_micro)} credits exceeds"
-            f" the budget of {credits_text(estimate.hold_micro)}",
-        },
+        error=_budget_error(estimate),
     )
+
+
+def _budget_error(estimate: Estimate) -> dict[str, Any] | None:
+    """Return the error of an estimate that exceeds its budget, None for one that does not."""
+    if not estimate.exceeds_budget:
+        return None
+    total, budget = credits_text(estimate.total_micro), credits_text(estimate.hold_micro)
+    message = f"the estimate of {total} credits exceeds the budget of {budget}"
+    return {"code": "BUDGET_EXCEEDED", "message": message}
 
 
 def build_running_workflow(
@@ -207,6 +213,7 @@ def build_publish_reply(request: PublishRequest, estimate: Estimate) -> PublishR
         status=status,
         estimate_micro=estimate.total_micro,
         hold_micro=0 if estimate.exceeds_budget else estimate.hold_micro,
+        error=_budget_error(estimate),
     )
 
 
@@ -241,6 +248,7 @@ def build_dry_run_reply(
         status=status,
         estimate_micro=estimate.total_micro,
         hold_micro=estimate.hold_micro,
+        error=_budget_error(estimate),
         candidates={name: dids for name, (dids, _) in selections.items()},
         unavailable={
             name: error_of(failure)

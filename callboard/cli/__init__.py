@@ -54,27 +54,25 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(workflows.app, name="workflow")
-app.add_typer(agents.app, name="agent")
-app.add_typer(capabilities.app, name="capability")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(audit.app, name="audit")
-app.add_typer(keys.app, name="key")
-app.add_typer(identity.app, name="name")
-app.add_typer(identity.heir_app, name="heir")
-app.add_typer(identity.recovery_app, name="recovery")
-app.add_typer(market.price, name="price")
-app.add_typer(market.stake, name="stake")
-app.add_typer(market.reputation, name="reputation")
-app.add_typer(market.quota, name="quota")
-app.add_typer(market.auction, name="auction")
-app.add_typer(market.bid, name="bid")
-app.add_typer(reviews.invoice, name="invoice")
-app.add_typer(reviews.dispute, name="dispute")
-app.add_typer(reviews.feedback, name="feedback")
-app.add_typer(reviews.task, name="task")
-cluster.add_to(app)
-agents.add_to(app)
+app.add_typer(workflows.app, name="workflow", rich_help_panel="Use")
+app.add_typer(agents.app, name="agent", rich_help_panel="Use")
+app.add_typer(capabilities.app, name="capability", rich_help_panel="Use")
+app.add_typer(ledger.app, name="ledger", rich_help_panel="Use")
+app.add_typer(audit.app, name="audit", rich_help_panel="Operate")
+app.add_typer(keys.app, name="key", rich_help_panel="Operate")
+app.add_typer(identity.app, name="name", rich_help_panel="Use")
+app.add_typer(identity.heir_app, name="heir", rich_help_panel="Use")
+app.add_typer(identity.recovery_app, name="recovery", rich_help_panel="Use")
+app.add_typer(market.price, name="price", rich_help_panel="Operate")
+app.add_typer(market.stake, name="stake", rich_help_panel="Use")
+app.add_typer(market.reputation, name="reputation", rich_help_panel="Operate")
+app.add_typer(market.quota, name="quota", rich_help_panel="Operate")
+app.add_typer(market.auction, name="auction", rich_help_panel="Use")
+app.add_typer(market.bid, name="bid", rich_help_panel="Use")
+app.add_typer(reviews.invoice, name="invoice", rich_help_panel="Use")
+app.add_typer(reviews.dispute, name="dispute", rich_help_panel="Use")
+app.add_typer(reviews.feedback, name="feedback", rich_help_panel="Use")
+app.add_typer(reviews.task, name="task", rich_help_panel="Use")
 
 
 def add_server_verbs(app: typer.Typer, *, is_installed: bool) -> None:
@@ -92,7 +90,8 @@ def add_server_verbs(app: typer.Typer, *, is_installed: bool) -> None:
     for name in SERVER_VERBS:
         app.command(
             name,
-            help="Not installed; it needs callboard[server].",
+            help=r"Not installed; it needs callboard\[server].",
+            rich_help_panel="Run",
             context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
             add_help_option=False,
         )(_needs_server)
@@ -104,6 +103,9 @@ def _needs_server(context: typer.Context) -> None:
 
 # Looked for, not imported: an error within an installed server must not read as a missing one.
 add_server_verbs(app, is_installed=find_spec("callboard.cli.deployment") is not None)
+# In the order of the panels of the help.
+agents.add_to(app)
+cluster.add_to(app)
 
 
 def main() -> None:

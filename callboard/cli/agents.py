@@ -55,7 +55,8 @@ def _capability_ids(card: dict[str, Any]) -> list[str]:
 def discover(
     session: Session,
     words: Annotated[
-        str | None, typer.Argument(help="Words to search for; one match is enough.")
+        str | None,
+        typer.Argument(help="Words to search for; one match is enough.", metavar="WORDS"),
     ] = None,
     capability: Annotated[
         str | None,
@@ -103,14 +104,17 @@ def discover(
 
 def add_to(top: typer.Typer) -> None:
     """Add the verb of this file that stands by itself."""
-    verb(top, "discover")(discover)
+    verb(top, "discover", "Use")(discover)
 
 
 @verb(app, "register")
 def register(
     session: Session,
     source: Annotated[
-        str, typer.Argument(help="Address of a running agent, or a JSON file with its card.")
+        str,
+        typer.Argument(
+            help="Address of a running agent, or a JSON file with its card.", metavar="SOURCE"
+        ),
     ],
     signing_secret: Annotated[
         str | None, typer.Option(help="Secret that signs dispatches to the agent.")
@@ -167,9 +171,12 @@ def show(
 ) -> None:
     """Show an agent's card."""
     agent = session.client.agent(did, include_inactive=include_inactive)
-    # The card's members are in the record itself; for people once is enough.
-    without_card = {name: value for name, value in agent.items() if name != "acard"}
-    session.show_record(agent if session.is_json else without_card)
+    if session.is_json:
+        session.show_record(agent)
+        return
+    # The card's members are in the record itself; schemas are for programs.
+    shown = {n: value for n, value in agent.items() if n not in ("acard", "capabilities")}
+    session.show_record({**shown, "capabilities": _capability_ids(agent)})
 
 
 @verb(app, "versions")

@@ -107,5 +107,5 @@ def _print_members(members: Sequence[ClusterMember]) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs of this file."""
-    verb(app, "cluster")(show_cluster)
-    verb(app, "drain")(drain)
+    verb(app, "cluster", "Operate")(show_cluster)
+    verb(app, "drain", "Operate")(drain)

@@ -161,4 +161,4 @@ def _print_json(record: dict[str, str]) -> None:
 def add_to(app: typer.Typer) -> None:
     """Add the verbs of this file."""
     for function in (up, join, upgrade, rotate_deployment_key, down, settings, demo):
-        app.command()(function)
+        app.command(rich_help_panel="Run")(function)

@@ -104,7 +104,10 @@ def request_recovery(
     session: Session,
     did: _Did,
     kind: Annotated[
-        str, typer.Argument(help="Kind, such as social_recovery or custodian_recovery.")
+        str,
+        typer.Argument(
+            help="Kind: social_recovery, custodian_recovery or time_lock_recovery.", metavar="KIND"
+        ),
     ],
     new_key: Annotated[str, typer.Argument(help="New public key, base64.", metavar="KEY")],
     signature: Annotated[
@@ -122,7 +125,7 @@ reading_verb(recovery_app, "show", "recovery", "recovery", "Show a recovery requ
 @verb(recovery_app, "cancel")
 def cancel_recovery(
     session: Session,
-    recovery_id: Annotated[str, typer.Argument(help="The request's ID.", metavar="ID")],
+    recovery_id: Annotated[str, typer.Argument(help="The request's ID.", metavar="RECOVERY")],
     signature: Annotated[
         str | None, typer.Option(help="Signature of cancel:ID by the current key, base64.")
     ] = None,

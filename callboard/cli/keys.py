@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from callboard.cli.session import Session, verb
+
+_SCOPES = (
+    "Scope; repeatable. RESOURCE:read or RESOURCE:write, with RESOURCE one of"
+    " workflows, agents, capabilities, ledger, trust, identity,"
+    " schedules, webhooks, audit, federation, keys; or one of"
+    " ledger:deposit, prices:write, disputes:resolve, quotas:write,"
+    " trust:revoke, federation:admin, audit:all, agents:heartbeat, admin."
+    " Default: read and write of all resources."
+)
 
 app = typer.Typer(help="Create, rotate and revoke API keys.", no_args_is_help=True)
 
@@ -16,9 +25,7 @@ def create(
     session: Session,
     owner_did: Annotated[str, typer.Argument(help="DID of the key's owner.", metavar="DID")],
     name: Annotated[str | None, typer.Option(help="Name of the key.", show_default=False)] = None,
-    scope: Annotated[
-        list[str] | None, typer.Option(help="Scope, such as workflows:write; repeatable.")
-    ] = None,
+    scope: Annotated[list[str] | None, typer.Option(help=_SCOPES)] = None,
     expires_at: Annotated[
         str | None, typer.Option(help="Expiry, an ISO 8601 time.", show_default=False)
     ] = None,
@@ -43,7 +50,13 @@ def list_keys(session: Session) -> None:
     """List keys without their secrets."""
     reply = session.client.keys()
     columns = ("id", "ownerDid", "name", "scopes", "createdAt", "expiresAt")
-    session.show_table(reply, reply["keys"], columns)
+    session.show_table(reply, map(_key_row, reply["keys"]), columns)
+
+
+def _key_row(key: dict[str, Any]) -> dict[str, Any]:
+    scopes = key.get("scopes") or []
+    more = [f"{len(scopes) - 3} more"] if len(scopes) > 3 else []
+    return {**key, "scopes": [*scopes[:3], *more]}
 
 
 @verb(app, "rotate")

@@ -18,13 +18,16 @@ from callboard.cli.session import (
     stop,
     verb,
 )
+from callboard.cli.workflows import Wait, Watch, warn, watch_workflow
 
 invoice = typer.Typer(help="Invoices for paid work.", no_args_is_help=True)
 dispute = typer.Typer(help="Disputes about work and payment.", no_args_is_help=True)
 feedback = typer.Typer(help="Ratings of agents.", no_args_is_help=True)
 task = typer.Typer(help="Tasks: workflows of one node.", no_args_is_help=True)
 
-_Id = Annotated[str, typer.Argument(help="The ID.", metavar="ID")]
+_Invoice = Annotated[str, typer.Argument(help="The invoice's ID.", metavar="INVOICE")]
+_Dispute = Annotated[str, typer.Argument(help="The dispute's ID.", metavar="DISPUTE")]
+_Task = Annotated[str, typer.Argument(help="The task's ID.", metavar="TASK")]
 _Status = Annotated[str | None, typer.Option(help="Only results with this status.")]
 _Limit = Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=100)]
 _Cursor = Annotated[str | None, typer.Option(help="nextCursor of the previous page.")]
@@ -63,13 +66,13 @@ reading_verb(invoice, "show", "invoice", "invoice", "Show an invoice with its li
 
 
 @verb(invoice, "pay")
-def pay_invoice(session: Session, invoice_id: _Id) -> None:
+def pay_invoice(session: Session, invoice_id: _Invoice) -> None:
     """Mark a pending invoice as paid."""
     session.show_record(session.client.pay_invoice(invoice_id))
 
 
 @verb(invoice, "void")
-def void_invoice(session: Session, invoice_id: _Id) -> None:
+def void_invoice(session: Session, invoice_id: _Invoice) -> None:
     """Void a pending invoice; its payments can be invoiced again."""
     session.show_record(session.client.void_invoice(invoice_id))
 
@@ -116,8 +119,15 @@ reading_verb(dispute, "show", "dispute", "dispute", "Show a dispute.")
 @verb(dispute, "resolve")
 def resolve_dispute(
     session: Session,
-    dispute_id: _Id,
-    status: Annotated[str, typer.Argument(help="resolved_… or dismissed.", metavar="STATUS")],
+    dispute_id: _Dispute,
+    status: Annotated[
+        str,
+        typer.Argument(
+            help="Decision: resolved_complainant, resolved_respondent, resolved_split or"
+            " dismissed.",
+            metavar="STATUS",
+        ),
+    ],
     resolution: Annotated[
         str, typer.Argument(help="Reason of the decision.", metavar="RESOLUTION")
     ],
@@ -133,7 +143,9 @@ def give_feedback(
     session: Session,
     workflow_id: Annotated[str, typer.Argument(help="The workflow's ID.", metavar="WORKFLOW")],
     agent: Annotated[str, typer.Argument(help="The agent's DID.", metavar="AGENT")],
-    rating: Annotated[float, typer.Argument(help="Rating, 0 to 1 or 1 to 5.", min=0, max=5)],
+    rating: Annotated[
+        float, typer.Argument(help="Rating, 0 to 1 or 1 to 5.", min=0, max=5, metavar="RATING")
+    ],
     scale: Annotated[int | None, typer.Option(help="Highest rating of the scale: 1 or 5.")] = None,
     comment: Annotated[str | None, typer.Option(help="Comment.")] = None,
 ) -> None:
@@ -148,7 +160,7 @@ def publish_task(
     description: Annotated[
         str,
         typer.Argument(
-            help="Description; a [capability ID] at its start selects the capability.",
+            help=r"Description; it may start with a capability: \[cap.x.v1] text.",
             metavar="DESCRIPTION",
         ),
     ],
@@ -157,7 +169,8 @@ def publish_task(
     auction_window_ms: Annotated[
         int | None, typer.Option(help="Length of the auction in milliseconds.", min=0)
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the task ends.")] = False,
+    wait: Wait = False,
+    watch: Watch = False,
 ) -> None:
     """Publish a task."""
     reply = session.client.publish_task(
@@ -166,7 +179,13 @@ def publish_task(
         selection=selection,
         auction_window_ms=auction_window_ms,
     )
-    if wait:
+    if wait or watch:
+        warn(reply)
+    if watch:
+        if not session.is_json:
+            print(f"taskId  {reply['taskId']}", flush=True)
+        watch_workflow(session, reply["workflowId"], {})
+    elif wait:
         session.client.wait(reply["workflowId"])
         _show_task(session, session.client.task(reply["taskId"]), is_awaited=True)
     else:
@@ -174,7 +193,7 @@ def publish_task(
 
 
 @verb(task, "show")
-def show_task(session: Session, task_id: _Id) -> None:
+def show_task(session: Session, task_id: _Task) -> None:
     """Show a task."""
     session.show_record(session.client.task(task_id))
 
@@ -182,7 +201,7 @@ def show_task(session: Session, task_id: _Id) -> None:
 @verb(task, "bid")
 def bid_for_task(
     session: Session,
-    task_id: _Id,
+    task_id: _Task,
     amount: Annotated[str, typer.Argument(help="Credits, at most 6 decimals.", metavar="CREDITS")],
     node: Annotated[str | None, typer.Option(help="Node, if the task has several.")] = None,
     eta_ms: Annotated[int | None, typer.Option(help="Estimated milliseconds.", min=0)] = None,

@@ -76,9 +76,12 @@ class Session:
     def client(self) -> Client:
         """A client for the service, found by option, then environment, then deployment files."""
         from callboard.client import Client
+        from callboard.locating import EmptyKey
 
         try:
             return Client(self.url, self.api_key, home=self.home, reason=self.reason)
+        except EmptyKey as error:
+            stop(EXIT_USAGE, str(error))
         except (ValueError, OSError) as error:
             stop(EXIT_USAGE, f"CALLBOARD_DID_KEY: {error}")
 
@@ -172,9 +175,21 @@ def credits_text(amount: object) -> str:
 
 
 def _print_members(record: Mapping[str, Any]) -> None:
-    width = max((len(name) for name in record), default=0)
-    for name, value in record.items():
+    twins = {value for name, value in record.items() if name[-2:] in ("Id", "ID") or name == "did"}
+    shown = {name: value for name, value in record.items() if name != "id" or value not in twins}
+    width = max((len(name) for name in shown), default=0)
+    for name, value in shown.items():
+        if name == "entry" and isinstance(value, dict):
+            value = f"{credits_text(value['amount'])} credits, {value.get('description')}"
         print(f"{name:<{width}}  {cell(value)}")
+
+
+def error_text(error: object) -> str:
+    """Return an error of a record in one line: its code and its message."""
+    known = error if isinstance(error, dict) else {"message": error}
+    parts = (str(known[name]) for name in ("code", "error", "message") if known.get(name))
+    # The error of an unavailable agent has its code twice.
+    return printable(": ".join(dict.fromkeys(parts)))
 
 
 def stop(code: int, message: str) -> NoReturn:
@@ -183,8 +198,10 @@ def stop(code: int, message: str) -> NoReturn:
     raise typer.Exit(code)
 
 
-def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a verb to an app: its own parameters, then those of all verbs."""
+def verb(
+    app: typer.Typer, name: str, panel: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a verb to an app, in a panel of its help: its own parameters, then those of all verbs."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -219,7 +236,7 @@ def verb(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callabl
         # typer reads the signature; the annotations are in it already.
         command.__signature__ = inspect.Signature(own + shared)  # type: ignore[attr-defined]
         command.__annotations__ = {}
-        app.command(name)(command)
+        app.command(name, rich_help_panel=panel)(command)
         return function
 
     return add
@@ -238,7 +255,8 @@ def reading_verb(app: typer.Typer, name: str, method: str, of: str, text: str) -
         session.show_record(getattr(session.client, method)(record_id))
 
     show.__doc__ = text
-    what = "The agent's or payer's DID." if of == "did" else f"The {of}'s ID."
+    known = {"did": "The agent's or payer's DID.", "name": "The name."}
+    what = known.get(of, f"The {of}'s ID.")
     argument = typer.Argument(help=what, metavar=of.upper())
     # What typer reads; an annotation in the function's text could not name `of`.
     show.__annotations__["record_id"] = Annotated[str, argument]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from callboard.cli.session import credits_text
+from callboard.cli.session import credits_text, error_text
 from callboard.replies import FINISHED
 
 if TYPE_CHECKING:
@@ -65,27 +65,38 @@ def _follow_lines(client: Client, workflow_id: str, _: Parents) -> dict[str, Any
         record = client.workflow(workflow_id)
         for name, node in record["nodes"].items():
             # Everything begins as pending: only what comes after it is news.
-            if seen.get(name, "pending") != node["status"]:
-                seen[name] = node["status"]
+            if seen.get(name, "pending") != status_text(node):
+                seen[name] = status_text(node)
                 print(" ".join(part for part in ("  ", name, *_facts(node)) if part), flush=True)
         if record["status"] in FINISHED:
-            print(f"   {workflow_id} {record['status']}", flush=True)
+            print(f"   {workflow_id} {_end(record)}", flush=True)
             return record
         time.sleep(POLL_S)
 
 
+def _end(record: Mapping[str, Any]) -> str:
+    """Return a workflow's status, with its error."""
+    error = record.get("error")
+    return f"{record['status']} {error_text(error)}" if error else str(record["status"])
+
+
 def _facts(node: Mapping[str, Any]) -> list[str]:
     """Say what is known of a node: status, who, how long, for how much, why it failed."""
-    facts = [str(node["status"]), node.get("agentDid") or ""]
+    facts = [status_text(node), node.get("agentDid") or ""]
     if node["status"] in ("success", "failed", "timeout"):
         latency_ms = (node.get("metrics") or {}).get("latency_ms")
         facts += ["" if latency_ms is None else f"{latency_ms} ms"]
         facts += [f"{credits_text(node['costCredits'])} credits" if node.get("costCredits") else ""]
-    error = node.get("error")
-    if error:
-        known = error if isinstance(error, dict) else {"message": error}
-        facts += [": ".join(str(known[m]) for m in ("code", "error", "message") if known.get(m))]
+    facts += [error_text(node["error"])] if node.get("error") else []
     return facts
+
+
+def status_text(node: Mapping[str, Any]) -> str:
+    """Return a node's status, and what the node waits for."""
+    waiting = node.get("waitingFor")
+    if not waiting:
+        return str(node["status"])
+    return f"{node['status']}: waiting for an agent ({waiting['reason']}) until {waiting['until']}"
 
 
 def render(record: Mapping[str, Any], parents: Parents) -> Tree:
@@ -93,7 +104,7 @@ def render(record: Mapping[str, Any], parents: Parents) -> Tree:
     from rich.text import Text
     from rich.tree import Tree
 
-    root = Tree(Text(f"{record.get('intent') or record['id']}: {record['status']}", style="bold"))
+    root = Tree(Text(f"{record.get('intent') or record['id']}: {_end(record)}", style="bold"))
     nodes: Mapping[str, Mapping[str, Any]] = record["nodes"]
     known = {n: list(node.get("dependsOn") or parents.get(n, ())) for n, node in nodes.items()}
     branches: dict[str, Tree] = {}

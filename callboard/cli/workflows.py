@@ -15,6 +15,8 @@ from callboard.cli.session import (
     EXIT_USAGE,
     Session,
     cell,
+    error_text,
+    printable,
     reading_verb,
     stop,
     table,
@@ -26,7 +28,11 @@ app = typer.Typer(help="Publish and follow workflows.", no_args_is_help=True)
 
 reading_verb(app, "budget", "budget", "workflow", "Show a workflow's budget.")
 
-_Id = Annotated[str, typer.Argument(help="The workflow's ID.", metavar="ID")]
+_Id = Annotated[str, typer.Argument(help="The workflow's ID.", metavar="WORKFLOW")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the workflow ends.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show the nodes until the workflow ends.")]
+# Of a result in text; JSON shows all of it.
+RESULT_CHARS_MAX = 2_000
 
 
 @verb(app, "publish")
@@ -35,31 +41,66 @@ def publish(
     manifest: Annotated[
         str, typer.Argument(help="Manifest, a JSON file; - reads standard input.", metavar="FILE")
     ],
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the workflow ends.")] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show the nodes until the workflow ends.")
-    ] = False,
+    wait: Wait = False,
+    watch: Watch = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and estimate only; nothing is published.")
     ] = False,
 ) -> None:
     """Publish a workflow; prints its ID first."""
-    if dry_run and (wait or watch):
-        stop(EXIT_USAGE, "--dry-run publishes nothing: leave out --wait and --watch")
     workflow = read_manifest(manifest)
-    reply: Mapping[str, Any] = session.client.publish(
-        {**workflow, "dryRun": True} if dry_run else workflow
-    )
-    if (wait or watch) and not session.is_json:
-        print(f"{'workflowId':<12}  {reply['workflowId']}", flush=True)
-    if watch:
-        _watch(session, reply["workflowId"], depends_on(workflow))
+    if not dry_run:
+        show_published(session, session.client.publish(workflow), workflow, wait, watch)
         return
-    if wait:
-        reply = session.client.wait(reply["workflowId"])
-    session.show(reply, lambda: _print_record(reply))
-    if reply["status"] not in ("success",) if wait else reply["status"] == "failed":
+    reply = session.client.publish({**workflow, "dryRun": True})
+    session.show(reply, lambda: _print_dry_run(reply))
+    failing = reply.get("unavailable", {}).keys() - reply.get("waiting", {}).keys()
+    if failing or reply["status"] == "failed":
         raise typer.Exit(EXIT_UNSUCCESSFUL)
+
+
+def show_published(
+    session: Session,
+    reply: Mapping[str, Any],
+    workflow: Mapping[str, Any],
+    wait: bool,
+    watch: bool,
+) -> None:
+    """Show a published workflow, after its end with `wait`, until its end with `watch`."""
+    if wait or watch:
+        warn(reply)
+        if not session.is_json:
+            print(f"{'workflowId':<12}  {reply['workflowId']}", flush=True)
+    if watch:
+        watch_workflow(session, reply["workflowId"], depends_on(workflow))
+        return
+    record = session.client.wait(reply["workflowId"]) if wait else reply
+    session.show(record, lambda: _print_record(record))
+    if record["status"] != "success" if wait else record["status"] == "failed":
+        raise typer.Exit(EXIT_UNSUCCESSFUL)
+
+
+def warn(reply: Mapping[str, Any]) -> None:
+    """Print the warnings of a reply on standard error."""
+    for warning in reply.get("warnings") or ():
+        print(f"warning: {printable(warning)}", file=sys.stderr, flush=True)
+
+
+def _print_dry_run(reply: Mapping[str, Any]) -> None:
+    """Print what a publish would do: the sums, then a line per node."""
+    warn(reply)
+    apart = ("candidates", "unavailable", "waiting", "warnings", "order")
+    _print_record({name: value for name, value in reply.items() if name not in apart})
+    rows = []
+    for node, agents in reply.get("candidates", {}).items():
+        problem = reply["unavailable"].get(node)
+        waiting = reply["waiting"].get(node)
+        wait = f"waits up to {waiting['waitForAgentMs'] / 1_000:g} s: " if waiting else ""
+        more = [f"{len(agents) - 3} more"] if len(agents) > 3 else []
+        rows.append((node, [*agents[:3], *more], wait + error_text(problem) if problem else "-"))
+    if rows:
+        print()
+        table(("node", "agents", "problem"), rows)
 
 
 @verb(app, "suggest")
@@ -76,9 +117,8 @@ def suggest(
         bool, typer.Option("--publish", help="Publish the draft after a question.")
     ] = False,
     is_agreed: Annotated[bool, typer.Option("--yes", help="Publish without the question.")] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show the nodes until the workflow ends.")
-    ] = False,
+    wait: Wait = False,
+    watch: Watch = False,
 ) -> None:
     """Draft a workflow from a description."""
     suggestion = session.client.suggest(description)
@@ -94,11 +134,7 @@ def suggest(
         stop(EXIT_USAGE, f"give the inputs {', '.join(missing)} by --input")
     if not is_agreed:
         typer.confirm("Publish it?", abort=True, err=True)
-    reply: Mapping[str, Any] = session.client.publish(draft)
-    if watch:
-        _watch(session, reply["workflowId"], depends_on(draft))
-    else:
-        session.show(reply, lambda: _print_record(reply))
+    show_published(session, session.client.publish(draft), draft, wait, watch)
 
 
 def _give_inputs(nodes: Mapping[str, Any], inputs: Sequence[str]) -> None:
@@ -170,24 +206,51 @@ def show(session: Session, workflow_id: _Id) -> None:
 
 def _print_record(record: Mapping[str, Any]) -> None:
     first = [name for name in ("workflowId", "id") if name in record]
+    width = max(12, *map(len, record))
     for name in (*first, *(one for one in record if one not in first)):
         value = record[name]
-        if name != "nodes":
-            print(f"{name:<12}  {cell(value)}")
+        if name == "error" and value:
+            value = error_text(value)
+        if name != "nodes" and (name != "id" or value != record.get("workflowId")):
+            print(f"{name:<{width}}  {cell(value)}")
     nodes = record.get("nodes")
     if nodes:
-        columns = ("status", "agentDid", "attempts", "costCredits", "metrics", "error")
+        from callboard.cli.tree import status_text
+
+        columns = ("agentDid", "attempts", "costCredits", "metrics")
+        errors = {name: error_text(n["error"]) for name, n in nodes.items() if n.get("error")}
         print()
-        table(("node", *columns), ([name, *map(n.get, columns)] for name, n in nodes.items()))
+        table(
+            ("node", "status", *columns, "error"),
+            (
+                [name, status_text(node), *map(node.get, columns), errors.get(name)]
+                for name, node in nodes.items()
+            ),
+        )
+        _print_results(nodes)
+
+
+def _print_results(nodes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print the result of every node that has one, each cut to `RESULT_CHARS_MAX`."""
+    for name, node in nodes.items():
+        if "resultRef" in node:
+            print(f"result of {name}: {node['resultRef']['size']} bytes, stored apart")
+        if node.get("result") is None:
+            continue
+        text = printable(json.dumps(node["result"], ensure_ascii=False))
+        if len(text) > RESULT_CHARS_MAX:
+            text = f"{text[:RESULT_CHARS_MAX]}… ({len(text)} characters; --output json shows all)"
+        print(f"result of {name}: {text}")
 
 
 @verb(app, "watch")
 def watch(session: Session, workflow_id: _Id) -> None:
     """Follow a workflow's nodes until it ends."""
-    _watch(session, workflow_id, {})
+    watch_workflow(session, workflow_id, {})
 
 
-def _watch(session: Session, workflow_id: str, parents: dict[str, list[str]]) -> None:
+def watch_workflow(session: Session, workflow_id: str, parents: dict[str, list[str]]) -> None:
+    """Follow a workflow until it ends, and print its results; exits 1 unless it succeeds."""
     from callboard.cli.tree import follow
 
     if session.is_json:
@@ -195,6 +258,7 @@ def _watch(session: Session, workflow_id: str, parents: dict[str, list[str]]) ->
         print(json.dumps(record, indent=2, ensure_ascii=False))
     else:
         record = follow(session.client, workflow_id, parents)
+        _print_results(record["nodes"])
     if record["status"] != "success":
         raise typer.Exit(EXIT_UNSUCCESSFUL)
 

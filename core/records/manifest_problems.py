@@ -94,9 +94,11 @@ def add_problems_of_pydantic(
             problems.append(_unknown_member(path, location, known))
             continue
         got = "nothing" if kind == "missing" else described(found.get("input"))
+        expected = expected_of(found)
         if kind in ("too_long", "too_short"):
             got = f"{len(found['input'])} members"
-        problems.append(Problem(path, got, expected_of(found)))
+            expected = expected.replace("item", "node") if path == "nodes" else expected
+        problems.append(Problem(path, got, expected))
     problems.add_unnamed(max(0, len(errors) - PROBLEMS_MAX))
 
 

@@ -55,7 +55,9 @@ _TYPES: Final[Mapping[str, str]] = {
     "missing_argument": "a value",
     "string_pattern_mismatch": "text of another form",
 }
-_SHOULD: Final = re.compile(r"^(?:Input|String|List|Dictionary|Data|Tuple|Set) should (?:be )?")
+_SHOULD: Final = re.compile(
+    r"^(?:Input|String|List|Dictionary|Data|Tuple|Set) should (?:be |have )?"
+)
 
 
 def expected_of(found: Mapping[str, Any]) -> str:

@@ -239,7 +239,10 @@ def _breach(error: ValidationError) -> Breach:
     if keyword == "type":
         expected = " or ".join(value)
     elif keyword == "required":
-        return Breach(_path_text([*error.instance_path, value]), "got nothing, expected a value")
+        return Breach(
+            _path_text([*error.instance_path, value]),
+            f"the required member {quoted(value)} is missing",
+        )
     elif keyword in ("additionalProperties", "unevaluatedProperties"):
         got, expected = f"the member {quoted(value[0])}", "only members that the schema names"
     elif keyword == "enum":

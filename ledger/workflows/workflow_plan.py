@@ -126,8 +126,8 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     if hold > available:  # (1)
         raise Refusal(
             ErrorCode.INSUFFICIENT_CREDITS,
-            f"the workflow needs {credits_text(hold)} credits,"
-            f" {credits_text(available)} are available",
+            f"{command.payer_did} has {credits_text(available)} credits available, the workflow"
+            f" needs {credits_text(hold)}: deposit credits, or lower its budget",
         )
     use_quota(command, hold, batch)  # (2)
     row = workflow_row(command)  # (3)

@@ -32,6 +32,7 @@ from serve_app.supervisor.deployment import (
     PORTS_TO,
     AlreadyRunning,
     DeploymentError,
+    already_running,
 )
 from serve_app.supervisor.keeper import (
     CLUSTER_PORTS_FROM,
@@ -178,7 +179,7 @@ def _up(
     except StopRequested:
         report(_PROGRESS, "ending")
     except AlreadyRunning as refusal:
-        print(f"callboard: {refusal}; end it with: callboard down", file=sys.stderr)
+        print(f"callboard: {refusal}", file=sys.stderr)
         return REFUSED
     except (DeploymentError, EmbeddedPostgresError, StartFailed) as failure:
         report(_FAILURE, f"callboard: {failure}")
@@ -214,8 +215,7 @@ def _up_detached(loaded: LoadedSettings, argv: Sequence[str]) -> int:
     """Start `up` in a session of its own and pass its progress on until it is ready."""
     holder = loaded.deployment.holder()
     if holder is not None:
-        print(f"callboard: {loaded.settings.home} is already up (process {holder});"
-              " end it with: callboard down", file=sys.stderr)  # fmt: skip
+        print(f"callboard: {already_running(loaded.settings.home, holder)}", file=sys.stderr)
         return REFUSED
     loaded.deployment.logs.mkdir(parents=True, exist_ok=True)
     log = loaded.deployment.logs / "supervisor.log"

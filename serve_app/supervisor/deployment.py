@@ -32,6 +32,11 @@ class AlreadyRunning(DeploymentError):
     """The deployment of this folder is running."""
 
 
+def already_running(home: object, process: object) -> str:
+    """Return the sentence about a deployment that runs, and the command that ends it."""
+    return f"{home} is already up (process {process}); end it with: callboard down --home {home}"
+
+
 def default_home() -> Path:
     """Return the folder of the default deployment."""
     return Path.home() / ".local" / "share" / "callboard" / "default"
@@ -141,7 +146,7 @@ class Deployment:
         except BlockingIOError:
             owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
             os.close(descriptor)
-            raise AlreadyRunning(f"{self.home} is already up (process {owner})") from None
+            raise AlreadyRunning(already_running(self.home, owner)) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         return descriptor

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-import click
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
 from callboard.cli import app
 from callboard.cli.session import credits_text
+from core.trust.access import RESOURCES, SINGLE_RIGHTS
 from tests.callboard.scripted_service import Scripted, ScriptedService
 from tests.callboard.test_verify import chain
 
@@ -162,6 +162,14 @@ def test_the_environment_gives_a_dids_key(service: ScriptedService, tmp_path: Pa
     assert run("ledger", "balance", CALLBOARD_URL=service.url, **named).exit_code == 2
 
 
+def test_an_empty_key_in_the_environment_is_an_error(service: ScriptedService) -> None:
+    result = run("ledger", "balance", CALLBOARD_URL=service.url, CALLBOARD_API_KEY="")
+    assert (result.exit_code, service.asked) == (2, [])
+    assert result.stderr == (
+        "callboard: CALLBOARD_API_KEY is empty: set it to an API key, or unset it\n"
+    )
+
+
 def test_a_deployments_key_is_never_sent_to_another_address(
     service: ScriptedService, tmp_path: Path
 ) -> None:
@@ -206,6 +214,38 @@ def test_watch_prints_a_line_per_change_without_a_terminal(service: ScriptedServ
         "   b skipped UPSTREAM_FAILED: a failed",
         "   w1 success",
     ]
+
+
+def test_watch_shows_waits_the_error_and_results(service: ScriptedService) -> None:
+    waiting = {"reason": "1 offers it: 1 offline", "since": "S", "until": "U"}
+    error = {"code": "AGENT_UNAVAILABLE", "error": "AGENT_UNAVAILABLE", "message": "gone"}
+    nodes = {"s": {"status": "ready", "waitingFor": waiting}}
+    ended = {
+        "s": {"status": "failed", "error": error},
+        "t": {"status": "success", "result": {"text": "x" * 3_000}},
+    }
+    record = {"id": "w1", "workflowId": "w1", "status": "failed", "error": error, "nodes": ended}
+    published = {"workflowId": "w1", "status": "pending", "warnings": ["w"]}
+    service.script = [
+        Scripted(200, published),
+        Scripted(200, {**record, "status": "running", "nodes": nodes}),
+        Scripted(200, record),
+        Scripted(200, record),
+    ]
+    result = run("workflow", "publish", "-", "--watch", "--url", service.url, stdin='{"nodes": {}}')
+    assert result.exit_code == 1
+    assert result.stderr == "warning: w\n"
+    *lines, shown = result.stdout.splitlines()
+    assert lines == [
+        "workflowId    w1",
+        "   s ready: waiting for an agent (1 offers it: 1 offline) until U",
+        "   s failed AGENT_UNAVAILABLE: gone",
+        "   t success",
+        "   w1 failed AGENT_UNAVAILABLE: gone",
+    ]
+    assert shown.startswith('result of t: {"text": "xxx')
+    assert shown.endswith("… (3012 characters; --output json shows all)")
+    assert shown in run("workflow", "show", "w1", "--url", service.url).stdout
 
 
 def test_an_agent_is_registered_from_a_card_file(service: ScriptedService, tmp_path: Path) -> None:
@@ -388,18 +428,36 @@ def test_discover_asks_what_is_said_and_shows_why(service: ScriptedService) -> N
     assert len(service.asked) == 1
 
 
-def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     """Return every command line with its help text."""
     yield " ".join(path), run(*path, "--help").stdout
-    if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
-            yield from commands(inner, (*path, name))
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+HOLE = re.compile(r"(?<!\\)\[")
+
+
+def helps(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Return every command line with the sources of its help texts."""
+    texts = [command.help, *(getattr(parameter, "help", "") for parameter in command.params)]
+    yield " ".join(path), " ".join(text or "" for text in texts)
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from helps(inner, (*path, name))
 
 
 def test_every_command_has_help_and_one_verb_is_for_one_thing() -> None:
     found = dict(commands(typer.main.get_command(app)))
     assert {line for line in found if line.split()[-1:] in (["get"], ["read"], ["view"])} == set()
     assert [line for line, text in found.items() if not text.strip()] == []
+    # Usage names arguments in capitals.
+    assert {line for line, text in found.items() if re.search(r"Usage: .*\{[a-z]", text)} == set()
+    # Brackets without a backslash are markup, and would leave a hole in the sentence.
+    assert {line for line, text in helps(typer.main.get_command(app)) if HOLE.search(text)} == set()
+    assert "[cap.x.v1] text" in " ".join(found["task publish"].split())
+    scopes = dict(helps(typer.main.get_command(app)))["key create"]
+    # The command line's own wheel has no `core.trust.access`.
+    assert f"one of {', '.join(RESOURCES)}; or one of {', '.join(SINGLE_RIGHTS)}." in scopes
     needs_no_service = {"", "join", "up", "down", "upgrade", "settings", "demo"}
     assert {
         line
@@ -441,7 +499,40 @@ def test_a_dry_run_is_asked_for_and_waits_for_nothing(service: ScriptedService) 
     dry = ("workflow", "publish", "-", "--dry-run", "--url", service.url)
     assert run(*dry, stdin='{"nodes": {}}').exit_code == 0
     assert service.asked[0].body == {"nodes": {}, "dryRun": True}
-    assert run(*dry, "--wait", stdin='{"nodes": {}}').exit_code == 2
+    service.script = [Scripted(200, {"dryRun": True, "status": "valid"})]
+    assert run(*dry, "--wait", "--watch", stdin='{"nodes": {}}').exit_code == 0
+
+
+def test_a_dry_run_that_would_fail_exits_1_with_a_line_per_node(service: ScriptedService) -> None:
+    missing = {"code": "NO_CANDIDATE", "message": "no agent offers it"}
+    away = {"code": "NO_CANDIDATE", "message": "1 offers it: 1 offline"}
+    reply = {
+        "dryRun": True,
+        "status": "pending",
+        "order": ["a", "b", "c"],
+        "candidates": {"a": ["did:a:1", "did:a:2", "did:a:3", "did:a:4"], "b": [], "c": []},
+        "unavailable": {"b": missing, "c": away},
+        "waiting": {"c": {"reason": "x", "waitForAgentMs": 60_000}},
+        "warnings": ["nodes.a.payload.x: no agent takes it"],
+    }
+    service.script = [Scripted(200, reply)]
+    dry = ("workflow", "publish", "-", "--dry-run", "--url", service.url)
+    result = run(*dry, stdin='{"nodes": {}}')
+    assert result.exit_code == 1
+    assert [" ".join(line.split()) for line in result.stdout.splitlines()[-3:]] == [
+        "a did:a:1, did:a:2, did:a:3, 1 more -",
+        "b NO_CANDIDATE: no agent offers it",
+        "c waits up to 60 s: NO_CANDIDATE: 1 offers it: 1 offline",
+    ]
+    assert result.stderr == "warning: nodes.a.payload.x: no agent takes it\n"
+    # Nodes that would wait for an agent do not fail the dry run; a budget that is too small does.
+    error = {"code": "BUDGET_EXCEEDED", "message": "the estimate exceeds the budget"}
+    del reply["unavailable"]["b"]
+    service.script = [Scripted(200, reply), Scripted(200, {**reply, "error": error})]
+    service.script[1].body["status"] = "failed"
+    assert run(*dry, stdin='{"nodes": {}}').exit_code == 0
+    failed = run(*dry, stdin='{"nodes": {}}')
+    assert (failed.exit_code, "BUDGET_EXCEEDED: the estimate" in failed.stdout) == (1, True)
 
 
 def test_agents_are_listed_with_status_and_last_heartbeat(service: ScriptedService) -> None:
@@ -471,6 +562,19 @@ def test_ledger_verbs_for_other_accounts_and_the_callers_history(service: Script
     run("ledger", "history", "--url", service.url)
     assert service.asked[0].body == {"amount": "5", "ownerDid": "did:a:b"}
     assert service.asked[2].target == "/v1/ledger/did:a:me/history?limit=50"
+
+
+def test_records_are_readable(service: ScriptedService) -> None:
+    entry = {"id": 7, "amount": 5.0, "description": "deposit"}
+    agent = {"id": "did:a:b", "did": "did:a:b", "capabilities": [{"id": "c", "inputSchema": {}}]}
+    keys = {"keys": [{"id": "k", "scopes": ["a", "b", "c", "d", "e"]}]}
+    service.script = [Scripted(200, {"id": 7, "entry": entry}), Scripted(200, agent)]
+    service.script += [Scripted(200, keys)]
+    deposited = run("ledger", "deposit", "5", "--url", service.url).stdout
+    assert deposited == "id     7\nentry  5 credits, deposit\n"
+    shown = run("agent", "show", "did:a:b", "--url", service.url).stdout
+    assert shown == "did           did:a:b\ncapabilities  c\n"
+    assert "a, b, c, 2 more" in run("key", "list", "--url", service.url).stdout
 
 
 def test_a_key_has_its_rate_class(service: ScriptedService) -> None:

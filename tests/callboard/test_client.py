@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -41,6 +42,8 @@ from core.trust.requests.request_signature import (
 from core.trust.requests.signature_fields import read_signature
 from core.trust.signatures import is_signed_by_key
 from tests.callboard.scripted_service import Asked, Scripted, ScriptedService
+
+DOCUMENTATION = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text()
 
 
 def test_publish_sends_the_manifest_and_the_key(service: ScriptedService) -> None:
@@ -558,3 +561,8 @@ def test_a_file_without_a_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "agent.key").write_text("no key")
     with pytest.raises(ValueError, match="the file holds no Ed25519 private key"):
         DidKey.read(str(tmp_path / "agent.key"))
+
+
+def test_the_documentation_lists_every_method() -> None:
+    listed = re.findall(r"`(\w+)`", DOCUMENTATION.split("## Methods")[1].split("\n## ")[0])
+    assert {name for name in dir(Client) if name[0] != "_"} - set(listed) == set()

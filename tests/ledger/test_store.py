@@ -120,7 +120,7 @@ async def test_hold_of_all_one_has_is_taken_and_one_micro_credit_more_is_not(
     above, exact = Flow(epoch, hold=CREDIT + 1), Flow(epoch, hold=CREDIT)
     refused, taken = await store.commit([above.publish(), exact.publish()], AT)
     assert refused.error is ErrorCode.INSUFFICIENT_CREDITS
-    assert "needs 1.000001 credits, 1 are available" in refused.detail
+    assert f"{PAYER} has 1 credits available, the workflow needs 1.000001" in refused.detail
     assert taken.status is OutcomeStatus.APPLIED
     await store.close()
 

@@ -148,6 +148,7 @@ class Published(Record):
     workflow_id: Uuid
     task_id: Uuid
     status: Status
+    error: Annotated[MaybeNull[Json], "why the workflow has failed"]
     warnings: Maybe[Warnings]
 
 
@@ -165,6 +166,7 @@ class DryRun(Record):
         dict[str, Json], "of these, nodes that would wait for an agent, and for how long at most"
     ]
     warnings: Warnings
+    error: Annotated[Maybe[Json], "why the workflow would fail"]
 
 
 class BulkPublished(Record):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.errors import ErrorCode, Problem, ProblemList
+from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.market.pricing import PER_TOKEN, FixedPrice, Price, parse_price
 from core.money import MICRO_PER_CENT
 from core.records.api.market import Price as RegisteredPrice
@@ -19,7 +19,7 @@ from core.trust.access import SET_PRICES
 from ledger.prices.price_commands import SetPrice
 from ledger.prices.price_reads import price_of_row, price_row
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Reply, not_found
+from serve_app.http.calls import Call, Operation, Reply
 from serve_app.operations.views import iso_time
 
 
@@ -51,7 +51,8 @@ async def get_price(call: Call) -> Reply:
     capability_id = call.given(CapabilityPath).capability_id
     row = await price_row(call.services.reader, capability_id)
     if row is None:
-        raise not_found(f"a registered price of {capability_id}")
+        detail = f"no registered price for {capability_id}: agents ask by their cards"
+        raise ServiceError(ErrorCode.NOT_FOUND, detail)
     return Reply(
         {
             **_priced(capability_id, price_of_row(row)),

@@ -87,6 +87,7 @@ def publish_request(
 
 def published(reply: PublishReply, *, is_dry_run: bool) -> dict[str, Any]:
     """Return a publish reply in its JSON form. A dry run has no ids: nothing was stored."""
+    error = {} if reply.error is None else {"error": reply.error}
     if is_dry_run:
         return {
             "dryRun": True,
@@ -98,11 +99,13 @@ def published(reply: PublishReply, *, is_dry_run: bool) -> dict[str, Any]:
             "unavailable": reply.unavailable,
             "warnings": reply.warnings,
             "waiting": reply.waiting,
+            **error,
         }
     return {
         "id": reply.workflow_id,
         "workflowId": reply.workflow_id,
         "taskId": reply.task_id,
         "status": reply.status,
+        **error,
         **({"warnings": reply.warnings} if reply.warnings else {}),
     }

@@ -63,7 +63,7 @@ def test_breach_names_the_path(value: Any, path: str | None) -> None:
         ({"type": "boolean"}, None, "got null, expected boolean"),
         ({"type": "integer"}, "x" * 99, f"got '{'x' * 39}…', expected integer"),
         ({"type": "integer"}, "a\0\nb", "got 'a b', expected integer"),
-        ({"required": ["a"]}, {"b": 1}, "got nothing, expected a value"),
+        ({"required": ["a"]}, {"b": 1}, "the required member 'a' is missing"),
         ({"minLength": 5}, "4711", "got '4711', expected at least 5 characters"),
         ({"maximum": 5}, 6.5, "got 6.5, expected at most 5"),
         ({"enum": ["a", 1]}, "4711", "got '4711', expected one of 'a', 1"),
