@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from callboard.kit.answering import AgentError
     from callboard.kit.context import Context
     from callboard.kit.later import Later
-    from callboard.verify import ChainBroken, verify_chain
+    from callboard.verify import ChainBroken, EntriesHidden, verify_chain
 
 __all__ = [
     "Agent",
@@ -41,6 +41,7 @@ __all__ = [
     "Client",
     "Conflict",
     "Context",
+    "EntriesHidden",
     "InsufficientCredits",
     "InvalidRequest",
     "Later",
@@ -63,6 +64,7 @@ _HOMES = {
     "ChainBroken": "callboard.verify",
     "Client": "callboard.client",
     "Context": "callboard.kit.context",
+    "EntriesHidden": "callboard.verify",
     "Later": "callboard.kit.later",
     "WorkflowHandle": "callboard.client",
     "verify_chain": "callboard.verify",

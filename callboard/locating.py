@@ -143,7 +143,8 @@ def locate(
             NO_DEPLOYMENT,
             0,
             f"no deployment is running in {folder} ({error.strerror}: {error.filename}); "
-            "start one with `callboard up`, or set CALLBOARD_URL and CALLBOARD_API_KEY",
+            "start one with `callboard up`, name its folder with CALLBOARD_HOME or --home, "
+            "or set CALLBOARD_URL and CALLBOARD_API_KEY",
         ) from error
 
 

@@ -5,13 +5,14 @@ They stand in every reply to the request: stored, repeated, or a dry run. contra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from actors.ports import DirectoryPort
 from actors.transport.messages import PublishReply, PublishRequest
 from core.errors import ServiceError
+from core.workflow.dag import CompiledNode
 from core.workflow.unused_members import list_unused
 
 Done = Callable[[PublishReply | ServiceError], None]
@@ -19,13 +20,12 @@ Done = Callable[[PublishReply | ServiceError], None]
 
 def add_warnings(request: PublishRequest, directory: DirectoryPort, done: Done) -> Done:
     """Return a `done` that adds the warnings of the request to its reply."""
-    inputs = (
-        (node, directory.schemas_of(node.capability_id, bound_to, is_output=False))
-        for node in request.compiled.nodes.values()
-        if node.payload or node.mappings
-        for bound_to in (None if node.allow_broadcast_fallback else node.target_agent_id,)
-    )
-    warnings = list_unused(request.warnings, inputs)
+
+    def schemas_of(node: CompiledNode, is_output: bool) -> Sequence[bytes]:
+        bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
+        return directory.schemas_of(node.capability_id, bound_to, is_output=is_output)
+
+    warnings = list_unused(request.warnings, request.compiled, schemas_of)
     if not warnings:
         return done
 

@@ -38,7 +38,7 @@ def verify(
     ] = None,
 ) -> None:
     """Verify the audit chain: recompute every hash and link."""
-    from callboard.verify import ChainBroken, verify_chain
+    from callboard.verify import ChainBroken, EntriesHidden, verify_chain
 
     entries: Iterable[Mapping[str, Any]]
     entries = session.client.iterate_audit() if file is None else _entries_of_file(file)
@@ -48,6 +48,11 @@ def verify(
         if session.is_json:
             print(json.dumps({"intact": False, "error": str(error)}, indent=2))
         stop(EXIT_REFUSED, f"chain broken: {error}")
+    except EntriesHidden as error:
+        if session.is_json:
+            found = {"intact": None, "entries": error.entries, "hidden": error.hidden}
+            print(json.dumps({**found, "error": str(error)}, indent=2))
+        stop(EXIT_REFUSED, str(error))
     session.show(
         {"intact": True, "entries": chain.entries, "headHash": chain.head_hash},
         lambda: print(f"{chain.entries} entries, chain intact, head {chain.head_hash}"),

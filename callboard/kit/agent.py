@@ -6,11 +6,14 @@ Spec: Agent interface; docs/agents.md shows it used.
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Any
 
+from callboard.errors import CallboardError
 from callboard.kit import serving
 from callboard.kit.answering import AnsweringAgent
 from callboard.kit.later import Later
+from callboard.kit.version_publishing import VersionDiffers
 
 if TYPE_CHECKING:
     import httpx
@@ -55,8 +58,10 @@ class Agent(AnsweringAgent):
                 agent is registered.
 
         Raises:
-            CallboardError: the coordinator could not be reached or refused the card or a version.
-            VersionDiffers: a version is published with other schemas.
+            SystemExit: the agent could not be set up; one sentence on standard error says why.
+                Code 3: the coordinator could not be reached or refused the card or a version.
+                Code 2: a key, an address or the card is wrong, or a version is published with
+                other schemas. `serving.run` raises the error itself, which is the cause here.
         """
         life = serving.Life(
             host=host,
@@ -69,7 +74,11 @@ class Agent(AnsweringAgent):
             deregister=deregister,
             publish_versions=publish_versions,
         )
-        asyncio.run(serving.run(self, life))
+        try:
+            asyncio.run(serving.run(self, life))
+        except (CallboardError, VersionDiffers, ValueError, OSError) as error:
+            print(f"{self.service}: agent {self.did}: {error}", file=sys.stderr)
+            raise SystemExit(3 if isinstance(error, CallboardError) else 2) from error
 
     async def deliver(
         self,

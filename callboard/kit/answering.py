@@ -19,16 +19,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from callboard.kit.binding import BadInput, Signature, as_json, defect_of
 from callboard.kit.context import Context, context_of
 from callboard.kit.later import Later
 from core.records.agent import AgentCard, Capability, CardMetadata
+from core.records.bounds import DID_PATTERN, is_did
 from core.records.dispatch import CancelNotice, DispatchReply, DispatchRequest
+from core.records.model_problems import PATTERN_WORDS
 from core.trust.addressing import addressing_problem
 from core.trust.signing import is_signature_valid
-from core.wording import kind_of
+from core.wording import kind_of, quoted, value_text
 
 if TYPE_CHECKING:
     from callboard.kit.result_signing import ResultSigner
@@ -41,6 +43,7 @@ REMEMBERED_BYTES_MAX = 32 * 1024 * 1024
 
 _log = logging.getLogger("callboard.kit.agent")
 _H = TypeVar("_H", bound=Callable[..., Any])
+_R = TypeVar("_R", bound=BaseModel)
 
 
 class AgentError(Exception):
@@ -139,10 +142,13 @@ class AnsweringAgent:
         max_concurrency: int = DEFAULT_CONCURRENCY,
         now_s: Callable[[], float] = time.time,
     ) -> None:
+        if not is_did(did):
+            raise ValueError(f"did: got {value_text(did)}, expected {PATTERN_WORDS[DID_PATTERN]}")
         self.did = did
         self.service = service
         self.signing_secret = signing_secret
-        self._metadata = CardMetadata(name=name, author=author, model=model)
+        metadata = {"name": name, "author": author, "model": model}
+        self._metadata = _record(CardMetadata, f"agent {did}", metadata)
         self.max_concurrency = max_concurrency
         self.signer = None if private_key is None else _signer(private_key)
         self.owner_did = owner_did
@@ -214,7 +220,7 @@ class AnsweringAgent:
             changelog: what has changed in it.
 
         Raises:
-            ValueError: the agent already serves this capability.
+            ValueError: the agent already serves this capability, or its id or price is wrong.
         """
 
         def declare(call: _H) -> _H:
@@ -223,7 +229,9 @@ class AnsweringAgent:
             summary = (inspect.getdoc(call) or "").partition("\n")[0]
             signature = Signature(call)
             self._served[capability_id] = _Served(
-                Capability.model_validate(
+                _record(
+                    Capability,
+                    f"capability {quoted(str(capability_id))}",
                     {
                         "id": capability_id,
                         "description": description if description is not None else summary,
@@ -231,7 +239,7 @@ class AnsweringAgent:
                         "inputSchema": input_schema or signature.input_schema,
                         "outputSchema": output_schema or signature.output_schema,
                         **({} if version is None else {"version": version}),
-                    }
+                    },
                 ),
                 call,
                 signature,
@@ -243,16 +251,21 @@ class AnsweringAgent:
         return declare
 
     def card(self, endpoint: str) -> AgentCard:
-        """Return the agent card for the address at which this agent is reachable."""
-        return AgentCard(
-            did=self.did,
-            endpoint=endpoint,
-            version=1,
-            capabilities=[served.capability for served in self._served.values()],
-            metadata=self._metadata,
-            public_key=None if self.signer is None else self.signer.public_key,
-            max_concurrency=self.max_concurrency,
-        )
+        """Return the agent card for the address at which this agent is reachable.
+
+        Raises:
+            ValueError: the address is wrong, or the agent has no capability.
+        """
+        members = {
+            "did": self.did,
+            "endpoint": endpoint,
+            "version": 1,
+            "capabilities": [served.capability for served in self._served.values()],
+            "metadata": self._metadata,
+            "public_key": None if self.signer is None else self.signer.public_key,
+            "max_concurrency": self.max_concurrency,
+        }
+        return _record(AgentCard, "card", members)
 
     async def answer(
         self,
@@ -474,6 +487,14 @@ def _signer(private_key: str) -> ResultSigner:
     from callboard.kit.result_signing import ResultSigner
 
     return ResultSigner(private_key)
+
+
+def _record(kind: type[_R], of: str, members: dict[str, Any]) -> _R:
+    """Return the record with these members; raises a ValueError that names the first wrong one."""
+    try:
+        return kind.model_validate(members)
+    except ValidationError as error:
+        raise ValueError(f"{of}: {defect_of(error)}") from None
 
 
 def _size(task: asyncio.Task[Answer]) -> int:

@@ -105,17 +105,17 @@ async def serving(
         endpoint: the public address, when it is not the one listened on.
     """
     # The socket comes first: the card needs the port that was given.
-    listener = socket.create_server((host, port), backlog=512)
-    public = endpoint or f"http://{host}:{listener.getsockname()[1]}"
-    server = HttpServer(routes(agent, public))
-    await server.start(listener)
-    agent.serving_loop = asyncio.get_running_loop()
-    try:
-        yield public
-    finally:
-        await server.close(SHUTDOWN_S)
-        agent.serving_loop = None
-        await agent.close()
+    with socket.create_server((host, port), backlog=512) as listener:
+        public = endpoint or f"http://{host}:{listener.getsockname()[1]}"
+        server = HttpServer(routes(agent, public))
+        await server.start(listener)
+        agent.serving_loop = asyncio.get_running_loop()
+        try:
+            yield public
+        finally:
+            await server.close(SHUTDOWN_S)
+            agent.serving_loop = None
+            await agent.close()
 
 
 async def run(agent: AnsweringAgent, life: Life) -> None:

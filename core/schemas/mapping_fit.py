@@ -119,10 +119,10 @@ class SchemaTypes:
                 "number" if one == "integer" else one for one in named if isinstance(one, str)
             }
         if "const" in schema:
-            types &= {_type_of(schema["const"])}
+            types &= {json_type(schema["const"])}
         if isinstance(schema.get("enum"), list):
             self._looks.left -= len(schema["enum"]) // _VALUES_PER_LOOK
-            types &= {_type_of(one) for one in schema["enum"]}
+            types &= {json_type(one) for one in schema["enum"]}
         return types
 
 
@@ -131,7 +131,8 @@ def _items(schema: dict[str, Any], name: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _type_of(value: Any) -> str:
+def json_type(value: Any) -> str:
+    """Return the JSON type of a value."""
     match value:
         case None:
             return "null"

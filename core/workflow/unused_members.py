@@ -1,27 +1,30 @@
-"""Warnings of a manifest: what is accepted and has no effect.
+"""Warnings of a manifest: what is accepted and has no effect, or what no agent's schema admits.
 
-What a manifest says by itself is found where it is compiled; whether an input is used, where the
-agents' schemas are known. contract.md section 2 (Strictness); decision 0306.
+What a manifest says by itself is found where it is compiled; whether an input is used, missing or
+of a wrong type, where the agents' schemas are known. contract.md section 2; decision 0306.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from core.json_text import read_json
 from core.records.graph import node_path
 from core.records.manifest import NodeDefinition, WorkflowManifest
-from core.wording import counted, names_text, quoted
+from core.records.mapping import InputMapping
+from core.schemas.mapping_fit import Looks, SchemaTypes, json_type
+from core.wording import counted, kind_of, names_text, quoted
 from core.workflow.dag import CompiledNode, CompiledWorkflow
 from core.workflow.inputs import template_names
 
 # Of one publish; the others are counted.
 WARNINGS_MAX: Final = 20
 WEBHOOK_WARNING: Final = "webhookUrl: nothing is called, this version has no webhooks yet"
-_SCHEMAS_REMEMBERED: Final = 256
+_SCHEMAS_REMEMBERED: Final = 256  # also: of one publish, the others are not looked at
+_LOOKS_MAX: Final = 64  # of the schemas of one capability, 1 us each
 _NAME_CHARS_MAX: Final = 80
 # With one of these, which inputs a schema names is not read from its `properties` alone.
 _COMPOUND: Final = frozenset(
@@ -36,15 +39,40 @@ def list_ignored(manifest: WorkflowManifest, compiled: CompiledWorkflow) -> tupl
 
 
 def list_unused(
-    known: tuple[str, ...], nodes: Iterable[tuple[CompiledNode, Sequence[bytes]]]
+    known: tuple[str, ...],
+    compiled: CompiledWorkflow,
+    schemas_of: Callable[[CompiledNode, bool], Sequence[bytes]],
 ) -> tuple[str, ...]:
-    """Return the warnings with one for each input that no agent of its node names.
+    """Return the warnings with those about inputs that no agent of its node takes as they are.
 
     Args:
         known: the warnings so far.
-        nodes: each with the inputSchemas of all agents that may take it; none where one has none.
+        compiled: the workflow.
+        schemas_of: returns the inputSchemas, or with True the outputSchemas, of all agents that
+            may take a node; none where one has none.
     """
-    found = [warning for node, schemas in nodes if schemas for warning in _unused(node, schemas)]
+    found: list[str] = []
+    asked: dict[tuple[str, str | None, bool, bool], _Members] = {}
+
+    def members(node: CompiledNode, is_output: bool) -> _Members:
+        target, may_fall_back = node.target_agent_id, node.allow_broadcast_fallback
+        key = (node.capability_id, target, may_fall_back, is_output)
+        known = asked.get(key, None if len(asked) < _SCHEMAS_REMEMBERED else _NOTHING_SAID)
+        if known is None:
+            schemas = schemas_of(node, is_output)
+            known = asked[key] = _members_of(tuple(schemas)) if schemas else _NOTHING_SAID
+        return known
+
+    for node in compiled.nodes.values():
+        inputs = members(node, False)
+        if inputs is not _NOTHING_SAID:
+            found += _unused(node, inputs.named)
+            found += _refused(node, inputs)
+        for mapping in node.mappings:
+            source = compiled.nodes[mapping.source]
+            named = members(source, True).named
+            if named is not None and mapping.steps and mapping.steps[0] not in named:
+                found.append(_undeclared(node, mapping, source.capability_id, named))
     return _bounded([*known, *found]) if found else known
 
 
@@ -97,8 +125,37 @@ def _options(path: str, node: NodeDefinition, max_runtime_ms: int) -> Iterator[s
         )
 
 
-def _unused(node: CompiledNode, schemas: Sequence[bytes]) -> Iterator[str]:
-    known = _named_by_any(tuple(schemas))
+def _refused(node: CompiledNode, inputs: _Members) -> Iterator[str]:
+    """Return the warnings about inputs that every agent's inputSchema refuses."""
+    payload = node.payload
+    mapped = [mapping.input_name for mapping in node.mappings]
+    for name in sorted(inputs.required.difference(payload, mapped)):
+        yield (
+            f"{node_path(node.name)}.payload: every agent for {quoted(node.capability_id, 128)}"
+            f" requires the input {quoted(name)}, and neither payload nor inputMappings gives it"
+        )
+    for name, value in payload.items():
+        types = inputs.types.get(name)
+        if types is not None and json_type(value) not in types and name not in mapped:
+            yield (
+                f"{node_path(node.name)}.payload.{name[:_NAME_CHARS_MAX]}: is {kind_of(value)},"
+                f" every agent for {quoted(node.capability_id, 128)} expects:"
+                f" {', '.join(sorted(types))}"
+            )
+
+
+def _undeclared(
+    node: CompiledNode, mapping: InputMapping, capability_id: str, named: frozenset[str]
+) -> str:
+    listed = names_text(sorted(named), len(named)) or "none"
+    return (
+        f"{node_path(node.name)}.inputMappings.{mapping.input_name[:_NAME_CHARS_MAX]}: no agent for"
+        f" {quoted(capability_id, 128)} declares {quoted(str(mapping.steps[0]))}; the members of"
+        f" their outputSchema: {listed}"
+    )
+
+
+def _unused(node: CompiledNode, known: frozenset[str] | None) -> Iterator[str]:
     mapped = [mapping.input_name for mapping in node.mappings]
     if known is None or (node.payload.keys() <= known and known.issuperset(mapped)):
         return
@@ -114,20 +171,43 @@ def _unused(node: CompiledNode, schemas: Sequence[bytes]) -> Iterator[str]:
             )
 
 
+class _Members(NamedTuple):
+    """What schemas say of an object's members.
+
+    `named`: by one of the schemas; None where one admits others, too. `required`: by each of them.
+    `types`: the JSON types of those that each of them names, where one type is not admitted.
+    """
+
+    named: frozenset[str] | None
+    required: frozenset[str]
+    types: dict[str, frozenset[str]]
+
+
+_NOTHING_SAID: Final = _Members(None, frozenset(), {})
+
+
 @lru_cache(_SCHEMAS_REMEMBERED)
-def _named_by_any(schemas: tuple[bytes, ...]) -> frozenset[str] | None:
-    """Return the inputs that the schemas name; None where one may take others, too."""
-    found: frozenset[str] = frozenset()
-    for text in schemas:
-        names = _inputs_named(text)
-        if names is None:
-            return None
-        found |= names
-    return found
+def _members_of(texts: tuple[bytes, ...]) -> _Members:
+    schemas = [read_json(text) for text in texts]
+    named = [_names(schema) for schema in schemas]
+    common = set.intersection(*({*_plain(one, "properties", dict)} for one in schemas))
+    looks = Looks(_LOOKS_MAX)
+    readers = [SchemaTypes(schema, looks) for schema in schemas]
+    types = {name: frozenset().union(*(one.at((name,)) for one in readers)) for name in common}
+    return _Members(
+        None if None in named else frozenset().union(*filter(None, named)),
+        frozenset.intersection(*(frozenset(_plain(one, "required", list)) for one in schemas)),
+        {name: found for name, found in types.items() if found and len(found) < 6},
+    )
 
 
-def _inputs_named(schema_text: bytes) -> frozenset[str] | None:
-    schema = read_json(schema_text)
+def _plain(schema: object, name: str, kind: type) -> Any:
+    """Return a keyword's value; empty where it says nothing, as beside a reference."""
+    value = schema.get(name) if isinstance(schema, dict) and "$ref" not in schema else None
+    return value if isinstance(value, kind) else kind()
+
+
+def _names(schema: object) -> frozenset[str] | None:
     if not isinstance(schema, dict) or not _COMPOUND.isdisjoint(schema):
         return None
     properties = schema.get("properties")

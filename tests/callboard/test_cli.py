@@ -289,6 +289,18 @@ def test_audit_verify_of_a_file_needs_no_service_and_names_the_defect(tmp_path: 
     assert "chain broken: audit entry 2: hash" in result.stderr
 
 
+def test_audit_verify_with_a_key_that_does_not_see_all_is_refused(service: ScriptedService) -> None:
+    (newest, *older) = chain(3)
+    link = {name: newest[name] for name in ("id", "eventType", "hash")}
+    page = {"entries": [link, *older], "nextCursor": None}
+    service.script = [Scripted(200, page), Scripted(200, page)]
+    result = run("audit", "verify", "--url", service.url)
+    assert result.exit_code == 3
+    assert "lacks the right audit:all" in result.stderr and "broken" not in result.stderr
+    shown = json.loads(run("audit", "verify", "--output", "json", "--url", service.url).stdout)
+    assert (shown["intact"], shown["entries"], shown["hidden"]) == (None, 3, 1)
+
+
 @pytest.mark.parametrize(
     ("amount", "text"),
     [(1.0, "1"), (0.05, "0.05"), (1e-06, "0.000001"), ("100", "100"), (0, "0"), (-2.5, "-2.5")],

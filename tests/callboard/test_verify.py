@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.verify import GENESIS_HASH, ChainBroken, entry_hash, events_of, verify_chain
+from callboard.verify import (
+    GENESIS_HASH,
+    ChainBroken,
+    EntriesHidden,
+    entry_hash,
+    events_of,
+    verify_chain,
+)
 
 
 def chain(length: int, *, left_out: int = 0) -> list[dict[str, Any]]:
@@ -105,6 +112,28 @@ def test_a_first_entry_with_a_past_is_noticed() -> None:
     entry["hash"] = entry_hash(entry)
     with pytest.raises(ChainBroken, match="prevHash"):
         verify_chain([entry])
+
+
+def linked(entries: list[dict[str, Any]], *ids: int) -> list[dict[str, Any]]:
+    """Reduce entries to what `GET /v1/audit` shows of them without the right audit:all."""
+    shown = ("id", "eventType", "hash")
+    return [{one: e[one] for one in shown} if e["id"] in ids else e for e in entries]
+
+
+@pytest.mark.parametrize("ids", [(1,), (4,), (1, 3), (1, 2, 3, 4)])
+def test_entries_shown_by_their_hash_only_are_hidden_and_not_broken(ids: tuple[int, ...]) -> None:
+    with pytest.raises(EntriesHidden, match="audit:all") as hidden:
+        verify_chain(linked(chain(4), *ids))
+    assert (hidden.value.entries, hidden.value.hidden) == (4, len(ids))
+
+
+def test_a_defect_beside_hidden_entries_is_a_broken_chain() -> None:
+    entries = linked(chain(4), 2, 4)
+    entries[2]["hash"] = "sha256:" + "1" * 64
+    with pytest.raises(ChainBroken, match="audit entry 3: prevHash"):
+        verify_chain(entries)
+    with pytest.raises(ChainBroken, match="predecessor's id"):
+        verify_chain([*linked(chain(4), 2, 4)[:2], chain(4)[3]])
 
 
 def test_an_entry_without_canonical_form_is_a_broken_chain() -> None:

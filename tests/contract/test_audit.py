@@ -9,6 +9,7 @@ import pytest
 import rfc8785
 
 from callboard.verify import events_of
+from core.records.audit import AuditEventType
 from tests.contract.conftest import (
     Caller,
     Json,
@@ -87,6 +88,16 @@ def test_a_filter_matches_any_event_of_an_entry(payer: Caller, make_agent: MakeA
     (held,) = entries_of(payer, eventType="escrow.held", targetType="workflow", actorDid=payer.did)
     assert held["eventType"] == "workflow.published"
     assert entries_of(payer, eventType="escrow.held", targetType="agent") == []
+
+
+@pytest.mark.parametrize("known", [AuditEventType.WORKFLOW_PUBLISHED, [*AuditEventType][-1]])
+def test_a_filter_by_an_unknown_event_type_is_400_and_names_the_nearest(
+    payer: Caller, known: str
+) -> None:
+    reply = payer.http.get(f"/v1/audit?eventType={known[:-2]}")
+    (problem,) = refusal(reply, 400, "INVALID_REQUEST")["errors"]
+    assert problem["path"] == "eventType"
+    assert problem["expected"] == f"an event type: did you mean '{known}'?"
 
 
 def test_filters_eventType_actorDid_targetType_time(payer: Caller, make_agent: MakeAgent) -> None:

@@ -13,7 +13,7 @@ from tests.contract.conftest import Caller, Json, MakeAgent, RegisteredAgent, an
 
 TAKES_TEXT: Json = {
     "price_cents": 1,
-    "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
+    "inputSchema": {"type": "object", "properties": {"text": {"type": ["string", "object"]}}},
 }
 
 
@@ -111,6 +111,64 @@ def test_what_a_schema_leaves_open_is_no_warning(
     agent = make_agent(price={"price_cents": 1, "inputSchema": schema})
     dry = {**manifest(agent.capability, payload={"x": "1"}), "dryRun": True}
     assert answer(payer.publish(dry))["warnings"] == []
+
+
+def dry(payer: Caller, body: Json) -> list[str]:
+    return list(answer(payer.publish({**body, "dryRun": True}))["warnings"])
+
+
+def test_an_input_that_every_agent_requires_and_nothing_gives_is_a_warning(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    schema = {"required": ["text", "mark"], "properties": {"text": {}, "mark": {}}}
+    agent = make_agent(price={"price_cents": 1, "inputSchema": schema})
+    mapped = {"text": "$.a.result.inputs.text"}
+    body = manifest(agent.capability)
+    body["nodes"]["b"] = {**body["nodes"]["a"], "dependsOn": ["a"], "inputMappings": mapped}
+    found = [one.partition(f"'{agent.capability}' ") for one in warned(payer, body)]
+    assert [f"{path}{said.partition(',')[0]}" for path, _, said in found] == [
+        f"nodes.{node}.payload: every agent for requires the input '{name}'"
+        for node, name in (("a", "mark"), ("a", "text"), ("b", "mark"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expected", "value", "said"),
+    [
+        ({"type": "string"}, 5, "is a number, every agent"),
+        ({"type": ["integer", "null"]}, "5", "expects: null, number"),
+        ({"enum": ["a", "b"]}, {}, "expects: string"),
+        ({"type": "string"}, "{{n}}", None),
+        ({"type": "integer"}, 1.5, None),
+        ({"anyOf": [{"type": "string"}, {}]}, 5, None),
+        ({"$ref": "#/$defs/none"}, 5, None),
+    ],
+)
+def test_a_payload_of_a_type_that_every_agent_refuses_is_a_warning(
+    payer: Caller, make_agent: MakeAgent, expected: Json, value: Any, said: str | None
+) -> None:
+    schema = {"properties": {"x": expected, "n": {}}, "$defs": {"none": {}}}
+    agent = make_agent(price={"price_cents": 1, "inputSchema": schema})
+    found = dry(payer, manifest(agent.capability, payload={"x": value, "n": "1"}))
+    assert len(found) == (said is not None)
+    if said is not None:
+        assert found[0].startswith("nodes.a.payload.x: ") and said in found[0]
+
+
+@pytest.mark.parametrize(("more", "warnings"), [({}, 1), ({"additionalProperties": True}, 0)])
+def test_a_mapping_from_a_member_that_no_agent_declares_is_a_warning(
+    payer: Caller, make_agent: MakeAgent, more: Json, warnings: int
+) -> None:
+    output = {"type": "object", "properties": {"words": {"type": "integer"}}, **more}
+    agent = make_agent(price={"price_cents": 1, "outputSchema": output})
+    body = manifest(agent.capability)
+    mapped = {"n": "$.a.result.wrods", "m": "$.a.result.words", "all": "$.a.result"}
+    body["nodes"]["b"] = {**body["nodes"]["a"], "dependsOn": ["a"], "inputMappings": mapped}
+    found = dry(payer, body)
+    assert len(found) == warnings
+    if warnings:
+        assert found[0].startswith("nodes.b.inputMappings.n: ") and "'wrods'" in found[0]
+        assert found[0].endswith("outputSchema: 'words'")
 
 
 def test_one_agent_that_takes_it_is_enough(

@@ -6,7 +6,9 @@ from typing import Annotated, Final
 
 from core.records.api.kinds import Did, Hash, TimeMs, Timestamp, Yes, text
 from core.records.api.record import Page, PageQuery, Record
-from core.records.api.shape import Body, Json, Maybe, MaybeNull
+from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Mismatch
+from core.records.audit import AuditEventType
+from core.wording import did_you_mean, got_of
 
 REASON_CHARS_MAX: Final = 1_000
 
@@ -103,10 +105,23 @@ class AuditPage(Page[AuditEntry]):
     row = AuditEntry
 
 
+def _event_type(value: str) -> str:
+    if value not in _EVENT_TYPES:
+        # Those of the same resource first: only so many are compared.
+        known = sorted(_EVENT_TYPES, key=lambda one: one[:4] != value[:4])
+        raise Mismatch(got_of(value), "an event type" + did_you_mean(value, known))
+    return value
+
+
+# The last two are of old entries only.
+_EVENT_TYPES: Final = [*map(str, AuditEventType), "owner.registered", "workflows.claimed"]
+EventType = Annotated[str, Kind({"enum": _EVENT_TYPES}, _event_type)]
+
+
 class AuditQuery(PageQuery):
     """Which audit entries a list shows."""
 
-    event_type: Annotated[Maybe[str], "only entries with an event of this type"] = None
+    event_type: Annotated[Maybe[EventType], "only entries with an event of this type"] = None
     actor_did: Annotated[Maybe[str], "only what this one did"] = None
     target_type: Annotated[Maybe[str], "only entries with an event about this kind of thing"] = None
     target_id: Annotated[Maybe[str], "only entries with an event about this"] = None

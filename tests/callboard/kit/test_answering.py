@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -437,3 +439,26 @@ def test_the_card_says_what_the_decorators_said() -> None:
 def test_a_capability_cannot_be_declared_twice() -> None:
     with pytest.raises(ValueError, match=r"already serves cap\.echo\.v1"):
         an_agent().capability("cap.echo.v1")(dict)
+
+
+@pytest.mark.parametrize(
+    ("declare", "said"),
+    [
+        (lambda: Agent("nina"), "did: got 'nina', expected a DID such as did:example:me"),
+        (
+            lambda: an_agent().capability("Nina Z")(ask),
+            "capability 'Nina Z': id: got 'Nina Z', expected a capability id: 1 to 128 letters",
+        ),
+        (
+            lambda: an_agent().capability("cap.x", price_cents=-1)(ask),
+            "capability 'cap.x': price_cents: got -1, expected greater than or equal to 0",
+        ),
+        (lambda: Agent("did:net:a", "n" * 5_000), "agent did:net:a: name: got"),
+    ],
+)
+def test_a_wrong_declaration_is_named_in_plain_words(
+    declare: Callable[[], object], said: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)) as refused:
+        declare()
+    assert "pydantic" not in str(refused.value) and "\n" not in str(refused.value)

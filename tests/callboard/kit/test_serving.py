@@ -92,6 +92,46 @@ def test_run_registers_then_says_ready_and_ends_by_sigterm(service: ScriptedServ
     assert asked.body["acard"]["endpoint"] == url
 
 
+def an_agent() -> Agent:
+    agent = Agent("did:net:p")
+
+    @agent.capability("cap.x.v1")
+    def x() -> dict[str, Any]:
+        return {}
+
+    return agent
+
+
+def failed_run(capsys: pytest.CaptureFixture[str], agent: Agent, **how: Any) -> tuple[object, str]:
+    """Return the exit code and the line on standard error of an agent that cannot be set up."""
+    with pytest.raises(SystemExit) as ended:
+        agent.run(**how)
+    (line,) = capsys.readouterr().err.splitlines()
+    return ended.value.code, line
+
+
+def test_run_without_a_deployment_ends_with_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("CALLBOARD_URL", "CALLBOARD_API_KEY", "CALLBOARD_DID_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CALLBOARD_HOME", str(tmp_path))
+    code, line = failed_run(capsys, an_agent())
+    assert (code, "NO_DEPLOYMENT" in line, "--home" in line) == (3, True, True)
+
+
+def test_run_ends_with_the_sentence_of_a_refusal_or_of_a_wrong_card(
+    service: ScriptedService, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CALLBOARD_URL", service.url)
+    monkeypatch.setenv("CALLBOARD_API_KEY", "k")
+    service.script = [Scripted(403, {"code": "FORBIDDEN", "detail": "it is not yours"})]
+    expected = "callboard: agent did:net:p: FORBIDDEN: it is not yours"
+    assert failed_run(capsys, an_agent()) == (3, expected)
+    code, line = failed_run(capsys, an_agent(), endpoint="nowhere")
+    assert (code, "card: endpoint: got 'nowhere', expected an http" in line) == (2, True)
+
+
 @pytest.mark.parametrize(("api_key", "is_signed"), [(None, True), ("k", False)])
 def test_an_agent_without_another_credential_signs_with_its_own_key(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, api_key: str | None, is_signed: bool
