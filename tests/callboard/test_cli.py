@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
