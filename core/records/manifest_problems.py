@@ -14,7 +14,7 @@ from pydantic import ValidationError as PydanticError
 from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ProblemList, ServiceError
 from core.records.api.shape import unknown_member
 from core.records.graph import plan_graph
-from core.records.model_problems import expected_of
+from core.records.model_problems import problem_of
 from core.wording import value_text
 
 NODE_ALIASES = {
@@ -93,10 +93,7 @@ def add_problems_of_pydantic(
         if kind == "extra_forbidden":
             problems.append(_unknown_member(path, location, known))
             continue
-        got = "nothing" if kind == "missing" else described(found.get("input"))
-        if kind in ("too_long", "too_short"):
-            got = f"{len(found['input'])} members"
-        problems.append(Problem(path, got, expected_of(found)))
+        problems.append(problem_of(path, found))
     problems.add_unnamed(max(0, len(errors) - PROBLEMS_MAX))
 
 
