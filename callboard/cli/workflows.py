@@ -73,9 +73,11 @@ def suggest(
         typer.Option("--input", help="Value of an input; repeatable.", metavar="NODE.NAME=VALUE"),
     ] = None,
     publish_it: Annotated[
-        bool, typer.Option("--publish", help="Publish the draft after a question.")
+        bool, typer.Option("--publish", help="Publish the draft after a confirmation.")
     ] = False,
-    is_agreed: Annotated[bool, typer.Option("--yes", help="Publish without the question.")] = False,
+    is_agreed: Annotated[
+        bool, typer.Option("--yes", help="Publish without a confirmation.")
+    ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show the nodes until the workflow ends.")
     ] = False,

@@ -38,7 +38,7 @@ def test_the_demonstration_runs_from_any_words(
                 ("missing inputs: fetch.url", "What sentiment returned", '"phrase": "tide clock"'),
             ),
             (f"Summarize {page} and write a report", ("The report", "## Tone")),
-            ("Write a report", ("the demonstration's document is fetch.url", "The report")),
+            ("Write a report", ("fetch.url is set to the demonstration's document", "The report")),
             ('Find the tone of "I love it"', ("What sentiment returned", '"label": "positive"')),
             (f"Fetch {page}", ("What fetch returned", "characters)")),
         ):
