@@ -59,19 +59,15 @@ class CallboardError(Exception):
         self.retry_after_s = retry_after_s
 
     def __str__(self) -> str:
-        places = "".join(
-            f"\n  {error.get('path')}: got {error.get('got')}, expected {error.get('expected')}"
-            for error in self.errors
-            if not self._is_told(error)
-        )
-        return f"{self.code}: {self.detail}{places}"
+        places = [_sentence(error) for error in self.errors]
+        if places and self.detail.endswith(places[0]):  # the service's detail ends with the first
+            del places[0]
+        return "\n  ".join([f"{self.code}: {self.detail}", *places])
 
-    def _is_told(self, error: Mapping[str, Any]) -> bool:
-        """Say whether the detail names a defect already: each is printed once."""
-        path, got, expected = (str(error.get(name)) for name in ("path", "got", "expected"))
-        if path in ("$", ""):  # the body as a whole
-            return got in self.detail or expected in self.detail
-        return f"{path}: got {got}" in self.detail
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    place = "" if error.get("path") in ("", "$") else f"{error.get('path')}: "
+    return f"{place}got {error.get('got')}, expected {error.get('expected')}"
 
 
 class AuthenticationError(CallboardError):

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from core.wording import counted
-
 # Most defects of one input that a reply names; 512 KiB of JSON can have 100,000 of them.
 PROBLEMS_MAX: Final = 20
 
@@ -99,6 +97,12 @@ class Problem:
     got: str
     expected: str
 
+    @property
+    def sentence(self) -> str:
+        """The defect in words; without the path of an input as a whole."""
+        place = "" if self.path in ("", "$") else f"{self.path}: "
+        return f"{place}got {self.got}, expected {self.expected}"
+
 
 class ProblemList:
     """The defects of one input: all are counted, the first `PROBLEMS_MAX` are kept."""
@@ -119,11 +123,15 @@ class ProblemList:
         return tuple(self._kept)
 
     def summary(self, of: str) -> str:
-        """Return the sentence that counts them; each is told once, in `errors`."""
-        count = len(self)
-        return f"the {of} has {counted(count, 'problem')}" + (
-            f", the first {PROBLEMS_MAX} are shown" if count > PROBLEMS_MAX else ""
-        )
+        """Return the sentence of the only problem; of several their count and the first one.
+
+        A client that prints `detail` and `errors` leaves out the first one: `detail` ends with it.
+        """
+        first, count = self._kept[0].sentence, len(self)
+        if count == 1:
+            return first
+        shown = f", the first {PROBLEMS_MAX} are shown" if count > PROBLEMS_MAX else ""
+        return f"the {of} has {count} problems{shown}: {first}"
 
     def append(self, problem: Problem) -> None:
         """Count a problem, and keep it while there is room."""

@@ -8,7 +8,6 @@ Spec: Limits; contract.md sections 1–5, design.md sections 3 and 6.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import ipaddress
 import json
 import re
@@ -20,6 +19,7 @@ from core.machine_size import Wanted
 from core.market.ranking import RankingRules
 from core.market.sharing.fair_queue import parse_weights
 from core.trust.deployment_keys import FORM, DeploymentKeys, parse_deployment_keys
+from core.wording import did_you_mean
 
 # The value of `cors_origins` that stands for every origin.
 ANY_ORIGIN: Final = "*"
@@ -276,7 +276,8 @@ class Settings:
     )
     card_bytes_max: int = _setting(64 * KIB, "largest agent card", low=KIB)
     claims: Claims = _setting(
-        "first", "DIDs that get names, heirs and versions: also unproven ones; proven: no others"
+        "first",
+        "who may have names, heirs and versions: first (unproven claims too) or proven only",
     )
     agents_per_owner_max: int = _setting(10_000, "active agents of one owner", low=1)
     connect_timeout_ms: int = _setting(5_000, "opening a connection to an agent", low=1)
@@ -639,7 +640,5 @@ def _declared(name: str) -> dataclasses.Field[Any]:
     for item in dataclasses.fields(Settings):
         if item.name == name:
             return item
-    expected = "one that `callboard settings` lists"
-    if nearest := difflib.get_close_matches(name.lower(), setting_names(), n=1):
-        expected += f": perhaps {nearest[0]}"
+    expected = "one that `callboard settings` lists" + did_you_mean(name, setting_names())
     raise SettingsError(name, "an unknown setting", expected)

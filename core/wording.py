@@ -14,8 +14,9 @@ from typing import Any, Final
 GOT_CHARS_MAX: Final = 100
 VALUE_CHARS_MAX: Final = 40
 NAMES_MAX: Final = 10
-# Names that are compared with one that is not known: a millisecond or two, of long names eight.
-COMPARED_MAX: Final = 50
+# Names that are compared with one that is not known: more than there are settings, and a
+# millisecond or two for 50 of them, of long names eight.
+COMPARED_MAX: Final = 200
 _COMPARED_CHARS_MAX: Final = 64
 _MEANT_CHARS_MAX: Final = 128
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
@@ -72,24 +73,18 @@ def names_text(names: Iterable[str], count: int) -> str:
     return f"{listed} and {count - NAMES_MAX} more" if count > NAMES_MAX else listed
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that was probably meant, None where none is near.
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: which one was meant; "" for none.
 
     Compares at most `COMPARED_MAX` names; other spellings of the same letters come first.
     """
     compared = list(islice(known, COMPARED_MAX))
     name = name[:_COMPARED_CHARS_MAX]
     letters = _letters(name)
-    for one in compared:
-        if _letters(one) == letters:
-            return one
-    return next(iter(get_close_matches(name, compared, 1)), None)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: which one was meant; "" for none."""
-    nearest = nearest_name(name, known)
-    return "" if nearest is None else f": did you mean {quoted(nearest, _MEANT_CHARS_MAX)}?"
+    nearest = next((one for one in compared if _letters(one) == letters), None)
+    if nearest is None:
+        nearest = next(iter(get_close_matches(name, compared, 1)), None)
+    return "" if nearest is None else f"; did you mean {quoted(nearest, _MEANT_CHARS_MAX)}?"
 
 
 def _letters(name: str) -> str:

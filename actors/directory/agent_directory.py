@@ -218,7 +218,7 @@ class Directory(AgentHealth):
         best = self._choose(ranking, action, refused)
         if best is None:
             failure = self._build_failure(action, ranking, refused, at_ms)
-            return AgentNotSelected(action.node, self._noted(failure, action, ranking), at_ms)
+            return AgentNotSelected(action.node, failure, at_ms)
         reasons = self._build_reasons(ranking, action, best, at_ms, payer_did)
         self._note_chosen(best.did, at_ms, payer_did)
         return self._selected(action, best.did, at_ms, reasons)
@@ -267,7 +267,6 @@ class Directory(AgentHealth):
         best = free.choose(action.price_max_micro, refused=refused, owner_did=primary_owner)
         if best is None:
             failure = self._build_failure(action, ranking, refused, at_ms, owner_did=primary_owner)
-            failure = self._noted(failure, action, ranking, owner_did=primary_owner)
             return AgentNotSelected(action.node, failure, at_ms)
         self._note_chosen(best.did, at_ms, payer_did)
         price = self._asking_price(self._entries[best.did], action)
@@ -309,8 +308,7 @@ class Directory(AgentHealth):
             return dids, None
         ranking = self._find_ranking(action, at_ms)
         refused = self._find_refused(action, at_ms, payer_did)
-        failure = self._build_failure(action, ranking, refused, at_ms)
-        return [], self._noted(failure, action, ranking)
+        return [], self._build_failure(action, ranking, refused, at_ms)
 
     def _list_of_version(
         self, action: SelectAgent, at_ms: int, payer_did: str
@@ -390,13 +388,14 @@ class Directory(AgentHealth):
             locked = candidate if excluded == STAKE_LOCKED else None
             may_return = condition.excluded in PASSING and barred in (None, STAKE_LOCKED)
             away = candidate if may_return else None
-            return candidate, locked, away, condition.excluded is None, condition.until_ms
+            is_able = condition.excluded is None
+            return Weighed(candidate, locked, away, is_able, condition.until_ms)
         free_micro, whole_micro = self.stakes.find_limits(did, self.standings.of(did).score)
         locked = None
         if free_micro < whole_micro:
             locked = candidate._replace(excluded=STAKE_LOCKED, limit_micro_max=whole_micro)
         candidate = candidate._replace(limit_micro_max=free_micro)
-        return candidate, locked, None, True, condition.until_ms
+        return Weighed(candidate, locked, None, True, condition.until_ms)
 
     def _find_ranking(
         self, action: SelectAgent | SelectVerifier, at_ms: int, version_id: str = ""
@@ -484,9 +483,13 @@ class Directory(AgentHealth):
     ) -> Failure:
         """Return why a node may take none of the agents that offer its capability.
 
+        Mark whether the failure may pass: an agent that could take the node is away. Agents shut by
+        the payer's own circuit are in `free`.
+
         Args:
             owner_did: of a verification, whose agents it may not take.
         """
+        tried = set(action.exclude)
         capability_id, left_micro = action.capability_id, action.price_max_micro
         cheapest_micro = ranking.find_cheapest(left_micro, refused, owner_did)
         if cheapest_micro is not None:
@@ -494,35 +497,22 @@ class Directory(AgentHealth):
             message += (
                 f"{credits_text(cheapest_micro)} credits, {credits_text(left_micro)} are left"
             )
-            return Failure(NodeErrorCode.BUDGET_EXCEEDED, message, Verdict.FINAL)
-        offers, hint = self._by_capability.get(capability_id, {}), ""
-        if not offers:
-            hint = self._hints.find(capability_id, self._by_capability, at_ms)
-        reasons = ranking.find_reasons(offers.values(), action.exclude, refused, owner_did)
-        message = explain(capability_id, len(offers), reasons, hint)
-        return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)
-
-    def _noted(
-        self,
-        failure: Failure,
-        action: SelectAgent | SelectVerifier,
-        ranking: RankedOffers,
-        *,
-        owner_did: str | None = None,
-    ) -> Failure:
-        """Return a failed selection's reason with a note whether it may pass: for whom it waits.
-
-        Agents from which circuits of the payer's own keep its work are among the free ones.
-        """
-        tried, most_micro = set(action.exclude), action.price_max_micro
+            code = NodeErrorCode.BUDGET_EXCEEDED
+        else:
+            offers, hint = self._by_capability.get(capability_id, {}), ""
+            if not offers:
+                hint = self._hints.find(capability_id, self._by_capability, at_ms)
+            reasons = ranking.find_reasons(offers.values(), action.exclude, refused, owner_did)
+            message = explain(capability_id, len(offers), reasons, hint)
+            code = NodeErrorCode.NO_CANDIDATE
         is_passing = any(
             one.find_cheapest(
-                most_micro, limit_micro=most_micro, refused=tried, owner_did=owner_did
+                left_micro, limit_micro=left_micro, refused=tried, owner_did=owner_did
             )
             is not None
             for one in (ranking.away, ranking.free)
         )
-        return replace(failure, is_passing=is_passing)
+        return Failure(code, message, Verdict.FINAL, is_passing=is_passing)
 
     def _find_target_failure(
         self, action: SelectAgent, at_ms: int, payer_did: str

@@ -253,7 +253,7 @@ class DirectorySync:
         if any(row["status"] == "active" for row in rows):
             await self._read_agents()
             return
-        # Of who has left the last card is known.
+        # The directory keeps the last card of a deregistered agent for 60 s.
         self._directory.put(rows, at_ms=self._now_ms())
         self._note_agents_read(rows)
 

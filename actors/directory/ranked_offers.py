@@ -49,11 +49,22 @@ class Terms(NamedTuple):
     requires_stake: bool
 
 
-# An agent as a candidate at a time; the same where the stake counts that other work has locked,
-# None where it may not be chosen then or that makes no difference; the same where it is away and
-# could be chosen if it came back, else None; whether it can take work, whatever its price and stake
-# are; and when time alone may change it. Many are made at once.
-Weighed = tuple[Candidate, Candidate | None, Candidate | None, bool, float]
+class Weighed(NamedTuple):
+    """An agent as a candidate at a time. Many are made at once.
+
+    `if_unlocked`: the agent without other work's stake locks; None if it could not be chosen then,
+    or if the locks make no difference. `if_back`: the agent if it were not away; None if it is not
+    away or could not be chosen then. `is_able`: it can take work, whatever its price and stake.
+    `until_ms`: when time alone may change this.
+    """
+
+    candidate: Candidate
+    if_unlocked: Candidate | None
+    if_back: Candidate | None
+    is_able: bool
+    until_ms: float
+
+
 # Weighs an agent at a time.
 _Weigh = Callable[[AgentEntry, int], Weighed]
 
@@ -101,15 +112,15 @@ class RankedOffers:
         locked: list[Candidate] = []
         away: list[Candidate] = []
         for entry in entries:
-            candidate, other, absent, is_able, _ = self._weigh_now(entry, at_ms)
+            candidate, if_unlocked, if_back, is_able, _ = self._weigh_now(entry, at_ms)
             if candidate.excluded is None:
                 free.append(candidate)
-            elif other is None:
+            elif if_unlocked is None:
                 self._excluded[entry.did] = candidate
-            if other is not None:
-                locked.append(other)
-            if absent is not None:
-                away.append(absent)
+            if if_unlocked is not None:
+                locked.append(if_unlocked)
+            if if_back is not None:
+                away.append(if_back)
             if not is_able:
                 self._away.add(entry.did)
         self.free = RankedCandidates(self._rules)
@@ -210,15 +221,14 @@ class RankedOffers:
 
     def _weigh_now(self, entry: AgentEntry, at_ms: int) -> Weighed:
         weighed = self._weigh(entry, at_ms)
-        changes_ms = weighed[-1]
         # If an earlier change is expected, the later one is found then.
-        if changes_ms < self._wake_ms.get(entry.did, math.inf):
-            self._wake_ms[entry.did] = changes_ms
-            heappush(self._wakes, (changes_ms, entry.did))
+        if weighed.until_ms < self._wake_ms.get(entry.did, math.inf):
+            self._wake_ms[entry.did] = weighed.until_ms
+            heappush(self._wakes, (weighed.until_ms, entry.did))
         return weighed
 
     def _put(self, weighed: Weighed) -> None:
-        candidate, locked, away, is_able, _ = weighed
+        candidate, if_unlocked, if_back, is_able, _ = weighed
         did = candidate.did
         was = self.find(did) if self._able is not None else None
         was_able = was is not None and did not in self._away
@@ -226,12 +236,12 @@ class RankedOffers:
             self.free.put(candidate)
         else:
             self.free.drop(did)
-        for one, kept in ((locked, self.locked), (away, self.away)):
+        for one, kept in ((if_unlocked, self.locked), (if_back, self.away)):
             if one is not None:
                 kept.put(one)
             else:
                 kept.drop(did)
-        if candidate.excluded is not None and locked is None:
+        if candidate.excluded is not None and if_unlocked is None:
             self._excluded[did] = candidate
         else:
             self._excluded.pop(did, None)

@@ -1,11 +1,9 @@
 """The nodes of one owner that wait for an agent, and when each asks for one again.
 
-Theory of operation: a node waits under the capability that it needs. When the directory hears that
-an agent of that capability is back, all its nodes ask again, the longest waiting first, a few in a
-turn of the loop, and capabilities take turns: so many waiting nodes of one payer do not hold up
-others. Whoever gets no agent waits on, at the end of the line. What time alone changes, a circuit
-that is tried again or a probe that is too old, nobody tells: so once a second one node of each of
-some capabilities asks, and the others follow if it gets an agent. No node is looked at otherwise.
+Theory of operation: nodes wait per capability. When an agent of a capability returns, its nodes ask
+for an agent again: oldest first, 20 per loop turn, capabilities in turn. A node without an agent
+goes to the end. Once a second one node of up to 64 capabilities asks by itself, because circuits
+and probes expire without a signal.
 contract.md section 5 (No agent available for a passing reason). Decision 0302.
 """
 

@@ -158,7 +158,7 @@ class NodeResultRequest(Message, frozen=True, kw_only=True):
 class SettlementRequest(NodeResultRequest, frozen=True, kw_only=True):
     """The payer ends an attempt that its agent has accepted, and pays what it names.
 
-    A type of its own: code of before would take it for the agent's result, and pay all.
+    A type of its own: the previous version would take it for the agent's result, and pay all.
     `payment_max_micro`: what an owner of the previous version pays at most.
     """
 

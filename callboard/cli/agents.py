@@ -239,7 +239,9 @@ def revoke(
 def collect(
     session: Session,
     did: _Did,
-    amount: Annotated[str | None, typer.Option(help="Credits, by default all.")] = None,
+    amount: Annotated[
+        str | None, typer.Option(help="Credits to collect; default: all free credits.")
+    ] = None,
 ) -> None:
     """Move free credits from an agent's wallet to yours."""
     session.show_record(session.client.collect(did, amount_credits=amount))

@@ -64,7 +64,7 @@ def set_heir(
         bool, typer.Option(help="The owner's own requests also restart the timer.")
     ] = False,
 ) -> None:
-    """Name the heir of one of your agents that stops sending heartbeats."""
+    """Name who inherits an agent that stops sending heartbeats."""
     session.show_record(
         session.client.set_inheritance(did, heir, days, requires_inactivity=requires_inactivity)
     )

@@ -114,9 +114,11 @@ def suggest(
         typer.Option("--input", help="Value of an input; repeatable.", metavar="NODE.NAME=VALUE"),
     ] = None,
     publish_it: Annotated[
-        bool, typer.Option("--publish", help="Publish the draft after a question.")
+        bool, typer.Option("--publish", help="Publish the draft after a confirmation.")
     ] = False,
-    is_agreed: Annotated[bool, typer.Option("--yes", help="Publish without the question.")] = False,
+    is_agreed: Annotated[
+        bool, typer.Option("--yes", help="Publish without a confirmation.")
+    ] = False,
     wait: Wait = False,
     watch: Watch = False,
 ) -> None:

@@ -67,7 +67,7 @@ class InputsMissing(Exception):
 
     def __str__(self) -> str:
         return (
-            f"the draft cannot run: nothing fills {', '.join(self.names)}; "
+            f"missing inputs {', '.join(self.names)}: "
             "name a web page in the words, or put the text in quotes"
         )
 
@@ -237,7 +237,7 @@ def _drafted(payer: Client, said: str, document_url: str) -> dict[str, Any]:
         node, _, name = place.rpartition(".")
         if name.lower().endswith(("url", "uri")):
             draft["nodes"][node].setdefault("payload", {})[name] = document_url
-            print(f"the demonstration's document is {place}")
+            print(f"{place} is set to the demonstration's document")
         else:
             missing.append(place)
     if missing:

@@ -29,8 +29,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from callboard.kit.context import Context
 from callboard.kit.later import Later
-from core.records.model_problems import expected_of
-from core.wording import value_text
+from core.records.model_problems import problem_of
 
 _WHOLE = frozenset({"inputs", "parents", "later"})
 _SAYS_NOTHING: tuple[Any, ...] = (
@@ -71,9 +70,7 @@ class BadInput(Exception):
 def defect_of(error: ValidationError) -> str:
     """Return where the first defect is, what was got, and what was expected."""
     found = error.errors(include_url=False)[0]
-    path = ".".join(str(part) for part in found["loc"])
-    got = "nothing" if found["type"] == "missing" else value_text(found["input"])
-    return f"{path}: got {got}, expected {expected_of(found)}".removeprefix(": ")
+    return problem_of(".".join(str(part) for part in found["loc"]), found).sentence
 
 
 class _Plain(GenerateJsonSchema):

@@ -33,7 +33,7 @@ _WORDS: Final = {
     "paid_by_tokens": "paid by tokens, for a node with a fixed price",
     "under_staked": "with too little stake",
     "stake_locked": "with its stake locked by other work",
-    FAILED_BEFORE: "tried before for this node",
+    FAILED_BEFORE: "already failed for this node",
     SAME_OWNER: "of the same owner as the agent to be verified",
     "late": "too late",
     "above_reserve": "above the reserve price",
@@ -50,8 +50,8 @@ def explain(capability_id: str, offering: int, reasons: Iterable[str], hint: str
     """
     if not offering:
         return f"no agent can take {capability_id!r}: no agent offers it{hint}"
-    offers = "1 offers it" if offering == 1 else f"{offering} offer it"
-    return f"no agent can take {capability_id!r}: {offers}: {counts_text(reasons)}"
+    offers = "1 agent offers it" if offering == 1 else f"{offering} agents offer it"
+    return f"no agent can take {capability_id!r}: {offers} ({counts_text(reasons)})"
 
 
 def counts_text(reasons: Iterable[str]) -> str:
@@ -61,7 +61,7 @@ def counts_text(reasons: Iterable[str]) -> str:
         f"{count} {_WORDS.get(reason, reason.replace('_', ' '))}"
         for reason, count in found.most_common()
     ]
-    unlooked = ["others not looked at"] if found.total() == LOOKED_AT_MAX else []
+    unlooked = ["the rest not examined"] if found.total() == LOOKED_AT_MAX else []
     return ", ".join([*told, *unlooked])
 
 
@@ -76,7 +76,7 @@ class CapabilityHints:
         return f"<CapabilityHints left={self._left}>"
 
     def find(self, capability_id: str, offered: Iterable[str], at_ms: int) -> str:
-        """Return the end of a message: ": did you mean …?", or "".
+        """Return the end of a message: "; did you mean …?", or "".
 
         Args:
             offered: the capabilities and versions that have agents.

@@ -30,6 +30,7 @@ CapabilityId = Annotated[str, StringConstraints(pattern=CAPABILITY_ID_PATTERN, s
 AgentDid = Annotated[
     str, StringConstraints(pattern=DID_PATTERN, max_length=DID_CHARS_MAX, strict=True)
 ]
+Whole = Annotated[StrictInt, BeforeValidator(as_whole)]
 ShortText = Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX)]
 FreeText = Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX)]
 Endpoint = Annotated[
@@ -57,9 +58,6 @@ _SECRET_ENDINGS: Final = (
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _NOT_LETTERS: Final = re.compile(r"[^a-z]")
 _USER_IN_URL: Final = re.compile(r"//[^/]*@")
-
-
-Whole = Annotated[StrictInt, BeforeValidator(as_whole)]
 
 
 class _OpenRecord(BaseModel):

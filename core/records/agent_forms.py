@@ -31,8 +31,8 @@ from core.records.api.shape import (
     members_of,
     read,
 )
-from core.records.model_problems import expected_of
-from core.wording import got_of, kind_of
+from core.records.model_problems import problem_of
+from core.wording import kind_of
 
 AUDIENCE_CHARS_MAX: Final = 2_048
 HASH_CHARS_MAX: Final = 71
@@ -78,11 +78,7 @@ class Card:
             card = AgentCard.model_validate(raw)
         except ValidationError as error:
             problems.extend(
-                Problem(
-                    path + "".join(_step(part) for part in item["loc"]),
-                    "nothing" if item["type"] == "missing" else got_of(item.get("input")),
-                    expected_of(item),
-                )
+                problem_of(path + "".join(_step(part) for part in item["loc"]), item)
                 for item in error.errors(include_url=False)[:PROBLEMS_MAX]
             )
             return None

@@ -30,6 +30,7 @@ from core.capabilities.semver import parse_range
 from core.errors import Problem, ProblemList
 from core.json_bounds import as_whole, json_problem
 from core.money import credits_number, micro_from_cents, micro_from_credits
+from core.records.agent import Whole
 from core.records.bounds import (
     AGENT_ID_PATTERN,
     CAPABILITY_ID_PATTERN,
@@ -102,7 +103,6 @@ CapabilityOfVersions = Annotated[
     AfterValidator(_with_versions),
 ]
 NodeName = Annotated[str, BeforeValidator(_node_name)]
-Whole = Annotated[int, BeforeValidator(as_whole)]
 DurationMs = Annotated[Whole, Field(ge=1, le=DURATION_MS_MAX)]
 CreditsMicro = Annotated[
     int | None, BeforeValidator(_credits), WithJsonSchema({"type": ["number", "string", "null"]})
@@ -139,7 +139,7 @@ class NodeDefinition(_ClosedRecord):
     auction_window_ms: Annotated[Whole, Field(ge=0, le=DURATION_MS_MAX)] | None = None
     max_cost_micro: CreditsMicro = Field(default=None, alias="maxCostCredits")
     side_effects: bool | None = None
-    wait_for_agent_ms: Annotated[int, Field(ge=0, le=DURATION_MS_MAX)] | None = None
+    wait_for_agent_ms: Annotated[Whole, Field(ge=0, le=DURATION_MS_MAX)] | None = None
 
 
 class WorkflowTrigger(_ClosedRecord):

@@ -14,7 +14,7 @@ from pydantic import ValidationError as PydanticError
 from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ProblemList, ServiceError
 from core.records.api.shape import unknown_member
 from core.records.graph import plan_graph
-from core.records.model_problems import expected_of
+from core.records.model_problems import problem_of
 from core.wording import value_text
 
 NODE_ALIASES = {
@@ -93,12 +93,13 @@ def add_problems_of_pydantic(
         if kind == "extra_forbidden":
             problems.append(_unknown_member(path, location, known))
             continue
-        got = "nothing" if kind == "missing" else described(found.get("input"))
-        expected = expected_of(found)
+        found_problem = problem_of(path, found)
         if kind in ("too_long", "too_short"):
-            got = f"{len(found['input'])} members"
-            expected = expected.replace("item", "node") if path == "nodes" else expected
-        problems.append(Problem(path, got, expected))
+            expected = found_problem.expected
+            if path == "nodes":
+                expected = expected.replace("item", "node")
+            found_problem = Problem(path, f"{len(found['input'])} members", expected)
+        problems.append(found_problem)
     problems.add_unnamed(max(0, len(errors) - PROBLEMS_MAX))
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from core.errors import Problem
 from core.records.bounds import (
     AGENT_ID_PATTERN,
     CAPABILITY_ID_PATTERN,
@@ -19,6 +20,7 @@ from core.records.bounds import (
     HTTP_URL_PATTERN,
     PLAIN_TEXT_PATTERN,
 )
+from core.wording import counted, value_text
 
 _CAPABILITY: Final = "1 to 128 letters, digits, dots, dashes and underscores"
 # What a text that does not match should have been, by pattern; a test holds them to the models.
@@ -55,17 +57,27 @@ _TYPES: Final[Mapping[str, str]] = {
     "missing_argument": "a value",
     "string_pattern_mismatch": "text of another form",
 }
+_GOT_CHARS_MAX: Final = 80
 _SHOULD: Final = re.compile(
     r"^(?:Input|String|List|Dictionary|Data|Tuple|Set) should (?:be |have )?"
 )
 
 
-def expected_of(found: Mapping[str, Any]) -> str:
-    """Return what was expected where pydantic found an error.
+def problem_of(path: str, found: Mapping[str, Any]) -> Problem:
+    """Return the problem that pydantic found at a path.
 
     Args:
         found: one of `ValidationError.errors()`.
     """
+    got = value_text(found.get("input"), _GOT_CHARS_MAX)
+    if found["type"] in ("missing", "missing_argument"):
+        got = "nothing"
+    elif found["type"] in ("too_long", "too_short"):
+        got = counted(len(found["input"]), "member")
+    return Problem(path, got, _expected(found))
+
+
+def _expected(found: Mapping[str, Any]) -> str:
     kind, context = found["type"], found.get("ctx") or {}
     if kind == "string_pattern_mismatch":
         return PATTERN_WORDS.get(context.get("pattern", ""), _TYPES[kind])

@@ -51,7 +51,16 @@ _EXPECTED: Final = {
     "anyOf": "a value that one of the schema's anyOf allows",
     "oneOf": "a value that exactly one of the schema's oneOf allows",
     "uniqueItems": "items that differ",
+    "not": "a value that the schema's not does not match",
     "falseSchema": "nothing",
+}
+_TYPES: Final = {
+    "array": "an array",
+    "boolean": "a boolean",
+    "integer": "an integer",
+    "number": "a number",
+    "object": "an object",
+    "string": "a string",
 }
 _EXPECTED_VALUES_MAX: Final = 5
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -237,7 +246,7 @@ def _breach(error: ValidationError) -> Breach:
     keyword, value = kind.name, kind.value
     got = value_text(error.instance)
     if keyword == "type":
-        expected = " or ".join(value)
+        expected = " or ".join(_TYPES.get(one, one) for one in value)
     elif keyword == "required":
         return Breach(
             _path_text([*error.instance_path, value]),

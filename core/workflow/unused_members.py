@@ -22,7 +22,7 @@ from core.workflow.inputs import template_names
 
 # Of one publish; the others are counted.
 WARNINGS_MAX: Final = 20
-WEBHOOK_WARNING: Final = "webhookUrl: nothing is called, this version has no webhooks yet"
+WEBHOOK_WARNING: Final = "webhookUrl: webhooks are not supported yet; this address is not called"
 _SCHEMAS_REMEMBERED: Final = 256  # also: of one publish, the others are not looked at
 _LOOKS_MAX: Final = 64  # of the schemas of one capability, 1 us each
 _NAME_CHARS_MAX: Final = 80
@@ -104,7 +104,7 @@ def _texts(node: CompiledNode) -> Iterator[str]:
     mapped = {mapping.input_name for mapping in node.mappings}
     for name in node.payload.keys() & mapped:
         path = f"{node_path(node.name)}.payload.{name[:_NAME_CHARS_MAX]}"
-        yield f"{path}: the input mapping of the same name takes its place"
+        yield f"{path}: is replaced by the input mapping of the same name"
     unknown = template_names(node.payload) - node.payload.keys() - mapped
     for name in sorted(unknown):
         yield (
@@ -166,8 +166,8 @@ def _unused(node: CompiledNode, known: frozenset[str] | None) -> Iterator[str]:
     for member in unused:
         if member.partition(".")[2] not in used:
             yield (
-                f"{node_path(node.name)}.{member}: no agent for {quoted(node.capability_id, 128)}"
-                f" takes it; the inputs of their inputSchema: {takes}"
+                f"{node_path(node.name)}.{member}: no agent that offers"
+                f" {quoted(node.capability_id, 128)} has this input; known inputs: {takes}"
             )
 
 

@@ -232,8 +232,12 @@ def _metrics_defect(metrics: dict[str, Any]) -> str | None:
 
 def _judge_redirect(http_status: int, location: str | None) -> Failure:
     """Return the failure of a redirect: the agent has moved, which costs it nothing."""
-    place = f" to {_clean_text(location)!r}" if location else " without a Location"
-    message = f"HTTP {http_status}{place}: redirects are not followed, register that endpoint"
+    if location:
+        place = f" to {_clean_text(location)!r}"
+        advice = "redirects are not followed: register the new address"
+    else:
+        place, advice = " without a Location", "redirects are not followed"
+    message = f"HTTP {http_status}{place}: {advice}"
     return Failure(NodeErrorCode.INVALID_REPLY, message, is_spared=True)
 
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from io import BytesIO
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-from core.errors import ErrorCode, Problem, ServiceError
+from core.errors import ErrorCode, ServiceError
 from core.json_bounds import is_deeper_than, text_holds_nul
 from core.json_text import (
     DOUBLED,
@@ -22,6 +21,7 @@ from core.json_text import (
     may_double,
     read_foreign_json,
 )
+from core.records.api.shape import invalid
 from serve_app.http.pace import Pace
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -181,27 +181,19 @@ def load_json(body: bytes) -> Any:
         ServiceError: INVALID_REQUEST; it is empty or not JSON.
     """
     if not body:
-        raise ServiceError(
-            ErrorCode.INVALID_REQUEST,
-            "the request has no body, expected a JSON object",
-            (Problem("$", "nothing", "a JSON object"),),
-        )
+        raise invalid("$", "no body", "a JSON object")
     try:
         return read_foreign_json(body)
     except UnreadNumber as error:
-        problem = replace(error.problem, path=error.problem.path or "$")
-        raise ServiceError(ErrorCode.INVALID_REQUEST, str(error), (problem,)) from None
+        problem = error.problem
+        raise invalid(problem.path or "$", problem.got, problem.expected) from None
     except NotJson as error:
         raise not_json(error) from None
 
 
 def not_json(error: Exception) -> ServiceError:
     """Return the refusal of a text that a parser cannot read."""
-    return ServiceError(
-        ErrorCode.INVALID_REQUEST,
-        f"the body is not JSON: {error}",
-        (Problem("$", f"not JSON: {error}", "a JSON object"),),
-    )
+    return invalid("$", f"a body that is not JSON ({error})", "a JSON object")
 
 
 def bracket_count(text: bytes) -> int:
@@ -219,11 +211,7 @@ def check_nul(value: Any, text: bytes) -> None:
         ServiceError: INVALID_REQUEST.
     """
     if text_holds_nul(text):
-        raise ServiceError(
-            ErrorCode.INVALID_REQUEST,
-            "a text of the body holds the character U+0000",
-            (Problem(_path_of_nul(value), "U+0000", "text without U+0000"),),
-        )
+        raise invalid(_path_of_nul(value), "text with U+0000", "text without U+0000")
 
 
 def check_doubled(text: bytes) -> None:
@@ -234,9 +222,7 @@ def check_doubled(text: bytes) -> None:
     """
     path = doubled_member(text)
     if path is not None:
-        got, expected = DOUBLED
-        detail = f"{path[:200]}: got {got}, expected {expected}"
-        raise ServiceError(ErrorCode.INVALID_REQUEST, detail, (Problem(path, got, expected),))
+        raise invalid(path, *DOUBLED)
 
 
 def check_depth(value: Any, depth_max: int) -> None:
@@ -251,11 +237,8 @@ def check_depth(value: Any, depth_max: int) -> None:
 
 def too_deep(depth_max: int) -> ServiceError:
     """Return the refusal of a body that nests deeper than this."""
-    return ServiceError(
-        ErrorCode.INVALID_REQUEST,
-        f"the body nests more than {depth_max} levels deep",
-        (Problem("$", f"more than {depth_max} levels", f"at most {depth_max} levels"),),
-    )
+    got, expected = f"more than {depth_max} levels of nesting", f"at most {depth_max}"
+    return invalid("$", got, expected)
 
 
 # The key or index of a value, and the trail of what holds it. A text would repeat a long key for

@@ -21,7 +21,8 @@ from core.ids import CALLERS_KEY, composed_key
 from core.message import Message
 from core.records.api import shape
 from core.records.api.path_values import PathValues
-from core.records.api.shape import Body, members_of, refused
+from core.records.api.shape import Body, members_of
+from core.records.api.shape import invalid as invalid
 from core.records.bounds import text_defect
 from core.trust.access import (
     ADMIN,
@@ -356,13 +357,6 @@ class Operation:
         declared = members_of(self.path_values) if self.path_values is not None else ()
         in_braces = [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
         assert in_braces == [member.name for member in declared], self.path
-
-
-def invalid(path: str, got: str, expected: str) -> ServiceError:
-    """Return the refusal of one wrong value."""
-    problems = ProblemList()
-    problems.append(Problem(path, got, expected))
-    return refused(problems)
 
 
 def not_found(what: str) -> ServiceError:

@@ -37,8 +37,6 @@ KEY_LENGTH_MAX: Final = 255
 FIRST_REPLY_WAIT_S: Final = 10.0
 _PAUSE_S: Final = 0.02
 _PAUSE_S_MAX: Final = 0.25
-# Hashing a larger body takes long enough to be another thread's.
-HASHED_IN_LOOP_BYTES_MAX: Final = 512 * 1024
 
 
 async def repeat_key(call: Call) -> RepeatKey | None:
@@ -57,14 +55,15 @@ async def repeat_key(call: Call) -> RepeatKey | None:
     if not 0 < len(text) <= KEY_LENGTH_MAX or not text.isascii() or not text.isprintable():
         expected = f"1 to {KEY_LENGTH_MAX} printable ASCII characters"
         raise invalid("Idempotency-Key", f"{len(given)} bytes", expected)
+    request_hash = await in_thread(call.account, len(call.body), partial(_request_hash, call))
+    return RepeatKey(text, request_hash)
+
+
+def _request_hash(call: Call) -> bytes:
     path = unquote_to_bytes(call.raw_path)
     digest = hashlib.sha256(call.method.encode() + b" " + path + b"\n")
-    body = await in_thread(call.account, len(call.body), partial(_body_form, call))
-    if len(body) > HASHED_IN_LOOP_BYTES_MAX:
-        await asyncio.to_thread(digest.update, body)
-    else:
-        digest.update(body)
-    return RepeatKey(text, digest.digest())
+    digest.update(_body_form(call))
+    return digest.digest()
 
 
 def _body_form(call: Call) -> bytes:

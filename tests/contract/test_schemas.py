@@ -85,7 +85,7 @@ def test_result_that_breaks_the_schema_fails_its_attempt_and_counts_against_the_
     node = record["nodes"]["a"]
     assert (record["status"], node["error"]["code"]) == ("failed", "OUTPUT_SCHEMA"), record
     assert "$.n" in node["error"]["message"]
-    assert "$.n: got 'one', expected number" in node["error"]["message"]
+    assert "$.n: got 'one', expected a number" in node["error"]["message"]
     assert record["spentCredits"] == 0
     reputation = answer(payer.http.get(f"/v1/reputation/{agent.did}"))
     assert (reputation["failedTasks"], reputation["successfulTasks"]) == (1, 0)

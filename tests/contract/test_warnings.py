@@ -56,7 +56,7 @@ def test_what_has_an_effect_is_no_warning(payer: Caller, shouter: RegisteredAgen
 @pytest.mark.parametrize(
     ("change", "path", "said"),
     [
-        ({"beside": {"webhookUrl": "http://127.0.0.1:9/x"}}, "webhookUrl", "nothing is called"),
+        ({"beside": {"webhookUrl": "http://127.0.0.1:9/x"}}, "webhookUrl", "not supported yet"),
         ({"payload": {"txt": "x"}}, "nodes.a.payload.txt", "'text'"),
         ({"payload": {"text": "{{nam}}"}}, "nodes.a.payload", "{{nam}}"),
         ({"payload": {"text": {"deep": ["{{ nam }}"]}}}, "nodes.a.payload", "{{nam}}"),

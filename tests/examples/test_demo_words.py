@@ -37,7 +37,7 @@ def test_the_demonstration_runs_from_any_words(
                 "Read a web page and tell me how positive it is, plus list its main topics",
                 (
                     "missing inputs: fetch.url",
-                    "the demonstration's document is fetch.url",
+                    "fetch.url is set to the demonstration's document",
                     "What sentiment returned",
                     '"phrase": "tide clock"',
                 ),

@@ -154,8 +154,8 @@ def test_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
         ("ray_token = 12345", "ray_token: got an integer, expected a string"),
         (
             "fee-bps = 1",
-            "fee-bps: got an unknown setting, expected one that `callboard settings` lists:"
-            " perhaps fee_bps",
+            "fee-bps: got an unknown setting, expected one that `callboard settings` lists;"
+            " did you mean 'fee_bps'?",
         ),
     ],
 )
@@ -197,9 +197,9 @@ def test_no_error_shows_a_pattern_or_a_type_of_python(tmp_path: Path, name: str,
 
 
 def test_a_misspelt_variable_or_option_names_the_nearest_setting(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="perhaps fee_bps"):
+    with pytest.raises(SettingsError, match="did you mean 'fee_bps'"):
         load_settings({"home": str(tmp_path)}, {"CALLBOARD_FEE_BP": "1"})
-    with pytest.raises(SettingsError, match="perhaps region"):
+    with pytest.raises(SettingsError, match="did you mean 'region'"):
         load_settings({"home": str(tmp_path), "regoin": "x"}, {})
 
 

@@ -34,7 +34,7 @@ class BalanceQuery(Body):
     """Whose balance."""
 
     owner_did: Annotated[
-        Maybe[str], "the caller, an agent of the caller; any for administrators"
+        Maybe[str], "DID of the account: the caller or one of its agents; administrators: any"
     ] = None
 
 
@@ -73,7 +73,7 @@ class EntriesQuery(PageQuery):
     """Which entries a list shows."""
 
     owner_did: Annotated[
-        Maybe[str], "the caller, an agent of the caller; any for administrators"
+        Maybe[str], "DID of the account: the caller or one of its agents; administrators: any"
     ] = None
     workflow_id: Annotated[Maybe[Uuid], "only of this workflow"] = None
 

@@ -234,7 +234,7 @@ class TaskPublished(Record):
     workflow_id: Uuid
     capability_id: str
     status: str
-    warnings: Annotated[Maybe[list[str]], "what was sent without effect"]
+    warnings: Annotated[Maybe[list[str]], "members of the request that have no effect"]
 
 
 class Task(Record):

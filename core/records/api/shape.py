@@ -374,6 +374,13 @@ def refused(problems: ProblemList) -> ServiceError:
     return ServiceError(ErrorCode.INVALID_REQUEST, problems.summary("request"), problems.kept)
 
 
+def invalid(path: str, got: str, expected: str) -> ServiceError:
+    """Return the refusal of one wrong value."""
+    problems = ProblemList()
+    problems.append(Problem(path, got, expected))
+    return refused(problems)
+
+
 def _unknown(declared: type[Body], raw: Mapping[str, Any], prefix: str) -> Iterable[Problem]:
     known = [name for m in members_of(declared) for name in (m.json_name, m.also) if name]
     for count, name in enumerate(name for name in raw if name not in known):
@@ -384,7 +391,7 @@ def _unknown(declared: type[Body], raw: Mapping[str, Any], prefix: str) -> Itera
 
 def unknown_member(path: str, name: str, known: Iterable[str]) -> Problem:
     """Return the problem of a member that its object does not have, with the one that was meant."""
-    expected = "a known member" + did_you_mean(name, known)
+    expected = "one of the known members" + did_you_mean(name, known)
     if not expected.endswith("?"):
         expected = "one of " + ", ".join(known)
     return Problem(path, "an unknown member", expected)

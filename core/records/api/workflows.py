@@ -138,7 +138,7 @@ class WorkflowsQuery(PageQuery):
     payer_did: Annotated[Maybe[str], "whose; others than one's own for administrators"] = None
 
 
-Warnings = Annotated[list[str], "what the manifest says without effect, each with its path"]
+Warnings = Annotated[list[str], "members of the manifest that have no effect, each with its path"]
 
 
 class Published(Record):

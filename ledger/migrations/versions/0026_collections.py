@@ -1,6 +1,6 @@
 """Entries of another kind: what an owner collects from the wallet of its agent.
 
-Code of before goes on: it writes the kinds that it knows. Decision 0305.
+The previous version goes on: it writes the kinds that it knows. Decision 0305.
 """
 
 from __future__ import annotations

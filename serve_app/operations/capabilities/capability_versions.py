@@ -151,8 +151,9 @@ async def _offer_to_begin_with(call: Call, body: VersionPublication) -> FirstOff
     if offer is not None and offer.is_preceded and not call.caller.is_admin:
         raise ServiceError(
             ErrorCode.FORBIDDEN,
-            f"another owner offers {body.capability_id} with an older agent than {owner_did}, or"
-            " with one of a proven DID: that owner or an administrator publishes the first version",
+            f"{owner_did} may not publish the first version of {body.capability_id}: another"
+            " owner's agent comes first (proven DIDs first, then by age); that owner or an"
+            " administrator may",
         )
     return offer
 

@@ -34,7 +34,6 @@ from core.records.api.review import (
 from core.records.manifest import parse_manifest
 from core.records.stored_manifest import read_stored_manifest
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
-from core.workflow.unused_members import WEBHOOK_WARNING
 from ledger.agents.capability_search import find_capabilities
 from ledger.auctions.auction_reads import auction_rows
 from ledger.reads.reader import RowDict, StoredWorkflow
@@ -76,6 +75,8 @@ async def publish(call: Call) -> Reply:
     manifest: dict[str, Any] = {"intent": text, "nodes": {NODE: node}}
     if body.budget is not None:
         manifest["settings"] = {"maxBudgetCredits": credits_number(body.budget)}
+    if body.webhook_url:
+        manifest["webhookUrl"] = body.webhook_url
     services = call.services
     request = publish_request(
         services,
@@ -87,7 +88,6 @@ async def publish(call: Call) -> Reply:
         body_hash=call.request_hash,
     )
     reply = await services.to_the_end(services.gateway.publish(request))
-    warnings = [*((WEBHOOK_WARNING,) if body.webhook_url else ()), *reply.warnings]
     return Reply(
         {
             "success": True,
@@ -96,7 +96,7 @@ async def publish(call: Call) -> Reply:
             "workflowId": reply.workflow_id,
             "capabilityId": capability_id,
             "status": reply.status,
-            **({"warnings": warnings} if warnings else {}),
+            **({"warnings": reply.warnings} if reply.warnings else {}),
         },
         headers=(REPLAYED,) if reply.is_repeat else (),
     )

@@ -451,7 +451,7 @@ def test_when_none_is_able_it_says_how_many_offer_it() -> None:
     known.apply_liveness({f"did:x:{number}": gone for number in range(100)})
     found = known.select(select(), 1)
     assert isinstance(found, AgentNotSelected)
-    assert "100 offer it" in found.failure.message
+    assert "100 agents offer it" in found.failure.message
 
 
 def test_rankings_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,17 +22,17 @@ def test_it_says_how_many_offer_it_and_why_each_is_left_out() -> None:
     reasons = ["agent_offline", "failed_before", "agent_offline"]
     said = explain("cap.a", 3, reasons)
     assert said == (
-        "no agent can take 'cap.a': 3 offer it: 2 offline, 1 tried before for this node"
+        "no agent can take 'cap.a': 3 agents offer it (2 offline, 1 already failed for this node)"
     )
-    assert explain("cap.a", 1, ["agent_revoked"]).endswith(": 1 offers it: 1 revoked")
-    assert explain("cap.a", 0, [], ": did you mean 'cap.b'?") == (
-        "no agent can take 'cap.a': no agent offers it: did you mean 'cap.b'?"
+    assert explain("cap.a", 1, ["agent_revoked"]).endswith(": 1 agent offers it (1 revoked)")
+    assert explain("cap.a", 0, [], "; did you mean 'cap.b'?") == (
+        "no agent can take 'cap.a': no agent offers it; did you mean 'cap.b'?"
     )
 
 
 def test_of_very_many_only_the_first_are_looked_at() -> None:
     said = explain("cap.a", 10**6, ("agent_offline" for _ in range(10**6)))
-    assert said.endswith(f"{LOOKED_AT_MAX} offline, others not looked at")
+    assert said.endswith(f"{LOOKED_AT_MAX} offline, the rest not examined)")
 
 
 def test_an_auction_says_why_no_bid_wins() -> None:
@@ -59,7 +59,7 @@ def test_an_auction_says_why_no_bid_wins() -> None:
 )
 def test_the_nearest_capability_is_named(asked: str, meant: str | None) -> None:
     hint = CapabilityHints().find(asked, KNOWN, 0)
-    assert hint == ("" if meant is None else f": did you mean '{meant}'?")
+    assert hint == ("" if meant is None else f"; did you mean '{meant}'?")
 
 
 def test_hints_are_bounded_in_number_and_time() -> None:
@@ -70,5 +70,5 @@ def test_hints_are_bounded_in_number_and_time() -> None:
     assert sum(map(bool, found)) <= HINTS_PER_S
     assert time.thread_time() - began < 0.5
     meant = "cap.some.thing77.v1"
-    assert hints.find("cap.some.thong77.v1", many, 1_001) == f": did you mean '{meant}'?"
+    assert hints.find("cap.some.thong77.v1", many, 1_001) == f"; did you mean '{meant}'?"
     assert len(many) > SCANNED_MAX

@@ -359,3 +359,9 @@ def test_parsing_raises_nothing_but_service_errors(raw: object) -> None:
             compile_workflow(manifest)
         except ServiceError as refused:
             assert refused.problems  # noqa: PT017
+
+
+def test_whole_doubles_are_whole_numbers_of_a_node() -> None:
+    whole = {"timeoutMs": 5000.0, "maxRetries": 2.0, "waitForAgentMs": 5000.0}
+    node = parse_manifest(with_node(**whole)).nodes["a"]
+    assert (node.timeout_ms, node.max_retries, node.wait_for_agent_ms) == (5000, 2, 5000)

@@ -111,7 +111,8 @@ def test_a_reply_names_the_first_problems_and_counts_the_others() -> None:
     raw["edges"] = [1, 2]
     found = refusal(parse_list_form, raw)
     assert found.code is ErrorCode.INVALID_MANIFEST
-    assert found.detail == f"the manifest has 252 problems, the first {PROBLEMS_MAX} are shown"
+    counted = f"the manifest has 252 problems, the first {PROBLEMS_MAX} are shown"
+    assert found.detail == f"{counted}: {found.problems[0].sentence}"
     paths = [problem.path for problem in found.problems]
     assert paths == ["edges[0]", "edges[1]", *(f"nodes[{n}].x" for n in range(PROBLEMS_MAX - 2))]
 

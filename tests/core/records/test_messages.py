@@ -157,4 +157,6 @@ def test_an_unknown_member_of_a_body_names_what_was_meant() -> None:
             problems = ProblemList()
             read(body, {member.name + "_": 1}, problems)
             (first, *_) = problems.kept
-            assert first.expected == f"a known member: did you mean '{member.json_name}'?"
+            assert first.expected == (
+                f"one of the known members; did you mean '{member.json_name}'?"
+            )

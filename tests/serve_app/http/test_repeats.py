@@ -19,7 +19,8 @@ from serve_app.callers.auth import Authenticator
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.http.calls import REPLAYED, Call, Repeats, Reply
-from serve_app.http.repeats import HASHED_IN_LOOP_BYTES_MAX, once, repeat_key
+from serve_app.http.compiling import IN_LOOP_BYTES_MAX
+from serve_app.http.repeats import once, repeat_key
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
 
@@ -352,7 +353,7 @@ def test_a_large_body_has_the_same_hash_as_a_small_one_would() -> None:
         return found.request_hash
 
     async def scenario() -> None:
-        large = b"x" * (HASHED_IN_LOOP_BYTES_MAX + 1)
+        large = b"x" * (IN_LOOP_BYTES_MAX + 1)
         assert await hash_of(large) == await hash_of(large)
         assert await hash_of(large) != await hash_of(large[1:])
 

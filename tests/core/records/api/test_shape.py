@@ -133,7 +133,9 @@ def test_a_refusal_names_a_bounded_number_of_problems_and_counts_the_others() ->
         parsed(Outer, raw)
     assert len(refused.value.problems) == PROBLEMS_MAX
     counted = "the request has 1001 problems"  # the missing amount is the last
-    assert refused.value.detail == f"{counted}, the first {PROBLEMS_MAX} are shown"
+    assert refused.value.detail == (
+        f"{counted}, the first {PROBLEMS_MAX} are shown: {refused.value.problems[0].sentence}"
+    )
 
 
 def test_an_open_body_ignores_what_it_does_not_name() -> None:
