@@ -166,9 +166,7 @@ KINDS: Final[dict[type, CommandKind]] = {
     QuarantineWorkflow: CommandKind(plan_quarantine, add_quarantine_reads, is_fenced=True),
     ResumeWorkflow: CommandKind(plan_resume, add_quarantine_reads, is_fenced=True),
     Deposit: CommandKind(plan_deposit, add_deposit_reads, is_hashed=True),
-    CollectCredits: CommandKind(
-        plan_collect, _add_barrier, outlives_credential=True, is_barrier=True
-    ),
+    CollectCredits: CommandKind(plan_collect, _add_barrier, is_barrier=True),
     RegisterAgent: CommandKind(plan_register_agent, add_agent_reads, outlives_credential=True),
     DeregisterAgent: CommandKind(plan_deregister_agent, add_agent_reads, outlives_credential=True),
     RebuildReputation: CommandKind(plan_rebuild, weight=weight_of_rebuild),

@@ -17,6 +17,8 @@ UNITS = {
     "tests/contract/": "contract",
     "tests/platform/test_wheels.py": "contract",
     "tests/examples/test_readme.py": "contract",
+    "tests/examples/test_workflows_guide.py": "contract",
+    "tests/platform/test_listening.py": "contract",
     "tests/platform/test_down.py": "contract",
     "tests/faults/test_due_identity.py": "victim",
     "tests/faults/test_frozen.py": "victim",

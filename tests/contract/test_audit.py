@@ -97,7 +97,7 @@ def test_a_filter_by_an_unknown_event_type_is_400_and_names_the_nearest(
     reply = payer.http.get(f"/v1/audit?eventType={known[:-2]}")
     (problem,) = refusal(reply, 400, "INVALID_REQUEST")["errors"]
     assert problem["path"] == "eventType"
-    assert problem["expected"] == f"an event type: did you mean '{known}'?"
+    assert problem["expected"] == f"an event type; did you mean '{known}'?"
 
 
 def test_filters_eventType_actorDid_targetType_time(payer: Caller, make_agent: MakeAgent) -> None:

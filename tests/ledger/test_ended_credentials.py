@@ -95,7 +95,7 @@ def test_every_command_that_lasts_is_here() -> None:
     assert given - lasting == {
         "Deposit", "DepositStake", "WithdrawStake", "SlashStake", "PlaceBid", "CreateInvoice",
         "SettleInvoice", "OpenDispute", "ResolveDispute", "GiveFeedback", "RebuildReputation",
-        "NoteReading", "KeepBid", "SettleTask",
+        "NoteReading", "KeepBid", "SettleTask", "CollectCredits",
     }  # fmt: skip
 
 

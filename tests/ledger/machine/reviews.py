@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from core.errors import ErrorCode, ServiceError
+from ledger.accounts.account_commands import CollectCredits
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.agents.reputation import corrections, read_compared
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoice_settled_key
 from ledger.invoices.invoice_content import is_same, standing_invoice, with_content
 from tests.ledger.disputing import about, decide, slash
-from tests.ledger.machine.base import MoneyMachine, any_index, four, share_of
+from tests.ledger.machine.base import MoneyMachine, any_index, asking, four, share_of, shares
 from tests.ledger.machine.reviewing import Complaint, Invoice
 from tests.ledger.making import AT, new_id, new_key
 from tests.ledger.test_stakes import stake
@@ -24,6 +25,30 @@ STEPS_BETWEEN_INVOICES = 5
 
 class ReviewRules(MoneyMachine):
     """Refunds, slashes for fraud, bills."""
+
+    @rule(share=shares, asking=asking)
+    def collect(self, share: int, asking: str) -> None:
+        """Collect a share (percent) of an agent's wallet; above 100, or a stranger, is refused."""
+        did, owner = self.agents[0], self.owner_of(self.agents[0])
+        actor, wallet = self.actor(did, asking), self.model.wallets[did]
+        # Payments under open disputes are not free; a part of them may be refunded already.
+        disputed = {one.workflow_id for one in self.reviews.complaints if one.is_open}
+        lines = [one for one in self.model.lines if one.agent == did]
+        free = wallet - sum(one.gross for one in lines if one.workflow_id in disputed)
+        micro = wallet + 1 if share > 100 else share_of(max(free, 1), share or 1)
+        command = CollectCredits(
+            key=new_key(), actor_did=actor, is_admin=False, agent_did=did, amount_micro=micro
+        )
+        if actor != owner:
+            self.refuses(command, ErrorCode.FORBIDDEN)
+        elif share > 100:
+            self.refuses(command, ErrorCode.CONFLICT)
+        elif free > 0:
+            self.model.wallets[did] -= micro
+            self.model.wallets[owner] += micro
+            result = self.applies(command)
+            told = (result["balanceMicro"], result["ownerBalanceMicro"])
+            assert told == (self.model.wallets[did], self.model.wallets[owner])
 
     @precondition(lambda self: self.works(at_work=True))
     @rule(
