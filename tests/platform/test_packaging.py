@@ -79,7 +79,10 @@ def test_makefile_has_the_target(target: str) -> None:
 @pytest.mark.parametrize("words", ['say "hi" for $5', "it's `now`", "a\\b $(date) ; #"])
 def test_make_passes_words_on_as_they_were_typed(words: str) -> None:
     shown = subprocess.run(
-        ["make", "--eval=shown: ;@printf '%s\\n' $(DEMO_ARGS)", "shown", f"WORDS={words}"],
+        [
+            "make", "--no-print-directory", "--eval=shown: ;@printf '%s\\n' $(DEMO_ARGS)", "shown",
+            f"WORDS={words}",
+        ],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert shown.stdout == f"--words\n{words}\n"
