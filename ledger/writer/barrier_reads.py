@@ -1,5 +1,5 @@
-"""What the writer has read for a command that stands on stored rows: invoices, a dispute, a node,
-an agent's money.
+"""The stored rows that a barrier command is planned by: invoices, a dispute, a node, the money of
+an agent.
 
 Values only, of the one command at hand; ledger/writer/barrier_loading.py reads them. money.md cases
 15, 33 and 33a; decision 0305.
