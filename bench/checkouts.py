@@ -41,6 +41,12 @@ class Checkout:
         return self.root / ".venv" / "bin" / "python"
 
     @property
+    def interpreter(self) -> str:
+        """Return the version and the build of the environment's Python, as it says them itself."""
+        command = [str(self.python), "-c", "import sys; print(sys.version)"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    @property
     def commit(self) -> str:
         """Return the short name of the checked-out commit, with a mark for local changes."""
         command = ["git", "-C", str(self.root), "describe", "--always", "--dirty"]

@@ -10,7 +10,8 @@ wait), `paced` (the same at set times, 200 a second together) and `alone`; but f
 is compared too. `--hot` measures one run, `single:chain3`, for at most 20 s a side.
 
 A ratio below 1 means that B costs more. Prints; asserts nothing about times. Refuses to run when
-the two deployments differ in a setting that both know. Decision 0114.
+the two deployments differ in a setting that both know, or have different builds of Python: one
+built without optimisation was measured to cost 1.2 times as much. Decision 0114.
 """
 
 from __future__ import annotations
@@ -163,6 +164,12 @@ def main() -> None:
         print(f"{options.pairs} pairs: a trial, {PAIRS_MIN} and more are a measurement")
     kept: dict[str, dict[str, list[Figures]]] = {"A": {}, "B": {}}
     folders = (("A", options.first), ("B", options.second))
+    builds = {name: Checkout.at(folder).interpreter for name, folder in folders}
+    if builds["A"] != builds["B"]:
+        raise SystemExit(
+            f"got Python {builds['A']} in A and {builds['B']} in B, expected the same build:"
+            " make one environment anew, with PYTHON=/path/to/python3 make venv"
+        )
     halves = (-(-options.pairs // 2), options.pairs // 2)
     counts: dict[str, int] = {}
     for is_second, pairs in enumerate(halves):
