@@ -15,8 +15,10 @@ from msgspec import field
 from msgspec.structs import replace
 
 from core.market.pricing import Price, TokenPrice
+from core.market.promises import PROMISED_MS
 from core.market.standing_bid import Offer
 from core.message import Message
+from core.records.bounds import TRUSTED_VERIFIERS
 from core.trust.deployment_keys import FIRST_VERSION
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.blob_ref import BlobRef
@@ -87,6 +89,8 @@ class DispatchOrder(Message, frozen=True):
     `input_schema`, `output_schema`: the names of its agent's schemas, "" where it has none,
     `UNREAD_SCHEMA` where its card is to be read first.
     `rejected`: how many verifications the node had before this attempt.
+    `promised_ms`: the time in which its agent promises its reply: a shorter `timeout_ms` says
+    nothing of the agent.
     """
 
     workflow_id: str
@@ -112,6 +116,7 @@ class DispatchOrder(Message, frozen=True):
     output_schema: str = ""
     capability_version: str = ""
     rejected: int = 0
+    promised_ms: int = PROMISED_MS
 
     def without_inputs(self) -> DispatchOrder:
         """Return the order without what its inputs are made of, which may be large."""
@@ -169,6 +174,9 @@ class AgentEntry(Message, frozen=True):
     `prices`: by capability id, and by its version's id where the card says one; None where it has
     no price. `standing`: its standing bids. `versions`: by capability id, what the card says.
     `input_schemas`, `output_schemas`: the names of the schemas of those capabilities that have one.
+    `is_trusted`: it may verify without being chosen. `accepted_verifiers`: whose judgement it
+    accepts where the payer chooses: "trusted", "any", or the DIDs of verifiers.
+    `promised_ms`: in which time it promises its result, of those capabilities whose card says it.
     """
 
     did: str
@@ -186,6 +194,13 @@ class AgentEntry(Message, frozen=True):
     input_schemas: dict[str, str] = field(default_factory=dict)
     output_schemas: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    is_trusted: bool = False
+    accepted_verifiers: str | tuple[str, ...] = TRUSTED_VERIFIERS
+    promised_ms: dict[str, int] = field(default_factory=dict)
+
+    def find_promise_ms(self, capability_id: str) -> int:
+        """Return the time in which the agent's card promises its result, milliseconds."""
+        return self.promised_ms.get(capability_id, PROMISED_MS)
 
     def valid_keys(self, at_ms: int) -> tuple[str, ...]:
         """Return the keys whose signatures count at a time, the current one first."""
@@ -201,11 +216,15 @@ class AskingPrices:
 
     `registered`: the capability's registered price. `dearest_micro`: the highest fixed price of an
     agent, None when no agent offers the capability. `by_token`: one agent's price per token.
+    `cheapest_micro`, `positive_micro`: the lowest fixed price, and the lowest above 0; None where
+    there is none, and for a target.
     """
 
     registered: Price | None = None
     dearest_micro: int | None = None
     by_token: TokenPrice | None = None
+    cheapest_micro: int | None = None
+    positive_micro: int | None = None
 
 
 class DirectoryPort(Protocol):
@@ -240,7 +259,17 @@ class DirectoryPort(Protocol):
     @property
     def note_refusal(self) -> Callable[[str], None]: ...
 
+    def note_declined(self, did: str, retry_after_ms: int, at_ms: int) -> int | None: ...
+
+    def note_taken(self, did: str) -> None: ...
+
+    def note_back(self, did: str) -> None: ...
+
     def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices: ...
+
+    def available_prices(
+        self, capability_id: str, versions: str, at_ms: int, *, is_trusted: bool = False
+    ) -> AskingPrices: ...
 
     def schemas_of(
         self, capability_id: str, target_agent_id: str | None, *, is_output: bool

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from core.machine_size import Wanted
 from core.market.ranking import RankingRules
 from core.market.sharing.fair_queue import parse_weights
+from core.records.bounds import is_did
 from core.trust.deployment_keys import FORM, DeploymentKeys, parse_deployment_keys
 from core.wording import did_you_mean
 
@@ -333,7 +334,7 @@ class Settings:
         0, "stake asked of an agent, basis points of the node's price", low=0, high=10_000
     )
     auction_stake_bps: int = _setting(
-        1_000, "stake asked of a bidder, basis points of the reserve", low=0, high=10_000
+        1_000, "stake asked of a bidder, basis points of its bid", low=0, high=10_000
     )
     auction_score_min_percent: int = _setting(
         0, "least reputation score of a bidder, percent", low=0, high=100
@@ -356,6 +357,9 @@ class Settings:
     trial_share_bps: int = _setting(
         1_000, "choices that go to a new agent for a trial, basis points", low=0, high=10_000
     )
+    trusted_verifiers: tuple[str, ...] = _setting(
+        (), "proven DIDs that may verify, besides agents that an administrator registered"
+    )
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -371,6 +375,9 @@ class Settings:
         _check_model(self)
         for name in ("egress_allow", "trusted_proxies"):
             _check_networks(name, getattr(self, name))
+        for did in self.trusted_verifiers:
+            if not is_did(did):
+                raise SettingsError("trusted_verifiers", did[:_GOT_MAX], "DIDs, as did:example:me")
         _check_connections(self)
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))

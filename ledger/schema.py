@@ -39,6 +39,7 @@ from ledger.tables.history_tables import (
     AUDIT,
     AUDIT_EVENT,
     AUDIT_PARTY,
+    COMMAND,
     HEAD,
 )
 from ledger.tables.identity_tables import (
@@ -116,6 +117,7 @@ def session_options(role: str, **settings: str) -> str:
 
 _TYPES: Final[dict[Kind, Callable[[], TypeEngine[Any]]]] = {
     Kind.BIGINT: BigInteger,
+    Kind.BIGINTS: partial(ARRAY, BigInteger),
     Kind.BOOLEAN: Boolean,
     Kind.BYTES: LargeBinary,
     Kind.DOUBLE: Double,
@@ -138,6 +140,7 @@ head = _read(HEAD)
 account = _read(ACCOUNT)
 entry = _read(ENTRY)
 escrow = _read(ESCROW)
+command = _read(COMMAND)
 audit = _read(AUDIT)
 audit_event = _read(AUDIT_EVENT)
 audit_party = _read(AUDIT_PARTY)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, Final
 
@@ -19,27 +19,35 @@ from msgspec.structs import replace
 
 from actors.directory.agent_stakes import STAKE_LOCKED, UNDER_STAKED, Stakes
 from actors.directory.agent_standings import Standings
-from actors.directory.cards import CardReader, find_asking_prices, find_target_prices
-from actors.directory.health.agent_health import DEPARTED_MS, PASSING, AgentHealth
+from actors.directory.cards import CardReader
+from actors.directory.health.agent_health import (
+    DEPARTED_MS,
+    PASSING,
+    AgentHealth,
+    find_payer_owners,
+)
 from actors.directory.health.circuits import Opened
 from actors.directory.offered_schemas import OfferedSchemas
+from actors.directory.offers.acceptance import Acceptance
+from actors.directory.offers.asked_prices import AskedPrices
+from actors.directory.offers.verifier_offers import VerifierOffers
 from actors.directory.published_versions import NOT_OFFERED, PublishedVersions
-from actors.directory.ranked_offers import OfferRankings, RankedOffers, Terms, Weighed
+from actors.directory.ranked_offers import CHOOSY_ONLY, OfferRankings, RankedOffers, Terms, Weighed
 from actors.ports import AgentEntry, AskingPrices, Contact
 from actors.values.agent_schemas import AgentSchemas
 from core.errors import NodeErrorCode
 from core.market.no_candidates import CapabilityHints, explain
-from core.market.pricing import FixedPrice, Price, TokenPrice, Tokens, cost_micro, effective_price
-from core.market.ranked_candidates import Best
-from core.market.ranking import (
-    DEFAULT_RULES,
-    SHOWN_MAX,
-    TOO_DEAR,
-    Candidate,
-    Choice,
-    RankingRules,
-    trial_seed,
+from core.market.pricing import (
+    FixedPrice,
+    Price,
+    TokenPrice,
+    Tokens,
+    asks_price,
+    cost_micro,
+    effective_price,
 )
+from core.market.ranked_candidates import Accepts, Best
+from core.market.ranking import DEFAULT_RULES, SHOWN_MAX, TOO_DEAR, Candidate, Choice, RankingRules
 from core.money import credits_text
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
@@ -66,6 +74,7 @@ class Directory(AgentHealth):
         latency_ms_max: the average latency at which the speed score is 0, milliseconds.
         stake_bps: the stake required of an agent, basis points of the node's price.
         schemas: keeps the schemas of the cards; None: one of its own.
+        trusted_verifiers: the DIDs that the settings trust to verify.
     """
 
     def __init__(
@@ -79,21 +88,26 @@ class Directory(AgentHealth):
         latency_ms_max: int = 60_000,
         stake_bps: int = 0,
         schemas: AgentSchemas | None = None,
+        trusted_verifiers: Collection[str] = (),
     ) -> None:
         super().__init__()
         kept = schemas or AgentSchemas()
-        self._cards = CardReader(service, deployment_keys, default_secret, max_concurrency, kept)
+        self._cards = CardReader(
+            service, deployment_keys, default_secret, max_concurrency, kept, trusted_verifiers
+        )
         self._offered_schemas = OfferedSchemas(kept)
         self._rules = rules
         self._rankings = OfferRankings(rules, self._weigh)
-        self._prices: dict[str, Price] = {}
-        # What the agents of a capability ask that has no registered price.
-        self._asked: dict[str, AskingPrices] = {}
         self.standings = Standings(latency_ms_max, self._mark)
         self.note_refusal = self.standings.note_refusal
         self.stakes = Stakes(stake_bps, self._mark)
         self.published = PublishedVersions()
+        self._prices = AskedPrices(
+            self._by_capability, self._rankings, self.published, requires_stake=stake_bps > 0
+        )
         self._hints = CapabilityHints()
+        self._verifiers = VerifierOffers(self._entries, self._by_capability)
+        self._acceptance = Acceptance(self._entries, self._verifiers)
         self._in_flight: Counter[str] = Counter()
         self._order = 0
 
@@ -137,6 +151,7 @@ class Directory(AgentHealth):
             self._index(entry)
             if row["status"] == "active":
                 self._circuits.note_registered(did)
+                self._declines.note_registered(did)
                 self.on_changed(did, entry.prices)
 
     def forget_departed(self, at_ms: int) -> None:
@@ -152,35 +167,22 @@ class Directory(AgentHealth):
         self._conditions.clear()
         self._rankings.clear()
 
-    def is_missing(self, capability_id: str, target_agent_id: str | None) -> bool:
-        """Whether the ledger may have an agent that this cache lacks."""
-        if target_agent_id is not None and target_agent_id not in self._entries:
-            return True
-        return not self._by_capability.get(capability_id)
-
     def apply_prices(self, prices: Mapping[str, Price]) -> None:
         """Store registered prices, by capability."""
-        self._prices.update(prices)
+        self._prices.apply(prices)
+        for capability_id in prices:
+            for entry in self._by_capability.get(capability_id, {}).values():
+                self._note_asking(entry)
 
     def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
-        """Return the prices that a node may be asked to pay, for an estimate.
+        """Return the prices that a node may be asked to pay (`AskedPrices.find`)."""
+        return self._prices.find(capability_id, target_agent_id)
 
-        A registered price is the limit; without one it is the highest price of an agent. For a
-        known target that offers the capability, the target's own price.
-        """
-        offers = self._by_capability.get(capability_id, {})
-        registered = self._prices.get(capability_id)
-        if target_agent_id is not None and target_agent_id in offers:
-            return find_target_prices(offers[target_agent_id], capability_id, registered)
-        if registered is not None:
-            return AskingPrices(registered)
-        # Remembered: each of a thousand nodes may ask for another target that is not registered.
-        known = self._asked.get(capability_id)
-        if known is None:
-            known = find_asking_prices(offers.values(), capability_id)
-            if offers:
-                self._asked[capability_id] = known
-        return known
+    def available_prices(
+        self, capability_id: str, versions: str, at_ms: int, *, is_trusted: bool = False
+    ) -> AskingPrices:
+        """Return the prices of agents that can take work now (`AskedPrices.find_available`)."""
+        return self._prices.find_available(capability_id, versions, at_ms, is_trusted=is_trusted)
 
     def schemas_of(
         self, capability_id: str, target_agent_id: str | None, *, is_output: bool
@@ -210,18 +212,19 @@ class Directory(AgentHealth):
             unavailable = self._find_target_failure(action, at_ms, payer_did)
             if unavailable is None:
                 self._note_chosen(action.target_agent_id, at_ms, payer_did)
-                return self._selected(action, action.target_agent_id, at_ms, None)
+                return self._selected(action, action.target_agent_id, at_ms, None, payer_did)
             if not action.allow_fallback:
                 return AgentNotSelected(action.node, unavailable, at_ms)
         ranking = self._find_ranking(action, at_ms)
         refused = self._find_refused(action, at_ms, payer_did)
-        best = self._choose(ranking, action, refused)
+        accepts = self._acceptance.find(action, payer_did)
+        best = self._acceptance.choose(ranking, action, refused, accepts)
         if best is None:
-            failure = self._build_failure(action, ranking, refused, at_ms)
+            failure = self._build_failure(action, ranking, refused, at_ms, accepts=accepts)
             return AgentNotSelected(action.node, failure, at_ms)
         reasons = self._build_reasons(ranking, action, best, at_ms, payer_did)
         self._note_chosen(best.did, at_ms, payer_did)
-        return self._selected(action, best.did, at_ms, reasons)
+        return self._selected(action, best.did, at_ms, reasons, payer_did)
 
     def _select_version(
         self, action: SelectAgent, at_ms: int, payer_did: str
@@ -229,11 +232,14 @@ class Directory(AgentHealth):
         """Answer a selection that names versions: the first of them that has an agent for it."""
         refused: list[Failure] = []
         shut = self._find_refused(action, at_ms, payer_did)
+        accepts = self._acceptance.find(action, payer_did)
 
         def can_take(version_id: str) -> bool:
             ranked = self._find_ranking(action, at_ms, version_id)
             is_empty = not ranked.free and not ranked.locked  # most often: they are away
-            return not is_empty and self._choose(ranked, action, shut) is not None
+            return (
+                not is_empty and self._acceptance.choose(ranked, action, shut, accepts) is not None
+            )
 
         for one in self._split_by_version(action, can_take):
             answer = self.select(one, at_ms, payer_did=payer_did)
@@ -258,20 +264,28 @@ class Directory(AgentHealth):
     def select_verifier(
         self, action: SelectVerifier, at_ms: int, *, payer_did: str = ""
     ) -> VerifierSelected | AgentNotSelected:
-        """Answer `SelectVerifier`: a healthy agent of another owner than the primary's."""
+        """Answer `SelectVerifier`: a healthy agent of another owner than the primary's and payer's.
+
+        It is a trusted one, or where the payer has chosen, one that the primary's card accepts.
+        """
         primary = self._entries.get(action.primary_did)
         primary_owner = primary.owner_did if primary is not None else action.primary_did
-        ranking = self._find_ranking(action, at_ms)
+        accepts, only = self._verifiers.who_may_verify(action, payer_did)
+        ranking = self._find_ranking(action, at_ms, only=only)
         refused = self._find_refused(action, at_ms, payer_did)
-        free = ranking.free
-        best = free.choose(action.price_max_micro, refused=refused, owner_did=primary_owner)
+        best = ranking.free.choose(
+            action.price_max_micro, refused=refused, owner_did=primary_owner, accepts=accepts
+        )
         if best is None:
-            failure = self._build_failure(action, ranking, refused, at_ms, owner_did=primary_owner)
+            failure = self._build_failure(
+                action, ranking, refused, at_ms, owner_did=primary_owner, accepts=accepts
+            )
             return AgentNotSelected(action.node, failure, at_ms)
         self._note_chosen(best.did, at_ms, payer_did)
-        price = self._asking_price(self._entries[best.did], action)
+        entry = self._entries[best.did]
+        price = self._asking_price(entry, action)
         assert isinstance(price, FixedPrice), "a verifier is not paid by tokens"
-        return VerifierSelected(action.node, best.did, price.micro, at_ms)
+        return VerifierSelected(action.node, best.did, price.micro, at_ms, entry.is_trusted)
 
     def list_available_agents(
         self, action: SelectAgent, at_ms: int, *, payer_did: str = ""
@@ -329,13 +343,23 @@ class Directory(AgentHealth):
         return [], self._most_telling(refused, action)
 
     def _selected(
-        self, action: SelectAgent, did: str, at_ms: int, reasons: str | None
+        self, action: SelectAgent, did: str, at_ms: int, reasons: str | None, payer_did: str = ""
     ) -> AgentSelected:
-        price = self._asking_price(self._entries[did], action)
-        stake_micro = self._stake_micro(did, price, action.price_max_micro)
-        if isinstance(price, TokenPrice):
-            return AgentSelected(action.node, did, 0, at_ms, reasons, price, stake_micro)
-        return AgentSelected(action.node, did, price.micro, at_ms, reasons, None, stake_micro)
+        entry = self._entries[did]
+        price = self._asking_price(entry, action)
+        fixed_micro, by_token = (0, price) if isinstance(price, TokenPrice) else (price.micro, None)
+        return AgentSelected(
+            action.node,
+            did,
+            fixed_micro,
+            at_ms,
+            reasons,
+            by_token,
+            self._stake_micro(did, price, action.price_max_micro),
+            None,
+            entry.find_promise_ms(action.capability_id),
+            entry.owner_did in find_payer_owners(self._entries, payer_did),
+        )
 
     def _stake_micro(self, did: str, price: Price, token_limit_micro: int) -> int:
         """Return the stake that a node requires, by its price or by its limit in tokens."""
@@ -348,7 +372,7 @@ class Directory(AgentHealth):
         """Return the price an agent asks for the node: its card's, else the registered one."""
         own = entry.prices[action.capability_id]
         if isinstance(action, SelectVerifier):
-            return effective_price(own, self._prices.get(action.capability_id))
+            return effective_price(own, self._prices.registered.get(action.capability_id))
         return effective_price(own, action.price)
 
     def _weigh(
@@ -367,7 +391,9 @@ class Directory(AgentHealth):
         condition = self._find_condition(did, at_ms)
         barred: str | None = None
         is_by_token = isinstance(price, TokenPrice)
-        if is_by_token and not terms.is_by_token:
+        if terms.only and (bar := terms.find_bar(entry)) is not None:
+            barred = bar
+        elif is_by_token and not terms.is_by_token:
             barred = PAID_BY_TOKENS
         elif terms.requires_stake and not is_by_token:
             barred = self.stakes.find_shortage(did, self._stake_micro(did, price, 0))
@@ -398,26 +424,25 @@ class Directory(AgentHealth):
         return Weighed(candidate, locked, None, True, condition.until_ms)
 
     def _find_ranking(
-        self, action: SelectAgent | SelectVerifier, at_ms: int, version_id: str = ""
+        self,
+        action: SelectAgent | SelectVerifier,
+        at_ms: int,
+        version_id: str = "",
+        *,
+        only: str = "",
     ) -> RankedOffers:
         """Return the agents that offer the capability, or a version, as choices rank them now."""
         offered_id = version_id or action.capability_id
         entries = self._by_capability.get(offered_id, {})
         if isinstance(action, SelectVerifier):
-            terms = Terms(self._prices.get(action.capability_id), False, False)
+            terms = Terms(self._prices.registered.get(action.capability_id), False, False, only)
         else:
-            terms = Terms(action.price, action.is_by_token, self.stakes.is_required)
+            if action.verifier_capability_id and not self._verifiers.has_trusted(
+                action.verifier_capability_id
+            ):
+                only = CHOOSY_ONLY  # skip agents that accept only trusted verifiers: there is none
+            terms = Terms(action.price, action.is_by_token, self.stakes.is_required, only)
         return self._rankings.find(offered_id, terms, entries, at_ms)
-
-    def _choose(self, ranking: RankedOffers, action: SelectAgent, refused: Set[str]) -> Best | None:
-        seed = None
-        if ranking.may_try:
-            seed = trial_seed(action.workflow_id, action.node, action.attempt)
-        best = ranking.free.choose(action.price_max_micro, seed=seed, refused=refused)
-        if best is None:
-            # Locked stakes may be free by now; the ledger decides when it locks.
-            best = ranking.locked.choose(action.price_max_micro, seed=seed, refused=refused)
-        return best
 
     def _find_refused(
         self, action: SelectAgent | SelectVerifier | SelectBidder, at_ms: int, payer_did: str
@@ -441,8 +466,9 @@ class Directory(AgentHealth):
             # Who is not passed over is excluded, but for some where there are very many.
             others = [did for did in islice(entries, len(passed) + room) if did not in passed]
             is_free = best.candidates[0].excluded is None
+            find = partial(self._find_reason, chosen_did=best.did, is_free=is_free)
             for one in (ranking.find(did) for did in others):
-                reason = one and self._find_reason(one, action, at_ms, payer_did, is_free=is_free)
+                reason = one and find(one, action, at_ms, payer_did)
                 if one is not None and reason is not None and len(excluded) < room:
                     excluded.append((one, reason))
         unshown = offering - len(best.candidates) - len(excluded)
@@ -452,13 +478,24 @@ class Directory(AgentHealth):
         return choice.to_text()
 
     def _find_reason(
-        self, one: Candidate, action: SelectAgent, at_ms: int, payer_did: str, *, is_free: bool
+        self,
+        one: Candidate,
+        action: SelectAgent,
+        at_ms: int,
+        payer_did: str,
+        *,
+        chosen_did: str,
+        is_free: bool,
     ) -> str | None:
         """Return why this node may not take an agent, None when it may.
 
         Args:
+            chosen_did: whom it takes.
             is_free: an agent may not be taken if its stake is locked.
         """
+        reason = self._acceptance.find_reason(one.did, action, payer_did, chosen_did)
+        if reason is not None:
+            return reason
         if one.did in self._circuits:
             reason = self._find_unavailability(one.did, at_ms, payer_did=payer_did)
             if reason is not None:
@@ -480,6 +517,7 @@ class Directory(AgentHealth):
         at_ms: int,
         *,
         owner_did: str | None = None,
+        accepts: Accepts | None = None,
     ) -> Failure:
         """Return why a node may take none of the agents that offer its capability.
 
@@ -488,26 +526,39 @@ class Directory(AgentHealth):
 
         Args:
             owner_did: of a verification, whose agents it may not take.
+            accepts: which agents it may take; None: all.
         """
         tried = set(action.exclude)
         capability_id, left_micro = action.capability_id, action.price_max_micro
-        cheapest_micro = ranking.find_cheapest(left_micro, refused, owner_did)
+        cheapest_micro = ranking.find_cheapest(left_micro, refused, owner_did, accepts)
         if cheapest_micro is not None:
             message = f"the cheapest agent for {capability_id!r} costs "
             message += (
                 f"{credits_text(cheapest_micro)} credits, {credits_text(left_micro)} are left"
             )
+            message += " for the node: dearer agents were left out"
             code = NodeErrorCode.BUDGET_EXCEEDED
         else:
             offers, hint = self._by_capability.get(capability_id, {}), ""
             if not offers:
                 hint = self._hints.find(capability_id, self._by_capability, at_ms)
-            reasons = ranking.find_reasons(offers.values(), action.exclude, refused, owner_did)
+            reasons = ranking.find_reasons(
+                offers.values(),
+                action.exclude,
+                refused,
+                owner_did,
+                accepts,
+                self._acceptance.find_timely(action),
+            )
             message = explain(capability_id, len(offers), reasons, hint)
             code = NodeErrorCode.NO_CANDIDATE
         is_passing = any(
             one.find_cheapest(
-                left_micro, limit_micro=left_micro, refused=tried, owner_did=owner_did
+                left_micro,
+                limit_micro=left_micro,
+                refused=tried,
+                owner_did=owner_did,
+                accepts=accepts,
             )
             is not None
             for one in (ranking.away, ranking.free)
@@ -525,7 +576,8 @@ class Directory(AgentHealth):
         entry = self._entries.get(target)
         unpayable = None
         if entry is not None and action.capability_id in entry.prices:
-            unpayable = self._find_price_failure(entry, action)
+            unpayable = self._verifiers.find_failure(entry, action, payer_did)
+            unpayable = unpayable or self._find_price_failure(entry, action)
             if details is None:
                 return unpayable
         details = details or NOT_OFFERED
@@ -565,10 +617,10 @@ class Directory(AgentHealth):
         if entry is not None:
             self._rankings.mark(did, entry.prices)
 
-    def _note_chosen(self, did: str, at_ms: int, payer_did: str) -> None:
-        if did in self._circuits:
-            self._circuits.note_chosen(did, at_ms, payer_did=payer_did)
-            self._note_changed(did)
+    def _note_asking(self, entry: AgentEntry) -> None:
+        has_bid = bool(entry.standing)
+        is_asking = asks_price(entry.prices, self._prices.registered, has_bid=has_bid)
+        self.standings.note_asking(entry.did, asks_price=is_asking)
 
     def begin(self, did: str) -> None:
         """Count an order as in flight at the agent, also while it is queued."""
@@ -590,6 +642,20 @@ class Directory(AgentHealth):
             self._mark(did)
         return opened
 
+    def note_declined(self, did: str, retry_after_ms: int, at_ms: int) -> int | None:
+        """Leave an agent out that has declined a dispatch; lower its rank if it was not left out.
+
+        Args:
+            retry_after_ms: for how long it asks to be left alone, 0: it does not say.
+
+        Returns: until when it is left out, None if that is known already.
+        """
+        if not self._declines.is_full(did, at_ms):  # else one of a burst
+            self.standings.note_refusal(did)
+        until_ms = self._declines.note_declined(did, retry_after_ms, at_ms)
+        self._note_changed(did)
+        return until_ms
+
     # -- rows -------------------------------------------------------------------------------------
 
     def _remove(self, did: str) -> AgentEntry | None:
@@ -599,24 +665,29 @@ class Directory(AgentHealth):
         self._left_ms.pop(did, None)
         if entry is not None and entry.url:
             self._offered_schemas.count(entry, -1)
+            self._verifiers.count(entry, -1)
             for capability_id in entry.prices:
                 offers = self._by_capability[capability_id]
                 del offers[did]
-                self._asked.pop(capability_id, None)
+                self._prices.forget(capability_id)
                 if not offers:
                     del self._by_capability[capability_id]
                     self._rankings.drop(capability_id)
+                    self._acceptance.forget(capability_id)
         return entry
 
     def _index(self, entry: AgentEntry) -> None:
         self._entries[entry.did] = entry
         self._mark(entry.did)
+        self._note_asking(entry)
         if not entry.url:
             return  # a card without an address can be read, but its agent gets no dispatch
         self._offered_schemas.count(entry, 1)
+        self._verifiers.count(entry, 1)
+        self._acceptance.note(entry)
         for capability_id in entry.prices:
             self._by_capability.setdefault(capability_id, {})[entry.did] = entry
-            self._asked.pop(capability_id, None)
+            self._prices.forget(capability_id)
 
 
 @lru_cache(maxsize=4_096)

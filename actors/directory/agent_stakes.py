@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from core.market.reputation import stake_reach, stake_required_micro
+from core.market.reputation import price_reach_micro, stake_required_micro
 
 UNDER_STAKED: Final = "under_staked"
 STAKE_LOCKED: Final = "stake_locked"
@@ -60,11 +60,11 @@ class Stakes:
 
         Only where stakes are required; the whole stake: what other work has locked counts too.
         """
-        free_micro, whole_micro = (
-            stake_reach(self.staked_micro(did, counts_locked=counts_locked), score=score)
-            for counts_locked in (False, True)
-        )
-        return free_micro // self._bps, whole_micro // self._bps
+        free_micro, locked_micro = self._parts.get(did, (0, 0))
+        return self._reach(free_micro, score), self._reach(free_micro + locked_micro, score)
+
+    def _reach(self, stake_micro: int, score: float) -> int:
+        return price_reach_micro(stake_micro, stake_bps=self._bps, score=score)
 
     def find_shortage(self, did: str, required_micro: int) -> str | None:
         """Return why an agent's free stake is too small, None when it suffices.

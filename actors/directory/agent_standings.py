@@ -1,8 +1,9 @@
 """What an owner's directory knows of agents' reputation: worked out where it is first weighed.
 
-Counts change with each node that ends, choices weigh few of them. Beside them stand the refusals of
-inputs that this owner has met, of agents without a schema for these: they count against nobody's
-reputation and lower the rank by their share. Spec: Reputation; decisions 0293 and 0303.
+Counts change with each node that ends, choices weigh few of them. Beside them stand the refusals
+that this owner has met: of inputs by agents without a schema for these, and of dispatches that were
+declined. They count against nobody's reputation and lower the rank by their share.
+Spec: Reputation; money.md section 8, rules 5 and 6; decisions 0293 and 0303.
 """
 
 from __future__ import annotations
@@ -28,25 +29,41 @@ class Standings:
     def __init__(self, latency_ms_max: int, on_change: Callable[[str], None]) -> None:
         self._latency_ms_max = latency_ms_max
         self._on_change = on_change
-        # As they were counted, until they are first weighed.
-        self._known: dict[str, Standing | Tally] = {}
+        self._tallies: dict[str, Tally] = {}
+        # Of those that were weighed since their counts or prices last changed.
+        self._weighed: dict[str, Standing] = {}
+        self._asking: set[str] = set()
         self._refusals: dict[str, int] = {}
 
     def apply_tallies(self, tallies: Mapping[str, Tally]) -> None:
         """Store the newest reputation tallies, by agent."""
         for did, tally in tallies.items():
-            known = self._known.get(did)
-            is_weighed = isinstance(known, Standing)
-            if known != (self._build(tally) if is_weighed else tally):
-                self._known[did] = tally
-                self._on_change(did)
+            if self._tallies.get(did) != tally:
+                self._tallies[did] = tally
+                self._note_changed(did)
+
+    def note_asking(self, did: str, *, asks_price: bool) -> None:
+        """Note whether an agent asks a price, which decides what of its tally counts."""
+        if asks_price == (did in self._asking):
+            return
+        if asks_price:
+            self._asking.add(did)
+        else:
+            self._asking.discard(did)
+        self._note_changed(did)
 
     def of(self, did: str) -> Standing:
         """Return an agent's reputation as choices weigh it."""
-        known = self._known.get(did, UNPROVEN)
-        if isinstance(known, Tally):
-            known = self._known[did] = self._build(known)
-        return known
+        known = self._weighed.get(did)
+        if known is not None:
+            return known
+        tally = self._tallies.get(did)
+        if tally is None:
+            return UNPROVEN
+        counted = tally.counted(asks_price=did in self._asking)
+        standing = build_standing(counted, latency_ms_max=self._latency_ms_max)
+        self._weighed[did] = standing
+        return standing
 
     def ranked(self, did: str) -> Standing:
         """Return an agent's reputation as its rank has it, lowered by its share of refusals."""
@@ -60,7 +77,7 @@ class Standings:
         )
 
     def note_refusal(self, did: str) -> None:
-        """Count that an agent without a schema for its inputs refused some."""
+        """Count that an agent declined, or refused inputs that it has no schema for."""
         if did not in self._refusals and len(self._refusals) == REFUSING_MAX:
             forgotten = next(iter(self._refusals))
             del self._refusals[forgotten]
@@ -68,5 +85,6 @@ class Standings:
         self._refusals[did] = self._refusals.get(did, 0) + 1
         self._on_change(did)
 
-    def _build(self, tally: Tally) -> Standing:
-        return build_standing(tally, latency_ms_max=self._latency_ms_max)
+    def _note_changed(self, did: str) -> None:
+        self._weighed.pop(did, None)
+        self._on_change(did)

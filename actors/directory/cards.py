@@ -5,7 +5,7 @@ Pure: a row in, an `AgentEntry` out. Spec: Agent card; contract.md sections 3 an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from sys import intern
 from typing import Any, Final
@@ -16,6 +16,7 @@ from core.capabilities.semver import is_version, version_id
 from core.json_text import read_json
 from core.market.pricing import FREE, Price, TokenPrice, effective_price, parse_price
 from core.market.standing_bid import standing_offers
+from core.records.bounds import TRUSTED_VERIFIERS
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import unseal
@@ -34,6 +35,7 @@ class CardReader:
         default_secret: signs dispatches to agents without a secret of their own, or None.
         max_concurrency: for cards without `maxConcurrency`.
         schemas: keeps the schemas of the cards.
+        trusted_verifiers: the DIDs that the settings trust to verify, once they are proven.
     """
 
     service: str
@@ -41,10 +43,11 @@ class CardReader:
     default_secret: str | None
     max_concurrency: int
     schemas: AgentSchemas
+    trusted_verifiers: Collection[str] = ()
 
     def build_entry(self, row: Mapping[str, Any], order: int) -> AgentEntry:
         """Return the entry of a row (`did, owner_did, card, endpoint, public_key, signing_secret`,
-        `former_key, former_until_ms` where it has had another key before).
+        `former_key, former_until_ms` where it has had another key before; `is_trusted, is_proven`).
 
         Args:
             order: the agent's position in the order of reading, for a stable choice.
@@ -59,10 +62,14 @@ class CardReader:
             )
         url, cancel_url = self._find_urls(str(row["endpoint"]), card.get("dispatchPath"))
         versions = _versions_of(card["capabilities"])
+        promised_ms = _promises_of(card["capabilities"])
         # A stored member that is no valid price counts as no price.
         prices = {c["id"]: parse_price(c)[0] for c in card["capabilities"]}
         for capability_id, version in versions.items():
-            prices[intern(version_id(capability_id, version))] = prices[capability_id]
+            offered_id = intern(version_id(capability_id, version))
+            prices[offered_id] = prices[capability_id]
+            if capability_id in promised_ms:
+                promised_ms[offered_id] = promised_ms[capability_id]
         return AgentEntry(
             did=row["did"],
             owner_did=row["owner_did"],
@@ -79,7 +86,14 @@ class CardReader:
             input_schemas=self._schema_names(card, "inputSchema"),
             output_schemas=self._schema_names(card, "outputSchema"),
             versions=versions or _NONE,
+            is_trusted=bool(row.get("is_trusted") or self._is_named(row)),
+            accepted_verifiers=_accepted_verifiers(card.get("acceptedVerifiers")),
+            promised_ms=promised_ms or _NONE,
         )
+
+    def _is_named(self, row: Mapping[str, Any]) -> bool:
+        # A stranger may have claimed the DID before its owner came.
+        return row["did"] in self.trusted_verifiers and bool(row.get("is_proven"))
 
     def _find_urls(self, endpoint: str, dispatch_path: str | None) -> tuple[str, str]:
         """Return where an agent takes dispatches and cancel notices; "" without an endpoint.
@@ -109,6 +123,16 @@ def _versions_of(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {c["id"]: intern(c["version"]) for c in capabilities if is_version(c.get("version"))}
 
 
+def _accepted_verifiers(said: str | list[str] | None) -> str | tuple[str, ...]:
+    """Return whose judgement a card accepts."""
+    return tuple(map(intern, said)) if isinstance(said, list) else said or TRUSTED_VERIFIERS
+
+
+def _promises_of(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return by capability in which time a card promises a result."""
+    return {c["id"]: int(c["etaMs"]) for c in capabilities if c.get("etaMs") is not None}
+
+
 def find_target_prices(
     entry: AgentEntry, capability_id: str, registered: Price | None
 ) -> AskingPrices:
@@ -130,12 +154,15 @@ def find_asking_prices(entries: Iterable[AgentEntry], capability_id: str) -> Ask
     Args:
         entries: the agents, which offer the capability.
     """
-    dearest_micro: int | None = None
     by_token: TokenPrice | None = None
+    asked: set[int] = set()
     for entry in entries:
         price = entry.prices[capability_id] or FREE
         if isinstance(price, TokenPrice):
             by_token = price
-        elif dearest_micro is None or price.micro > dearest_micro:
-            dearest_micro = price.micro
-    return AskingPrices(None, dearest_micro, by_token)
+        else:
+            asked.add(price.micro)
+    positive_micro = min((micro for micro in asked if micro), default=None)
+    return AskingPrices(
+        None, max(asked, default=None), by_token, min(asked, default=None), positive_micro
+    )

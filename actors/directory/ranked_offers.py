@@ -20,11 +20,20 @@ from typing import Final, NamedTuple
 
 from actors.directory.agent_stakes import UNDER_STAKED
 from actors.ports import AgentEntry
-from core.market.no_candidates import FAILED_BEFORE, SAME_OWNER, UNHEALTHY
+from core.market.no_candidates import (
+    FAILED_BEFORE,
+    NOT_ACCEPTED,
+    NOT_TRUSTED,
+    SAME_OWNER,
+    TOO_SLOW,
+    UNHEALTHY,
+    VERIFIER_NOT_ACCEPTED,
+)
 from core.market.pricing import Price
-from core.market.ranked_candidates import RankedCandidates
+from core.market.ranked_candidates import Accepts, RankedCandidates
 from core.market.ranking import Candidate, RankingRules
 from core.money import MICRO_MAX
+from core.records.bounds import TRUSTED_VERIFIERS
 
 # Rankings kept for one capability, and candidates in all of them: half a kilobyte each.
 TERMS_MAX: Final = 4
@@ -37,16 +46,29 @@ MOVED_MAX: Final = 64
 MOVED_DIVISOR: Final = 4
 
 
+# Trusted agents, of which verifiers are chosen; and agents that accept other verifiers too.
+TRUSTED_ONLY: Final = "trusted"
+CHOOSY_ONLY: Final = "choosy"
+
+
 class Terms(NamedTuple):
     """What selections have in common that share a ranking.
 
     `price`: of agents whose card has none. `is_by_token`: agents paid by tokens may be taken.
-    `requires_stake`: only agents with enough stake may.
+    `requires_stake`: only agents with enough stake may. `only`: which agents may, `TRUSTED_ONLY` or
+    `CHOOSY_ONLY`; "" for all.
     """
 
     price: Price | None
     is_by_token: bool
     requires_stake: bool
+    only: str = ""
+
+    def find_bar(self, entry: AgentEntry) -> str | None:
+        """Return why an agent is none of those that `only` names, None where it is."""
+        if self.only == TRUSTED_ONLY:
+            return None if entry.is_trusted else NOT_TRUSTED
+        return VERIFIER_NOT_ACCEPTED if entry.accepted_verifiers == TRUSTED_VERIFIERS else None
 
 
 class Weighed(NamedTuple):
@@ -184,17 +206,26 @@ class RankedOffers:
         return self.free.find(did) or self.locked.find(did) or self._excluded.get(did)
 
     def find_cheapest(
-        self, limit_micro: int, refused: Set[str], owner_did: str | None
+        self,
+        limit_micro: int,
+        refused: Set[str],
+        owner_did: str | None,
+        accepts: Accepts | None = None,
     ) -> int | None:
         """Return what the cheapest agent asks that a node may take but for its limit.
 
         Args:
             refused: whom the node may not take.
             owner_did: of a verification, whose agents it may not take; it locks no stake.
+            accepts: which agents it may take; None: all.
         """
         prices = [
             one.find_cheapest(
-                MICRO_MAX, limit_micro=limit_micro, refused=refused, owner_did=owner_did
+                MICRO_MAX,
+                limit_micro=limit_micro,
+                refused=refused,
+                owner_did=owner_did,
+                accepts=accepts,
             )
             for one in ((self.free, self.locked) if owner_did is None else (self.free,))
         ]
@@ -206,13 +237,24 @@ class RankedOffers:
         tried: Collection[str],
         refused: Set[str],
         owner_did: str | None,
+        accepts: Accepts | None = None,
+        timely: Accepts | None = None,
     ) -> Iterator[str]:
-        """Return why a node may not take each agent, where it may take none."""
+        """Return why a node may not take each agent, where it may take none.
+
+        Args:
+            timely: which of them promise their results in time; None: all.
+        """
+        unaccepted = VERIFIER_NOT_ACCEPTED if owner_did is None else NOT_ACCEPTED
         for entry in entries:
             if entry.did in tried:
                 yield FAILED_BEFORE
             elif entry.owner_did == owner_did:
                 yield SAME_OWNER
+            elif timely is not None and not timely(entry.did):
+                yield TOO_SLOW
+            elif accepts is not None and not accepts(entry.did):
+                yield unaccepted
             elif entry.did in refused:
                 yield UNHEALTHY
             else:

@@ -1,23 +1,22 @@
 """Of many agents with a standing bid for one capability, those that an auction weighs.
 
 Theory of operation: an auction among few weighs and lists every standing bid. Beyond `WEIGHED_MAX`
-offers all bidders are ranked once in a while, in the order in which an auction would award them,
-and each with the largest reserve that its stake covers. An auction then goes through that ranking
-from its start and weighs the first `WEIGHED_MAX` that are eligible in it. They are the lowest, so
-winner and price are those of an auction that weighs all. How long a ranking is kept follows from
-the number of offers.
-Spec: Settlement rules 7. Decision 0150.
+offers all bidders are ranked once in a while: each owner's bidders in the order in which an auction
+would award them, the owners in the order of their best ones. An auction then goes through that
+ranking from its start and weighs the best eligible bid of each of the first `WEIGHED_MAX` owners.
+They are the lowest, so winner and price are those of an auction that weighs all, and the thousands
+of one owner hide none of another. How long a ranking is kept follows from the number of offers.
+Spec: Settlement rules 7; money.md section 8, rule 7. Decision 0150.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 WEIGHED_MAX: Final = 16
-# Bidders whose largest reaches are kept together, so that those of too small a stake are skipped.
-REACHES_OF: Final = 64
 # For so long a ranking of all is used: to make it anew takes a twentieth of a process's time then.
 KEPT_MS_PER_OFFER: Final = 0.1
 KEPT_MS_MIN: Final = 50
@@ -26,28 +25,30 @@ KEPT_MS_MIN: Final = 50
 class RankedBidder(NamedTuple):
     """An agent that could take work when all were ranked; the order is that of awards.
 
-    `reach_free`, `reach_whole`: the largest reserve x basis points that its free stake covers, and
-    its free and locked stake together (`stake_reach`).
+    `is_free`: its free stake covers its bid; else its free and locked stake together do.
     """
 
     amount_micro: int
     reputation_negated: float
     stored_ms: int
     did: str
-    reach_free: int
-    reach_whole: int
+    owner_did: str
+    is_free: bool
+
+
+# The bidders of each owner, the owners in the order of their best bidders.
+Groups = tuple[tuple[RankedBidder, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BidderRanking:
-    """The bidders of one capability in the order of awards.
+    """The bidders of one capability: those whose free stake covers their bid, and all.
 
-    `reaches`: the largest of each `REACHES_OF` bidders, free and whole. `bids`: of all, able or
-    not.
+    `bids`: how many agents have a standing bid, able or not.
     """
 
-    bidders: tuple[RankedBidder, ...]
-    reaches: tuple[tuple[int, int], ...]
+    free: Groups
+    whole: Groups
     bids: int
     offers: int
     made_ms: int
@@ -57,39 +58,45 @@ class BidderRanking:
         kept_ms = max(KEPT_MS_MIN, KEPT_MS_PER_OFFER * self.offers)
         return 0 <= at_ms - self.made_ms < kept_ms
 
-    def find_within(
-        self, reserve_micro: int, reach: int, *, counts_locked: bool
+    def walk(
+        self, reserve_micro: int, passed: Set[str], *, counts_locked: bool
     ) -> Iterator[RankedBidder]:
-        """Yield those whose bid and stake suffice for a reserve, in the order of awards.
+        """Yield the bidders within a reserve in the order of awards.
 
         Args:
-            reach: the reserve x basis points.
+            passed: owners whose bidders are passed over; the caller adds an owner whose bid counts.
             counts_locked: whether locked stakes count too.
         """
-        for place, (free, whole) in enumerate(self.reaches):
-            if self.bidders[place * REACHES_OF].amount_micro > reserve_micro:
+        groups = self.whole if counts_locked else self.free
+        begun = 0  # so many owners
+        later: list[tuple[RankedBidder, int, int]] = []  # next bidders of owners that were begun
+        while later or begun < len(groups):
+            if begun < len(groups) and not (later and later[0][0] < groups[begun][0]):
+                group, place = begun, 0
+                begun += 1
+            else:
+                _, group, place = heappop(later)
+            bidder = groups[group][place]
+            if bidder.amount_micro > reserve_micro:
                 return
-            if reach > (whole if counts_locked else free):
-                continue
-            for bidder in self.bidders[place * REACHES_OF : (place + 1) * REACHES_OF]:
-                if bidder.amount_micro > reserve_micro:
-                    return
-                if reach <= (bidder.reach_whole if counts_locked else bidder.reach_free):
-                    yield bidder
+            if bidder.owner_did not in passed:
+                yield bidder
+            if bidder.owner_did not in passed and place + 1 < len(groups[group]):
+                heappush(later, (groups[group][place + 1], group, place + 1))
 
 
 class StandingBidders:
-    """The rankings of a directory, by capability."""
+    """The rankings of a directory, by capability and required stake."""
 
     def __init__(self) -> None:
-        self._rankings: dict[str, BidderRanking] = {}
+        self._rankings: dict[tuple[str, int], BidderRanking] = {}
 
     def __repr__(self) -> str:
         return f"<StandingBidders capabilities={len(self._rankings)}>"
 
     def ranking(
         self,
-        capability_id: str,
+        key: tuple[str, int],
         offers: int,
         rank: Callable[[], tuple[Iterable[RankedBidder], int]],
         at_ms: int,
@@ -97,29 +104,31 @@ class StandingBidders:
         """Return the capability's ranking, a new one when the last is no longer fresh.
 
         Args:
+            key: the capability, and the stake required, basis points of a bid.
             offers: how many agents offer the capability.
             rank: returns its able bidders in any order, and how many have a standing bid.
             at_ms: now, Unix milliseconds.
         """
-        known = self._rankings.get(capability_id)
+        known = self._rankings.get(key)
         if known is not None and known.is_fresh(at_ms):
             return known
         able, bids = rank()
-        bidders = tuple(sorted(able))
-        reaches = tuple(
-            _find_reaches(bidders[start : start + REACHES_OF])
-            for start in range(0, len(bidders), REACHES_OF)
-        )
-        made = BidderRanking(bidders, reaches, bids, offers, at_ms)
+        bidders = sorted(able)
+        free = _group_by_owner(one for one in bidders if one.is_free)
+        made = BidderRanking(free, _group_by_owner(bidders), bids, offers, at_ms)
         # Only what is in use is kept: there may be as many rankings as capabilities.
         self._rankings = {key: one for key, one in self._rankings.items() if one.is_fresh(at_ms)}
-        self._rankings[capability_id] = made
+        self._rankings[key] = made
         return made
 
-    def drop(self, capability_id: str) -> None:
+    def drop(self, key: tuple[str, int]) -> None:
         """Drop a ranking that has turned out to be out of date."""
-        self._rankings.pop(capability_id, None)
+        self._rankings.pop(key, None)
 
 
-def _find_reaches(bidders: Sequence[RankedBidder]) -> tuple[int, int]:
-    return max(one.reach_free for one in bidders), max(one.reach_whole for one in bidders)
+def _group_by_owner(bidders: Iterable[RankedBidder]) -> Groups:
+    """Return the bidders, which are in the order of awards, by owner."""
+    groups: dict[str, list[RankedBidder]] = {}
+    for bidder in bidders:
+        groups.setdefault(bidder.owner_did, []).append(bidder)
+    return tuple(tuple(group) for group in groups.values())

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from actors.ports import Contact, DispatchOrder
 from actors.values.reply_events import offline_failure
 from core.errors import NodeErrorCode
@@ -35,7 +37,9 @@ def judge_failure(
             return failure, _contact_of_timeout(order)
         case HttpFailureKind.TIMEOUT:
             message = f"no reply within {order.timeout_ms} ms"
-            return Failure(NodeErrorCode.AGENT_TIMEOUT, message), _contact_of_timeout(order)
+            is_spared = order.timeout_ms < order.promised_ms  # the agent did not have its time
+            failure = Failure(NodeErrorCode.AGENT_TIMEOUT, message, is_spared=is_spared)
+            return failure, _contact_of_timeout(order)
         case HttpFailureKind.DENIED:
             message = f"the egress policy forbids {order.agent_did}: {outcome.detail}"
             failure = Failure(NodeErrorCode.POLICY_DENIED, message, Verdict.FINAL)
@@ -49,7 +53,7 @@ def judge_failure(
             return Failure(NodeErrorCode.AGENT_ERROR, message, Verdict.LOST), Contact.UNKNOWN
         case HttpFailureKind.UNREACHABLE:
             failure = offline_failure(order, "the connection was refused")
-            return failure, Contact.UNREACHABLE
+            return replace(failure, is_declined=True), Contact.UNREACHABLE
         case HttpFailureKind.TOO_LARGE:
             bytes_max = settings.agent_reply_bytes_max
             message = f"the reply is larger than {bytes_max} bytes"
@@ -64,7 +68,10 @@ def _contact_of_timeout(order: DispatchOrder) -> Contact:
     """Return `UNANSWERED`, or `UNKNOWN` where the agent was given too little time.
 
     It may be the workflow's rest: that ends then, and mostly takes its order back, but its commit
-    may be slower. Or its payer has set a time-out in which no agent can answer.
+    may be slower. Or its payer has set a time-out in which no agent can answer, or a shorter one
+    than the agent promises (money.md section 8, rule 1).
     """
-    is_telling = order.timeout_ms >= TELLING_TIMEOUT_MS and not order.is_cut_short
+    is_telling = (
+        order.timeout_ms >= max(TELLING_TIMEOUT_MS, order.promised_ms) and not order.is_cut_short
+    )
     return Contact.UNANSWERED if is_telling else Contact.UNKNOWN

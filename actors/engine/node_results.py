@@ -29,7 +29,7 @@ from core.workflow.events import (
     VerificationFinished,
 )
 from core.workflow.transitions import NodeStatus
-from core.workflow.verdict import is_approved
+from core.workflow.verdict import find_verdict
 from ledger.authority import Authority
 from ledger.commands import Outcome, OutcomeStatus
 
@@ -169,9 +169,9 @@ def _build_event(
     if request.verify_attempt:
         began_ms = now_ms if state.verify_dispatched_ms is None else state.verify_dispatched_ms
         text = request.result_json  # none of a large one, which is no verdict
-        is_good = failure is None and text is not None and is_approved(read_json(text))
+        verdict = find_verdict(read_json(text)) if failure is None and text is not None else None
         return VerificationFinished(
-            node, attempt, is_good, failure, began_ms, now_ms, request.verify_attempt
+            node, attempt, verdict, failure, began_ms, now_ms, request.verify_attempt
         )
     began_ms = min(now_ms, state.started_ms or state.dispatched_ms or now_ms)
     # A wrong signature is fraud, whatever else is wrong with the result.

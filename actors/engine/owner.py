@@ -644,6 +644,7 @@ def _build_directory(settings: Settings, schemas: AgentSchemas) -> AuctioningDir
         stake_bps=settings.stake_bps,
         score_min_percent=settings.auction_score_min_percent,
         schemas=schemas,
+        trusted_verifiers=frozenset(settings.trusted_verifiers),
     )
 
 

@@ -222,7 +222,9 @@ class Runner:
         now_ms, bps = self._clock.now_ms(), self._settings.auction_stake_bps
         check_mappings(request.compiled, self._directory)
         done = add_warnings(request, self._directory, done)
-        estimate = estimate_cost(request.compiled, self._directory, auction_stake_bps=bps)
+        estimate = estimate_cost(
+            request.compiled, self._directory, auction_stake_bps=bps, at_ms=now_ms
+        )
         if request.is_dry_run:
             done(build_dry_run_reply(request, estimate, self._directory, now_ms))
             return

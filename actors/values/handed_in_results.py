@@ -22,7 +22,7 @@ from core.json_text import (
 from core.message import Message
 from core.schemas.json_defects import find_nul
 from core.workflow.events import Failure
-from core.workflow.verdict import Success, is_approved, judge_reply
+from core.workflow.verdict import Success, find_verdict, judge_reply
 
 
 class HandedIn(Message, frozen=True, kw_only=True):
@@ -119,12 +119,12 @@ def result_text(result: Any, *, is_verdict: bool) -> bytes:
     """Return the canonical text of a result as its owner gets it.
 
     Args:
-        is_verdict: its owner, who would parse it in its loop, gets yes or no.
+        is_verdict: its owner, who would parse it in its loop, gets yes, no, or null for neither.
 
     Raises:
         ValueError: the result has no canonical form.
     """
-    return canonical({"approved": is_approved(result)} if is_verdict else result)
+    return canonical({"approved": find_verdict(result)} if is_verdict else result)
 
 
 def _words(value: Any) -> Any:

@@ -27,7 +27,7 @@ from core.workflow.events import (
     VerificationFinished,
     failed_event,
 )
-from core.workflow.verdict import Accepted, Success, is_approved, judge_reply
+from core.workflow.verdict import Accepted, Success, find_verdict, judge_reply
 
 
 class ReceivedReply(Message, frozen=True):
@@ -87,7 +87,7 @@ def judge_received(
         return VerificationFinished(
             order.node,
             order.attempt,
-            is_approved(reply.result),
+            find_verdict(reply.result),
             None,
             started_ms,
             at_ms,
@@ -178,8 +178,9 @@ def offline_failure(order: DispatchOrder, message: str) -> Failure:
 
 
 def unhealthy_failure(order: DispatchOrder, message: str) -> Failure:
-    """Return the failure of an agent whose circuit is open."""
-    return _unavailable_failure(order, message, "agent_unhealthy")
+    """Return the failure of an agent whose circuit is open: it has not been sent the work."""
+    failure = _unavailable_failure(order, message, "agent_unhealthy")
+    return replace(failure, is_declined=True)
 
 
 def _unavailable_failure(order: DispatchOrder, message: str, details: str) -> Failure:

@@ -22,9 +22,19 @@ from actors.ports import (
 )
 from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
+from core.market.no_candidates import UNHEALTHY
+from core.market.promises import PROMISED_MS
 from core.workflow.actions import Action, AwaitResult, DispatchNode, DispatchVerification
 from core.workflow.dag import CompiledNode
-from core.workflow.events import AgentRevoked, AttemptFailed, Event, Failure, Verdict, failed_event
+from core.workflow.events import (
+    AgentRevoked,
+    AttemptFailed,
+    Event,
+    Failure,
+    Verdict,
+    VerificationFinished,
+    failed_event,
+)
 from core.workflow.inputs import bind_attempt
 from core.workflow.machine import WorkflowMachine
 
@@ -66,15 +76,26 @@ class OrderSender:
             self._send_unsent(run)
 
     def release(self, order: DispatchOrder, event: Event) -> None:
-        """Free what an order holds at its agent; count a refusal of inputs there is no schema for.
+        """Free what an order holds at its agent; note whether the agent has taken it.
+
+        Count a refusal of inputs there is no schema for.
 
         Args:
             event: the order's last.
         """
         self._dispatcher.release(order)
-        failure = event.failure if isinstance(event, AttemptFailed) else None
-        if failure is not None and failure.is_refusal and failure.is_spared:
-            self._directory.note_refusal(order.agent_did)
+        did, directory = order.agent_did, self._directory
+        failure = None
+        if isinstance(event, AttemptFailed | VerificationFinished):
+            failure = event.failure
+        if failure is None:
+            directory.note_taken(did)
+        elif failure.is_refusal and failure.is_spared and not order.is_verification:
+            directory.note_refusal(did)
+        elif failure.is_declined and failure.details != UNHEALTHY:  # a circuit may be one payer's
+            until_ms = directory.note_declined(did, failure.retry_after_ms, event.at_ms)
+            if until_ms is not None:
+                self._clock.call_at(until_ms, directory.note_back, did)
 
     def _send_unsent(self, run: RunningWorkflow) -> None:
         run.timers.pop(_UNSENT, None)
@@ -118,9 +139,11 @@ def build_order(
         return build_failure_event(action, _deregistered_failure(action.agent_did), now_ms)
     capability_id = node.capability_id
     verify_attempt = 0
+    promised_ms = machine.node(action.node).promised_ms
     if isinstance(action, DispatchVerification):
         capability_id = node.verifier_capability_id
         verify_attempt = action.verify_attempt
+        promised_ms = entry.promised_ms.get(capability_id, PROMISED_MS)
     sources = _input_sources(machine, action)
     binding = ""
     if not node.has_side_effects and not verify_attempt:
@@ -150,6 +173,7 @@ def build_order(
         output_schema="" if verify_attempt else entry.output_schemas.get(capability_id, ""),
         capability_version=entry.versions.get(capability_id, ""),
         rejected=machine.node(action.node).verify_attempt,
+        promised_ms=promised_ms,
     )
 
 
@@ -316,7 +340,9 @@ def build_timeout_event(action: AwaitResult) -> Event:
     """Return the timeout event of an accepted attempt or verification."""
     waited_ms = action.due_ms - action.started_ms
     failure = Failure(
-        NodeErrorCode.AGENT_TIMEOUT, f"accepted, but no result came within {waited_ms} ms"
+        NodeErrorCode.AGENT_TIMEOUT,
+        f"accepted, but no result came within {waited_ms} ms",
+        is_spared=waited_ms < action.promised_ms,
     )
     return failed_event(
         action.node,

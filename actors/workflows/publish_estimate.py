@@ -19,12 +19,13 @@ from core.market.pricing import (
     Price,
     TokenPrice,
     is_budget_required,
+    market_limit_micro,
     token_reservations,
 )
 from core.money import MICRO_MAX, credits_text
 from core.records.graph import node_path
 from core.workflow.actions import SelectAgent
-from core.workflow.dag import CompiledWorkflow
+from core.workflow.dag import CompiledNode, CompiledWorkflow
 from core.workflow.events import Failure, WorkflowChanged
 from core.workflow.machine import WorkflowMachine
 from core.workflow.node_state import error_of
@@ -56,77 +57,190 @@ class Estimate:
 
 
 def estimate_cost(
-    compiled: CompiledWorkflow, directory: DirectoryPort, *, auction_stake_bps: int = 0
+    compiled: CompiledWorkflow,
+    directory: DirectoryPort,
+    *,
+    auction_stake_bps: int = 0,
+    at_ms: int = 0,
 ) -> Estimate:
-    """Reserve for each node the highest price it may pay, its verifier's included.
+    """Reserve for each node what it may pay, its verifier's price included.
 
-    A node paid by tokens reserves its own limit, or a share of the budget that the other nodes
-    leave. So does an auctioned node whose capability has no fixed price; the amount reserved for
-    its agent is the auction's reserve.
+    A node whose price is known reserves it. A node paid by tokens, or auctioned at no fixed price,
+    reserves its own limit or a share of the budget that the other nodes leave. Any other node
+    starts at the lowest price of an agent that can take it and gets such a share, too; without a
+    budget it reserves up to three times the lowest positive price (money.md section 8, rule 4).
 
     Args:
         auction_stake_bps: the stake required of bidders, basis points of the reserve.
+        at_ms: now, Unix milliseconds.
 
     Raises:
         ServiceError: BUDGET_REQUIRED, the cost of a node has no bound; INVALID_MANIFEST, the nodes
             together cost more than an account can hold.
     """
-    reserved: dict[str, int] = {}
-    terms: dict[str, NodeTerms] = {}
-    unbounded: list[str] = []
-    verifiers: dict[str, int] = {}
     budget_micro = compiled.budget_micro
+    has_budget = budget_micro is not None
+
     # Each capability's agents are asked once, however many nodes want one of them.
-    asking_prices = cache(directory.asking_prices)
+    @cache
+    def find_prices(
+        capability_id: str, target: str | None, versions: str, is_trusted: bool = False
+    ) -> AskingPrices:
+        prices = directory.asking_prices(capability_id, target)
+        if not _is_open(prices):
+            return prices
+        return directory.available_prices(capability_id, versions, at_ms, is_trusted=is_trusted)
+
+    costs: dict[str, _NodeCost] = {}
     for name, node in compiled.nodes.items():
-        # A target with a fallback reserves the highest price of its replacements.
+        # A target with a fallback reserves what its replacements cost.
         bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
-        prices = asking_prices(node.capability_id, bound_to)
-        if node.requires_verification:
-            verifier = asking_prices(node.verifier_capability_id, None)
-            # Verifiers are not paid by tokens.
-            fixed = _price_to_reserve(replace(verifier, by_token=None))
-            verifiers[name] = fixed.micro if isinstance(fixed, FixedPrice) else 0
-        price = _auction_reserve_price(prices) if node.is_auction else _price_to_reserve(prices)
-        if is_budget_required(
-            price,
-            is_auction=node.is_auction,
-            max_cost_micro=node.max_cost_micro,
-            budget_micro=budget_micro,
-        ):
-            raise _budget_required(name)
-        if isinstance(price, TokenPrice) or (node.is_auction and price is None):
-            unbounded.append(name)
+        prices = find_prices(node.capability_id, bound_to, node.versions)
+        if _is_open(prices) and not node.is_auction:
+            target = prices
+            if has_budget and node.target_agent_id is not None:
+                target = find_prices(node.capability_id, node.target_agent_id, node.versions)
+            is_target_by_token = target.by_token is not None and not _is_open(target)
+            cost = _find_open_cost(
+                node, prices, has_budget=has_budget, is_target_by_token=is_target_by_token
+            )
         else:
-            micro = 0 if price is None else price.micro
-            limit_micro = node.max_cost_micro
-            reserved[name] = micro if limit_micro is None else min(micro, limit_micro)
-        if prices.registered is not None or name in unbounded:
-            is_by_token = name in unbounded and not node.is_auction
-            terms[name] = NodeTerms(prices.registered, is_by_token, verifiers.get(name, 0))
-    limits = {
-        name: limit
-        for name in unbounded
-        if (limit := compiled.nodes[name].max_cost_micro) is not None
-    }
-    fixed_micro = sum(reserved.values()) + sum(verifiers.values())
-    total_micro = fixed_micro + sum(limits.values())
+            cost = _find_known_cost(node, prices, budget_micro)
+        if node.requires_verification:
+            # Where the payer has chosen, the agent's card says which verifiers it accepts.
+            verifiers = [find_prices(node.verifier_capability_id, None, "", True)]
+            if node.is_verifier_chosen:
+                verifiers.append(find_prices(node.verifier_capability_id, None, ""))
+            cost.verifier_micro = max(
+                _find_verifier_micro(one, has_budget=has_budget) for one in verifiers
+            )
+        if node.max_cost_micro is not None:
+            cost.micro = min(cost.micro, node.max_cost_micro)
+        costs[name] = cost
+    return _share_out(compiled, costs, auction_stake_bps)
+
+
+def _share_out(
+    compiled: CompiledWorkflow, costs: dict[str, _NodeCost], auction_stake_bps: int
+) -> Estimate:
+    """Return the estimate of nodes of known costs, with shares of what the budget leaves."""
+    budget_micro = compiled.budget_micro
+    verifiers_micro = sum(cost.verifier_micro for cost in costs.values())
+    total_micro = verifiers_micro + sum(cost.micro for cost in costs.values())
     if total_micro > MICRO_MAX:
         raise _estimate_too_large(total_micro)
     hold_micro = total_micro if budget_micro is None else budget_micro
-    reserved |= token_reservations(hold_micro, fixed_micro, unbounded, limits)
-    for name, node in compiled.nodes.items():
-        if node.is_auction:
-            terms[name] = NodeTerms(
-                None, False, verifiers.get(name, 0), reserved[name], auction_stake_bps
-            )
-    for name, verifier_micro in verifiers.items():
+    starts = {name: cost.micro for name, cost in costs.items() if cost.has_share}
+    others_micro = total_micro - sum(starts.values())
+    # Limits of nodes' own come first where all fit: no stranger's low price lowers them.
+    limits = {name: compiled.nodes[name].max_cost_micro for name in starts}
+    own = {name: limit for name, limit in limits.items() if limit is not None}
+    if others_micro + sum((starts | own).values()) > hold_micro:
+        own = {}
+    shares = token_reservations(hold_micro, others_micro, list(starts), own, starts)
+    reserved: dict[str, int] = {}
+    terms: dict[str, NodeTerms] = {}
+    for name, cost in costs.items():
+        limit_micro = compiled.nodes[name].max_cost_micro
+        micro = shares.get(name, cost.micro)
+        cost.micro = micro if limit_micro is None else min(micro, limit_micro)
+        reserved[name], verifier_micro = cost.micro, cost.verifier_micro
         reserved[name] += verifier_micro
+        known = _build_terms(cost, compiled.nodes[name], auction_stake_bps)
+        if known is not None:
+            terms[name] = known
     return Estimate(reserved, total_micro, hold_micro, terms)
 
 
+@dataclass(slots=True)
+class _NodeCost:
+    """What a node reserves for its agent and its verifier, micro-credits.
+
+    `has_share`: a share of what the budget leaves is added. `registered`: its capability's price.
+    `may_pay_tokens`: its agent may be paid by tokens. `limit_micro`: as of `NodeTerms`.
+    """
+
+    micro: int
+    has_share: bool = False
+    registered: Price | None = None
+    may_pay_tokens: bool = False
+    limit_micro: int | None = None
+    verifier_micro: int = 0
+
+
+def _is_open(prices: AskingPrices) -> bool:
+    """Say whether what a node pays depends on which agent takes it."""
+    return prices.registered is None and prices.cheapest_micro is not None
+
+
+def _find_open_cost(
+    node: CompiledNode, prices: AskingPrices, *, has_budget: bool, is_target_by_token: bool
+) -> _NodeCost:
+    """Return the cost of a node that agents offer to take at fixed prices of their own.
+
+    A budget alone is not for strangers paid by tokens, who would report as many as it pays.
+    """
+    assert prices.cheapest_micro is not None, prices
+    assert prices.dearest_micro is not None, prices
+    limit_micro = node.max_cost_micro
+    has_limit = limit_micro is not None or (has_budget and is_target_by_token)
+    may_pay_tokens = prices.by_token is not None and has_limit
+    if has_budget:
+        return _NodeCost(prices.cheapest_micro, has_share=True, may_pay_tokens=may_pay_tokens)
+    if limit_micro is not None:
+        return _NodeCost(prices.dearest_micro, may_pay_tokens=may_pay_tokens)
+    micro = _find_market_limit(prices)
+    return _NodeCost(micro, limit_micro=micro)
+
+
+def _find_known_cost(
+    node: CompiledNode, prices: AskingPrices, budget_micro: int | None
+) -> _NodeCost:
+    """Return the cost of a node with one price, of an auction, or of one paid by tokens."""
+    price = _auction_reserve_price(prices) if node.is_auction else _price_to_reserve(prices)
+    if is_budget_required(
+        price,
+        is_auction=node.is_auction,
+        max_cost_micro=node.max_cost_micro,
+        budget_micro=budget_micro,
+    ):
+        raise _budget_required(node.name)
+    if isinstance(price, TokenPrice) or (node.is_auction and price is None):
+        limit_micro = node.max_cost_micro
+        has_share = limit_micro is None
+        may_pay_tokens = not node.is_auction
+        return _NodeCost(limit_micro or 0, has_share, prices.registered, may_pay_tokens)
+    micro = 0 if price is None else price.micro
+    return _NodeCost(micro, registered=prices.registered)
+
+
+def _find_verifier_micro(prices: AskingPrices, *, has_budget: bool) -> int:
+    """Return what a node reserves for its verifier, which is not paid by tokens."""
+    if _is_open(prices):
+        return (prices.cheapest_micro or 0) if has_budget else _find_market_limit(prices)
+    fixed = _price_to_reserve(replace(prices, by_token=None))
+    return fixed.micro if isinstance(fixed, FixedPrice) else 0
+
+
+def _find_market_limit(prices: AskingPrices) -> int:
+    has_free = prices.cheapest_micro == 0
+    return market_limit_micro(prices.positive_micro, prices.dearest_micro or 0, has_free=has_free)
+
+
+def _build_terms(cost: _NodeCost, node: CompiledNode, stake_bps: int) -> NodeTerms | None:
+    """Return the terms that a node's reservation does not tell, None where there are none."""
+    if node.is_auction:
+        return NodeTerms(None, False, cost.verifier_micro, cost.micro, stake_bps)
+    is_told = cost.registered is None and not cost.may_pay_tokens and not cost.verifier_micro
+    if is_told and cost.limit_micro is None:
+        return None
+    return NodeTerms(
+        cost.registered, cost.may_pay_tokens, cost.verifier_micro, limit_micro=cost.limit_micro
+    )
+
+
 def _price_to_reserve(prices: AskingPrices) -> Price | None:
-    """Return the price of the estimate: the registered one, else the highest that an agent asks."""
+    """Return the price of a capability or a target, by tokens where agents ask for them."""
     if prices.registered is not None and prices.dearest_micro is None and prices.by_token is None:
         return prices.registered
     if prices.by_token is not None:

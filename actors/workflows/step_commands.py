@@ -21,6 +21,7 @@ from core.settings import Settings
 from core.workflow.actions import Action, CloseAuction, SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.events import (
     AgentRevoked,
+    AttemptSucceeded,
     BidsHeard,
     Event,
     NodeChanged,
@@ -175,6 +176,8 @@ def step_key(workflow_id: str, event: Event) -> str:
     # One attempt number may have several back-offs and several verifications, two of them within
     # one millisecond.
     turn = 0
+    if isinstance(event, AttemptSucceeded) and event.settled_by is not None:
+        return settlement_key(workflow_id, node, attempt)
     if isinstance(event, RetryDue):
         turn = event.at_ms
     elif isinstance(event, BidsHeard):
@@ -184,6 +187,11 @@ def step_key(workflow_id: str, event: Event) -> str:
     elif isinstance(event, VerificationFinished):
         turn = event.at_ms if event.verify_attempt is None else event.verify_attempt
     return f"{kind}:{workflow_id}:{node}:{attempt}:{turn}"
+
+
+def settlement_key(workflow_id: str, node: str, attempt: int) -> str:
+    """Return the command key of the step by which a payer has ended an accepted attempt."""
+    return f"AttemptSettled:{workflow_id}:{node}:{attempt}"
 
 
 def asked_by(settled_by: SettledBy | None, member: str) -> tuple[str, Authority | None]:
@@ -203,6 +211,7 @@ def build_bids_heard(action: CloseAuction, outcome: Outcome, at_ms: int) -> Bids
             bid["etaMs"],
             bid["stakeOfferedMicro"],
             bid["receivedMs"],
+            stake_locked_micro=bid.get("stakeLockedMicro", 0),
         )
         for bid in outcome.result["bids"]
     )

@@ -20,6 +20,7 @@ from core.workflow.actions import Action
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow, WorkflowLimits, compile_workflow
 from core.workflow.events import (
+    AuctionClosed,
     CancelRequested,
     NodeChanged,
     Record,
@@ -83,6 +84,9 @@ def build_end_from_rows(
             records.append(
                 StakeFreed(node["name"], node["attempt"], node["agent_did"], node["stake_micro"])
             )
+        if node["auction_closes_ms"] is not None:  # the stakes of its bids are free again
+            name, number = node["name"], node["auction_round"]
+            records.append(AuctionClosed(name, number, None, None, is_cancelled=True))
         records.append(
             replace(
                 _node_changed(node),

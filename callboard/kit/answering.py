@@ -125,6 +125,8 @@ class AnsweringAgent:
         owner_did: the agent's owner; with it the card is signed also where another's API key
             registers it.
         max_concurrency: how many dispatches the coordinator may have open at once.
+        accepted_verifiers: whose judgement it accepts where a payer chooses: "trusted", "any" or
+            DIDs; None: "trusted".
         now_s: the wall clock, Unix seconds, by which a dispatch is too old or ahead.
     """
 
@@ -140,6 +142,7 @@ class AnsweringAgent:
         private_key: str | None = None,
         owner_did: str | None = None,
         max_concurrency: int = DEFAULT_CONCURRENCY,
+        accepted_verifiers: str | list[str] | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         if not is_did(did):
@@ -150,6 +153,7 @@ class AnsweringAgent:
         metadata = {"name": name, "author": author, "model": model}
         self._metadata = _record(CardMetadata, f"agent {did}", metadata)
         self.max_concurrency = max_concurrency
+        self._accepted_verifiers = accepted_verifiers
         self.signer = None if private_key is None else _signer(private_key)
         self.owner_did = owner_did
         self._now_s = now_s
@@ -264,6 +268,7 @@ class AnsweringAgent:
             "metadata": self._metadata,
             "public_key": None if self.signer is None else self.signer.public_key,
             "max_concurrency": self.max_concurrency,
+            "accepted_verifiers": self._accepted_verifiers,
         }
         return _record(AgentCard, "card", members)
 

@@ -1,9 +1,9 @@
 """Sealed-bid, second-price auctions for one node: eligibility, the winner and its price.
 
-The lowest eligible bid wins and is paid the second-lowest eligible bid, so that each bidder's best
-bid is its own cost; a single bid is paid its own amount (the specification's rule). Apart from the
-reserve, eligibility does not depend on the bid's amount.
-Spec: Settlement rules 7; money.md cases 20 to 25. Decision 0061.
+The lowest eligible bid wins and is paid the best bid of another owner, so that each owner's best
+bid is its own cost; a single bid is paid its own amount (the specification's rule). The stake that
+a bidder needs follows from its own bid, never from the payer's reserve.
+Spec: Settlement rules 7; money.md cases 20 to 25 and section 8, rules 2 and 7. Decision 0061.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Bid(Message, frozen=True):
     """One agent's sealed bid. Amounts in micro-credits; `reputation`: its score at the close.
 
     `stake_offered_micro` None: as much as is required. `is_standing`: the bid is from its card.
+    `stake_locked_micro`: what a live bid has locked of its agent's stake. `owner_did`: the agent's
+    owner at the close, "" for an agent that is its own.
     """
 
     agent_did: str
@@ -39,6 +41,8 @@ class Bid(Message, frozen=True):
     received_ms: int
     reputation: float = NEUTRAL
     is_standing: bool = False
+    stake_locked_micro: int = 0
+    owner_did: str = ""
 
 
 class Award(Struct, frozen=True):
@@ -52,8 +56,8 @@ class AuctionTerms(Struct, frozen=True):
     """The terms of one auction, fixed before its first bid.
 
     `reserve_micro`: the highest price paid. `closes_ms`: bids from then on are late. `stake_bps`:
-    the stake required of a bidder, basis points of the reserve. `score_min`: lowest reputation
-    score, 0 to 1.
+    the stake required of a bidder, basis points of its bid. `score_min`: lowest reputation score,
+    0 to 1.
     """
 
     reserve_micro: int
@@ -70,6 +74,8 @@ class Exclusion(StrEnum):
     ABOVE_RESERVE = "above_reserve"
     LOW_REPUTATION = "low_reputation"
     UNDER_STAKED = "under_staked"
+    PAYERS_OWN = "payers_own"
+    SAME_OWNER = "same_owner"
 
 
 def bid_problem(
@@ -97,33 +103,56 @@ def bid_problem(
     )
 
 
-def highest_held(live: Mapping[str, Bid]) -> Bid | None:
-    """Return the bid whose place is the next to be taken, None while the round has a free place.
+def best_held(bids: Iterable[Bid]) -> dict[str, Bid]:
+    """Return the best bid of each owner, in the order in which a round holds bids."""
+    best: dict[str, Bid] = {}
+    for bid in sorted(bids, key=_held_order):
+        best.setdefault(owner_of(bid), bid)
+    return best
+
+
+def highest_held(bids: Iterable[Bid], best: Mapping[str, Bid]) -> Bid:
+    """Return the bid whose place is the next to be taken in a full round.
 
     Args:
-        live: the bids that the round holds, by agent.
+        bids: those that the round holds.
+        best: `best_held` of them; the others do not count and give way first.
     """
-    return max(live.values(), key=_held_order) if len(live) >= LIVE_BIDS_MAX else None
+    return max(bids, key=lambda bid: (best[owner_of(bid)] is not bid, _held_order(bid)))
 
 
-def displaced_bid(bid: Bid, highest: Bid | None) -> Bid | ServiceError | None:
+def displaced_bid(
+    bid: Bid, highest: Bid | None, *, own: Bid | None = None, is_spare: bool = False
+) -> Bid | ServiceError | None:
     """Return the bid whose place a new one takes in its round, None while there is a free place.
 
-    A round holds the lowest bids, then the earliest, as they win: high bids that fill it
-    keep no lower one from winning. What it holds follows from the bids alone, not from their order.
+    A round holds the best bid of each owner before all others, then the lowest, then the earliest,
+    as they win: neither high bids nor the many of one owner keep a lower one from winning. What it
+    holds follows from the bids alone, not from their order.
 
     Args:
-        highest: `highest_held` of the round.
+        highest: `highest_held` of the round, None while it is not full.
+        own: the best bid of the same owner that the round holds.
+        is_spare: whether the owner of the highest has a better one in the round.
 
     Returns:
-        CONFLICT where the round is full of lower bids.
+        CONFLICT where the round is full of bids that count before this one.
 
     Decision 0150.
     """
-    if highest is None or _held_order(bid) < _held_order(highest):
+    if highest is None:
+        return None
+    if own is not None and _held_order(bid) < _held_order(own):
+        return max(highest, own, key=_held_order) if is_spare else own
+    if own is None and (is_spare or _held_order(bid) < _held_order(highest)):
         return highest
-    message = f"the round has {LIVE_BIDS_MAX} bids that are as low, which is as many as it holds"
+    message = f"the round is full: {LIVE_BIDS_MAX} bids are as low; bid lower"
     return ServiceError(ErrorCode.CONFLICT, message)
+
+
+def owner_of(bid: Bid) -> str:
+    """Return the owner of a bid's agent."""
+    return bid.owner_did or bid.agent_did
 
 
 def _held_order(bid: Bid) -> tuple[int, int, str]:
@@ -145,14 +174,12 @@ def find_exclusion(
 ) -> Exclusion | None:
     """Return why a bid is excluded, None when it is eligible.
 
-    The required stake depends on the reserve, not on the bid: otherwise a bid below the bidder's
-    cost could make the bidder eligible.
-
     Args:
-        stake_free_micro: the bidder's free stake at the close, micro-credits.
+        stake_free_micro: the bidder's free stake at the close and what the bid has locked,
+            micro-credits.
         is_revoked: whether the bidder is revoked at the close.
 
-    money.md cases 24 and 26.
+    money.md cases 24 and 26; section 8, rule 2.
     """
     if bid.received_ms >= terms.closes_ms:
         return Exclusion.LATE
@@ -163,7 +190,7 @@ def find_exclusion(
     if bid.reputation < terms.score_min:
         return Exclusion.LOW_REPUTATION
     required_micro = stake_required_micro(
-        terms.reserve_micro, stake_bps=terms.stake_bps, score=bid.reputation
+        bid.amount_micro, stake_bps=terms.stake_bps, score=bid.reputation
     )
     offered_micro = stake_free_micro if bid.stake_offered_micro is None else bid.stake_offered_micro
     if lock_micro(required_micro, offered_micro=offered_micro, free_micro=stake_free_micro) is None:
@@ -174,18 +201,20 @@ def find_exclusion(
 def award_auction(bids: Iterable[Bid], *, reserve_micro: int) -> Award | None:
     """Return the winner and its price, None without a bid within the reserve.
 
-    1. Bids above the reserve are left out before the price is formed. 2. The lowest bid wins; of
-    equal bids the higher reputation, then the earlier receipt, then the smaller DID. 3. The winner
-    is paid the second-lowest bid, or its own if it is the only one.
+    1. Bids above the reserve are left out before the price is formed. 2. Of each owner only the
+    best bid counts. 3. The lowest bid wins; of equal bids the higher reputation, then the earlier
+    receipt, then the smaller DID. 4. The winner is paid the best bid of another owner, or its own
+    if there is none.
 
     Args:
         bids: those without an exclusion (`find_exclusion`) of agents that have not failed in an
             earlier round, at most one per agent (`merge_bids`); amounts 0 or more.
 
-    Spec: Settlement rules 7; money.md cases 20, 21, 24 and 25.
+    Spec: Settlement rules 7; money.md cases 20, 21, 24 and 25; section 8, rule 7.
     """
-    counted = sorted((bid for bid in bids if bid.amount_micro <= reserve_micro), key=award_order)
-    assert len({bid.agent_did for bid in counted}) == len(counted), "one bid per agent"
+    within = [bid for bid in bids if bid.amount_micro <= reserve_micro]
+    assert len({bid.agent_did for bid in within}) == len(within), "one bid per agent"
+    counted = best_of_owners(within)
     if not counted:
         return None
     winner = counted[0]
@@ -193,6 +222,26 @@ def award_auction(bids: Iterable[Bid], *, reserve_micro: int) -> Award | None:
     price_micro = winner.amount_micro if second is None else second.amount_micro
     assert 0 <= winner.amount_micro <= price_micro <= reserve_micro, (winner, price_micro)
     return Award(winner.agent_did, price_micro)
+
+
+def best_of_owners(bids: Iterable[Bid]) -> list[Bid]:
+    """Return the best bid of each owner, the winner first."""
+    best: dict[str, Bid] = {}
+    for bid in sorted(bids, key=award_order):
+        best.setdefault(owner_of(bid), bid)
+    return list(best.values())
+
+
+def live_lock_micro(
+    amount_micro: int, *, stake_bps: int, offered_micro: int | None, free_micro: int
+) -> int:
+    """Return what a live bid locks of its agent's stake when it is placed, micro-credits.
+
+    It is the most that the bid may require, whatever the agent's reputation at the close, at most
+    what is offered and what is free. money.md section 8, rule 7.
+    """
+    most_micro = stake_required_micro(amount_micro, stake_bps=stake_bps, score=0)
+    return min(most_micro, free_micro if offered_micro is None else offered_micro, free_micro)
 
 
 def award_order(bid: Bid) -> tuple[int, float, int, str]:

@@ -15,8 +15,15 @@ from typing import Final
 from core.wording import counted, did_you_mean
 
 UNHEALTHY: Final = "agent_unhealthy"
+FULL: Final = "agent_full"
 FAILED_BEFORE: Final = "failed_before"
 SAME_OWNER: Final = "same_owner"
+NOT_TRUSTED: Final = "not_trusted"
+NOT_ACCEPTED: Final = "not_accepted"
+VERIFIER_NOT_ACCEPTED: Final = "verifier_not_accepted"
+TOO_SLOW: Final = "too_slow"
+# Only of a choice: such an agent is taken where there is no other.
+OWNER_FAILED: Final = "owner_failed_before"
 # Agents of one capability that are looked at for their reasons.
 LOOKED_AT_MAX: Final = 256
 # Capability ids that are looked at for the one that was meant, and how often in a second: of a
@@ -28,6 +35,7 @@ COMPARED_MAX: Final = 16
 _WORDS: Final = {
     "agent_offline": "offline",
     UNHEALTHY: "unhealthy",
+    FULL: "full",
     "agent_revoked": "revoked",
     "agent_inactive": "deregistered a moment ago",
     "paid_by_tokens": "paid by tokens, for a node with a fixed price",
@@ -35,8 +43,13 @@ _WORDS: Final = {
     "stake_locked": "with its stake locked by other work",
     FAILED_BEFORE: "already failed for this node",
     SAME_OWNER: "of the same owner as the agent to be verified",
+    NOT_TRUSTED: "not trusted by the administrator as a verifier",
+    NOT_ACCEPTED: "of the payer's owner, or not accepted by the agent to be verified",
+    VERIFIER_NOT_ACCEPTED: "accepting none of the verifiers that the node asks for",
+    TOO_SLOW: "promising its result later than the node's timeoutMs",
     "late": "too late",
     "above_reserve": "above the reserve price",
+    "payers_own": "of the payer's owner",
 }
 
 
@@ -99,7 +112,7 @@ def bids_text(made: int, unlisted: int, excluded: Iterable[str], offering: int) 
 
     Args:
         made: how many bids there are, those of `unlisted` included.
-        unlisted: standing bids that cannot win.
+        unlisted: standing bids that cannot win, for reasons that the payer must not read.
         excluded: why the others do not count.
         offering: how many agents offer the capability.
     """

@@ -24,6 +24,10 @@ PRICE_CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
 # Together at most 15 significant digits: every JSON client keeps such a rate exactly.
 RATE_DECIMALS_MAX: Final = 12
 RATE_LIMIT: Final = Decimal(1_000)  # credits per token; a rate is below it
+# Without a budget a node pays at most this times the lowest positive price that is asked.
+LOWEST_PRICE_FACTOR: Final = 3
+# And at most this beside an agent that is free: what a stranger asks must not be a wallet's worth.
+BESIDE_FREE_MICRO_MAX: Final = 10 * MICRO_PER_CREDIT
 # Far beyond a model's tokens in a day; a larger count is invalid.
 TOKENS_MAX: Final = 10**9
 PER_TOKEN: Final = "per-token"
@@ -60,6 +64,28 @@ def effective_price(offer: Price | None, capability_price: Price | None) -> Pric
     Spec: Settlement rules 6; contract.md section 6 (Capability prices).
     """
     return offer or capability_price or FREE
+
+
+def asks_price(
+    own: Mapping[str, Price | None], registered: Mapping[str, Price], *, has_bid: bool
+) -> bool:
+    """Say whether an agent asks a price above 0 for any of its capabilities, or bids for nodes.
+
+    Args:
+        own: the prices in its card, by capability.
+        registered: the capabilities' prices, which count where the card has none.
+        has_bid: whether the card has a standing bid, which counts as a price whatever its amount.
+    """
+    return has_bid or any(
+        not is_free(effective_price(own[one], registered.get(one))) for one in own
+    )
+
+
+def is_free(price: Price) -> bool:
+    """Say whether work at this price costs nothing."""
+    if isinstance(price, FixedPrice):
+        return price.micro == 0
+    return not price.input_rate and not price.output_rate
 
 
 def cost_micro(price: Price, tokens: Tokens) -> int:
@@ -117,29 +143,58 @@ def is_budget_required(
     return isinstance(price, TokenPrice) or (is_auction and price is None)
 
 
+def market_limit_micro(
+    positive_micro: int | None, dearest_micro: int, *, has_free: bool = False
+) -> int:
+    """Return what a node may pay at most that has neither a registered price nor a budget.
+
+    A dear offer raises it to three times what another agent asks, and not further.
+
+    Args:
+        positive_micro: the lowest price above 0 that is asked, None when all are free.
+        dearest_micro: the highest price that is asked.
+        has_free: whether an agent takes the node for nothing.
+
+    money.md section 8, rule 4.
+    """
+    limit_micro = min(LOWEST_PRICE_FACTOR * (positive_micro or 0), dearest_micro)
+    return min(limit_micro, BESIDE_FREE_MICRO_MAX) if has_free else limit_micro
+
+
 def token_reservations(
     hold_micro: int,
     fixed_total_micro: int,
     nodes: Sequence[str],
     own_limits: Mapping[str, int],
+    starts: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """Return the reservation of each node without a fixed price (money.md R3).
 
-    A node's own limit is its reservation. The others share the rest of the hold equally; each share
-    is rounded down, and the remainder is distributed one by one from the first node on.
+    A node's own limit is its reservation. The others share the rest of the hold in proportion to
+    what they start with; a node that starts with nothing counts as the average of the others, and
+    equal starts give equal shares. Each share is rounded down, and the remainder is distributed one
+    by one from the first node on.
 
     Args:
         hold_micro: the workflow's hold, micro-credits.
         fixed_total_micro: the reservations of its nodes of fixed price, micro-credits.
         nodes: names of the nodes without a fixed price, in the workflow's order.
         own_limits: `maxCostCredits` by node name, micro-credits, for those that have one.
+        starts: by node name, what it reserves before the rest is shared, micro-credits.
     """
-    limited = {name: own_limits[name] for name in nodes if name in own_limits}
+    starts = starts or {}
+    reserved = {name: own_limits.get(name, starts.get(name, 0)) for name in nodes}
+    left_micro = max(0, hold_micro - fixed_total_micro - sum(reserved.values()))
     sharing = [name for name in nodes if name not in own_limits]
-    left_micro = max(0, hold_micro - fixed_total_micro - sum(limited.values()))
-    share_micro, rest_micro = divmod(left_micro, len(sharing)) if sharing else (0, 0)
-    shares = {name: share_micro + (position < rest_micro) for position, name in enumerate(sharing)}
-    return {name: limited[name] if name in limited else shares[name] for name in nodes}
+    # A stranger's free offer must not leave a node without a share: 0 counts as the average.
+    positive = [reserved[name] for name in sharing if reserved[name]]
+    weights = [reserved[name] * len(positive) or sum(positive) or 1 for name in sharing]
+    total = sum(weights)
+    shares = [left_micro * weight // total for weight in weights]
+    rest_micro = left_micro - sum(shares)
+    for position, (name, share_micro) in enumerate(zip(sharing, shares, strict=True)):
+        reserved[name] += share_micro + (position < rest_micro)
+    return reserved
 
 
 # -- from and to JSON -----------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
@@ -46,6 +46,8 @@ _LimitKey = tuple[float, int, str]
 _Part = tuple[list[Place], list[_PriceEntry]]
 _Item = TypeVar("_Item", Place, _PriceEntry)
 NONE: Final[Set[str]] = frozenset()
+# Says of an agent whether a node may take it; asked of those alone that its limits leave.
+Accepts = Callable[[str], bool]
 
 
 class Best(NamedTuple):
@@ -204,6 +206,7 @@ class RankedCandidates:
         seed: int | None = None,
         refused: Set[str] = NONE,
         owner_did: str | None = None,
+        accepts: Accepts | None = None,
     ) -> Best | None:
         """Choose the candidate of the best place (`find_place`), or a new one for a trial.
 
@@ -214,6 +217,8 @@ class RankedCandidates:
             refused: agents that are not chosen either; each of them may be passed over by itself,
                 so there should be some hundred at most.
             owner_did: whose agents are not chosen.
+            accepts: which agents may be chosen; None: all. One after another is asked for, until
+                one is found.
 
         Returns:
             None when there is no candidate that the node may take.
@@ -224,7 +229,7 @@ class RankedCandidates:
             self._weighed_since += POOL_MAX
             if self._weighed_since >= len(self._ranked):
                 self._rank([place[-1] for place in self._ranked], self._by_price[0][0])
-        field = self._restrict(price_max_micro, price_max_micro, refused, owner_did)
+        field = self._restrict(price_max_micro, price_max_micro, refused, owner_did, accepts)
         if field is None:
             cheapest_micro = self._by_price[0][0]
         else:
@@ -247,18 +252,25 @@ class RankedCandidates:
         limit_micro: int,
         refused: Set[str] = NONE,
         owner_did: str | None = None,
+        accepts: Accepts | None = None,
     ) -> int | None:
         """Return the lowest price of a candidate that a node may take, None without one.
 
         Args:
-            price_max_micro, refused, owner_did: as for a choice.
+            price_max_micro, refused, owner_did, accepts: as for a choice.
             limit_micro: the price limit for which the stake of one paid by tokens has to suffice.
         """
         if not self._ranked:
             return None
-        field = self._restrict(price_max_micro, limit_micro, refused, owner_did)
+        field = self._restrict(price_max_micro, limit_micro, refused, owner_did, accepts)
         cheapest = self._take_cheapest(1, field)
         return cheapest[0].price_micro if cheapest else None
+
+    def find_lowest_prices(self) -> tuple[int, int | None]:
+        """Return the lowest price of any candidate, and the lowest above 0, None without one."""
+        first = bisect_left(self._by_price, (1,))
+        positive_micro = self._by_price[first][0] if first < len(self._by_price) else None
+        return self._by_price[0][0], positive_micro
 
     def _restrict(
         self,
@@ -266,17 +278,19 @@ class RankedCandidates:
         limit_micro: int,
         refused: Set[str],
         owner_did: str | None,
+        accepts: Accepts | None,
     ) -> _Field | None:
         """Return what a node may take, None where that is all."""
         if (
             not refused
+            and accepts is None
             and (owner_did is None or owner_did not in self._owned)
             and not self._limited
             and self._by_price[-1][0] <= price_max_micro
         ):
             return None
         has_many = self._owned[owner_did] > PASSES_MAX if owner_did is not None else False
-        return _Field(price_max_micro, limit_micro, refused, owner_did, has_many)
+        return _Field(price_max_micro, limit_micro, refused, owner_did, has_many, accepts)
 
     def _take_first(
         self, count: int, field: _Field | None, cheapest_micro: int
@@ -368,6 +382,7 @@ class _Field:
     refused: Set[str]
     owner_did: str | None
     has_many: bool
+    accepts: Accepts | None = None
     parts: list[_Part] | None = None
 
     def is_within(self, one: Candidate) -> bool:
@@ -379,7 +394,7 @@ class _Field:
     def fits(self, one: Candidate) -> bool:
         """Whether the node may take a candidate."""
         is_open = one.did not in self.refused and one.owner_did != self.owner_did
-        return is_open and self.is_within(one)
+        return is_open and self.is_within(one) and (self.accepts is None or self.accepts(one.did))
 
 
 class _Block:
@@ -490,7 +505,7 @@ def _take_near(
             passed += field.has_many
         elif not field.is_within(one):
             passed += 1
-        else:
+        elif field.accepts is None or field.accepts(one.did):
             taken.append(one)
             if len(taken) == count:
                 break

@@ -35,13 +35,36 @@ class Outcome(StrEnum):
 class Tally(Struct, frozen=True, array_like=True, gc=False):
     """Counts of an agent's final outcomes, and the total latency of its successes.
 
-    In JSON an array of these, as `ledger/reads/directory_tail.py` reads them.
+    `paid_…`: of these, the outcomes of nodes with a price above 0. In JSON an array of all, as
+    `ledger/reads/directory_tail.py` reads them.
     """
 
     successful: int = 0
     failed: int = 0
     cancelled: int = 0
     latency_ms_sum: int = 0
+    paid_successful: int = 0
+    paid_failed: int = 0
+    paid_cancelled: int = 0
+    paid_latency_ms_sum: int = 0
+
+    def counted(self, *, asks_price: bool) -> Tally:
+        """Return the outcomes that count for an agent now, by themselves.
+
+        What was done for nothing says nothing of an agent that asks a price (money.md section 8,
+        rule 6).
+
+        Args:
+            asks_price: whether the agent asks a price; else all outcomes count.
+        """
+        if not asks_price:
+            return Tally(self.successful, self.failed, self.cancelled, self.latency_ms_sum)
+        return Tally(
+            self.paid_successful,
+            self.paid_failed,
+            self.paid_cancelled,
+            self.paid_latency_ms_sum,
+        )
 
     @property
     def total(self) -> int:
@@ -112,32 +135,33 @@ def speed(tally: Tally, *, latency_ms_max: int) -> float:
 def stake_required_micro(price_micro: int, *, stake_bps: int, score: float) -> int:
     """Return the stake that a node of this price requires of an agent of this score, rounded up.
 
-    price x bps / 10,000 x (1.5 - score): 0.5 times for the best score, 1.5 times for the worst.
+    price x bps / 10,000 x (1.5 - score): 0.5 times for the best score, 1.5 times for the worst; at
+    most the price, so that a payer never gains more than that by a failure.
 
     Args:
         price_micro: micro-credits, 0 or more.
         stake_bps: basis points, 0 to 10,000.
         score: 0 to 1, at most 6 decimals count.
 
-    contract.md section 6 (Reputation inputs).
+    contract.md section 6 (Reputation inputs); money.md section 8, rule 2.
     """
     assert price_micro >= 0, price_micro
     assert 0 <= stake_bps <= FEE_BPS_MAX, stake_bps
     assert 0 <= score <= 1, score
-    return -(-price_micro * stake_bps * _stake_factor(score) // (FEE_BPS_MAX * _MILLION))
+    whole = FEE_BPS_MAX * _MILLION
+    return -(-price_micro * min(stake_bps * _stake_factor(score), whole) // whole)
 
 
-def stake_reach(stake_micro: int, *, score: float) -> int:
-    """Return the largest price x basis points for which a stake suffices an agent of this score.
-
-    `stake_required_micro` is at most `stake_micro` exactly where price x `stake_bps` is at most
-    this: one figure answers for every price.
+def price_reach_micro(stake_micro: int, *, stake_bps: int, score: float) -> int:
+    """Return the highest price for which a stake suffices an agent of this score.
 
     Args:
         stake_micro: micro-credits, 0 or more.
+        stake_bps: basis points, 1 to 10,000.
         score: 0 to 1, at most 6 decimals count.
     """
-    return stake_micro * FEE_BPS_MAX * _MILLION // _stake_factor(score)
+    whole = FEE_BPS_MAX * _MILLION
+    return stake_micro * whole // min(stake_bps * _stake_factor(score), whole)
 
 
 def _stake_factor(score: float) -> int:

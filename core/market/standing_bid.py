@@ -47,13 +47,27 @@ def parse_offer(raw: Any, path: str = "") -> tuple[Offer | None, list[Problem]]:
     stake_micro = None
     if raw.get("stakeOffered") is not None:
         stake_micro = _micro(raw["stakeOffered"], f"{prefix}stakeOffered", problems)
-    eta_ms = as_whole(raw.get("etaMs"))
-    if eta_ms is not None and not (type(eta_ms) is int and 0 <= eta_ms <= ETA_MS_MAX):
-        expected = f"whole milliseconds, 0 to {ETA_MS_MAX}"
-        problems.append(Problem(f"{prefix}etaMs", described(eta_ms), expected))
+    eta_ms, eta_problems = parse_eta(raw, path)
+    problems += eta_problems
     if problems or amount_micro is None:
         return None, problems
     return Offer(amount_micro, eta_ms, stake_micro), []
+
+
+def parse_eta(raw: Mapping[str, Any], path: str = "") -> tuple[int | None, list[Problem]]:
+    """Parse the `etaMs?` of a bid, or of a capability in a card: the time that an agent promises.
+
+    Args:
+        raw: the object; other members are ignored.
+        path: its path in the client's input.
+
+    Returns: milliseconds, None without one, and the problem found.
+    """
+    eta_ms = as_whole(raw.get("etaMs"))
+    if eta_ms is None or (type(eta_ms) is int and 0 <= eta_ms <= ETA_MS_MAX):
+        return eta_ms, []
+    expected = f"whole milliseconds, 0 to {ETA_MS_MAX}"
+    return None, [Problem(f"{path}.etaMs" if path else "etaMs", described(eta_ms), expected)]
 
 
 def standing_offers(capabilities: list[Mapping[str, Any]]) -> dict[str, Offer]:

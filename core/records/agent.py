@@ -12,11 +12,21 @@ from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StringConstraints
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StringConstraints,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 
 from core.json_bounds import INTEGER_MAX, as_whole
 from core.records.bounds import (
+    ACCEPTED_VERIFIERS_MAX,
+    ANY_VERIFIERS,
     CAPABILITY_ID_PATTERN,
     CARD_ENDPOINT_PATTERN,
     DID_CHARS_MAX,
@@ -24,6 +34,8 @@ from core.records.bounds import (
     DISPATCH_PATH_PATTERN,
     NAME_CHARS_MAX,
     TEXT_CHARS_MAX,
+    TRUSTED_VERIFIERS,
+    is_did,
 )
 
 CapabilityId = Annotated[str, StringConstraints(pattern=CAPABILITY_ID_PATTERN, strict=True)]
@@ -58,6 +70,37 @@ _SECRET_ENDINGS: Final = (
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _NOT_LETTERS: Final = re.compile(r"[^a-z]")
 _USER_IN_URL: Final = re.compile(r"//[^/]*@")
+
+
+def _accepted_verifiers(value: object) -> object:
+    if value is None or value in (TRUSTED_VERIFIERS, ANY_VERIFIERS):
+        return value
+    if type(value) is list and len(value) <= ACCEPTED_VERIFIERS_MAX and all(map(is_did, value)):
+        return value
+    raise ValueError(
+        f"expected '{TRUSTED_VERIFIERS}', '{ANY_VERIFIERS}' or an array of at most"
+        f" {ACCEPTED_VERIFIERS_MAX} DIDs"
+    )
+
+
+# Whose judgement an agent accepts where the payer of a node chooses its verifiers.
+AcceptedVerifiers = Annotated[
+    str | list[str] | None,
+    BeforeValidator(_accepted_verifiers),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": [TRUSTED_VERIFIERS, ANY_VERIFIERS]},
+                {
+                    "type": "array",
+                    "maxItems": ACCEPTED_VERIFIERS_MAX,
+                    "items": {"type": "string", "pattern": DID_PATTERN},
+                },
+                {"type": "null"},
+            ]
+        }
+    ),
+]
 
 
 class _OpenRecord(BaseModel):
@@ -100,6 +143,7 @@ class AgentCard(_OpenRecord):
         | None
     ) = None
     max_concurrency: Annotated[Whole, Field(ge=1, le=INTEGER_MAX)] | None = None
+    accepted_verifiers: AcceptedVerifiers = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the card in its JSON form, absent members left out."""
@@ -130,6 +174,21 @@ def find_secrets(card: Any, path: str) -> Iterator[str]:
 def without_secrets(card: Any) -> Any:
     """Return a card without credentials that an earlier version let in."""
     return _cleaned(card, _Place.CARD)
+
+
+def without_standing_bids(card: dict[str, Any]) -> dict[str, Any]:
+    """Return a card as others than its agent's owner read it: what it would bid is sealed.
+
+    The lineage's hash is over this form, so that everybody can check it and nobody can find out an
+    amount by trying. money.md section 8, rule 7.
+    """
+    offered = card["capabilities"]
+    if not any("standingBid" in one for one in offered):
+        return card
+    shown = [
+        {name: value for name, value in one.items() if name != "standingBid"} for one in offered
+    ]
+    return {**card, "capabilities": shown}
 
 
 def _secrets_in(value: Any, path: str, place: _Place) -> Iterator[str]:

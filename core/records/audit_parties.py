@@ -106,7 +106,7 @@ PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.DISPUTE_RESOLVED: (PartyRule(Named.DISPUTE, "$.targetId"),),
     AuditEventType.FEEDBACK_GIVEN: (*_AGENT, *_in(Named.WORKFLOW, "workflowId")),
     AuditEventType.AUCTION_OPENED: _WORKFLOW,
-    # Whose bids it lists may read the round as well (`GET /v1/auctions/{workflow_id}/{node}`).
+    # Whose live bids it lists may read the round as well (`GET /v1/auctions/{workflow_id}/{node}`).
     AuditEventType.AUCTION_CLOSED: (
         *_WORKFLOW,
         *_in(Named.AGENT, "winnerDid", "bids[*].agentDid"),

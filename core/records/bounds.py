@@ -24,6 +24,11 @@ TIME_MS_MAX: Final = 253_402_300_799_999
 # The syntax of DIDs (W3C, section 3.1); upper case is accepted in the method as well.
 DID_PATTERN: Final = r"^did:[A-Za-z0-9]+:[A-Za-z0-9._:%-]+$"
 AGENT_NAME_CHARS_MAX: Final = 32
+# What `acceptedVerifiers` of a card says instead of a list of DIDs; the first is the default.
+TRUSTED_VERIFIERS: Final = "trusted"
+ANY_VERIFIERS: Final = "any"
+# DIDs in such a list. money.md section 8, rule 3.
+ACCEPTED_VERIFIERS_MAX: Final = 32
 # As sent; names are kept in lower case.
 AGENT_NAME_PATTERN: Final = r"^[A-Za-z0-9](?:[A-Za-z0-9-]{1,30}[A-Za-z0-9])$"
 CAPABILITY_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from core.market.auction import Bid
 from core.market.pricing import Price
+from core.market.promises import PROMISED_MS
 from core.message import Message
 from core.workflow.events import Record
 
@@ -22,6 +23,9 @@ class SelectAgent(Message, frozen=True):
     `attempt`: the number that it will have; with the workflow's id it decides about trials.
     `price`: the capability's price at publish. `is_by_token`: agents paid by tokens may be taken.
     `versions`: only agents that offer a published version of this range; "": whatever they offer.
+    `verifier_capability_id`: only agents that accept a verifier which offers it; "": all agents.
+    `timeout_ms`: the node's; who promises a later result is no candidate, but for a target. None:
+    however late.
     """
 
     node: str
@@ -35,6 +39,8 @@ class SelectAgent(Message, frozen=True):
     price: Price | None = None
     is_by_token: bool = False
     versions: str = ""
+    verifier_capability_id: str = ""
+    timeout_ms: int | None = None
 
 
 class SelectBidder(Message, frozen=True):
@@ -42,7 +48,9 @@ class SelectBidder(Message, frozen=True):
 
     `bids`: its live ones; standing ones are in cards. `exclude`: who has failed in earlier rounds.
     `holder_did`: who has won before and is only asked to go on, at `holder_price_micro`: nothing is
-    awarded then.
+    awarded then. `holder_bid_micro`, `holder_promised_ms`: what it has bid and promised.
+    `verifier_capability_id`, `timeout_ms`: as of `SelectAgent`.
+    `is_frozen`: only `bids` count: those of the last round.
     """
 
     node: str
@@ -55,6 +63,11 @@ class SelectBidder(Message, frozen=True):
     exclude: tuple[str, ...] = ()
     holder_did: str | None = None
     holder_price_micro: int = 0
+    holder_bid_micro: int = 0
+    holder_promised_ms: int = PROMISED_MS
+    verifier_capability_id: str = ""
+    is_frozen: bool = False
+    timeout_ms: int | None = None
 
 
 class CloseAuction(Message, frozen=True):
@@ -66,13 +79,17 @@ class CloseAuction(Message, frozen=True):
 
 
 class SelectVerifier(Message, frozen=True):
-    """As `SelectAgent`, for a verifier of another owner than `primary_did`'s."""
+    """As `SelectAgent`, for a verifier of another owner than `primary_did`'s and the payer's.
+
+    `is_verifier_chosen`: by the payer, so that `primary_did`'s card says who may verify.
+    """
 
     node: str
     capability_id: str
     primary_did: str
     exclude: tuple[str, ...]
     price_max_micro: int
+    is_verifier_chosen: bool = False
 
 
 class DispatchNode(Message, frozen=True):
@@ -110,13 +127,17 @@ class AwaitAgent(Message, frozen=True):
 
 
 class AwaitResult(Message, frozen=True):
-    """Deliver a time-out of this accepted attempt, or verification, at that time."""
+    """Deliver a time-out of this accepted attempt, or verification, at that time.
+
+    `promised_ms`: the time in which the attempt's agent promised its result.
+    """
 
     node: str
     attempt: int
     verify_attempt: int
     started_ms: int
     due_ms: int
+    promised_ms: int = PROMISED_MS
 
 
 class AbortDispatch(Message, frozen=True):

@@ -28,6 +28,7 @@ class CompiledNode(Message, frozen=True, kw_only=True):
     """One node with every default filled in. `has_templates`: a payload string contains `{{`.
 
     `versions`: which versions of the capability it may be done by, as a range; "" for all.
+    `is_verifier_chosen`: the payer has chosen the capability of the verifier of its result.
     Without `has_side_effects` it may be dispatched while its parents' commit is under way.
     `wait_for_agent_ms`: how long it waits for an agent that is away for a passing reason, 0: never.
 
@@ -56,6 +57,12 @@ class CompiledNode(Message, frozen=True, kw_only=True):
     has_side_effects: bool = True
     versions: str = ""
     wait_for_agent_ms: int = 0
+    is_verifier_chosen: bool = False
+
+    @property
+    def chosen_verifier_capability_id(self) -> str:
+        """The verifiers' capability that the payer has chosen, "" where it has chosen none."""
+        return self.verifier_capability_id if self.is_verifier_chosen else ""
 
 
 class CompiledWorkflow(Message, frozen=True, kw_only=True):
@@ -135,6 +142,9 @@ def compile_workflow(
             versions=versions,
             wait_for_agent_ms=(
                 WAIT_FOR_AGENT_MS if node.wait_for_agent_ms is None else node.wait_for_agent_ms
+            ),
+            is_verifier_chosen=(
+                node.requires_verification and node.verifier_capability_id is not None
             ),
         )
     settings = manifest.settings

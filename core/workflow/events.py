@@ -15,6 +15,7 @@ from msgspec import field
 from core.errors import NodeErrorCode
 from core.market.auction import Bid
 from core.market.pricing import TokenPrice
+from core.market.promises import PROMISED_MS
 from core.message import Message
 from core.workflow.blob_ref import BlobRef
 from core.workflow.transitions import NodeStatus, WorkflowStatus
@@ -38,6 +39,7 @@ class Failure(Message, frozen=True):
     `is_forged`: the result bore a signature that is not the agent's, which costs it as fraud does.
     `is_passing`: of a selection: an agent that may take the node is away and may come back.
     `is_refusal`: the agent refused the inputs; it is spared where it has no schema for them.
+    `is_declined`: the agent is full or refuses connections: it has not taken the work.
     """
 
     code: NodeErrorCode
@@ -51,6 +53,7 @@ class Failure(Message, frozen=True):
     is_forged: bool = False
     is_passing: bool = False
     is_refusal: bool = False
+    is_declined: bool = False
 
 
 # -- events ----------------------------------------------------------------------------------------
@@ -68,6 +71,7 @@ class AgentSelected(Message, frozen=True):
     `selection_json`: who was weighed and why this one won, None where there was no choice.
     `token_price`: it is paid by tokens; then `price_micro` says nothing. `stake_micro`: what of its
     stake is locked while it is at work. `closed`: the auction that it has won.
+    `promised_ms`: the time in which it promises its result. `is_own`: it has the payer's owner.
     """
 
     node: str
@@ -78,6 +82,8 @@ class AgentSelected(Message, frozen=True):
     token_price: TokenPrice | None = None
     stake_micro: int = 0
     closed: AuctionClosed | None = None
+    promised_ms: int = PROMISED_MS
+    is_own: bool = False
 
 
 class AgentNotSelected(Message, frozen=True):
@@ -165,20 +171,24 @@ class AttemptFailed(Message, frozen=True):
 
 
 class VerifierSelected(Message, frozen=True):
-    """Answers `SelectVerifier`."""
+    """Answers `SelectVerifier`. `is_trusted`: its rejection may cost the agent stake."""
 
     node: str
     agent_did: str
     price_micro: int
     at_ms: int
+    is_trusted: bool = False
 
 
 class VerificationFinished(Message, frozen=True):
-    """The verifier judged (approved true or false) or could not (failure set)."""
+    """The verifier judged (approved true or false) or could not (failure set).
+
+    `approved` None: its result says neither, which rejects at no cost for the agent.
+    """
 
     node: str
     attempt: int
-    approved: bool
+    approved: bool | None
     failure: Failure | None
     started_ms: int
     at_ms: int
@@ -274,7 +284,9 @@ class NodeChanged(Message, frozen=True):
     `stake_micro` is what is locked with the open attempt. `auction_round` is the last that was
     opened; live bids are taken until `auction_closes_ms`, None when there is nothing to wait for.
     `key_version`: by which the tokens of the open attempt and its verifications are derived, 0
-    before the first attempt.
+    before the first attempt. `promised_ms`: the time in which the open attempt's agent promised its
+    result. `is_own`: that agent has the payer's owner. `counts_as`: how the node's end counts for
+    the reputation of its last agent (`node_outcome.py`); None: it does not, or has not ended.
     A step holds at most one `NodeChanged` per node.
     """
 
@@ -304,6 +316,9 @@ class NodeChanged(Message, frozen=True):
     selection_json: str | None = None
     price_json: str | None = None
     stake_micro: int = 0
+    promised_ms: int = PROMISED_MS
+    is_own: bool = False
+    counts_as: str | None = None
     auction_round: int = 0
     auction_closes_ms: int | None = None
     key_version: int = 0

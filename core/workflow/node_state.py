@@ -14,9 +14,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from core.errors import NodeErrorCode
+from core.market.auction import Bid
+from core.market.promises import PROMISED_MS
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
-from core.workflow.events import Failure, NodeChanged, Verdict
+from core.workflow.events import AgentSelected, Failure, NodeChanged, Verdict
 from core.workflow.transitions import NodeStatus, is_terminal
 
 # The stored columns of a node besides its name: `NodeState` has a field for each.
@@ -66,6 +68,9 @@ class NodeState(Struct):
     selection_json: str | None = None
     price_json: str | None = None
     stake_micro: int = 0
+    promised_ms: int = PROMISED_MS
+    is_own: bool = False
+    counts_as: str | None = None
     auction_round: int = 0
     auction_closes_ms: int | None = None
     key_version: int = 0
@@ -75,11 +80,16 @@ class NodeState(Struct):
     price_limit_micro: int = 0  # the price limit of the open selection
     is_retrying: bool = False  # the open selection is for a retry
     is_stand_in: bool = False  # the open selection replaces the last agent
+    declined: Failure | None = None  # the decline that made the node change its agent
     agents_used: tuple[str, ...] = ()
+    is_first_try: bool = False  # the open attempt is the first of its agent
     verify_dispatched_ms: int | None = None
+    is_verifier_trusted: bool = False  # a restart does not know: then a rejection costs nothing
     is_accepted: bool = False  # the agent or verifier works without an open request
     wait_until_ms: int | None = None  # when its wait for an agent or a verifier ends
     is_round_open: bool = False  # its auction has neither been awarded nor cancelled
+    round_bids: tuple[Bid, ...] | None = None  # of the last award; None: not known
+    bid_micro: int | None = None  # what the winner has bid; None: not known
 
     @property
     def is_active(self) -> bool:
@@ -110,18 +120,23 @@ class NodeState(Struct):
         return self.status is NodeStatus.RUNNING and self.has_result
 
     def begin_attempt(
-        self, agent_did: str, price_micro: int, at_ms: int, timeout_ms: int, key_version: int
+        self, selected: AgentSelected, price_micro: int, timeout_ms: int, key_version: int
     ) -> None:
-        """Open the next attempt and clear the fields of the last one."""
+        """Open the next attempt, with the selected agent, and clear the fields of the last one."""
+        agent_did, at_ms = selected.agent_did, selected.at_ms
         self.awaiting = AwaitedSelection.NOTHING
         self.wait_until_ms = None
         self.is_retrying = False
         self.is_stand_in = False
+        self.declined = None
         self.is_accepted = False
         self.attempt += 1
         self.key_version = key_version
         self.agent_did = agent_did
-        if agent_did not in self.agents_used:
+        self.promised_ms = selected.promised_ms
+        self.is_own = selected.is_own
+        self.is_first_try = agent_did not in self.agents_used
+        if self.is_first_try:
             self.agents_used += (agent_did,)
         self.price_micro = price_micro
         self.dispatched_ms = at_ms

@@ -21,7 +21,8 @@ class NodeTerms(Message, frozen=True):
     `price`: the capability's registered price, None without one. `is_by_token`: the agent may be
     paid by tokens, up to the reservation. `verifier_micro`: the verifier's part of the reservation.
     `reserve_micro`: the auction's reserve, None without an auction. `stake_bps`: the stake required
-    of its bidders.
+    of its bidders. `limit_micro`: what its agent may cost at most, None where its reservation says
+    so (money.md section 8, rule 4).
     """
 
     price: Price | None = None
@@ -29,6 +30,7 @@ class NodeTerms(Message, frozen=True):
     verifier_micro: int = 0
     reserve_micro: int | None = None
     stake_bps: int = 0
+    limit_micro: int | None = None
 
 
 NO_TERMS: Final = NodeTerms()
@@ -50,6 +52,8 @@ def reserved_json(reserved: Mapping[str, int], terms: Mapping[str, NodeTerms]) -
         }
         if known.reserve_micro is not None:
             stored[name] |= {"reserveMicro": known.reserve_micro, "stakeBps": known.stake_bps}
+        if known.limit_micro is not None:
+            stored[name]["limitMicro"] = known.limit_micro
     return write_json(stored).decode()
 
 
@@ -69,5 +73,6 @@ def reserved_from_json(text: str) -> tuple[dict[str, int], dict[str, NodeTerms]]
             value["verifierMicro"],
             value.get("reserveMicro"),
             value.get("stakeBps", 0),
+            value.get("limitMicro"),
         )
     return reserved, terms

@@ -34,6 +34,7 @@ _READ_CHARS_MAX = 4 * MESSAGE_CHARS_MAX
 
 # Client errors that are temporary. All others are final for the agent.
 _TOO_MANY_REQUESTS = 429
+_SERVICE_UNAVAILABLE = 503
 _RETRYABLE_CLIENT_ERRORS = frozenset({408, 425, _TOO_MANY_REQUESTS})
 # An explicit refusal of the inputs, by status or by the agent kit's codes.
 _REFUSING_STATUSES: Final = frozenset({400, 413, 422})
@@ -157,6 +158,16 @@ def is_approved(result: Any) -> bool:
     return type(result) is dict and (result.get("approved") is True or result.get("valid") is True)
 
 
+def find_verdict(result: Any) -> bool | None:
+    """Return whether a verifier's result approves, None where it says nothing of that.
+
+    A result without `approved` or `valid` is no verdict: the node is not approved, the agent not
+    blamed.
+    """
+    is_said = type(result) is dict and ("approved" in result or "valid" in result)
+    return is_approved(result) if is_said else None
+
+
 def _parse(body: bytes) -> Any:
     """Return the JSON value of a body.
 
@@ -253,14 +264,19 @@ def _judge_http_error(
         text, code = _error_of(reply)
         message += f": {text}"
     is_refusal = http_status in _REFUSING_STATUSES or code in _REFUSING_CODES
+    # money.md section 8, rule 5: the agent is full, and has not taken the work.
+    is_declined = http_status == _TOO_MANY_REQUESTS or (
+        http_status == _SERVICE_UNAVAILABLE and bool(retry_after)
+    )
     is_final = is_refusal or (http_status < 500 and http_status not in _RETRYABLE_CLIENT_ERRORS)
     return Failure(
         NodeErrorCode.AGENT_ERROR,
         message,
         Verdict.FINAL_FOR_AGENT if is_final else Verdict.RETRYABLE,
         retry_after_ms=0 if is_final else _retry_after_ms(retry_after, at_ms),
-        is_spared=http_status == _TOO_MANY_REQUESTS,
+        is_spared=is_declined,
         is_refusal=is_refusal,
+        is_declined=is_declined and not is_final,
     )
 
 

@@ -14,6 +14,7 @@ import sqlalchemy as sql
 
 from core.market.reputation import Tally
 from core.market.sharing.quota import DAY_MS, QuotaUsage
+from ledger.agents.reputation import tally_of
 from ledger.reads.pages import changed_pages
 from ledger.reads.reader import LedgerReader, RowDict, is_credited
 from ledger.schema import account, entry, escrow, quota, reputation, stake, workflow
@@ -119,6 +120,4 @@ async def reputation_row(reader: LedgerReader, agent_did: str) -> tuple[Tally, i
     rows = await reader.rows(sql.select(reputation).where(reputation.c.agent_did == agent_did))
     if not rows:
         return Tally(), None
-    row = rows[0]
-    counts = (row["successful"], row["failed"], row["cancelled"], row["latency_ms_sum"])
-    return Tally(*counts), row["updated_ms"]
+    return tally_of(rows[0]), rows[0]["updated_ms"]

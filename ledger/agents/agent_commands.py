@@ -18,6 +18,7 @@ class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     `secret_encrypted`: the dispatch signing secret, already encrypted, or None to keep the old one.
     `revision_expected`: the stored card that the command was decided from; None for any.
     `is_unchanged`: the stored card came again by its signature alone, so nothing is stored.
+    `card_hash`: of the card without its standing bids, None for a card that has none.
     `card_version`: its own number. `metadata`: name, author and model, by which agents are listed.
     `lines_taken`: capabilities whose versions pass to `owner_did` where an unproven claim yields.
     `owner_agents_max`: active agents of its owner, at most; None: no bound.
@@ -35,6 +36,7 @@ class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     card_counter: int | None = None
     did: str
     card_json: str
+    card_hash: str | None = None
     card_version: int = 1
     metadata: tuple[str | None, str | None, str | None] = (None, None, None)
     endpoint: str
@@ -64,11 +66,12 @@ class RebuildReputation(AuthorizedCommand, frozen=True, kw_only=True):
     """Correct the counts of agents' outcomes by what history has more or less of each.
 
     `changes`: (agent DID, successful, failed, cancelled, latency ms), each found minus stored, read
-    outside the writer as of an audit record. Rejections: OVERLOADED, not stored, when counts were
-    corrected since. Result: {"changed"}.
+    outside the writer as of an audit record; `paid_changes`: the same of nodes with a price above
+    0. Rejections: OVERLOADED, not stored, when counts were corrected since. Result: {"changed"}.
     """
 
     key: str
     actor_did: str
     changes: tuple[tuple[str, int, int, int, int], ...]
     read_audit_id: int
+    paid_changes: tuple[tuple[str, int, int, int, int], ...] = ()

@@ -1,7 +1,8 @@
 """The lineage of an agent's cards: each has the hash of the one before, so none can be taken out.
 
 `hash` = SHA-256 over the canonical form of `{cardHash, did, number, previousHash}`, `cardHash` that
-over the card as it is stored. What is kept of a card that was replaced is its hash: who has kept
+over the card as it is stored, without its standing bids: their few digits would be found by trying.
+What is kept of a card that was replaced is its hash: who has kept
 the card can show that it was the agent's. Spec: Agent card, Registry. Decision 0283.
 """
 
@@ -28,7 +29,7 @@ def continue_lineage(
     The stored card of an active agent, registered again, stays where it is. A lineage is the DID's:
     it goes on under another owner.
     """
-    card_hash = hash_bytes(command.card_json.encode())
+    card_hash = command.card_hash or hash_bytes(command.card_json.encode())
     number, previous_hash = 1, None
     if known is not None:
         if known.is_active and known.card_hash == card_hash:

@@ -126,6 +126,7 @@ def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch) -> None:
         "card_number": agent.card_number,
         "card_hash": agent.card_hash,
         "lineage_hash": agent.lineage_hash,
+        "is_trusted": agent.is_trusted,
         **dict(zip(META_COLUMNS, command.metadata, strict=True)),
     }
     if new_key is not None:
@@ -190,7 +191,8 @@ def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> Non
         if line is not None and line.owner_did == known.owner_did:
             batch.cache.lines[capability_id] = replace(line, owner_did=command.owner_did)
             line_row: Row = {"capability_id": capability_id, "owner_did": command.owner_did}
-            batch.put(CAPABILITY_LINES, capability_id, {**line_row, "versions": line.versions})
+            line_row |= {"versions": line.versions, "is_assigned": line.is_assigned}
+            batch.put(CAPABILITY_LINES, capability_id, line_row)
 
 
 def _claim(
@@ -324,6 +326,8 @@ def _after_registration(
             key_from_ms=batch.now_ms,
             proven_by=proof,
             card_counter=counter,
+            is_trusted=command.is_admin,
+            capability_ids=command.capability_ids,
         )
         # No key is refused: the history is that of a claim which was never the DID's.
         return replace(agent, public_key=_bound_key(command, agent))
@@ -336,6 +340,8 @@ def _after_registration(
         is_active=True,
         proven_by=known.proven_by or (proof if is_same_owner else None),
         card_counter=max(known.card_counter, counter),
+        is_trusted=command.is_admin or _keeps_trust(command, known),
+        capability_ids=command.capability_ids,
     )
     new_key = _bound_key(command, agent)
     if new_key is None or new_key == known.public_key:
@@ -344,6 +350,15 @@ def _after_registration(
         return replace(agent, public_key=new_key, key_from_ms=batch.now_ms)
     check_new_key(command.did, known, new_key, batch)
     return replace_key(command.did, replace(agent, revision=known.revision), new_key, batch)
+
+
+def _keeps_trust(command: RegisterAgent, known: KnownAgent) -> bool:
+    """Say whether an agent stays trusted with a card that is not an administrator's.
+
+    Trust does not pass to an heir, and does not cover a capability that is added.
+    """
+    is_more = not set(command.capability_ids) <= set(known.capability_ids)
+    return known.is_trusted and known.counted_did == known.owner_did and not is_more
 
 
 def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:

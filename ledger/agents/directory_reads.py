@@ -31,6 +31,12 @@ _COLUMNS: Final = (
     agent.c.signing_secret,
     agent.c.status,
     agent.c.updated_ms,
+    # Trust does not pass to an heir.
+    sql.and_(
+        agent.c.is_trusted,
+        sql.func.coalesce(agent.c.inherited_from_did, agent.c.owner_did) == agent.c.owner_did,
+    ).label("is_trusted"),
+    agent.c.proven_by.is_not(None).label("is_proven"),
     former_key.c.public_key.label("former_key"),
     former_key.c.valid_until_ms.label("former_until_ms"),
 )

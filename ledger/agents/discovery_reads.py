@@ -142,11 +142,13 @@ _STATEMENT: Final = """
         ORDER BY turn, did, capability_id LIMIT {hits_max}
     ), known AS (
         SELECT h.did, h.capability_id, h.words, coalesce(r.reputation, {unknown}) AS reputation,
-            {rank} AS rank, r.successful, r.latency_ms_sum
+            {rank} AS rank, r.successful, r.latency_ms_sum, r.tally
         FROM asked CROSS JOIN hit h
             CROSS JOIN LATERAL (SELECT 1 WHERE {is_current} OFFSET 0) current
             LEFT JOIN LATERAL (
-                SELECT successful, latency_ms_sum, {reputation} AS reputation
+                SELECT successful, latency_ms_sum, {reputation} AS reputation, ARRAY[
+                    successful, failed, cancelled, latency_ms_sum, paid_successful, paid_failed,
+                    paid_cancelled, paid_latency_ms_sum] AS tally
                 FROM callboard.reputation WHERE agent_did = h.did OFFSET 0) r ON true
     ), scored AS (
         SELECT *, CAST(%(share)s AS float8) * coalesce(rank / nullif(max(rank) OVER (), 0), 0)
@@ -157,14 +159,14 @@ _STATEMENT: Final = """
     ), best AS (
         SELECT * FROM scored ORDER BY score DESC, capability_id, did LIMIT %(limit)s
     ), shown AS (
-        SELECT b.did, b.capability_id, b.words, b.reputation, b.score, a.owner_did, a.card,
+        SELECT b.did, b.capability_id, b.words, b.reputation, b.score, b.tally, a.owner_did, a.card,
             a.endpoint, a.status, a.public_key, a.key_number, a.updated_ms,
             sum(octet_length(a.card)) OVER (ORDER BY b.score DESC, b.capability_id, b.did)
                 - octet_length(a.card) AS bytes_before
         FROM best b CROSS JOIN LATERAL (
             SELECT * FROM callboard.agent WHERE did = b.did AND status = 'active' OFFSET 0) a
     )
-    SELECT s.did, s.capability_id, s.reputation, s.score, s.owner_did, s.card, s.endpoint,
+    SELECT s.did, s.capability_id, s.reputation, s.score, s.tally, s.owner_did, s.card, s.endpoint,
         s.status, s.public_key, s.key_number, s.updated_ms, p.price_cents, p.input_rate,
         p.output_rate, {live_columns}, matched.said, matched.fields
     FROM asked CROSS JOIN shown s
@@ -225,11 +227,17 @@ def _statement(
     )
 
 
+def words_share(asked: Asked) -> float:
+    """Return the share of words in a score; the rest is the reputation's."""
+    return WORDS_SHARE if asked.words is not None else 0.0
+
+
 async def find_offers(
     reader: LedgerReader, asked: Asked, *, limit: int, slowest_ms: int, caller: str
 ) -> list[RowDict]:
     """Return the offers that match, the best first: agent and capability, scores, the card, the
-    registered price, heartbeats and probes, and which stems were found: `said` and `fields`.
+    registered price, heartbeats and probes, and which stems were found: `said` and `fields`. The
+    reputation is by all outcomes; `tally` has them as a `Tally`, None of an agent without any.
 
     What is registered is found when its card was read, which its registration waits for.
 
@@ -246,7 +254,7 @@ async def find_offers(
         "words": (asked.words or "")[:WORDS_MAX].replace("\x00", " "),
         "slowest_ms": slowest_ms,
         # Without words the reputation alone ranks.
-        "share": WORDS_SHARE if asked.words is not None else 0.0,
+        "share": words_share(asked),
         "reputation_min": asked.reputation_min,
         "latency_ms_max": asked.latency_ms_max,
         "limit": limit,

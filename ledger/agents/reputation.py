@@ -1,8 +1,8 @@
 """Reputation on the ledger: counted where a node's end is stored, and counted again from history.
 
-What counts how is `core/market/reputation.py`'s; here stand the rows. Both ways give the same
-numbers because both read the same columns: a node's status, error, metrics, and whether its last
-attempt was cut off. Spec: Settlement rules 9; contract.md section 6 (Reputation inputs).
+How an end counts is decided by its owner (`core/workflow/node_outcome.py`) and stored with the
+node, so both ways give the same numbers. Spec: Settlement rules 9; contract.md section 6
+(Reputation inputs); money.md section 8, rule 6.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from typing import Any, Final
 
 import sqlalchemy as sql
 
-from core.errors import ErrorCode, NodeErrorCode
+from core.errors import ErrorCode
 from core.market.reputation import Outcome, Tally
 from core.records.audit import AuditEventType
 from core.settings import DAY_MS
-from core.workflow.events import AttemptFinished, NodeChanged
-from core.workflow.node_outcome import outcome_of
-from core.workflow.transitions import NodeStatus, is_terminal
+from core.workflow.events import NodeChanged
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.commands import Outcome as CommandOutcome
 from ledger.reads.pages import changed_pages
@@ -31,26 +29,14 @@ from ledger.tables.writes import Write
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.command_kind import rows_weight
 
-# The errors of attempts that were cut off by the end of their workflow.
-CUT_OFF: Final = (NodeErrorCode.CANCELLED, NodeErrorCode.WORKFLOW_TIMEOUT)
-_ENDS: Final = [status.value for status in NodeStatus if is_terminal(status)]
 # A latency is a span between two clocks' words: one that was set must not reach a CHECK.
 LATENCY_MS_MAX: Final = 30 * DAY_MS
-# Nodes that ended after an agent had an attempt of them, grouped by what decides how they count.
+# Nodes whose end counts, grouped by what decides how.
 HISTORY: Final = f"""
-SELECT n.agent_did, n.status, n.error ->> 'code' AS code,
-    coalesce((n.error ->> 'isSpared')::boolean, false) AS is_spared,
-    EXISTS (
-        SELECT 1 FROM callboard.attempt a
-        WHERE a.workflow_id = n.workflow_id AND a.node = n.name AND a.attempt = n.attempt
-            AND a.kind = 'primary' AND a.error_code = ANY(ARRAY{[c.value for c in CUT_OFF]})
-    ) AS was_at_work,
-    count(*) AS nodes, coalesce(sum(
-        least(greatest((n.metrics ->> 'latency_ms')::bigint, 0), {LATENCY_MS_MAX})
-    ), 0)::bigint AS latency_ms
-FROM callboard.node n
-WHERE n.attempt > 0 AND n.agent_did IS NOT NULL AND n.status = ANY(ARRAY{_ENDS})
-GROUP BY 1, 2, 3, 4, 5
+SELECT agent_did, counts_as, price_micro > 0 AS is_paid, count(*) AS nodes, coalesce(sum(
+    least(greatest((metrics ->> 'latency_ms')::bigint, 0), {LATENCY_MS_MAX})
+), 0)::bigint AS latency_ms
+FROM callboard.node WHERE counts_as IS NOT NULL GROUP BY 1, 2, 3
 """
 # Both in one statement, which sees one moment.
 BOTH: Final = f"""
@@ -62,54 +48,48 @@ SELECT
 # Agents corrected by one command.
 CORRECTIONS_MAX: Final = 1_000
 _COUNTED: Final = ("successful", "failed", "cancelled", "latency_ms_sum")
+# The same of nodes with a price above 0.
+_PAID: Final = tuple(f"paid_{name}" for name in _COUNTED)
 
 
-def count_end(change: NodeChanged, attempt: AttemptFinished | None, batch: Batch) -> None:
-    """Add a node's end to its last agent's counts, if it says something of that agent.
-
-    Args:
-        attempt: the node's primary attempt that ended in the same step, if one did.
-    """
-    if change.attempt == 0 or change.agent_did is None:
+def count_end(change: NodeChanged, batch: Batch) -> None:
+    """Add a node's end to its last agent's counts, if it counts."""
+    if change.counts_as is None:
         return
-    error = change.error or {}
-    outcome = outcome_of(
-        change.status,
-        error.get("code"),
-        was_at_work=attempt is not None and attempt.error_code in CUT_OFF,
-        is_spared=error.get("isSpared") is True,
-    )
-    if outcome is None:
-        return
+    assert change.agent_did is not None, change.node
+    latency_ms = int((change.metrics or {}).get("latency_ms", 0))
+    latency_ms = min(max(latency_ms, 0), LATENCY_MS_MAX)
     row = _counts(change.agent_did, batch, COUNTS)
     row["total"] += 1
-    row[outcome] += 1
-    if outcome is Outcome.SUCCESSFUL:
-        latency_ms = int((change.metrics or {}).get("latency_ms", 0))
-        row["latency_ms_sum"] += min(max(latency_ms, 0), LATENCY_MS_MAX)
+    _add(row, change.counts_as, is_paid=change.price_micro > 0, nodes=1, latency_ms=latency_ms)
+
+
+def _add(
+    counts: dict[str, Any], outcome: str, *, is_paid: bool, nodes: int, latency_ms: int
+) -> None:
+    """Add nodes that have ended in the same way to an agent's counts."""
+    for prefix in ("", "paid_") if is_paid else ("",):
+        counts[f"{prefix}{outcome}"] += nodes
+        if outcome == Outcome.SUCCESSFUL:
+            counts[f"{prefix}latency_ms_sum"] += latency_ms
 
 
 def tally_of(row: Mapping[str, Any]) -> Tally:
     """Return a row's counts."""
-    return Tally(row["successful"], row["failed"], row["cancelled"], row["latency_ms_sum"])
+    return Tally(*(row[name] for name in (*_COUNTED, *_PAID)))
 
 
 def tallies_of_history(groups: Iterable[Mapping[str, Any]]) -> dict[str, Tally]:
     """Return every agent's counts, worked out from the groups of `HISTORY`."""
     counts: dict[str, dict[str, int]] = {}
     for group in groups:
-        outcome = outcome_of(
-            NodeStatus(group["status"]),
-            group["code"],
-            was_at_work=group["was_at_work"],
-            is_spared=group["is_spared"],
+        _add(
+            counts.setdefault(group["agent_did"], dict.fromkeys((*_COUNTED, *_PAID), 0)),
+            group["counts_as"],
+            is_paid=group["is_paid"],
+            nodes=group["nodes"],
+            latency_ms=group["latency_ms"],
         )
-        if outcome is None:
-            continue
-        count = counts.setdefault(group["agent_did"], dict.fromkeys(_COUNTED, 0))
-        count[outcome.value] += group["nodes"]
-        if outcome is Outcome.SUCCESSFUL:
-            count["latency_ms_sum"] += group["latency_ms"]
     return {did: tally_of(count) for did, count in counts.items()}
 
 
@@ -134,17 +114,21 @@ async def read_compared(reader: LedgerReader) -> tuple[dict[str, tuple[Tally, Ta
 
 
 def corrections(
-    counts: Mapping[str, tuple[Tally, Tally]], most: int = CORRECTIONS_MAX
+    counts: Mapping[str, tuple[Tally, Tally]], most: int = CORRECTIONS_MAX, *, is_paid: bool = False
 ) -> tuple[tuple[str, int, int, int, int], ...]:
     """Return what makes the stored counts of at most `most` agents those of history.
 
     As differences: what is counted between the reading and the correction is in both.
+
+    Args:
+        is_paid: of the paid outcomes alone, for the same agents.
     """
     changes: list[tuple[str, int, int, int, int]] = []
     for did, (stored, found) in counts.items():
         if stored != found and len(changes) < most:
+            is_of, was_of = (tally.counted(asks_price=is_paid) for tally in (found, stored))
             successful, failed, cancelled, latency_ms = (
-                getattr(found, name) - getattr(stored, name) for name in _COUNTED
+                getattr(is_of, name) - getattr(was_of, name) for name in _COUNTED
             )
             changes.append((did, successful, failed, cancelled, latency_ms))
     return tuple(changes)
@@ -162,20 +146,24 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
         raise Refusal(
             ErrorCode.OVERLOADED, "the counts were just corrected: compare again", retry_after_s=1
         )
-    for did, *differences in command.changes:
+    differences: dict[str, dict[str, int]] = {}
+    for names, changes in ((_COUNTED, command.changes), (_PAID, command.paid_changes)):
+        for did, *counts in changes:
+            differences.setdefault(did, {}).update(zip(names, counts, strict=True))
+    for did, counts_of in differences.items():
         # An agent without counts has none too much, so that its differences are not below zero.
-        row = _counts(did, batch, COUNTS if min(differences) >= 0 else CORRECTIONS)
-        row["total"] += sum(differences[:-1])
-        for name, difference in zip(_COUNTED, differences, strict=True):
+        row = _counts(did, batch, COUNTS if min(counts_of.values()) >= 0 else CORRECTIONS)
+        row["total"] += sum(counts_of.get(outcome, 0) for outcome in Outcome)
+        for name, difference in counts_of.items():
             row[name] += difference
     audit_id = batch.record(
         AuditEventType.REPUTATION_REBUILT,
         actor_did=command.actor_did,
         target=("reputation", "all"),
-        payload={"changed": len(command.changes)},
+        payload={"changed": len(differences)},
     )
     cache.corrected_audit_id = audit_id
-    result = {"changed": len(command.changes)}
+    result = {"changed": len(differences)}
     return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
@@ -185,7 +173,7 @@ def _counts(did: str, batch: Batch, write: Write) -> Row:
     batch.is_directory_changed = True
     row = batch.row(write, did)
     if row is None:
-        row = {"agent_did": did, "total": 0, **dict.fromkeys(_COUNTED, 0)}
+        row = {"agent_did": did, "total": 0, **dict.fromkeys((*_COUNTED, *_PAID), 0)}
         batch.put(write, did, row)
     return row
 

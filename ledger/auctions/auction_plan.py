@@ -1,8 +1,9 @@
 """Planning auctions: rounds are opened and closed with a node's steps, bids come between.
 
 Bids are sealed: until the round is closed, the chain says who has bid and not how much; of a bid
-for an auctioned node that no round counts it never does. Who wins is decided by the node's owner
-and recorded here. Spec: Bid; Settlement rules 7; money.md cases 20 to 25. Decision 0075.
+for an auctioned node that no round counts it never does. Standing bids it counts. Who wins is
+decided by the node's owner and recorded here. A live bid locks stake until its round closes.
+Spec: Bid; Settlement rules 7; money.md cases 20 to 25 and section 8, rule 7. Decision 0075.
 """
 
 from __future__ import annotations
@@ -10,18 +11,25 @@ from __future__ import annotations
 from typing import Any
 
 from core.errors import ErrorCode, ServiceError
-from core.market.auction import KEPT_BIDS_MAX, AuctionTerms, Bid, bid_problem, displaced_bid
+from core.market.auction import (
+    KEPT_BIDS_MAX,
+    AuctionTerms,
+    Bid,
+    bid_problem,
+    live_lock_micro,
+)
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import AuctionClosed, AuctionOpened
 from ledger.auctions.auction_commands import NO_ROUND, EndBidding, KeepBid, PlaceBid
+from ledger.auctions.bid_locks import free_bid, free_stake_micro, lock_bid
 from ledger.commands import Outcome
 from ledger.tables.table import Row
 from ledger.tables.work_tables import AUCTIONS, BIDS, CLOSED_AUCTIONS
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import OpenRound
+from ledger.writer.state_cache import OpenRound, stake_address, stake_locked_address
 
 
 def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) -> None:
@@ -39,6 +47,8 @@ def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) ->
 def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
     """Add what is looked at before a bid is taken."""
     read_set.rounds.add((command.workflow_id, command.node))
+    did = command.agent_did
+    read_set.addresses |= {stake_address(did), stake_locked_address(did)}
     read_set.agent_dids.add(command.agent_did)
     read_set.trusted.add(command.agent_did)
 
@@ -60,8 +70,9 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     """Store a sealed bid.
 
     Steps: (1) the agent is there, and the caller may bid for it, (2) the round is open, (3) the bid
-    is good, (4) the round holds it. A refusal leaves no trace: the key is the agent's, and others
-    may have tried it. The row of a bid that a lower one displaces stands, for its bidder to see.
+    is good, (4) the round holds it, (5) it locks stake. A refusal leaves no trace: the key is the
+    agent's, and others may have tried it. The row of a bid that a lower one displaces stands, for
+    its bidder to see; its stake is free again.
     """
     _check_bidder(command, batch)  # (1)
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)  # (2)
@@ -75,11 +86,21 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     )
     if refused is not None:  # (3)
         raise Refusal(refused.code, refused.detail, is_stored=False)
-    bid = _build_bid(command, batch)
-    displaced = displaced_bid(bid, round_.highest())  # (4)
+    locked_micro = live_lock_micro(
+        command.amount_micro,
+        stake_bps=round_.stake_bps,
+        offered_micro=command.stake_offered_micro,
+        free_micro=free_stake_micro(command.agent_did, batch),
+    )
+    bid = _build_bid(command, batch, locked_micro)
+    displaced = round_.displaced_by(bid)  # (4)
     if isinstance(displaced, ServiceError):
         raise Refusal(displaced.code, displaced.detail, is_stored=False)
     round_.hold(bid, displaced)
+    place = (command.workflow_id, command.node)
+    lock_bid(place, round_, bid, command.actor_did, batch)  # (5)
+    if displaced is not None:
+        free_bid(place, round_, displaced, command.actor_did, batch)
     _store_bid(command.workflow_id, command.node, command.round, bid, batch)
     audit_id = batch.record(
         AuditEventType.BID_PLACED,
@@ -155,6 +176,7 @@ def plan_end_bidding(command: EndBidding, batch: Batch) -> Outcome:
             "etaMs": bid.eta_ms,
             "stakeOfferedMicro": bid.stake_offered_micro,
             "receivedMs": bid.received_ms,
+            **({"stakeLockedMicro": bid.stake_locked_micro} if bid.stake_locked_micro else {}),
         }
         # A writer that has loaded the round says the same as one that has taken its bids.
         for bid in sorted(round_.bids.values(), key=lambda bid: (bid.received_ms, bid.agent_did))
@@ -188,7 +210,9 @@ def _open_round(workflow_id: str, node: str, number: int, batch: Batch) -> OpenR
 
 def _open(command: PublishWorkflow | AdvanceWorkflow, record: AuctionOpened, batch: Batch) -> None:
     place = (command.workflow_id, record.node)
-    batch.cache.rounds[place] = OpenRound(record.round, record.reserve_micro, record.closes_ms)
+    batch.cache.rounds[place] = OpenRound(
+        record.round, record.reserve_micro, record.closes_ms, stake_bps=record.stake_bps
+    )
     batch.put(
         AUCTIONS,
         (command.workflow_id, record.node, record.round),
@@ -219,7 +243,10 @@ def _open(command: PublishWorkflow | AdvanceWorkflow, record: AuctionOpened, bat
 
 
 def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, batch: Batch) -> None:
-    batch.cache.rounds[command.workflow_id, record.node] = None
+    place = (command.workflow_id, record.node)
+    round_ = batch.cache.rounds[place]
+    held = {} if round_ is None else round_.bids
+    batch.cache.rounds[place] = None
     status = "no_bids" if record.winner_did is None else "awarded"
     if record.is_cancelled:
         status = "cancelled"
@@ -235,9 +262,13 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
     if excluded:
         row["excluded"] = excluded
     batch.put(CLOSED_AUCTIONS, (command.workflow_id, record.node, record.round), row)
+    # In a full round a standing bid may be that of an agent whose live one was displaced: it has a
+    # row already.
+    is_full = round_ is not None and round_.highest() is not None
     for bid in record.bids:
-        if bid.is_standing:
+        if bid.agent_did not in held and not is_full:  # a standing one, or of an earlier round
             _store_bid(command.workflow_id, record.node, record.round, bid, batch)
+    live = [bid for bid in record.bids if not bid.is_standing]
     payload: dict[str, Any] = {
         "nodeId": record.node,
         "round": record.round,
@@ -246,14 +277,15 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
             {
                 "agentDid": bid.agent_did,
                 "bidCredits": credits_text(bid.amount_micro),
-                "isStanding": bid.is_standing,
+                "isStanding": False,
                 "excluded": excluded.get(bid.agent_did),
             }
-            for bid in record.bids
+            for bid in live
         ],
     }
-    if record.unlisted:
-        payload["unlistedBids"] = record.unlisted
+    unlisted = len(record.bids) - len(live) + record.unlisted
+    if unlisted:
+        payload["unlistedBids"] = unlisted
     if record.winner_did is not None:
         assert record.price_micro is not None, record
         payload["winnerDid"] = record.winner_did
@@ -264,15 +296,22 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
         target=("workflow", command.workflow_id),
         payload=payload,
     )
+    for bid in held.values():
+        assert round_ is not None, record
+        free_bid(place, round_, bid, command.actor_did, batch)
 
 
-def _build_bid(command: PlaceBid | KeepBid, batch: Batch) -> Bid:
+def _build_bid(command: PlaceBid | KeepBid, batch: Batch, locked_micro: int = 0) -> Bid:
+    agent = batch.cache.agents[command.agent_did]
+    assert agent is not None, command
     return Bid(
         command.agent_did,
         command.amount_micro,
         command.eta_ms,
         command.stake_offered_micro,
         batch.clock_ms,
+        stake_locked_micro=locked_micro,
+        owner_did=agent.owner_did,
     )
 
 
@@ -291,5 +330,6 @@ def _store_bid(workflow_id: str, node: str, number: int, bid: Bid, batch: Batch)
             "is_standing": bid.is_standing,
             # By the clock that judges whether a bid is in time, not by the date of the batch.
             "received_ms": batch.now_ms if bid.is_standing else bid.received_ms,
+            "stake_locked_micro": bid.stake_locked_micro,
         },
     )

@@ -19,9 +19,13 @@ async def auction_rows(reader: LedgerReader, workflow_id: str, node: str) -> lis
 
 
 async def bid_rows(reader: LedgerReader, workflow_id: str, node: str) -> list[RowDict]:
-    """Return the bids of a node's closed rounds, the lowest first; sealed ones stay sealed."""
+    """Return the bids of a node's closed rounds, the lowest first; sealed ones stay sealed.
+
+    `owner_did`: who owns the agent now.
+    """
     query = (
-        sql.select(bid)
+        sql.select(bid, agent.c.owner_did)
+        .outerjoin(agent, agent.c.did == bid.c.agent_did)
         .join(
             auction,
             (auction.c.workflow_id == bid.c.workflow_id)

@@ -9,10 +9,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
+from msgspec.structs import replace
 
 from core.market.auction import LIVE_BIDS_MAX, Bid
 from ledger.auctions.auction_commands import NO_ROUND, bids_key
-from ledger.writer.state_cache import OpenRound, StateCache
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import (
+    OpenRound,
+    StateCache,
+    stake_address,
+    stake_locked_address,
+)
 
 # One by one: a plan that was made when there were few bids never reads all of them.
 COUNT_KEPT: Final = """
@@ -31,13 +38,15 @@ async def load_rounds(
     asked: dict[str, tuple[str, str]] = {}
     places = ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs])
     cursor = await connection.execute(
-        "SELECT a.workflow_id::text, a.node, a.round, a.reserve_micro, a.closes_ms"
+        "SELECT a.workflow_id::text, a.node, a.round, a.reserve_micro, a.closes_ms, a.stake_bps"
         " FROM callboard.auction a JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node)"
         " ON a.workflow_id = p.workflow_id AND a.node = p.node WHERE a.status = 'open'",
         places,
     )
-    for workflow_id, node, number, reserve_micro, closes_ms in await cursor.fetchall():
-        cache.rounds[workflow_id, node] = OpenRound(number, reserve_micro, closes_ms)
+    for workflow_id, node, number, reserve_micro, closes_ms, stake_bps in await cursor.fetchall():
+        cache.rounds[workflow_id, node] = OpenRound(
+            number, reserve_micro, closes_ms, stake_bps=stake_bps
+        )
         asked[bids_key(workflow_id, node, number)] = (workflow_id, node)
     # Bids that another writer has sent are all there are, however far its clock was ahead.
     cursor = await connection.execute(
@@ -49,21 +58,38 @@ async def load_rounds(
         round_.is_over = True
     cursor = await connection.execute(
         "SELECT b.workflow_id::text, b.node, b.agent_did, b.amount_micro, b.eta_ms,"
-        " b.stake_offered_micro, b.received_ms FROM callboard.auction a"
+        " b.stake_offered_micro, b.received_ms, b.stake_locked_micro, b.owner_did"
+        " FROM callboard.auction a"
         " JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node)"
         " ON a.workflow_id = p.workflow_id AND a.node = p.node"
         # The bids that the round holds: `highest_held` has the same order.
-        " CROSS JOIN LATERAL (SELECT * FROM callboard.bid WHERE workflow_id = a.workflow_id"
-        " AND node = a.node AND round = a.round AND NOT is_standing"
-        ' ORDER BY amount_micro, received_ms, agent_did COLLATE "C" LIMIT %s) AS b'
+        " CROSS JOIN LATERAL (SELECT l.*, coalesce(g.owner_did, '') AS owner_did,"
+        " row_number() OVER (PARTITION BY coalesce(g.owner_did, l.agent_did)"
+        ' ORDER BY l.amount_micro, l.received_ms, l.agent_did COLLATE "C") > 1 AS is_spare'
+        " FROM callboard.bid l LEFT JOIN callboard.agent g ON g.did = l.agent_did"
+        " WHERE l.workflow_id = a.workflow_id AND l.node = a.node AND l.round = a.round"
+        " AND NOT l.is_standing"
+        ' ORDER BY is_spare, amount_micro, received_ms, agent_did COLLATE "C" LIMIT %s) AS b'
         " WHERE a.status = 'open' ORDER BY b.received_ms, b.agent_did",
         (*places, LIVE_BIDS_MAX),
     )
-    for workflow_id, node, *fields in await cursor.fetchall():
-        bid = Bid(*fields)
+    for workflow_id, node, *fields, locked_micro, owner_did in await cursor.fetchall():
+        bid = replace(Bid(*fields), stake_locked_micro=locked_micro, owner_did=owner_did)
         round_ = cache.rounds[workflow_id, node]
         assert round_ is not None, bid
         round_.bids[bid.agent_did] = bid
+
+
+def find_bidders_accounts(cache: StateCache, read_set: ReadSet) -> set[str]:
+    """Return the accounts of the stakes that the bids of these rounds have locked."""
+    rounds = (cache.rounds[place] for place in read_set.rounds)
+    bids = (bid for round_ in rounds if round_ is not None for bid in round_.bids.values())
+    return {
+        address(bid.agent_did)
+        for bid in bids
+        if bid.stake_locked_micro
+        for address in (stake_address, stake_locked_address)
+    }
 
 
 async def count_kept_bids(

@@ -12,9 +12,11 @@ from ledger.authority import AuthorizedCommand
 class PublishVersion(AuthorizedCommand, frozen=True, kw_only=True):
     """Add a version to a capability's line of versions, or begin the line.
 
-    `owner_did`: whose line it is or becomes; only an administrator gives a line to another owner.
+    `owner_did`: whose line it is or becomes; an administrator assigns a line to another.
     `agent_did`, `agent_revision`: an agent of that owner that offers the capability, and its
     stored card by which that was seen; needed to begin a line, except for an administrator.
+    `takes_over`: that agent is the oldest proven one, so that its owner gets another's line too,
+    unless an administrator has assigned it.
     `needs_proof`: its claim must be proven (the setting `claims`).
     `schema_hash`: of both schemas, `sha256:…`. `deprecates`: a version that this one succeeds.
     `versions_expected`: how many there were when it was compared with them. `owner_versions_max`,
@@ -41,6 +43,7 @@ class PublishVersion(AuthorizedCommand, frozen=True, kw_only=True):
     owner_versions_max: int
     line_versions_max: int
     needs_proof: bool = False
+    takes_over: bool = False
 
 
 class DeprecateVersion(AuthorizedCommand, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ async def load_versions(connection: Connection, cache: StateCache, read_set: Rea
     if not read_set.capability_ids:
         return
     cursor = await connection.execute(
-        "SELECT capability_id, owner_did, versions FROM callboard.capability_line"
+        "SELECT capability_id, owner_did, versions, is_assigned FROM callboard.capability_line"
         " WHERE capability_id = ANY(%s)",
         (list(read_set.capability_ids),),
     )

@@ -58,10 +58,13 @@ def plan_publish_version(command: PublishVersion, batch: Batch) -> Outcome:
     if command.deprecates is not None:  # (4)
         former_id = version_id(capability_id, command.deprecates)
         _check_active(former_id, batch)
-    cache.lines[capability_id] = KnownLine(owner_did, count + 1)
+    is_assigned = command.is_admin and (line is None or command.owner_did is not None)
+    if line is not None and line.owner_did == owner_did:
+        is_assigned = is_assigned or line.is_assigned
+    cache.lines[capability_id] = KnownLine(owner_did, count + 1, is_assigned)
     cache.versions[own_id] = True
     row = {"capability_id": capability_id, "owner_did": owner_did, "versions": count + 1}
-    batch.put(CAPABILITY_LINES, capability_id, row)
+    batch.put(CAPABILITY_LINES, capability_id, {**row, "is_assigned": is_assigned})
     batch.put(
         CAPABILITY_VERSIONS,
         own_id,
@@ -112,12 +115,16 @@ def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Outcome:
 
 
 def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str:
-    """Return whose line it is with this version; refuse who may not publish it."""
-    if line is not None:
+    """Return whose line it is with this version; refuse who may not publish it.
+
+    The owner of the oldest proven agent begins a line, or takes over another's: money.md section 8,
+    rule 8.
+    """
+    owner_did = command.owner_did or command.actor_did
+    if line is not None and (not command.takes_over or command.is_admin or line.is_assigned):
         _check_owner(command, line)
         named_did = command.owner_did if command.is_admin else None
         return named_did or line.owner_did
-    owner_did = command.owner_did or command.actor_did
     if command.is_admin:
         return owner_did
     if command.agent_did is None:
@@ -131,7 +138,7 @@ def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str
         agent is None
         or agent.revision != command.agent_revision
         or not (agent.is_active and agent.owner_did == owner_did)
-        or (command.needs_proof and agent.proven_by is None)
+        or ((command.needs_proof or line is not None) and agent.proven_by is None)
     ):
         detail = f"the agent {command.agent_did} has changed meanwhile: try again"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
@@ -146,7 +153,7 @@ def _check_owner(command: PublishVersion | DeprecateVersion, line: KnownLine) ->
         )
 
 
-def _is_given(line: KnownLine | None, owner_did: str) -> bool:
+def _changes_owner(line: KnownLine | None, owner_did: str) -> bool:
     """Say whether a line goes to another owner."""
     return line is not None and line.owner_did != owner_did
 
@@ -157,8 +164,8 @@ def _count_version(
     """Count another version of a line and of its owner; refuse it beyond either bound."""
     counts = batch.cache.version_counts
     count = 0 if line is None else line.versions
-    is_given = _is_given(line, owner_did)
-    total = counts.get(owner_did, 0) + (count if is_given else 0)
+    changes_owner = _changes_owner(line, owner_did)
+    total = counts.get(owner_did, 0) + (count if changes_owner else 0)
     for what, number, most in (
         (command.capability_id, count, command.line_versions_max),
         (owner_did, total, command.owner_versions_max),
@@ -168,7 +175,7 @@ def _count_version(
                 ErrorCode.CONFLICT, f"{what} has {number} versions, expected fewer than {most}"
             )
     counts[owner_did] = total + 1
-    if line is not None and is_given and line.owner_did in counts:
+    if line is not None and changes_owner and line.owner_did in counts:
         counts[line.owner_did] -= count
 
 

@@ -7,7 +7,7 @@ version; contract.md section 6 (Capability versions).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sql
 from sqlalchemy.dialects.postgresql import array
@@ -17,17 +17,20 @@ from core.capabilities.semver import parse_version
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import agent, capability_line, capability_version
 
+# How long an agent of a proven DID keeps its place after it was deregistered: it may be down.
+ABSENT_MS_MAX: Final = 30 * 24 * 3_600_000
 _TEXTS: Final = ("input_schema", "output_schema", "changelog")
 _HEADS: Final = tuple(column for column in capability_version.c if column.name not in _TEXTS)
 
 
 class FirstOffer(NamedTuple):
     """An agent that shows that its owner offers a capability. `is_preceded`: another owner has such
-    an agent that goes before it."""
+    an agent that goes before it. `is_proven`: it is of a proven DID."""
 
     did: str
     revision: int
     is_preceded: bool
+    is_proven: bool
 
 
 async def version_rows(reader: LedgerReader, capability_ids: Iterable[str]) -> list[RowDict]:
@@ -62,36 +65,60 @@ async def line_owner(reader: LedgerReader, capability_id: str) -> str | None:
 
 
 async def first_offer(
-    reader: LedgerReader, owner_did: str, capability_id: str, *, needs_proof: bool
+    reader: LedgerReader, owner_did: str, capability_id: str, *, needs_proof: bool, at_ms: int
 ) -> FirstOffer | None:
-    """Return the agent by which an owner may begin a capability's line, None when there is none.
+    """Return the agent by which an owner may lead a capability's line, None when there is none.
 
     It is the first of the owner's active agents that offer the capability. Agents of proven DIDs go
-    before all others, and among equals the one that was registered earlier.
+    before all others, and among equals the one that began to offer it earlier. An agent of a proven
+    DID that was deregistered goes before others for `ABSENT_MS_MAX`. Agents that began to offer it
+    when it had versions count for nothing: a newcomer takes no line over.
 
     Args:
         needs_proof: agents of unproven DIDs count for nothing.
+        at_ms: now.
     """
     other = agent.alias("other")
-    is_earlier = other.c.registered_ms < agent.c.registered_ms
-    is_unproven = agent.c.proven_by.is_(None)
-    offers = agent.c.capability_ids.contains([capability_id])
+    offered = [capability_id]
+    is_unproven, is_other_proven = agent.c.proven_by.is_(None), other.c.proven_by.is_not(None)
+    is_earlier = _began(other, capability_id) < _began(agent, capability_id)
+    has_just_left = is_other_proven & (other.c.updated_ms > at_ms - ABSENT_MS_MAX)
     is_preceded = sql.exists().where(
-        other.c.capability_ids.contains([capability_id]),
-        other.c.status == "active",
+        other.c.capability_ids.contains(offered),
+        (other.c.status == "active") | has_just_left,
         other.c.owner_did != owner_did,
-        sql.case(
-            (other.c.proven_by.is_not(None), is_unproven | is_earlier),
-            else_=is_unproven & is_earlier,
-        ),
+        sql.case((is_other_proven, is_unproven | is_earlier), else_=is_unproven & is_earlier),
     )
-    query = sql.select(agent.c.did, agent.c.revision, is_preceded.label("is_preceded")).where(
-        agent.c.owner_did == owner_did, agent.c.status == "active", offers
+    is_newcomer = sql.exists().where(
+        capability_version.c.capability_id == capability_id,
+        capability_version.c.published_ms <= _since_ms(agent, capability_id),
+    )
+    query = sql.select(
+        agent.c.did,
+        agent.c.revision,
+        is_preceded.label("is_preceded"),
+        sql.not_(is_unproven).label("is_proven"),
+    ).where(
+        agent.c.owner_did == owner_did,
+        agent.c.status == "active",
+        agent.c.capability_ids.contains(offered),
+        ~is_newcomer,
     )
     if needs_proof:
         query = query.where(agent.c.proven_by.is_not(None))
-    rows = await reader.rows(query.order_by(is_unproven, agent.c.registered_ms).limit(1))
+    began = _began(agent, capability_id)
+    rows = await reader.rows(query.order_by(is_unproven, began).limit(1))
     return FirstOffer(**rows[0]) if rows else None
+
+
+def _began(one: Any, capability_id: str) -> sql.Tuple:
+    """Return since when an agent offers a capability, as SQL; its DID decides between equals."""
+    return sql.tuple_(_since_ms(one, capability_id), one.c.did)
+
+
+def _since_ms(one: Any, capability_id: str) -> sql.ColumnElement[int]:
+    place = sql.func.array_position(one.c.capability_ids, capability_id)
+    return sql.func.coalesce(one.c.offered_since_ms[place], one.c.registered_ms)
 
 
 async def lines_of_claim(

@@ -6,6 +6,7 @@ price, Per-token pricing; contract.md section 6 (More reads).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 import sqlalchemy as sql
@@ -21,6 +22,15 @@ async def price_row(reader: LedgerReader, capability_id: str) -> RowDict | None:
     query = sql.select(capability_price).where(capability_price.c.capability_id == capability_id)
     rows = await reader.rows(query)
     return rows[0] if rows else None
+
+
+async def registered_prices(
+    reader: LedgerReader, capability_ids: Sequence[str]
+) -> dict[str, Price]:
+    """Return the registered prices of those capabilities that have one."""
+    known = capability_price.c.capability_id.in_(capability_ids)
+    rows = await reader.rows(sql.select(capability_price).where(known))
+    return {row["capability_id"]: price_of_row(row) for row in rows}
 
 
 def has_price(row: RowDict) -> bool:

@@ -128,7 +128,13 @@ _PARTS: Final = (
     _chained(4, OF_REVOCATIONS, "revocation", "did", "t.did, t.expires_ms, t.ended_ms"),
     # In the order of the fields of `Liveness` and `Tally`.
     _dated(1, "agent_live", "did", "t.status, t.load, t.heartbeat_ms, t.probe_ms, t.probe_ok"),
-    _dated(2, "reputation", "agent_did", "t.successful, t.failed, t.cancelled, t.latency_ms_sum"),
+    _dated(
+        2,
+        "reputation",
+        "agent_did",
+        "t.successful, t.failed, t.cancelled, t.latency_ms_sum, t.paid_successful, t.paid_failed,"
+        " t.paid_cancelled, t.paid_latency_ms_sum",
+    ),
     _dated(
         3,
         "stake",

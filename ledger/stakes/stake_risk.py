@@ -46,7 +46,8 @@ _ENTRIES: Final = {
 class _Lock:
     """The stake locked with an attempt, and the command that changes it.
 
-    Without an attempt: nothing is locked for this node, or for any of the workflow's.
+    Without an attempt: nothing is locked for this node, or for any of the workflow's. `is_sealed`:
+    its amount would tell the payer what the winner of an auction has bid.
     """
 
     command: PublishWorkflow | AdvanceWorkflow | ResolveDispute | SlashStake
@@ -54,6 +55,7 @@ class _Lock:
     workflow_id: str
     node: str | None
     attempt: int | None
+    is_sealed: bool = False
 
     @property
     def place(self) -> dict[str, Any]:
@@ -200,12 +202,23 @@ def plan_slash_stake(command: SlashStake, batch: Batch) -> Outcome:
     )
 
 
+def _build_lock(
+    command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked | StakeFreed
+) -> _Lock:
+    is_sealed = any(
+        type(one) is NodeChanged and one.node == record.node and one.auction_round > 0
+        for one in command.records
+    )
+    place = (record.agent_did, command.workflow_id, record.node, record.attempt)
+    return _Lock(command, *place, is_sealed)
+
+
 def _lock(command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked, batch: Batch) -> bool:
     known = batch.cache.accounts.get(stake_address(record.agent_did))
     if known is None or known.balance < record.micro:
         return False
     accounts = stake_accounts(record.agent_did, batch)
-    lock = _Lock(command, record.agent_did, command.workflow_id, record.node, record.attempt)
+    lock = _build_lock(command, record)
     batch.cache.staked[command.workflow_id, record.node] = (record.attempt, record.micro)
     _change(AuditEventType.STAKE_LOCKED, lock, accounts, record.micro, lock.place, batch)
     return True
@@ -221,7 +234,7 @@ def _free(command: AdvanceWorkflow, record: StakeFreed, batch: Batch) -> None:
     if staked is None or staked[0] != record.attempt:
         return
     free, locked = stake_accounts(record.agent_did, batch)
-    lock = _Lock(command, record.agent_did, command.workflow_id, record.node, record.attempt)
+    lock = _build_lock(command, record)
     micro = min(staked[1], locked.balance)
     trigger = _slash_trigger(record)
     if trigger is not None:
@@ -310,9 +323,12 @@ def _change(
                 node_id=lock.node,
             )
         )
+    payload = {**members, "entryIds": entry_ids}
+    if event is AuditEventType.STAKE_SLASHED or not lock.is_sealed:
+        payload["amountCredits"] = credits_text(micro)
     batch.record(
         event,
         actor_did=lock.command.actor_did,
         target=("stake", lock.agent_did),
-        payload={**members, "amountCredits": credits_text(micro), "entryIds": entry_ids},
+        payload=payload,
     )

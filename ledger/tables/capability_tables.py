@@ -15,6 +15,7 @@ CAPABILITY_LINE: Final = Table.of(
     "capability_id text",
     "owner_did text",
     "versions integer",
+    "is_assigned boolean = false",
 )
 CAPABILITY_VERSION: Final = Table.of(
     "capability_version",

@@ -36,6 +36,8 @@ AGENT: Final = Table.of(
     "meta_name text",
     "meta_author text",
     "meta_model text",
+    "is_trusted boolean = false",
+    "offered_since_ms bigint[]",
 )
 AGENT_CARD: Final = Table.of(
     "agent_card",
@@ -117,6 +119,10 @@ REPUTATION: Final = Table.of(
     "failed bigint",
     "cancelled bigint",
     "latency_ms_sum bigint",
+    "paid_successful bigint = 0",
+    "paid_failed bigint = 0",
+    "paid_cancelled bigint = 0",
+    "paid_latency_ms_sum bigint = 0",
     "updated_ms bigint",
 )
 DISPUTE: Final = Table.of(
@@ -148,13 +154,19 @@ FEEDBACK: Final = Table.of(
     "created_ms bigint",
 )
 
-# A card without a key or a secret leaves those of the card before.
+# A card without a key or a secret leaves those of the card before. Since when it offers what, the
+# database keeps.
 AGENTS: Final = upsert(
     "agents",
     AGENT,
     ("did",),
-    fixed={"status": "'active'", "registered_ms": NOW, "updated_ms": NOW},
-    kept=("owner_did", "registered_ms", "inherited_from_did"),
+    fixed={
+        "status": "'active'",
+        "registered_ms": NOW,
+        "updated_ms": NOW,
+        "offered_since_ms": "NULL",
+    },
+    kept=("owner_did", "registered_ms", "inherited_from_did", "offered_since_ms"),
     kept_unless_given=("public_key", "key_from_ms", "signing_secret"),
 )
 AGENT_CARDS: Final = insert("agent_cards", AGENT_CARD, fixed={"registered_ms": NOW})
@@ -215,7 +227,17 @@ REVOKED_KEYS: Final = change(
 )
 PRICES: Final = upsert("prices", CAPABILITY_PRICE, ("capability_id",), fixed={"updated_ms": NOW})
 QUOTAS: Final = upsert("quotas", QUOTA, ("did",), fixed={"updated_ms": NOW})
-_COUNTED: Final = ("total", "successful", "failed", "cancelled", "latency_ms_sum")
+_COUNTED: Final = (
+    "total",
+    "successful",
+    "failed",
+    "cancelled",
+    "latency_ms_sum",
+    "paid_successful",
+    "paid_failed",
+    "paid_cancelled",
+    "paid_latency_ms_sum",
+)
 COUNTS: Final = upsert(
     "reputation",
     REPUTATION,

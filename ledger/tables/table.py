@@ -19,6 +19,7 @@ class Kind(StrEnum):
     """The type of a column, as the database spells it."""
 
     BIGINT = "bigint"
+    BIGINTS = "bigint[]"
     BOOLEAN = "boolean"
     BYTES = "bytea"
     DOUBLE = "double precision"

@@ -65,6 +65,9 @@ NODE: Final = Table.of(
     "selection_json text",
     "price_json text",
     "stake_micro bigint = 0",
+    "promised_ms bigint = 10000",
+    "is_own boolean = false",
+    "counts_as text",
     "auction_round integer = 0",
     "auction_closes_ms bigint",
     "key_version smallint = 0",
@@ -112,6 +115,7 @@ BID: Final = Table.of(
     "stake_offered_micro bigint",
     "is_standing boolean",
     "received_ms bigint",
+    "stake_locked_micro bigint = 0",
 )
 
 WORKFLOWS: Final = insert(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, Final
 
+from core.market.promises import PROMISED_MS
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.tables.table import Row
@@ -75,6 +76,10 @@ def node_row(workflow_id: str, change: NodeChanged) -> Row:
     row: Row = {name: value for name, value in values if value}
     row["workflow_id"] = workflow_id
     row["name"] = change.node
+    if change.promised_ms == PROMISED_MS:
+        del row["promised_ms"]
+    else:  # also 0, which the default is not
+        row["promised_ms"] = change.promised_ms
     if change.result_ref is not None:
         row["result_ref"] = change.result_ref.to_json()
     return row

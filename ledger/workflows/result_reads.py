@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from core.workflow.transitions import NodeStatus
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import node, workflow
+from ledger.schema import command, node, workflow
 from ledger.workflows.workflow_statements import IDS
 
 _ASKED: Final = (
@@ -53,6 +53,11 @@ async def dispatched_nodes(
     rows = await reader.lookups.rows(_DISPATCHED, values)
     found = {(str(row["workflow_id"]), row["name"]): row for row in rows}
     return [found.get(key) for key in asked]
+
+
+async def is_stored_command(reader: LedgerReader, key: str) -> bool:
+    """Say whether the command of a key is stored."""
+    return bool(await reader.rows(sql.select(command.c.id).where(command.c.id == key)))
 
 
 async def workflow_rows(reader: LedgerReader, ids: Sequence[str]) -> list[RowDict | None]:

@@ -89,6 +89,16 @@ def add_advance_reads(command: AdvanceWorkflow, read_set: ReadSet) -> None:
             add_risk_reads(command.workflow_id, record, read_set)
             if type(record) is NodeChanged and record.agent_did is not None:
                 read_set.trusted.add(record.agent_did)
+        elif type(record) is AuctionClosed and not _opens(command, record):
+            read_set.rounds.add((command.workflow_id, record.node))
+
+
+def _opens(command: AdvanceWorkflow, closed: AuctionClosed) -> bool:
+    """Say whether a step has opened the round itself that it closes: then nobody has bid in it."""
+    place = (closed.node, closed.round)
+    return any(
+        type(one) is AuctionOpened and (one.node, one.round) == place for one in command.records
+    )
 
 
 def weight_of_publish(command: PublishWorkflow) -> int:
@@ -405,7 +415,7 @@ def _store_records(
             case _:
                 assert_never(record)
     for change in [*ended, *skipped]:
-        count_end(change, attempts.get(change.node), batch)
+        count_end(change, batch)
     for change in ended:
         batch.record(
             _NODE_EVENTS[change.status],

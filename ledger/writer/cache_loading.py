@@ -16,7 +16,7 @@ import psycopg
 from core.errors import ErrorCode, QuarantineCode
 from core.money import MICRO_MAX
 from core.records.statuses import OwnershipProof
-from ledger.auctions.round_loading import count_kept_bids, load_rounds
+from ledger.auctions.round_loading import count_kept_bids, find_bidders_accounts, load_rounds
 from ledger.capabilities.version_loading import load_versions
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced
@@ -118,6 +118,9 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     missing_nodes = [pair for pair in read_set.rounds if pair not in cache.rounds]
     if missing_nodes:
         await load_rounds(connection, cache, missing_nodes)
+    missing = [one for one in find_bidders_accounts(cache, read_set) if one not in cache.accounts]
+    if missing:
+        await _load_accounts(connection, cache, missing)
     missing_nodes = [pair for pair in read_set.kept_bids if pair not in cache.kept_bids]
     if missing_nodes:
         await count_kept_bids(connection, cache, missing_nodes)
@@ -181,11 +184,21 @@ async def _load_agents(connection: Connection, cache: StateCache, dids: list[str
     cursor = await connection.execute(
         "SELECT did, owner_did, revision, token_revision, status = 'active', public_key,"
         " key_number, coalesce(key_from_ms, registered_ms), inherited_from_did, proven_by,"
-        " card_counter, card_number, card_hash, lineage_hash FROM callboard.agent"
-        " WHERE did = ANY(%s)",
+        " card_counter, card_number, card_hash, lineage_hash, is_trusted, capability_ids"
+        " FROM callboard.agent WHERE did = ANY(%s)",
         (dids,),
     )
-    for did, *fields, proven_by, counter, number, card, place in await cursor.fetchall():
+    for (
+        did,
+        *fields,
+        proven_by,
+        counter,
+        number,
+        card,
+        place,
+        trusted,
+        offered,
+    ) in await cursor.fetchall():
         cache.agents[did] = replace(
             KnownAgent(*fields),
             proven_by=None if proven_by is None else OwnershipProof(proven_by),
@@ -193,6 +206,8 @@ async def _load_agents(connection: Connection, cache: StateCache, dids: list[str
             card_number=number,
             card_hash=card,
             lineage_hash=place,
+            is_trusted=trusted,
+            capability_ids=tuple(offered),
         )
 
 

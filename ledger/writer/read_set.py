@@ -35,7 +35,7 @@ class ReadSet:
     change.
     `share_dids`: agents whose stake is put up or taken back: the shares of its depositors.
     `staked`, `rounds`: (workflow, node) pairs whose attempt may have stake locked, whose auction
-    may be open.
+    may be open; `closing`: those of them whose round closes, which frees what its bids have locked.
     `kept_bids`: (workflow, node) pairs whose bids that no round counts are counted.
     `barrier` is the one command of the batch that stands on stored rows.
     """

@@ -11,8 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
-from core.errors import QuarantineCode
-from core.market.auction import Bid, highest_held
+from core.errors import QuarantineCode, ServiceError
+from core.market.auction import (
+    LIVE_BIDS_MAX,
+    Bid,
+    best_held,
+    displaced_bid,
+    highest_held,
+    owner_of,
+)
 from core.market.sharing.quota import QuotaLimits
 from core.records.statuses import OwnershipProof
 from core.shards.lease_messages import HeldShard, MemberState
@@ -67,7 +74,8 @@ class KnownAgent:
     the current one, None for none; `key_number`: how many keys it has had, `key_from_ms`: since
     when it has this one. `proven_by`: None for an unproven claim. `card_counter`: the highest that
     a card was signed for. `card_number`: how many cards its lineage has, `card_hash` of the stored
-    one, `lineage_hash` of its place in it.
+    one, `lineage_hash` of its place in it. `is_trusted`: an administrator has registered it.
+    `capability_ids`: what its card offers.
     """
 
     owner_did: str
@@ -83,6 +91,8 @@ class KnownAgent:
     card_number: int = 0
     card_hash: str | None = None
     lineage_hash: str | None = None
+    is_trusted: bool = False
+    capability_ids: tuple[str, ...] = ()
 
     @property
     def counted_did(self) -> str:
@@ -188,10 +198,14 @@ class KnownRecovery:
 
 @dataclass(frozen=True, slots=True)
 class KnownLine:
-    """A capability's line of versions: whose it is, and how many versions it has."""
+    """A capability's line of versions: whose it is, and how many versions it has.
+
+    `is_assigned`: an administrator assigned it to its owner.
+    """
 
     owner_did: str
     versions: int
+    is_assigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +233,7 @@ class OpenRound:
     """A round of an auction that has not been closed; `bids` are the live ones it holds, by agent.
 
     `is_over`: its owner has been sent the bids, so no more come, whatever the clock says.
+    `stake_bps`: the stake that it requires, basis points of a bid.
     """
 
     number: int
@@ -226,14 +241,26 @@ class OpenRound:
     closes_ms: int
     bids: dict[str, Bid] = field(default_factory=dict)
     is_over: bool = False
+    stake_bps: int = 0
     # Of a full round; a caller may have bids refused as often as its rate allows.
     _highest: Bid | None = None
+    _best: dict[str, Bid] = field(default_factory=dict)
 
     def highest(self) -> Bid | None:
-        """Return the highest of its bids where it is full, else None."""
-        if self._highest is None:
-            self._highest = highest_held(self.bids)
+        """Return the bid whose place is the next to be taken, None while there is a free one."""
+        if self._highest is None and len(self.bids) >= LIVE_BIDS_MAX:
+            bids = tuple(self.bids.values())
+            self._best = best_held(bids)
+            self._highest = highest_held(bids, self._best)
         return self._highest
+
+    def displaced_by(self, bid: Bid) -> Bid | ServiceError | None:
+        """Return the bid whose place a new one takes, as `displaced_bid`."""
+        highest = self.highest()
+        if highest is None:
+            return None
+        is_spare = self._best[owner_of(highest)] is not highest
+        return displaced_bid(bid, highest, own=self._best.get(owner_of(bid)), is_spare=is_spare)
 
     def hold(self, bid: Bid, displaced: Bid | None) -> None:
         """Take a bid, in the place of another."""

@@ -6,7 +6,7 @@ section 6.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from core.market.reputation import Tally, score
@@ -15,6 +15,7 @@ from core.money import CURRENCY, credits_number
 from core.records.api.market import Auction, BidShown, Round
 from core.records.api.money import Account, HistoryEvent
 from core.records.api.workflows import Escrow
+from ledger.reads.reader import RowDict
 from ledger.reads.stored import Balance
 from serve_app.operations.views import iso_time, shown
 
@@ -90,11 +91,16 @@ def reputation_record(
 
 def counts_record(tally: Tally) -> dict[str, int]:
     """Return an agent's counts as they are."""
+    paid = tally.counted(asks_price=True)
     return {
         "successful": tally.successful,
         "failed": tally.failed,
         "cancelled": tally.cancelled,
         "latencyMs": tally.latency_ms_sum,
+        "paidSuccessful": paid.successful,
+        "paidFailed": paid.failed,
+        "paidCancelled": paid.cancelled,
+        "paidLatencyMs": paid.latency_ms_sum,
     }
 
 
@@ -118,31 +124,38 @@ def usage_record(usage: QuotaUsage) -> dict[str, int]:
     }
 
 
-def auction_record(rounds: Sequence[Row], bids: Sequence[Row]) -> dict[str, Any]:
+def auction_record(
+    rounds: Sequence[Row], bids: Sequence[RowDict], may_read: Callable[[RowDict], bool]
+) -> dict[str, Any]:
     """Return a node's auction: its last round's terms and end, and all rounds with their bids.
 
     Args:
         rounds: at least one, in their order.
-        bids: of closed rounds.
+        bids: of closed rounds, the lowest first.
+        may_read: whether the caller may read a bid; the others are counted.
     """
     last = rounds[-1]
-    each = [
-        {**shown(Round, row), "bids": None if row["status"] == "open" else _bids_of(row, bids)}
-        for row in rounds
-    ]
+    each = [{**shown(Round, row), **_bids_of(row, bids, may_read)} for row in rounds]
     return shown(Auction, last, node_id=last["node"], rounds=each)
 
 
-def _bids_of(row: Row, bids: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the bids of a closed round, each with why it could not win."""
+def _bids_of(
+    row: Row, bids: Iterable[RowDict], may_read: Callable[[RowDict], bool]
+) -> dict[str, Any]:
+    """Return the bids of a round, none while it is open, each with why it could not win."""
     excluded: Mapping[str, str] = row["excluded"] or {}
-    return [
+    made = [bid for bid in bids if bid["round"] == row["round"]]
+    listed = [
         shown(
             BidShown,
             bid,
             bid_amount=credits_number(bid["amount_micro"]),
             excluded=excluded.get(bid["agent_did"]),
         )
-        for bid in bids
-        if bid["round"] == row["round"]
+        for bid in made
+        if may_read(bid)
     ]
+    return {
+        "bids": None if row["status"] == "open" else listed,
+        "unlistedBids": len(made) - len(listed),
+    }

@@ -1,4 +1,4 @@
-"""Whose money a path is about, and who may know of it.
+"""Whose money, cards and workflows a path is about, and who may know of them.
 
 What belongs to another is answered as what does not exist. contract.md section 3 (Caller = payer);
 decision 0073.
@@ -7,10 +7,13 @@ decision 0073.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
+from core.records.agent import without_standing_bids
 from core.records.api.path_values import AnyDidPath
 from core.records.bounds import DID_CHARS_MAX
 from ledger.accounts.agent_money import money_owner
+from ledger.reads.reader import RowDict
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.http.calls import Call, not_found
 
@@ -50,6 +53,14 @@ async def check_money_party(call: Call, dids: Collection[str | None], what: str)
         return
     owners = [await money_owner(call.services.reader, did) for did in dids if did is not None]
     call.require_party([one.owner_did for one in owners if one and one.is_owners], what)
+
+
+def card_for(call: Call, row: RowDict, card: dict[str, Any]) -> dict[str, Any]:
+    """Return a card as the caller may read it: with standing bids only the agent, its owner and
+    administrators."""
+    sealed = without_standing_bids(card)
+    is_sealed = sealed is not card and not call.may((row["did"], row["owner_did"]))
+    return sealed if is_sealed else card
 
 
 async def paid_workflow(call: Call, workflow_id: str) -> StoredWorkflow:

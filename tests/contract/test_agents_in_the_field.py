@@ -163,7 +163,7 @@ def bidder(
 
 
 def auctioned(agent: Any, **options: Any) -> Json:
-    """Return a manifest whose node locks a tenth of a credit of its bidder's stake."""
+    """Return a manifest whose node locks a hundredth of a credit of its bidder's stake."""
     return one_node(agent.capability, selection="auction", maxCostCredits=1, **options)
 
 
@@ -196,7 +196,7 @@ def test_a_bidder_that_refuses_what_its_schema_admits_is_slashed(
     assert refused["nodes"]["a"]["error"]["code"] == "INPUT_SCHEMA"
     assert holdings(payer, admin, agent) == (balance, stake, 0), "nothing was sent"
     payer.run(auctioned(agent, payload={"n": 1}))
-    assert holdings(payer, admin, agent) == pytest.approx((balance + 0.01, stake - 0.01, 1))
+    assert holdings(payer, admin, agent) == pytest.approx((balance + 0.001, stake - 0.001, 1))
 
 
 @pytest.mark.parametrize("schema", [None, NEEDS_N], ids=["no schema", "a schema"])

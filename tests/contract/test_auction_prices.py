@@ -35,7 +35,7 @@ def capability() -> str:
 def make_bidder(
     make_agent: MakeAgent, make_caller: MakeCaller, capability: str
 ) -> Callable[..., Bidder]:
-    """Make an agent with an owner; what the reserve of 1 asks of a newcomer is a stake of 0.1."""
+    """Make an agent with an owner; a bid asks of a newcomer a stake of a tenth of it."""
 
     def make(stake: float = 0.1) -> Bidder:
         owner = make_caller(10)
@@ -122,7 +122,7 @@ def test_case_24_an_under_staked_bid_neither_wins_nor_sets_the_price(
     bare, modest, paid, dear = make_bidder(0), make_bidder(1), make_bidder(), make_bidder()
     path = auctioned(payer, capability)
     answer(bid(*_of(bare, path), 0.1))
-    answer(bid(*_of(modest, path), 0.35, stakeOffered=0.099999))
+    answer(bid(*_of(modest, path), 0.35, stakeOffered=0.034999))
     answer(bid(*_of(paid, path), 0.3))
     answer(bid(*_of(dear, path), 0.5))
     assert outcome(payer, path) == (paid[1].did, 0.5)

@@ -109,23 +109,20 @@ def test_case_20_live_bids_are_sealed_and_the_second_lowest_is_paid(
 
 
 def test_standing_bids_decide_at_once_without_a_window(
-    payer: Caller, make_agent: MakeAgent, capability: str
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, capability: str
 ) -> None:
-    agents = [
-        make_agent(
-            capability=capability,
-            owner=payer,
-            price={"price_cents": 90, "standingBid": {"bidAmount": amount}},
-        )
-        for amount in (0.3, 0.4)
-    ]
-    for agent in agents:
-        answer(payer.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
+    for amount in (0.3, 0.4):
+        owner = make_caller(1)
+        price = {"price_cents": 90, "standingBid": {"bidAmount": amount}}
+        agent = make_agent(capability=capability, owner=owner, price=price)
+        answer(owner.http.post("/v1/stakes", json={"amount": 1, "agentDid": agent.did}))
     record = payer.run(manifest(capability, 0))
     assert record["status"] == "success", record
     assert record["nodes"]["a"]["costCredits"] == 0.4
     shown = answer(payer.http.get(f"/v1/auctions/{record['id']}/a"))
-    assert [b["isStanding"] for b in shown["rounds"][0]["bids"]] == [True, True]
+    assert (shown["rounds"][0]["bids"], shown["rounds"][0]["unlistedBids"]) == ([], 2)
+    own = answer(owner.http.get(f"/v1/auctions/{record['id']}/a"))["rounds"][0]
+    assert ([b["bidAmount"] for b in own["bids"]], own["unlistedBids"]) == ([0.4], 1)
 
 
 def test_case_23_the_first_bid_is_final_and_case_22_what_is_no_amount(
@@ -204,7 +201,7 @@ def test_case_26_the_stake_is_locked_until_the_node_ends(
     published = answer(payer.publish(manifest(capability, 0)))
     agent.stub.wait_dispatched()
     stake = answer(owner.http.get(f"/v1/stakes/{agent.did}"))
-    assert (stake["stakedAmount"], stake["lockedAmount"]) == (1, 0.1)  # a tenth of the reserve
+    assert (stake["stakedAmount"], stake["lockedAmount"]) == (1, 0.01)  # a tenth of the bid
     answer(payer.cancel(f"/v1/workflows/{published['workflowId']}"))
     assert answer(owner.http.get(f"/v1/stakes/{agent.did}"))["lockedAmount"] == 0
     found = answer(admin.http.get(f"/v1/audit?targetId={agent.did}&targetType=stake"))["entries"]
@@ -224,7 +221,7 @@ def test_nobody_who_has_staked_enough_is_no_candidate(
     assert record["nodes"]["a"]["error"]["code"] == "NO_CANDIDATE"
     shown = answer(payer.http.get(f"/v1/auctions/{record['id']}/a"))
     assert shown["status"] == "no_bids"
-    assert shown["rounds"][0]["bids"][0]["excluded"] == "under_staked"
+    assert (shown["rounds"][0]["bids"], shown["rounds"][0]["unlistedBids"]) == ([], 1)
     assert payer.balance()["balance"] == 100
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from callboard.verify import events_of
 from tests.contract.conftest import (
     Caller,
     MakeAgent,
@@ -136,11 +137,73 @@ def test_a_line_begins_with_the_owner_of_the_oldest_agent(
     assert publish(author, agent.capability, "1.0.0")["ownerDid"] == author.did
     refusal(squatter.http.post(VERSIONS, json=version(other.capability, "1.0.0")), 403, "FORBIDDEN")
     answer(admin.http.delete(f"/v1/agents/{other.did}"))
-    assert publish(squatter, other.capability, "1.0.0")["ownerDid"] == squatter.did
+    while_it_is_down = squatter.http.post(VERSIONS, json=version(other.capability, "1.0.0"))
+    refusal(while_it_is_down, 403, "FORBIDDEN")
     late = make_agent(ownerDid=author.did)
     claim(late.capability)
     given = publish(admin, late.capability, "1.0.0", ownerDid=author.did)
     assert given["ownerDid"] == author.did
+
+
+def test_row_9_an_old_agent_that_offers_it_later_is_not_the_oldest(
+    make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    """It began a line with version 9.0.0, and the capability's own agent got 403."""
+    author, rival = make_caller(), make_caller()
+
+    def offer_of(*capabilities: str) -> Json:
+        offered = [{"id": one, "description": ""} for one in capabilities]
+        card = {"did": rival.did, "endpoint": "http://127.0.0.1:9", "version": 1}
+        return {"acard": {**card, "capabilities": offered}}
+
+    own = unique("cap.test.")
+    answer(rival.http.post("/v1/agents/register", json=offer_of(own)))
+    agent = make_agent(ownerDid=author.did)
+    answer(rival.http.post("/v1/agents/register", json=offer_of(agent.capability, own)))
+    body = version(agent.capability, "9.0.0")
+    refusal(rival.http.post(VERSIONS, json=body), 403, "FORBIDDEN")
+    assert publish(author, agent.capability, "1.0.0")["ownerDid"] == author.did
+    assert publish(rival, own, "1.0.0")["ownerDid"] == rival.did
+
+
+def test_row_9_the_owner_of_the_oldest_proven_agent_takes_over_a_line(
+    make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller
+) -> None:
+    author, rival = make_caller(), make_caller()
+    agent = make_agent(owner=author)  # an unproven claim, so that the rival's own DID goes before
+    capability = agent.capability
+    card = {"did": rival.did, "endpoint": "http://127.0.0.1:9", "version": 1}
+    card["capabilities"] = [{"id": capability, "description": ""}]
+    answer(rival.http.post("/v1/agents/register", json={"acard": card}))
+    publish(rival, capability, "9.0.0")
+    body = version(capability, "9.0.1")
+    refusal(author.http.post(VERSIONS, json=body), 403, "FORBIDDEN")
+    proven = {"acard": agent.card, "ownerDid": author.did}
+    answer(admin.http.post("/v1/agents/register", json=proven))
+    assert publish(author, capability, "9.0.1")["ownerDid"] == author.did
+    (entry,) = answer(author.http.get(f"/v1/audit?targetId={capability}@9.0.1"))["entries"]
+    assert events_of(entry)[0]["payload"]["formerOwnerDid"] == rival.did
+    refusal(rival.http.post(VERSIONS, json=version(capability, "9.0.2")), 403, "FORBIDDEN")
+    refusal(rival.http.post(f"{path_of(capability)}/9.0.0/deprecate"), 403, "FORBIDDEN")
+    answer(author.http.post(f"{path_of(capability)}/9.0.0/deprecate"))
+    publish(admin, capability, "9.1.0", ownerDid=rival.did)
+    given = author.http.post(VERSIONS, json=version(capability, "9.2.0"))
+    refusal(given, 403, "FORBIDDEN")
+    assert publish(rival, capability, "9.2.0")["ownerDid"] == rival.did
+
+
+def test_row_9_a_newcomer_takes_no_line_over(
+    make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    """Its fresh DID is proven, and the DID of the line's owner may not be."""
+    author, rival = make_caller(), make_caller()
+    capability = make_agent(owner=author).capability
+    publish(author, capability, "1.0.0")
+    card = {"did": rival.did, "endpoint": "http://127.0.0.1:9", "version": 1}
+    card["capabilities"] = [{"id": capability, "description": ""}]
+    answer(rival.http.post("/v1/agents/register", json={"acard": card}))
+    refusal(rival.http.post(VERSIONS, json=version(capability, "9.0.0")), 403, "FORBIDDEN")
+    assert publish(author, capability, "1.0.1")["ownerDid"] == author.did
 
 
 def test_a_deprecated_version_warns(payer: Caller, agent: RegisteredAgent) -> None:

@@ -154,7 +154,7 @@ def test_a_bad_decision_is_400_and_an_unknown_dispute_404(
 def test_case_27_upheld_fraud_costs_what_is_locked_for_the_node_while_it_runs(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller
 ) -> None:
-    """A tenth of the reserve is locked by the auction's terms; the rest of the stake stays."""
+    """A tenth of the bid is locked by the auction's terms; the rest of the stake stays."""
     owner = make_caller(10)
     standing = {"price_cents": 5, "standingBid": {"bidAmount": 0.1}}
     agent = make_agent(
@@ -172,19 +172,19 @@ def test_case_27_upheld_fraud_costs_what_is_locked_for_the_node_while_it_runs(
         decision = {"status": "resolved_complainant", "resolution": "it was"}
         return answer(admin.http.post(path, json=decision))
 
-    assert uphold()["creditsSlashed"] == 0.1
-    assert payer.balance()["balance"] == pytest.approx(before + 0.1)
+    assert uphold()["creditsSlashed"] == 0.01
+    assert payer.balance()["balance"] == pytest.approx(before + 0.01)
     stake = answer(owner.http.get(f"/v1/stakes/{agent.did}"))
-    assert (stake["stakedAmount"], stake["lockedAmount"]) == (0.9, 0)
+    assert (stake["stakedAmount"], stake["lockedAmount"]) == (0.99, 0)
     agent.stub.gate.set()
     record = payer.finished(f"/v1/workflows/{workflow_id}")
     assert record["status"] == "success", record
     assert uphold()["creditsSlashed"] == 0
-    assert answer(owner.http.get(f"/v1/stakes/{agent.did}"))["stakedAmount"] == 0.9
+    assert answer(owner.http.get(f"/v1/stakes/{agent.did}"))["stakedAmount"] == 0.99
     found = answer(admin.http.get(f"/v1/audit?targetId={agent.did}&targetType=stake"))["entries"]
     events = [event for entry in found for event in events_of(entry)]
     slashed = [one["payload"] for one in events if one["type"] == "stake.slashed"]
-    assert [one["amountCredits"] for one in slashed] == ["0", "0.1"]
+    assert [one["amountCredits"] for one in slashed] == ["0", "0.01"]
 
 
 # -- feedback --------------------------------------------------------------------------------------

@@ -299,7 +299,7 @@ def test_verifier_may_answer_later_and_the_primary_cannot_answer_for_it(
     payer: Caller, make_agent: MakeAgent, anonymous: httpx.Client, make_caller: Any
 ) -> None:
     primary = make_agent()
-    verifier = make_agent(later, owner=make_caller())
+    verifier = make_agent(later, ownerDid=make_caller().did)
     node = {
         "capabilityId": primary.capability,
         "requiresVerification": True,

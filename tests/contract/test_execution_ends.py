@@ -257,7 +257,7 @@ def test_case_16_an_approved_result_is_paid_and_its_verifier_on_a_line_of_its_ow
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     primary = make_agent(price_cents=100)
-    verifier = make_agent(scripted(APPROVED), price_cents=20, owner=make_caller())
+    verifier = make_agent(scripted(APPROVED), price_cents=20, ownerDid=make_caller().did)
     record = payer.run(verified(primary.capability, verifier.capability))
     assert record["status"] == "success"
     assert payments(payer, record) == {"a": 0.95, "a#verify": 0.19}
@@ -273,7 +273,9 @@ def test_case_14_nothing_is_paid_to_the_primary_before_the_approval(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     primary = make_agent(price_cents=100)
-    verifier = make_agent(scripted(APPROVED), price_cents=20, is_held=True, owner=make_caller())
+    verifier = make_agent(
+        scripted(APPROVED), price_cents=20, is_held=True, ownerDid=make_caller().did
+    )
     path = begin(payer, verified(primary.capability, verifier.capability))
     verifier.stub.wait_dispatched()
     record = answer(payer.http.get(path))
@@ -287,7 +289,7 @@ def test_case_16_a_rejected_result_is_made_again_and_both_judgements_are_paid(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     primary = make_agent(price_cents=100)
-    verifier = make_agent(scripted(REJECTED, APPROVED), price_cents=20, owner=make_caller())
+    verifier = make_agent(scripted(REJECTED, APPROVED), price_cents=20, ownerDid=make_caller().did)
     manifest = verified(primary.capability, verifier.capability)
     manifest["settings"] = {"maxBudgetCredits": 5}
     record = payer.run(manifest)
@@ -299,7 +301,7 @@ def test_case_14_a_result_rejected_to_the_end_is_VERIFICATION_REJECTED_and_unpai
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     primary = make_agent(price_cents=100)
-    verifier = make_agent(scripted(REJECTED), price_cents=20, owner=make_caller())
+    verifier = make_agent(scripted(REJECTED), price_cents=20, ownerDid=make_caller().did)
     record = payer.run(verified(primary.capability, verifier.capability, maxRetries=0))
     node = record["nodes"]["a"]
     assert (node["status"], node["error"]["code"]) == ("failed", "VERIFICATION_REJECTED")
@@ -307,15 +309,14 @@ def test_case_14_a_result_rejected_to_the_end_is_VERIFICATION_REJECTED_and_unpai
     assert payer.balance()["balance"] == 99.8
 
 
-def test_no_verifier_of_another_owner_is_VERIFIER_UNAVAILABLE(
-    payer: Caller, make_agent: MakeAgent
-) -> None:
+def test_no_verifier_of_another_owner_is_NO_CANDIDATE(payer: Caller, make_agent: MakeAgent) -> None:
+    """The agent does not begin work whose result nobody can verify."""
     primary = make_agent(price_cents=100)
     verifier = make_agent(scripted(APPROVED))
     record = payer.run(verified(primary.capability, verifier.capability, maxRetries=0))
     node = record["nodes"]["a"]
-    assert (node["status"], node["error"]["code"]) == ("failed", "VERIFIER_UNAVAILABLE")
-    assert not verifier.stub.dispatches
+    assert (node["status"], node["error"]["code"]) == ("failed", "NO_CANDIDATE")
+    assert not (primary.stub.dispatches or verifier.stub.dispatches)
     assert record["spentCredits"] == 0
 
 
@@ -323,7 +324,7 @@ def test_failing_verifier_is_asked_again_and_the_work_is_not_repeated(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     primary = make_agent(price_cents=100)
-    verifier = make_agent(scripted((500, {}), APPROVED), price_cents=20, owner=make_caller())
+    verifier = make_agent(scripted((500, {}), APPROVED), price_cents=20, ownerDid=make_caller().did)
     record = payer.run(verified(primary.capability, verifier.capability))
     assert (record["status"], record["nodes"]["a"]["attempts"]) == ("success", 1)
     assert len(primary.stub.dispatches) == 1

@@ -84,7 +84,8 @@ def test_verifier_gets_a_large_result_whole(
 ) -> None:
     source = make_agent(large)
     verifier = make_agent(
-        lambda _: (200, {"status": "success", "result": {"valid": True}}), owner=make_caller()
+        lambda _: (200, {"status": "success", "result": {"valid": True}}),
+        ownerDid=make_caller().did,
     )
     options = {"requiresVerification": True, "verifierCapabilityId": verifier.capability}
     record = payer.run(one_node(source.capability, **options))

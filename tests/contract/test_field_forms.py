@@ -314,7 +314,7 @@ def test_settle_pays_the_agent_that_has_accepted_a_task_and_closes_it(
     earned = answer(admin.http.get(f"/v1/balances/{agent.did}"))["balance"]
     assert earned == pytest.approx(0.95 * paid)
     late = payer.http.post("/v1/workflows/nodeResult", json=handed_in(agent.stub.dispatches[0]))
-    assert (answer(late)["status"], late.headers["idempotency-replayed"]) == ("success", "true")
+    refusal(late, 409, "ALREADY_SETTLED")
     assert answer(admin.http.get(f"/v1/balances/{agent.did}"))["balance"] == earned
 
 

@@ -50,7 +50,7 @@ def test_numbers_keep_their_digits_on_their_way_to_a_child(
     whole = {**NUMBERS, "text": "x" * padding}
     source = make_agent(returns(whole, metrics={"big": 2**70}))
     child = make_agent()
-    verifier = make_agent(returns({"valid": True}), owner=make_caller())
+    verifier = make_agent(returns({"valid": True}), ownerDid=make_caller().did)
     payload = {"own": NUMBERS, "text": "n={{n}} {{ own }}"}
     nodes = {
         "a": {

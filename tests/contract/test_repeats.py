@@ -336,10 +336,10 @@ POSTS: tuple[Callable[[Scene], Request], ...] = (
 
 
 @pytest.fixture
-def scene(admin: Caller, make_agent: MakeAgent, damage: Damage) -> Scene:
+def scene(admin: Caller, make_agent: MakeAgent, make_caller: MakeCaller, damage: Damage) -> Scene:
     held = make_agent(lambda _: (202, {"ok": True}))
     answer(admin.http.post("/v1/ledger/deposit", json={"amount": 10}))
-    agent = make_agent()
+    agent = make_agent(owner=make_caller())  # nobody rates an agent of their own
     return Scene(admin.http, agent.capability, held.capability, agent.did, held.stub, damage)
 
 

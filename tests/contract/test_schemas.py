@@ -71,7 +71,7 @@ def test_inputs_that_agents_refuse_go_to_another(payer: Caller, make_agent: Make
     narrow = make_agent(price=offer(1, inputSchema=NUMBER_N))
     for _ in range(AGENTS_PER_NODE_MAX):
         make_agent(capability=narrow.capability, price=offer(1, inputSchema={"not": {}}))
-    wide = make_agent(capability=narrow.capability, price=offer(90))
+    wide = make_agent(capability=narrow.capability, price=offer(3))
     record = payer.run(one_node(narrow.capability, payload={"n": "one"}, maxRetries=0))
     assert record["nodes"]["a"]["agentDid"] == wide.did, record
     assert (record["status"], narrow.stub.dispatches) == ("success", [])

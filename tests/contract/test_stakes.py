@@ -95,7 +95,7 @@ def test_an_owner_stakes_for_its_agent_and_strangers_do_not_see_it(
 def test_case_27_an_administrator_takes_what_is_locked_for_a_node(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller
 ) -> None:
-    """A tenth of the reserve is locked by the auction's terms; the rest of the stake stays."""
+    """A tenth of the bid is locked by the auction's terms; the rest of the stake stays."""
     owner = make_caller(10)
     standing = {"price_cents": 5, "standingBid": {"bidAmount": 0.1}}
     agent = make_agent(
@@ -117,17 +117,17 @@ def test_case_27_an_administrator_takes_what_is_locked_for_a_node(
         assert refused["errors"][0]["path"] == name
     first = admin.http.post(path, json=body, headers=headers)
     slashed = answer(first)
-    assert (slashed["creditsSlashed"], slashed["payerDid"]) == (0.1, payer.did)
-    assert (slashed["stakedAmount"], slashed["lockedAmount"]) == (0.9, 0)
+    assert (slashed["creditsSlashed"], slashed["payerDid"]) == (0.01, payer.did)
+    assert (slashed["stakedAmount"], slashed["lockedAmount"]) == (0.99, 0)
     again = admin.http.post(path, json=body, headers=headers)
     assert answer(again) == slashed
     assert again.headers["idempotency-replayed"] == "true"
     assert answer(admin.http.post(path, json=body))["creditsSlashed"] == 0, "the lock has ended"
-    assert payer.balance()["balance"] == pytest.approx(before + 0.1)
+    assert payer.balance()["balance"] == pytest.approx(before + 0.01)
     agent.stub.gate.set()
     record = payer.finished(f"/v1/workflows/{workflow_id}")
     assert record["status"] == "success", record
-    assert answer(owner.http.get(f"{STAKES}/{agent.did}"))["stakedAmount"] == 0.9
+    assert answer(owner.http.get(f"{STAKES}/{agent.did}"))["stakedAmount"] == 0.99
 
 
 def test_a_wrong_signature_costs_the_lock_although_another_agent_succeeds(
@@ -156,11 +156,11 @@ def test_a_wrong_signature_costs_the_lock_although_another_agent_succeeds(
     record = payer.run({"nodes": {"a": node}})
     assert (record["status"], record["nodes"]["a"]["agentDid"]) == ("success", honest.did)
     stakes = [answer(admin.http.get(f"{STAKES}/{one.did}")) for one in (forger, honest)]
-    assert [one["stakedAmount"] for one in stakes] == [0.9, 1]
+    assert [one["stakedAmount"] for one in stakes] == [0.99, 1]
     found = answer(admin.http.get(f"/v1/audit?targetId={forger.did}&targetType=stake"))["entries"]
     events = [event for entry in found for event in events_of(entry)]
     (slashed,) = (one["payload"] for one in events if one["type"] == "stake.slashed")
-    assert (slashed["reason"], slashed["amountCredits"]) == ("wrong_signature", "0.1")
+    assert (slashed["reason"], slashed["amountCredits"]) == ("wrong_signature", "0.01")
 
 
 def refuse_at_first(dispatch: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -183,7 +183,7 @@ def test_an_auctions_winner_that_fails_is_slashed_although_a_round_follows(
     node = {"capabilityId": capability, "selection": "auction", "maxCostCredits": 1}
     record = payer.run({"nodes": {"a": node}})
     assert record["nodes"]["a"]["error"]["code"] == "AGENT_ERROR"
-    locked = 0.1  # a tenth of the reserve, of which a tenth is lost
+    locked = 0.01  # a tenth of the bid, of which a tenth is lost
     assert answer(admin.http.get(f"{STAKES}/{failing.did}"))["stakedAmount"] == 10 - locked / 10
     second = make_agent(
         capability=capability,

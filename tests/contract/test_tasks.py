@@ -110,8 +110,11 @@ def test_settle_after_success_tells_what_was_paid_and_pays_nothing(
     agent.stub.gate.set()
     ended(payer, made)
     before = payer.balance()
+    more = {"payouts": [{"agentDid": agent.did, "amount": 2}]}
+    refused = refusal(payer.http.post(path, json=more), 409, "CONFLICT")
+    assert f"{agent.did} was paid 0.5 credits" in refused["detail"]
     settled = answer(
-        payer.http.post(path, json={"payouts": [{"agentDid": agent.did, "amount": 2}]})
+        payer.http.post(path, json={"payouts": [{"agentDid": agent.did, "amount": 0.2}]})
     )
     assert settled["paid"] == [{"agentDid": agent.did, "amount": 0.5}]
     assert (settled["settledCredits"], settled["returnedCredits"]) == (0.5, 1.5)
@@ -161,16 +164,67 @@ def test_a_settlement_before_any_agent_has_accepted_is_409(
     assert (answer(again), again.headers["idempotency-replayed"]) == (settled, "true")
 
 
-def test_what_was_named_for_a_task_that_has_succeeded_is_shown(
+def test_more_than_was_paid_is_not_settled_for_a_task_that_has_succeeded(
     payer: Caller, make_agent: MakeAgent
 ) -> None:
-    """Its escrow is released: what its agent was paid with the result is all."""
+    """It was ok, and paid 0: the escrow is released, what its agent was paid before is all."""
     agent = make_agent(price={})
     made = publish(payer, f"[{agent.capability}] x", budget=5)
     ended(payer, made)
+    path = f"{PATH}/{made['taskId']}/settle"
     body = {"payouts": [{"agentDid": agent.did, "amount": 3}]}
+    refused = refusal(payer.http.post(path, json=body), 409, "CONFLICT")
+    assert f"{agent.did} was paid 0 credits" in refused["detail"]
+    assert answer(payer.http.post(path))["paid"] == []
+
+
+@pytest.mark.parametrize(
+    ("price", "task", "paid"),
+    [
+        ({"price_cents": 10}, {}, 0.1),
+        ({"price_cents": 20, "standingBid": {"bidAmount": 0.1}}, {"selection": "auction"}, 0.1),
+        ({}, {}, 0.000001),
+        ({"pricing": PER_TOKEN}, {}, 0.000001),
+    ],
+    ids=["price", "bid", "free", "tokens"],
+)
+def test_row_10_a_settlement_pays_what_was_promised_and_later_results_are_409(
+    payer: Caller,
+    admin: Caller,
+    make_agent: MakeAgent,
+    make_caller: MakeCaller,
+    price: Json,
+    task: Json,
+    paid: float,
+) -> None:
+    owner = make_caller(10)
+    agent = make_agent(later, price=price, owner=owner)
+    answer(owner.http.post("/v1/stakes", json={"agentDid": agent.did, "amount": 5}))
+    made = publish(payer, f"[{agent.capability}] x", budget=5, **task)
+    wait_node(payer, f"/v1/workflows/{made['workflowId']}", "running", "task")
+    body = {"payouts": [{"agentDid": agent.did, "amount": 0.000001}]}
     settled = answer(payer.http.post(f"{PATH}/{made['taskId']}/settle", json=body))
-    assert settled["paid"] == [{"agentDid": agent.did, "amount": 0}]
+    assert settled["paid"] == [{"agentDid": agent.did, "amount": paid}]
+    assert settled["settledCredits"] == paid
+    for handed in (handed_in(agent.stub.dispatches[0]),) * 2:
+        late = payer.http.post("/v1/workflows/nodeResult", json=handed)
+        refusal(late, 409, "ALREADY_SETTLED")
+    assert answer(payer.http.get(f"{PATH}/{made['taskId']}"))["result"] == {}
+    earned = answer(admin.http.get(f"/v1/balances/{agent.did}"))["balance"]
+    assert earned == pytest.approx(0.95 * paid, abs=0.000001)
+
+
+def test_a_result_that_was_taken_before_its_task_was_settled_is_a_repeat(
+    payer: Caller, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(later)
+    made = publish(payer, f"[{agent.capability}] x")
+    agent.stub.wait_dispatched()
+    handed = handed_in(agent.stub.dispatches[0])
+    answer(payer.http.post("/v1/workflows/nodeResult", json=handed))
+    answer(payer.http.post(f"{PATH}/{made['taskId']}/settle"))
+    again = payer.http.post("/v1/workflows/nodeResult", json=handed)
+    assert (answer(again)["status"], again.headers["idempotency-replayed"]) == ("success", "true")
 
 
 def test_an_agent_by_tokens_that_has_named_none_is_paid_what_its_payer_says(

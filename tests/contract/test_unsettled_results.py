@@ -52,7 +52,7 @@ def test_a_result_is_shown_when_it_is_settled(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, size: int, end: str
 ) -> None:
     agent = make_agent(reply_with(size))
-    verifier = make_agent(later, price_cents=0, owner=make_caller())
+    verifier = make_agent(later, price_cents=0, ownerDid=make_caller().did)
     node = {
         "capabilityId": agent.capability,
         "requiresVerification": True,

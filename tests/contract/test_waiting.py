@@ -204,7 +204,7 @@ def test_a_result_waits_for_its_verifier(
         200,
         {"eventId": sent["eventId"], "status": "success", "result": {"approved": True}},
     )
-    verifier = make_agent(approve, owner=owner)
+    verifier = make_agent(approve, ownerDid=owner.did)
     say(owner, verifier, "offline")
     node = {"requiresVerification": True, "verifierCapabilityId": verifier.capability}
     path = begin(payer, one(agent.capability, **node))
@@ -217,12 +217,13 @@ def test_a_result_waits_for_its_verifier(
 
 
 def test_an_auction_waits_for_its_bidders(
-    admin: Caller, payer: Caller, make_agent: MakeAgent
+    admin: Caller, payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
 ) -> None:
     """A round that has only bidders who are away ends; another begins when one is back."""
+    owner = make_caller(5)
     price = {"price_cents": 10, "standingBid": {"bidAmount": 0.1}}
-    agent = make_agent(price=price, owner=payer)
-    answer(payer.http.post("/v1/stakes", json={"agentDid": agent.did, "amount": 5}))
+    agent = make_agent(price=price, owner=owner)
+    answer(owner.http.post("/v1/stakes", json={"agentDid": agent.did, "amount": 5}))
     say(admin, agent, "offline")
     path = begin(payer, one(agent.capability, selection="auction", maxCostCredits=1))
     wait_waiting(payer, path)

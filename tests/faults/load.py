@@ -208,20 +208,22 @@ class Load:
 
     def _register(self, did: str, capability_id: str, stake_credits: float) -> None:
         """Register the agent of the newest process under this name, and stake for it once."""
-        body = {"acard": card(did, f"http://127.0.0.1:{self._ports[-1]}", capability_id)}
+        # Of another owner than the payer, whose own agents win no auction.
+        made = card(did, f"http://127.0.0.1:{self._ports[-1]}", capability_id)
+        body = {"acard": made, "ownerDid": f"{did}-owner"}
         stake = {"amount": stake_credits, "agentDid": did}
+        funds = {"amount": stake_credits, "ownerDid": did}
         with self.client() as client:
+            self._until_answered(client, "/v1/ledger/deposit", funds, key=f"funds:{did}")
             self._until_answered(client, "/v1/agents/register", body)
             self._until_answered(client, "/v1/stakes", stake, key=f"stake:{did}")
 
     def _register_verifiers(self) -> None:
         """Let each process judge too, as agents of another owner: no owner judges its own work."""
         with self.client() as client:
-            key = self._until_answered(client, "/v1/keys", {"ownerDid": JUDGE})
-            assert key is not None, self.problems
-            client.headers["x-api-key"] = key["key"]
             for number, port in enumerate(self._ports):
-                body = {"acard": verifier_card(number, f"http://127.0.0.1:{port}")}
+                judge = verifier_card(number, f"http://127.0.0.1:{port}")
+                body = {"acard": judge, "ownerDid": JUDGE}
                 self._until_answered(client, "/v1/agents/register", body)
 
     def _publish(self) -> None:

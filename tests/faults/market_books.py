@@ -13,7 +13,8 @@ from psycopg.rows import dict_row
 
 from ledger.agents.reputation import BOTH, compared
 
-# A lock is known by its agent, workflow, node and attempt; a slash says them in its evidence.
+# A lock is known by its agent, workflow, node and attempt, or round if it is a bid's; a slash says
+# them in its evidence. Amounts of locks for auctioned nodes are sealed: the accounts must be empty.
 _LOCKS: Final[LiteralString] = """
     WITH place AS (
         SELECT target_id AS did, event_type, (payload ->> 'amountCredits')::numeric AS amount,
@@ -21,12 +22,14 @@ _LOCKS: Final[LiteralString] = """
         FROM event WHERE event_type IN ('stake.locked', 'stake.unlocked', 'stake.slashed')
     ), lock AS (
         SELECT did, at ->> 'workflowId' AS workflow_id, at ->> 'nodeId' AS node,
-            (at ->> 'attempt')::int AS attempt,
+            (at ->> 'attempt')::int AS attempt, (at ->> 'round')::int AS round,
             count(*) FILTER (WHERE event_type = 'stake.locked') AS locked,
             count(*) FILTER (WHERE event_type = 'stake.unlocked') AS unlocked,
             count(*) FILTER (WHERE event_type = 'stake.slashed') AS slashed,
-            sum(CASE event_type WHEN 'stake.locked' THEN amount ELSE -amount END) AS rest
-        FROM place GROUP BY 1, 2, 3, 4)"""
+            CASE WHEN bool_and(amount IS NOT NULL) THEN
+                sum(CASE event_type WHEN 'stake.locked' THEN amount ELSE -amount END)
+                ELSE 0 END AS rest
+        FROM place GROUP BY 1, 2, 3, 4, 5)"""
 _CLOSED: Final[LiteralString] = """
     WITH closed AS (
         SELECT target_id AS workflow_id, payload::jsonb AS payload FROM event
@@ -68,7 +71,7 @@ CHECKS: dict[str, LiteralString] = {
         SELECT b.workflow_id, b.node, b.round, b.agent_did FROM bid b JOIN closed c
             ON c.workflow_id = b.workflow_id::text AND c.payload ->> 'nodeId' = b.node
             AND (c.payload ->> 'round')::int = b.round
-        WHERE c.payload ->> 'status' <> 'cancelled' AND NOT EXISTS (
+        WHERE NOT b.is_standing AND c.payload ->> 'status' <> 'cancelled' AND NOT EXISTS (
             SELECT 1 FROM jsonb_array_elements(c.payload -> 'bids') said
             WHERE said ->> 'agentDid' = b.agent_did)""",
     "not the lowest has won at the second-lowest bid": """
@@ -96,8 +99,7 @@ CHECKS: dict[str, LiteralString] = {
 # Workflows in whose closed auctions an agent has bid live.
 BIDDEN: Final[LiteralString] = """
     SELECT target_id FROM event, json_array_elements(payload -> 'bids') said
-    WHERE event_type = 'auction.closed' AND said ->> 'agentDid' = %s
-        AND NOT (said ->> 'isStanding')::boolean"""
+    WHERE event_type = 'auction.closed' AND said ->> 'agentDid' = %s"""
 # What a load must have made happen, or these checks have seen nothing.
 _SEEN: dict[str, LiteralString] = {
     "rounds": "SELECT count(*) FROM auction",

@@ -231,6 +231,7 @@ def succeeded(node: str, micro: int, *, agent: str = AGENT) -> tuple[Record, ...
             completed_ms=AT + 5,
             cost_micro=micro,
             metrics={"latency_ms": 5},
+            counts_as="successful",
         ),
         NodePaid(node, agent, micro),
     )

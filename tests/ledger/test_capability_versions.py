@@ -6,6 +6,7 @@ Spec: Capability version; contract.md section 6 (Capability versions); decision 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import psycopg
 import pytest
@@ -14,12 +15,15 @@ from msgspec.structs import replace
 from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
+from ledger.capabilities.version_reads import ABSENT_MS_MAX, first_offer
 from ledger.commands import OutcomeStatus
 from ledger.reads.directory_tail import CHAINED, DATED, Asked, DirectoryTail
+from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store
+from tests.ledger.test_agents_leave import leave
 
 pytestmark = pytest.mark.anyio
 
@@ -78,6 +82,95 @@ async def test_a_line_is_its_first_publishers(database: Database, auditor: Audit
     late = await store.commit([given, publish("1.4.0", 4)], AT)
     assert [one.error for one in late] == [None, FORBIDDEN]
     assert auditor.one("SELECT owner_did FROM capability_line") == OTHER
+    await store.close()
+
+
+async def test_the_owner_of_the_oldest_agent_takes_over_a_line_that_nobody_was_given(
+    database: Database, auditor: Auditor
+) -> None:
+    """The versions of a line count for its owner, whose bounds hold."""
+    store = await open_store(database.service_url)
+    take = partial(publish, actor_did=OTHER, agent_did=THEIRS, takes_over=True)
+    outcomes = await store.commit(
+        [
+            card(proof=PROVEN),
+            card(THEIRS, owner_did=OTHER),
+            publish("1.0.0", 0),
+            take("1.1.0", 1),
+            card(THEIRS, owner_did=OTHER, proof=PROVEN),
+            take("1.1.0", 1, agent_revision=2, owner_versions_max=1),
+            take("1.1.0", 1, agent_revision=2, owner_versions_max=2),
+            publish("1.2.0", 2),
+            publish("1.0.0", 0, capability_id="cap.test.two.v1", owner_versions_max=1),
+            take("1.2.0", 2, agent_revision=2, owner_versions_max=2),
+        ],
+        AT,
+    )
+    assert [one.error for one in outcomes[2:]] == [
+        None, CONFLICT, None, CONFLICT, None, FORBIDDEN, None, CONFLICT,
+    ]  # fmt: skip
+    query = "SELECT owner_did FROM capability_line WHERE capability_id = %s"
+    assert auditor.one(query, CAPABILITY) == OTHER
+    given = publish("1.2.0", 2, is_admin=True, actor_did=AGENT, owner_did=PAYER)
+    late = await store.commit([given, take("1.3.0", 3, agent_revision=2)], AT)
+    assert [one.error for one in late] == [None, FORBIDDEN]
+    await store.close()
+
+
+async def test_who_offers_a_capability_since_before_its_line_began_may_take_it_over(
+    database: Database, reader: LedgerReader
+) -> None:
+    """A newcomer with a fresh DID, which is proven, may not; nor one that left and came back."""
+    store = await open_store(database.service_url)
+    theirs = card(THEIRS, owner_did=OTHER, proof=PROVEN)
+    other = replace(theirs, key=new_key(), capability_ids=("cap.test.else.v1",))
+
+    async def may_lead() -> bool:
+        found = await first_offer(reader, OTHER, CAPABILITY, needs_proof=False, at_ms=AT)
+        return found is not None and not found.is_preceded
+
+    steps = ((theirs, True), (card(), True), (publish("1.0.0", 0), True), (other, False),
+             (replace(theirs, key=new_key()), False))  # fmt: skip
+    for number, (step, is_theirs) in enumerate(steps):
+        assert (await store.commit([step], AT + number))[0].error is None
+        assert await may_lead() is is_theirs, number
+    await store.close()
+
+
+async def test_the_oldest_agent_is_the_one_that_began_to_offer_first(
+    database: Database, reader: LedgerReader
+) -> None:
+    """An older agent that adds the capability to its card is not the oldest of those that have it.
+    One that is down keeps its place for a while, an unproven one does not."""
+    store = await open_store(database.service_url)
+    offers = ("cap.test.else.v1", CAPABILITY)
+    steps = (
+        card(THEIRS, owner_did=OTHER, proof=PROVEN, capability_ids=offers[:1]),
+        card(proof=PROVEN),
+        card(THEIRS, owner_did=OTHER, proof=PROVEN, capability_ids=offers),
+        card(THEIRS, owner_did=OTHER, proof=PROVEN, capability_ids=offers[::-1]),
+    )
+    for number, step in enumerate(steps):
+        await store.commit([step], AT + number)
+
+    async def comes_first(owner_did: str, capability: str = CAPABILITY, at_ms: int = AT) -> bool:
+        found = await first_offer(reader, owner_did, capability, needs_proof=True, at_ms=at_ms)
+        return found is not None and not found.is_preceded
+
+    assert (await comes_first(PAYER), await comes_first(OTHER)) == (True, False)
+    assert await comes_first(OTHER, offers[0])
+    await store.commit([leave()], AT + 9)
+    ends_ms = AT + 9 + ABSENT_MS_MAX
+    assert not await comes_first(OTHER, at_ms=ends_ms - 1)
+    assert await comes_first(OTHER, at_ms=ends_ms)
+    await store.commit([card(proof=PROVEN)], AT + 10)
+    assert (await comes_first(PAYER), await comes_first(OTHER)) == (True, False)
+    without = card(proof=PROVEN, capability_ids=("cap.test.more.v1",))
+    await store.commit([without, card(proof=PROVEN)], AT + 11)
+    assert (await comes_first(PAYER), await comes_first(OTHER)) == (True, False), "one batch"
+    await store.commit([replace(without, key=new_key())], AT + 12)
+    await store.commit([replace(steps[1], key=new_key())], AT + 13)
+    assert (await comes_first(PAYER), await comes_first(OTHER)) == (False, True)
     await store.close()
 
 

@@ -22,7 +22,7 @@ from serve_app.operations.views import audit_record
 from tests.conftest import Database
 from tests.faults.scene import Scene
 from tests.ledger import making
-from tests.ledger.checking import Auditor, check_books
+from tests.ledger.checking import Auditor
 from tests.ledger.dumps import work
 from tests.ledger.dumps.restoring import FOLDER, OLD_ENTRIES, restore
 from tests.ledger.making import AGENT, CREDIT, GENESIS, PAYER
@@ -59,7 +59,6 @@ def test_the_frozen_beginning_has_a_dump() -> None:
 
 @pytest.mark.parametrize("restored", DUMPS, indirect=True)
 async def test_a_dump_comes_to_the_present_and_its_work_is_finished(restored: Database) -> None:
-    check_books(restored.superuser_url)
     newest = migrate(restored.owner_url)
     assert migrate(restored.owner_url) == newest
     auditor = Auditor(restored.superuser_url)

@@ -13,6 +13,7 @@ from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
 from core.trust.identity.inheritance import DAY_MS
 from ledger.agents.agent_live import Heartbeat, LivenessStore
+from ledger.agents.directory_reads import directory_pages
 from ledger.commands import Command, OutcomeStatus
 from ledger.identity.inheritance_commands import (
     CancelInheritance,
@@ -32,6 +33,7 @@ from tests.ledger.making import (
     AT,
     CREDIT,
     PAYER,
+    all_of,
     api_key,
     card,
     deposit,
@@ -349,3 +351,46 @@ async def test_a_switch_of_an_owner_of_before_is_void(database: Database, audito
         assert refused.error is ErrorCode.CONFLICT
     await reader.close()
     await store.close()
+
+
+async def test_an_heir_is_not_trusted_with_the_agent_that_an_administrator_has_registered(
+    database: Database, auditor: Auditor
+) -> None:
+    """The owner's own card keeps the trust. money.md section 8, rule 3."""
+    by_admin = card(proof=OPERATOR, is_admin=True)
+    store = await opened(database, auditor, by_admin, card(), card("did:test:mine"))
+
+    async def trusted() -> list[str]:
+        async with LedgerReader(database.service_url, pool_size=1) as reader:
+            return [r["did"] for r in await all_of(directory_pages(reader)) if r["is_trusted"]]
+
+    assert await trusted() == [AGENT]
+    assert (await store.commit([run()], AT + 1))[0].error is None
+    assert await trusted() == []
+    await store.commit([card(owner_did=HEIR)], AT + 2)
+    assert await trusted() == []
+    await store.commit([card(owner_did=HEIR, is_admin=True), card(owner_did=HEIR)], AT + 3)
+    assert await trusted() == [AGENT]
+    await store.close()
+
+
+async def test_trust_ends_with_a_capability_that_no_administrator_has_registered(
+    database: Database, auditor: Auditor
+) -> None:
+    """What the card offers less and again is another capability, too, also after a restart."""
+    one, two = "cap.test.echo.v1", "cap.verify.generic.v1"
+
+    both = card(capability_ids=(one, two), is_admin=True)
+    steps = (
+        (both, True),
+        (card(capability_ids=(two, one)), True),
+        (card(capability_ids=(one,)), True),
+        (card(capability_ids=(one, two)), False),
+        (card(capability_ids=(one,)), False),
+        (both, True),
+    )
+    for number, (step, is_trusted) in enumerate(steps):
+        store = await open_store(database.service_url)
+        assert (await store.commit([replace(step, key=new_key())], AT + number))[0].error is None
+        await store.close()
+        assert auditor.one("SELECT is_trusted FROM agent") is is_trusted, number

@@ -6,11 +6,13 @@ That both agree is checked by the auditor after every test of this folder. Spec:
 from __future__ import annotations
 
 import pytest
+from psycopg.rows import dict_row
 
 from core.errors import ErrorCode
 from core.market.reputation import Tally
 from core.workflow.events import AttemptFinished, NodeChanged, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
+from ledger.accounts.account_reads import reputation_row
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.agents.reputation import (
     LATENCY_MS_MAX,
@@ -30,106 +32,73 @@ OTHER = "did:test:other"
 
 
 def ended(
-    status: NodeStatus,
-    code: str | None = None,
+    counts_as: str | None = "successful",
     *,
+    status: NodeStatus = NodeStatus.SUCCESS,
     agent: str = AGENT,
-    latency_ms: int | None = None,
-    attempts: int = 1,
-    **error: object,
+    latency_ms: int = 0,
+    price_micro: int = 0,
 ) -> list[Record]:
     """Return the records of node `a` ending after its last attempt."""
     change = NodeChanged(
         "a",
         status,
-        attempts,
+        1,
         agent,
+        price_micro,
         dispatched_ms=AT,
         deadline_ms=AT + 1,
-        error=None if code is None else {"code": code, "message": "it ended", **error},
         result_json="{}" if status is NodeStatus.SUCCESS else None,
-        metrics=None if latency_ms is None else {"latency_ms": latency_ms},
+        metrics={"latency_ms": latency_ms},
         completed_ms=AT + 2,
+        counts_as=counts_as,
     )
-    outcome = "success" if code is None else "discarded"
-    finished = AttemptFinished("a", attempts, agent, outcome, AT, AT + 2, error_code=code)
-    return [finished, change]
+    return [AttemptFinished("a", 1, agent, "success", AT, AT + 2), change]
 
 
 def counts(auditor: Auditor) -> dict[str, Tally]:
     """Return every agent's counts as stored."""
-    rows = auditor.connection.execute(
-        "SELECT agent_did, successful, failed, cancelled, latency_ms_sum FROM reputation"
-    ).fetchall()
-    names = ("agent_did", "successful", "failed", "cancelled", "latency_ms_sum")
-    return {row[0]: tally_of(dict(zip(names, row, strict=True))) for row in rows}
+    cursor = auditor.connection.cursor(row_factory=dict_row)
+    rows = cursor.execute("SELECT * FROM reputation").fetchall()
+    return {row["agent_did"]: tally_of(row) for row in rows}
 
 
-CASES: dict[str, tuple[list[Record], WorkflowStatus, dict[str, Tally]]] = {
-    "a success counts with its latency": (
-        ended(NodeStatus.SUCCESS, latency_ms=120),
-        WorkflowStatus.SUCCESS,
-        {AGENT: Tally(successful=1, latency_ms_sum=120)},
-    ),
-    "a latency below 0, of a clock that was set back, counts as none": (
-        ended(NodeStatus.SUCCESS, latency_ms=-3_600_000),
-        WorkflowStatus.SUCCESS,
-        {AGENT: Tally(successful=1)},
-    ),
-    "a latency of years, of a clock that was set forward, counts as the longest": (
-        ended(NodeStatus.SUCCESS, latency_ms=2**62),
-        WorkflowStatus.SUCCESS,
-        {AGENT: Tally(successful=1, latency_ms_sum=LATENCY_MS_MAX)},
-    ),
-    "the agent's own error counts as failed": (
-        ended(NodeStatus.FAILED, "AGENT_ERROR", attempts=4),
-        WorkflowStatus.FAILED,
-        {AGENT: Tally(failed=1)},
-    ),
-    "a time-out counts as failed": (
-        ended(NodeStatus.TIMEOUT, "AGENT_TIMEOUT"),
-        WorkflowStatus.FAILED,
-        {AGENT: Tally(failed=1)},
-    ),
-    "one that was too busy is spared": (
-        ended(NodeStatus.FAILED, "AGENT_ERROR", isSpared=True),
-        WorkflowStatus.FAILED,
-        {},
-    ),
-    "one that was not reached is spared": (
-        ended(NodeStatus.FAILED, "AGENT_UNAVAILABLE"),
-        WorkflowStatus.FAILED,
-        {},
-    ),
-    "work that was cancelled under way counts as cancelled": (
-        ended(NodeStatus.SKIPPED, "CANCELLED"),
-        WorkflowStatus.CANCELLED,
-        {AGENT: Tally(cancelled=1)},
-    ),
-    "what was cancelled between two attempts counts not": (
-        ended(NodeStatus.SKIPPED, "CANCELLED")[1:],
-        WorkflowStatus.CANCELLED,
-        {},
-    ),
-    "what ran into the workflow's end counts as cancelled": (
-        ended(NodeStatus.TIMEOUT, "WORKFLOW_TIMEOUT"),
-        WorkflowStatus.TIMEOUT,
-        {AGENT: Tally(cancelled=1)},
-    ),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-async def test_an_end_counts_for_the_agent_of_the_last_attempt(
-    case: str, database: Database, auditor: Auditor
+@pytest.mark.parametrize(
+    ("counts_as", "expected"),
+    [("successful", 1), ("failed", 2), ("cancelled", 3), (None, None)],
+)
+async def test_an_end_counts_as_its_owner_says_and_apart_if_it_has_a_price(
+    counts_as: str | None, expected: int | None, database: Database, auditor: Auditor
 ) -> None:
-    records, status, expected = CASES[case]
+    """Whatever its status would say; what counts for an agent that asks a price is paid work."""
+    store, epoch = await open_with_member(database.service_url)
+    for price_micro in (0, 1):
+        flow = Flow(epoch)
+        records = ended(counts_as, status=NodeStatus.TIMEOUT, latency_ms=9, price_micro=price_micro)
+        end = WorkflowChanged(WorkflowStatus.FAILED, AT + 2)
+        await store.commit([flow.publish(), flow.advance(*records, end)], AT)
+    async with LedgerReader(database.service_url, pool_size=1) as reader:
+        tally, _ = await reputation_row(reader, AGENT)
+    once = [int(expected == place) for place in (1, 2, 3)] + [9 if expected == 1 else 0]
+    assert tally == Tally(*(2 * count for count in once), *once)
+    assert tally.counted(asks_price=True) == Tally(*once)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "counted_ms"),
+    [(120, 120), (-3_600_000, 0), (2**62, LATENCY_MS_MAX)],
+    ids=["as measured", "of a clock that was set back", "of a clock that was set forward"],
+)
+async def test_a_latency_counts_within_its_bounds(
+    latency_ms: int, counted_ms: int, database: Database, auditor: Auditor
+) -> None:
     store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
-    await store.commit(
-        [flow.publish(), flow.advance(*records, WorkflowChanged(status, AT + 2))], AT
-    )
-    assert counts(auditor) == expected
+    end = WorkflowChanged(WorkflowStatus.SUCCESS, AT + 2)
+    records = ended(latency_ms=latency_ms)
+    await store.commit([flow.publish(), flow.advance(*records, end)], AT)
+    assert counts(auditor) == {AGENT: Tally(successful=1, latency_ms_sum=counted_ms)}
     await store.close()
 
 
@@ -139,7 +108,7 @@ async def test_many_ends_of_a_batch_are_added_up(database: Database, auditor: Au
         commands = []
         for agent, latency_ms in ((AGENT, 10), (OTHER, 5), (AGENT, 30)):
             flow = Flow(epoch)
-            records = ended(NodeStatus.SUCCESS, agent=agent, latency_ms=latency_ms)
+            records = ended(agent=agent, latency_ms=latency_ms)
             end = WorkflowChanged(WorkflowStatus.SUCCESS, AT + 2)
             commands += [flow.publish(), flow.advance(*records, end)]
         await store.commit(commands, AT)
@@ -154,7 +123,7 @@ async def test_a_repeated_end_counts_once(database: Database, auditor: Auditor) 
     store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     end = WorkflowChanged(WorkflowStatus.SUCCESS, AT + 2)
-    advance = flow.advance(*ended(NodeStatus.SUCCESS, latency_ms=7), end)
+    advance = flow.advance(*ended(latency_ms=7), end)
     await store.commit([flow.publish(), advance, advance], AT)
     await store.commit([advance], AT)
     assert counts(auditor) == {AGENT: Tally(successful=1, latency_ms_sum=7)}
@@ -168,7 +137,7 @@ async def test_counts_that_went_wrong_are_counted_again_from_history(
     for agent, latency_ms in ((AGENT, 10), (OTHER, 20)):
         flow = Flow(epoch)
         end = WorkflowChanged(WorkflowStatus.SUCCESS, AT + 2)
-        records = ended(NodeStatus.SUCCESS, agent=agent, latency_ms=latency_ms)
+        records = ended(agent=agent, latency_ms=latency_ms)
         await store.commit([flow.publish(), flow.advance(*records, end)], AT)
     right = counts(auditor)
     auditor.connection.execute(
@@ -180,12 +149,13 @@ async def test_counts_that_went_wrong_are_counted_again_from_history(
     auditor.connection.execute(
         "UPDATE reputation SET successful = 0, total = 0 WHERE agent_did = %s", (OTHER,)
     )
+    auditor.connection.execute("UPDATE reputation SET paid_failed = failed")
     again, too_late = [await rebuild(database, key) for key in ("again", "at the same time")]
     # What ends between the reading and the correction is in both, and counted once.
     ends: list[Command] = []
     for agent in (AGENT, OTHER):
         flow = Flow(epoch)
-        records = ended(NodeStatus.SUCCESS, agent=agent, latency_ms=1)
+        records = ended(agent=agent, latency_ms=1)
         ends += [flow.publish(), flow.advance(*records)]
     outcomes = await store.commit([*ends, again], AT)
     assert outcomes[-1].result == {"changed": 3}
@@ -207,5 +177,9 @@ async def rebuild(database: Database, key: str) -> RebuildReputation:
     async with LedgerReader(database.service_url, pool_size=1) as reader:
         found, audit_id = await read_compared(reader)
     return RebuildReputation(
-        key=key, actor_did=PAYER, changes=corrections(found), read_audit_id=audit_id
+        key=key,
+        actor_did=PAYER,
+        changes=corrections(found),
+        paid_changes=corrections(found, is_paid=True),
+        read_audit_id=audit_id,
     )

@@ -102,6 +102,7 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
         ({"CALLBOARD_MODEL_KEY": "a key\r\nHost: x"}, "model_key"),
         ({"CALLBOARD_TRUSTED_PROXIES": "10.0.0.1/8"}, "trusted_proxies"),
         ({"CALLBOARD_TRUSTED_PROXIES": "proxy.example"}, "trusted_proxies"),
+        ({"CALLBOARD_TRUSTED_VERIFIERS": "did:x:a,judge"}, "trusted_verifiers"),
         ({"CALLBOARD_EGRESS_ALLOW": "10.0.0.0/33"}, "egress_allow"),
         (
             {

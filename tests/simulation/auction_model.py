@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,15 +25,18 @@ class BadBid(Exception):
 @dataclass(slots=True)
 class AuctionModel:
     """`open`: by workflow and node, the round that takes bids; `told`: those of them whose bids the
-    owner has heard; `closed`: every round's end."""
+    owner has heard; `closed`: every round's end; `locked`: by round and agent, what its live bid
+    has locked, micro-credits."""
 
     open: dict[Place, AuctionOpened] = field(default_factory=dict)
     told: set[Place] = field(default_factory=set)
     bids: dict[tuple[str, str, int], dict[str, dict[str, Any]]] = field(default_factory=dict)
     closed: dict[tuple[str, str, int], AuctionClosed] = field(default_factory=dict)
+    locked: dict[tuple[str, str, int, str], int] = field(default_factory=dict)
 
-    def store(self, workflow_id: str, records: Sequence[Record]) -> None:
-        """Open and close the rounds of a step."""
+    def store(self, workflow_id: str, records: Sequence[Record]) -> list[tuple[str, int]]:
+        """Open and close the rounds of a step; return what their bids had locked, negative."""
+        freed: list[tuple[str, int]] = []
         for record in records:
             if isinstance(record, AuctionOpened):
                 assert (workflow_id, record.node) not in self.open, record
@@ -43,7 +46,27 @@ class AuctionModel:
             elif isinstance(record, AuctionClosed):
                 opened = self.open.pop((workflow_id, record.node))
                 assert opened.round == record.round, (opened, record)
-                self.closed[workflow_id, record.node, record.round] = record
+                place = (workflow_id, record.node, record.round)
+                self.closed[place] = record
+                bids = self.bids[place]
+                freed += [(did, -self.locked.pop((*place, did), 0)) for did in bids]
+                for bid in record.bids:  # those of an earlier round, among which the award goes on
+                    if not bid.is_standing:
+                        bids.setdefault(bid.agent_did, {"amountMicro": bid.amount_micro})
+        return freed
+
+    def lock(self, command: PlaceBid, balances: Mapping[str, int]) -> tuple[str, int]:
+        """Return what a bid locks that was taken: the most that it may require, as far as free."""
+        did, amount = command.agent_did, command.amount_micro
+        opened = self._round(command)
+        free = balances.get(f"stake:{did}", 0)
+        offered = free if command.stake_offered_micro is None else command.stake_offered_micro
+        micro = min(amount, -(-3 * amount * opened.stake_bps // 20_000), free, offered)
+        place = (command.workflow_id, command.node, command.round)
+        if micro:
+            self.locked[(*place, did)] = micro
+            self.bids[place][did]["stakeLockedMicro"] = micro
+        return did, micro
 
     def place(self, command: PlaceBid, now_ms: int) -> dict[str, Any]:
         """Take a bid: in time, the agent's first, and not above the reserve, in this order."""

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
+from core.market.promises import PROMISED_MS
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.accounts.account_commands import Deposit
@@ -49,6 +50,7 @@ _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
 _COUNTS = ("attempt", "_used", "_micro", "_round", "_version")
 _NODE_COLUMNS = {c.name: 0 if c.name.endswith(_COUNTS) else None for c in node_table.c}
 _NODE_COUNTS = {name: 0 for name, value in _NODE_COLUMNS.items() if value == 0}
+_NODE_COLUMNS |= {"promised_ms": PROMISED_MS, "is_own": False}
 
 
 class LedgerModel(MoneyModel):
@@ -136,7 +138,9 @@ class LedgerModel(MoneyModel):
             case PlaceBid():
                 if self.trust.is_revoked(command.agent_did, self.now_ms()):
                     raise BadBid(ErrorCode.FORBIDDEN, "revoked")
-                return self.auctions.place(command, self.now_ms())
+                placed = self.auctions.place(command, self.now_ms())
+                self._move_bid(self.auctions.lock(command, self.balances))
+                return placed
             case EndBidding():
                 return self.auctions.end_bidding(command, self.now_ms())
             case RevokeAgent() | UnrevokeAgent():
@@ -221,7 +225,8 @@ class LedgerModel(MoneyModel):
     def _store(self, workflow_id: str, records: Sequence[Record]) -> int | None:
         """Store rows; at the end of the workflow return what the payer gets back."""
         released: int | None = None
-        self.auctions.store(workflow_id, records)
+        for freed in self.auctions.store(workflow_id, records):
+            self._move_bid(freed)
         for record in records:
             if isinstance(record, NodeChanged):
                 row = node_row(workflow_id, record)

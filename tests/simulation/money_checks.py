@@ -25,23 +25,26 @@ def opening(seed: int, stake_bps: int, dids: Iterable[str]) -> list[Command]:
     """Return the commands that give payers their wallets and, where stakes are asked, agents
     theirs."""
     commands: list[Command] = [
-        _deposit(payer, micro) for payer, micro in zip(PAYERS, DEPOSITS_MICRO, strict=True)
+        deposit(payer, micro) for payer, micro in zip(PAYERS, DEPOSITS_MICRO, strict=True)
     ]
     chance = random.Random(f"stakes {seed}")
     for did in dids if stake_bps else ():
         micro = chance.choice(STAKES_MICRO)
-        commands.append(_deposit(did, micro))
-        commands.append(
-            DepositStake(
-                key=f"stake:{did}",
-                request_hash=b"",
-                actor_did=did,
-                is_admin=False,
-                agent_did=did,
-                amount_micro=micro,
-            )
-        )
+        commands += staked(did, micro)
     return commands
+
+
+def staked(did: str, micro: int) -> list[Command]:
+    """Return the commands that give an agent a stake."""
+    stake = DepositStake(
+        key=f"stake:{did}",
+        request_hash=b"",
+        actor_did=did,
+        is_admin=False,
+        agent_did=did,
+        amount_micro=micro,
+    )
+    return [deposit(did, micro), stake]
 
 
 def stake_parts(model: LedgerModel, dids: Iterable[str]) -> dict[str, tuple[int, int]]:
@@ -69,7 +72,7 @@ def misplaced_lock(model: LedgerModel, workflow_id: str) -> str | None:
 
 
 def misplaced_stake(model: LedgerModel) -> str | None:
-    """Return what is wrong with the stakes of all: locked is what open attempts say."""
+    """Return what is wrong with the stakes of all: locked is what open attempts and bids say."""
     for workflow_id in model.nodes:
         misplaced = misplaced_lock(model, workflow_id)
         if misplaced is not None:
@@ -79,16 +82,19 @@ def misplaced_stake(model: LedgerModel) -> str | None:
         if name not in model.nodes[workflow_id]:
             return f"stake is locked for {name} of {workflow_id}, which has no row"
         sums[did] = sums.get(did, 0) + micro
+    for (*_, did), micro in model.auctions.locked.items():
+        sums[did] = sums.get(did, 0) + micro
     for address, micro in model.balances.items():
         kind, _, did = address.partition(":")
         if kind == "stake_locked" and micro != sums.get(did, 0):
-            return f"{did} has {micro} locked, its attempts {sums.get(did, 0)}"
+            return f"{did} has {micro} locked, its attempts and bids {sums.get(did, 0)}"
     return None
 
 
-def _deposit(owner: str, micro: int) -> Deposit:
+def deposit(owner: str, micro: int) -> Deposit:
+    """Return the command that gives an owner its wallet."""
     return Deposit(
-        key=f"deposit:{owner}",
+        key=f"deposit:{owner}:{micro}",
         request_hash=b"",
         actor_did=owner,
         owner_did=owner,

@@ -58,6 +58,10 @@ class MoneyModel:
         # By (workflow, node, attempt): of every lock that ended, whose it was, what, what was lost.
         self.ended_locks: dict[tuple[str, str, int], tuple[str, int, int]] = {}
 
+    def withdraw_stake(self, did: str) -> None:
+        """Give an agent back what no work has locked of its stake."""
+        self._move(f"stake:{did}", f"wallet:{did}", self.balances[f"stake:{did}"])
+
     def _pay(self, workflow_id: str, escrow: Escrow, record: NodePaid) -> None:
         fee = record.gross_micro * escrow.fee_bps // 10_000
         escrow.paid[record.line] = (record.agent_did, record.gross_micro - fee, fee)
@@ -107,6 +111,12 @@ class MoneyModel:
                 if lock is None or lock[0] != record.attempt:
                     nodes[record.node].pop("stake_micro", None)
         return unstaked
+
+    def _move_bid(self, lock: tuple[str, int]) -> None:
+        """Lock what a live bid locks, or free as much where it is negative."""
+        did, micro = lock
+        free, locked = f"stake:{did}", f"stake_locked:{did}"
+        self._move(*((free, locked) if micro > 0 else (locked, free)), abs(micro))
 
     def _release(self, workflow_id: str) -> int:
         if (escrow := self.escrows.get(workflow_id)) is None:

@@ -17,7 +17,6 @@ from core.workflow.events import AttemptFinished
 from core.workflow.transitions import NodeStatus
 from ledger.commands import Command
 from ledger.workflows.workflow_commands import AdvanceWorkflow
-from tests.simulation.money_checks import PAYERS
 from tests.simulation.violation import require
 
 if TYPE_CHECKING:
@@ -68,7 +67,9 @@ class Settling:
 
     def applied(self, command: Command) -> None:
         """Hear of a commit: a step in a payer's name has ended an accepted attempt."""
-        if not isinstance(command, AdvanceWorkflow) or command.actor_did not in PAYERS:
+        if not isinstance(command, AdvanceWorkflow):
+            return
+        if command.actor_did != self._world.model.workflows[command.workflow_id]["payer_did"]:
             return
         for record in command.records:
             if isinstance(record, AttemptFinished) and record.outcome == "success":
@@ -97,14 +98,14 @@ class Settling:
             named_micro = self._chance.choice(NAMED_MICRO)
             for _ in range(self._chance.choice((1, 1, 2))):
                 delay_ms = self._chance.choice(DELAYS_MS)
-                self._world.clock.call_in(delay_ms, self._ask, order, named_micro, 50)
+                self._world.clock.call_in(delay_ms, self.ask, order, named_micro)
 
-    def _ask(self, order: DispatchOrder, named_micro: int, tries: int) -> None:
+    def ask(self, order: DispatchOrder, named_micro: int, tries: int = 50) -> None:
         """Ask the workflow's owner of now, until it answers."""
         world, key = self._world, _key(order)
         self._asked.setdefault(key, set()).add(named_micro)
         process = world.holder_of(order.workflow_id)
-        again = (ASKS_AGAIN_MS, self._ask, order, named_micro, tries - 1)
+        again = (ASKS_AGAIN_MS, self.ask, order, named_micro, tries - 1)
         timer = world.clock.call_in(*again) if tries else None
 
         def done(replies: list[OwnerReply]) -> None:

@@ -39,9 +39,17 @@ class Shape:
     manifest_json: str
 
 
+def eta_of(did: str) -> int | None:
+    """Return in which time an agent's card promises its results; None: it does not say."""
+    return (None, 0, 500, 5_000)[crc32(did.encode()) % 4]
+
+
 def agent_row(did: str, prices_cents: dict[str, int]) -> dict[str, Any]:
     """Return an agent's row as the directory reads it; each agent has an owner of its own."""
-    capabilities = [{"id": name, "price_cents": cents} for name, cents in prices_cents.items()]
+    eta = {} if (eta_ms := eta_of(did)) is None else {"etaMs": eta_ms}
+    capabilities = [
+        {"id": name, "price_cents": cents, **eta} for name, cents in prices_cents.items()
+    ]
     return {
         "did": did,
         "owner_did": f"{did}:owner",
@@ -50,6 +58,7 @@ def agent_row(did: str, prices_cents: dict[str, int]) -> dict[str, Any]:
         "status": "active",
         "public_key": None,
         "signing_secret": None,
+        "is_trusted": VERIFY in prices_cents,
     }
 
 
@@ -90,13 +99,23 @@ def token_cost_micro(did: str, workflow_id: str, node: str, attempt: int) -> int
 
 @cache
 def price_max_cents(capability_id: str) -> int:
-    """Return the dearest price of a capability, which is what an estimate reserves."""
-    return max(
+    """Return the highest price of a capability, the most that an estimate reserves."""
+    return max(_prices_cents(capability_id))
+
+
+@cache
+def price_min_cents(capability_id: str) -> int:
+    """Return the lowest price of a capability."""
+    return min(_prices_cents(capability_id))
+
+
+def _prices_cents(capability_id: str) -> list[int]:
+    return [
         offer["price_cents"]
         for row in agent_rows()
         for offer in orjson.loads(row["card"])["capabilities"]
         if offer["id"] == capability_id
-    )
+    ]
 
 
 def compiled(manifest: dict[str, Any]) -> Shape:
@@ -211,28 +230,31 @@ def is_by_token(node: CompiledNode) -> bool:
     return node.capability_id == TOKENS and not node.is_auction
 
 
-def estimate_micro(shape: Shape, *, has_market: bool) -> int:
-    """Return what an estimate must be while no agent has come, gone or changed its price.
+def estimate_bounds_micro(shape: Shape, *, has_market: bool) -> tuple[int, int]:
+    """Return between what an estimate must be while no agent has come, gone or changed its price.
 
-    A target's own price when it offers the work and no agent may replace it, else the dearest; the
-    dearest verifier's too. A node's own limit is the most that is reserved for its agent.
+    A target's own price when it offers the work and no agent may replace it, else the price of some
+    agent, by who is well: at most the dearest; a verifier's too. A node's own limit is the most
+    that is reserved for its agent.
     """
-    total = 0
+    totals = []
     own = {row["did"]: prices_micro(row) for row in agent_rows()}
-    for node in shape.compiled.nodes.values():
-        target = own.get(node.target_agent_id or "", {})
-        dearest = price_max_cents(node.capability_id) * CENT_MICRO
-        asked = dearest
-        if not node.allow_broadcast_fallback:
-            asked = target.get(node.capability_id, dearest)
-        limit = node.max_cost_micro
-        if has_market and is_by_token(node):
-            total += limit or 0
-        else:
-            total += asked if limit is None else limit if node.is_auction else min(asked, limit)
-        if node.requires_verification:
-            total += price_max_cents(node.verifier_capability_id) * CENT_MICRO
-    return total
+    for price_cents in (price_min_cents, price_max_cents):
+        total = 0
+        for node in shape.compiled.nodes.values():
+            target = own.get(node.target_agent_id or "", {})
+            asked = price_cents(node.capability_id) * CENT_MICRO
+            if not node.allow_broadcast_fallback:
+                asked = target.get(node.capability_id, asked)
+            limit = node.max_cost_micro
+            if has_market and is_by_token(node):
+                total += limit or 0
+            else:
+                total += asked if limit is None else limit if node.is_auction else min(asked, limit)
+            if node.requires_verification:
+                total += price_cents(node.verifier_capability_id) * CENT_MICRO
+        totals.append(total)
+    return totals[0], totals[1]
 
 
 def _estimate_cents(nodes: dict[str, Any]) -> int:

@@ -16,6 +16,7 @@ from zlib import crc32
 
 import orjson
 
+from actors.dispatch.http_failures import judge_failure
 from actors.ports import Contact, DispatchOrder
 from actors.transport.messages import NodeResultRequest
 from core.errors import NodeErrorCode
@@ -30,6 +31,7 @@ from core.workflow.events import (
     WorkStarted,
 )
 from core.workflow.verdict import judge_reply
+from federation.http_connection import HttpFailure, HttpFailureKind
 from tests.simulation.costs import ABORT_US, DISPATCH_US
 from tests.simulation.shapes import tokens_spent
 
@@ -48,11 +50,12 @@ def _judged(status: int, body: bytes | None, retry_after: str | None = None) -> 
     return failure
 
 
+TOO_MANY = _judged(429, b"", "60")
 WORDS = (
     _judged(200, b'{"eventId": "e", "status": "error", "error": "no luck"}'),
     _judged(500, b'{"eventId": "e", "status": "error", "error": "boom", "code": "E1"}'),
     _judged(503, b"", "3"),
-    _judged(429, b"", "60"),
+    TOO_MANY,
     _judged(200, b'{"eventId": "another", "status": "success", "result": {}}'),
     _judged(200, None),
     _judged(200, b"<html>"),
@@ -69,6 +72,7 @@ FORGED = Failure(
 )  # fmt: skip
 OUT_OF_BOUNDS = Failure(NodeErrorCode.POLICY_DENIED, "the egress policy forbids it", Verdict.FINAL)
 LOST = Failure(NodeErrorCode.AGENT_ERROR, "the dispatching process ended", Verdict.LOST)
+CUT_OFF = HttpFailure(HttpFailureKind.TIMEOUT, "no reply in time")
 CONTACTS = {
     NodeErrorCode.AGENT_UNAVAILABLE: Contact.UNREACHABLE,
     NodeErrorCode.AGENT_TIMEOUT: Contact.UNANSWERED,
@@ -76,13 +80,16 @@ CONTACTS = {
 
 
 def _timeout(order: DispatchOrder) -> Failure:
-    return Failure(NodeErrorCode.AGENT_TIMEOUT, f"no reply within {order.timeout_ms} ms")
+    return Failure(
+        NodeErrorCode.AGENT_TIMEOUT, f"no reply within {order.timeout_ms} ms",
+        is_spared=order.timeout_ms < order.promised_ms,
+    )  # fmt: skip
 
 
 def _offline(order: DispatchOrder) -> Failure:
     return Failure(
         NodeErrorCode.AGENT_UNAVAILABLE, "the connection was refused", details="agent_offline",
-        target_agent_id=order.agent_did,
+        target_agent_id=order.agent_did, is_declined=True,
     )  # fmt: skip
 
 
@@ -93,6 +100,14 @@ class Later:
     reply: bool | Failure
     after_ms: int
     times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The agent answers after a while, or its payer has cut it off by then."""
+
+    reply: bool | Failure | Later
+    after_ms: int
 
 
 class Temper:
@@ -236,12 +251,15 @@ class SimulatedDispatch:
         chance = self._chance
         if self._world.script is not None:
             first, *others = self._world.script(order)
+            if isinstance(first, Timed):
+                self._reply_in_time(order, receive, first)
+                return
             if isinstance(first, Later):
                 self._clock.call_in(5, self._accept, order, receive, first, 5)
                 return
             self._call_in(5, self._answer, order, receive, first, self._now())
             for reply in others:
-                assert not isinstance(reply, Later)
+                assert not isinstance(reply, Later | Timed)
                 self._call_in(6, self._late, order, receive, reply, self._now())
             return
         temper = self._world.tempers[order.agent_did]
@@ -274,6 +292,16 @@ class SimulatedDispatch:
             second = reply if chance.random() < 0.5 else True
             later_ms = total_ms + chance.choice((0, 1, 50, 5_000, 100_000))
             self._call_in(later_ms, self._late, order, receive, second, self._now() + wait_ms)
+
+    def _reply_in_time(self, order: DispatchOrder, receive: Receive, timed: Timed) -> None:
+        reply, after_ms = timed.reply, timed.after_ms
+        if after_ms > order.timeout_ms:
+            settings = self._world.settings
+            reply, after_ms = judge_failure(order, CUT_OFF, settings)[0], order.timeout_ms
+        if isinstance(reply, Later):
+            self._clock.call_in(after_ms, self._accept, order, receive, reply, after_ms)
+        else:
+            self._call_in(after_ms, self._answer, order, receive, reply, self._now())
 
     def _misbehaviour(self, order: DispatchOrder, latency_ms: int) -> tuple[Failure, int]:
         kind = self._chance.random()
@@ -315,6 +343,8 @@ class SimulatedDispatch:
         contact = Contact.REACHED
         if not isinstance(reply, bool):
             contact = CONTACTS.get(reply.code, Contact.REACHED)
+            if contact is Contact.UNANSWERED and reply.is_spared:
+                contact = Contact.UNKNOWN
         self._close(order, contact)
         self._late(order, receive, reply, started_ms)
 

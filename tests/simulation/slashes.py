@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from core.errors import NodeErrorCode
+from core.market.promises import PROMISED_MS
 from core.settings import Settings
 from core.workflow.events import Failure
 from core.workflow.transitions import NodeStatus
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.money_model import Row
+from tests.simulation.shapes import eta_of
 from tests.simulation.simulated_agents import FORGED, LAST_WORDS
 
 SLASH_BPS, FRAUD_BPS = Settings().slash_failure_bps, Settings().slash_fraud_bps
@@ -70,7 +72,9 @@ def wrong_slash(
     if code == NodeErrorCode.VERIFICATION_REJECTED:
         is_due = is_rejected
     elif code == NodeErrorCode.AGENT_TIMEOUT:
-        is_due = True  # who is silent has said nothing
+        # Who is silent has said nothing, and had the time that it promised.
+        promised_ms = PROMISED_MS if (eta_ms := eta_of(did)) is None else eta_ms
+        is_due = attempt["completed_ms"] - attempt["started_ms"] >= promised_ms
     else:
         is_due = any(isinstance(r, Failure) and r.code == code and not r.is_spared for r in heard)
     return None if is_due and code in GUILTY else f"{lost} lost without a cause"

@@ -44,7 +44,7 @@ from tests.simulation.shapes import (
     shape,
     without_side_effects,
 )
-from tests.simulation.simulated_agents import Later, Temper, result_request
+from tests.simulation.simulated_agents import Later, Temper, Timed, result_request
 from tests.simulation.simulated_clients import Client, check_clients
 from tests.simulation.simulated_market import Market
 from tests.simulation.skewed_clock import START_MS, VirtualClock
@@ -66,7 +66,7 @@ TROUBLE_S = 30
 OUTAGES_MS = (500, 5_000, 30_000)
 ANSWER_MS_MAX = 40_000
 BULK_AT_MS = 500  # when every owner has started
-Script = Callable[[DispatchOrder], Sequence[bool | Failure | Later]]
+Script = Callable[[DispatchOrder], Sequence[bool | Failure | Later | Timed]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from actors.directory.health.circuits import Circuits
+from actors.directory.health.declines import Declines
 from actors.directory.health.revoked_agents import Revocations
 from actors.ports import AgentEntry
 from core.market.agent_liveness import (
@@ -24,10 +25,10 @@ from core.market.agent_liveness import (
     next_change_ms,
     reported_load,
 )
-from core.market.no_candidates import UNHEALTHY
+from core.market.no_candidates import FULL, UNHEALTHY
 
 # Why an agent that offers a capability takes no work for now.
-PASSING: Final = frozenset({UNHEALTHY, "agent_offline", "agent_inactive"})
+PASSING: Final = frozenset({UNHEALTHY, FULL, "agent_offline", "agent_inactive"})
 # For so long an agent that was deregistered may come back to the nodes that wait for it.
 DEPARTED_MS: Final = 60_000
 
@@ -47,6 +48,17 @@ class Condition(NamedTuple):
 _USUAL: Final = Condition(None, 0.0, 0, math.inf)
 
 
+def find_payer_owners(entries: Mapping[str, AgentEntry], payer_did: str) -> tuple[str, ...]:
+    """Return the owners whose agents count as the payer's.
+
+    These are the payer, and the payer's owner if it is an agent.
+    """
+    payer = entries.get(payer_did)
+    if payer is None:
+        return (payer_did,) if payer_did else ()
+    return payer_did, payer.owner_did
+
+
 class AgentHealth:
     """The health of the agents in a directory, which knows their cards."""
 
@@ -62,6 +74,7 @@ class AgentHealth:
         self._conditions: dict[str, Condition] = {}
         self.revocations = Revocations(self._note_changed)
         self._circuits = Circuits()
+        self._declines = Declines()
         # Called with an agent that may be able to take work again, or never again, and with what
         # it offers.
         self.on_changed: Callable[[str, Collection[str]], None] = lambda did, offered: None
@@ -133,6 +146,7 @@ class AgentHealth:
         if not (
             did in self._live
             or did in self._circuits
+            or did in self._declines
             or did in self._left_ms
             or did in self.revocations
         ):
@@ -143,10 +157,14 @@ class AgentHealth:
             until_ms = min(
                 next_change_ms(live, at_ms, silent_from_ms=self._silent_from_ms),
                 self._circuits.next_change_ms(did, at_ms),
+                self._declines.next_change_ms(did, at_ms),
                 self.revocations.next_change_ms(did, at_ms),
             )
+            excluded = self._find_unavailability(did, at_ms, payer_did=None)
+            if excluded is None and self._declines.is_full(did, at_ms):
+                excluded = FULL  # a node that names it as its target may take it nevertheless
             known = self._conditions[did] = Condition(
-                self._find_unavailability(did, at_ms, payer_did=None),
+                excluded,
                 reported_load(live, at_ms),
                 at_ms,
                 until_ms,
@@ -164,6 +182,27 @@ class AgentHealth:
     def _mark(self, did: str) -> None:
         """Have an agent weighed anew by the choices to come."""
         raise NotImplementedError
+
+    def _note_chosen(self, did: str, at_ms: int, payer_did: str) -> None:
+        if did in self._circuits:
+            self._circuits.note_chosen(did, at_ms, payer_did=payer_did)
+            self._note_changed(did)
+
+    def note_taken(self, did: str) -> None:
+        """Note that an agent has taken a dispatch, so that it is left out no longer."""
+        if did in self._declines:
+            self._declines.forget(did)
+            self._note_changed(did)
+
+    def note_back(self, did: str) -> None:
+        """Let nodes that wait know that the time is over in which an agent was left out."""
+        self._note_changed(did)
+
+    def is_missing(self, capability_id: str, target_agent_id: str | None) -> bool:
+        """Whether the ledger may have an agent that this cache lacks."""
+        if target_agent_id is not None and target_agent_id not in self._entries:
+            return True
+        return not self._by_capability.get(capability_id)
 
     def open_circuits(self) -> list[str]:
         """Return the agents with an open or half-open circuit, which should be probed."""

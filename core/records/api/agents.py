@@ -229,7 +229,7 @@ class CardPlace(Record):
 
     number: Annotated[int, "1: the first"]
     card_version: Annotated[int, "the card's own `version`"]
-    card_hash: Annotated[Hash, "of the card in its canonical form"]
+    card_hash: Annotated[Hash, "of the card without its standing bids, in its canonical form"]
     previous_hash: Annotated[Hash | None, "the `hash` of the one before"]
     hash: Annotated[Hash, "of {cardHash, did, number, previousHash} in its canonical form"]
     registered_by_did: Did

@@ -138,7 +138,10 @@ class StakeSlashed(Record):
 
 
 class Reputation(Record):
-    """An agent's reputation; of one without history, neutral."""
+    """An agent's reputation; of one without history, neutral.
+
+    Of an agent that asks a price, by nodes with a price above 0 alone.
+    """
 
     agent_did: str
     overall_score: Ratio
@@ -159,12 +162,16 @@ class Rebuild(Body):
 
 
 class Counts(Record):
-    """An agent's outcomes as they are counted."""
+    """An agent's outcomes as they are counted; `paid…`: those of nodes with a price above 0."""
 
     successful: Count
     failed: Count
     cancelled: Count
     latency_ms: Count
+    paid_successful: Count
+    paid_failed: Count
+    paid_cancelled: Count
+    paid_latency_ms: Count
 
 
 class CountsCompared(Record):
@@ -303,7 +310,7 @@ class Bid(Record):
 
 
 class BidShown(Record):
-    """A bid as a closed round shows it."""
+    """A bid as a closed round shows it; a standing one only to its owner and administrators."""
 
     agent_did: Did
     bid_amount: Credits
@@ -332,6 +339,7 @@ class AuctionRound(Round):
     """One round of an auction; `bids` once it has closed."""
 
     bids: list[BidShown] | None
+    unlisted_bids: Annotated[Count, "standing bids of others' agents that were weighed"]
 
 
 class Auction(Round):

@@ -7,6 +7,8 @@ Spec: Node states and transitions, Execution order, Verification and budget 2 an
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitResult, Decision, DispatchNode, ScheduleRetry
 from core.workflow.events import (
@@ -22,22 +24,29 @@ from core.workflow.events import (
     Verdict,
     WorkStarted,
 )
+from core.workflow.node_outcome import counted_as
 from core.workflow.node_state import AwaitedSelection, NodeState, error_of
-from core.workflow.rules.auction_rounds import close_round, may_replace_winner, replace_winner
+from core.workflow.rules.auction_rounds import (
+    close_round,
+    may_replace_winner,
+    reopen_round,
+    replace_winner,
+)
 from core.workflow.rules.history import record_failed_attempt
 from core.workflow.rules.node_ends import begin_work, end_if_done, fail_node
 from core.workflow.rules.payment import (
+    agent_price_max_micro,
     price_above_limit,
-    price_max_micro,
     price_of_attempt,
     set_named_price,
     set_token_price,
     settle_tokens,
 )
-from core.workflow.rules.retry import delay_ms, may_change_agent
+from core.workflow.rules.retry import MOVES_MAX, delay_ms, may_change_agent
 from core.workflow.rules.selection import ask_agent, ask_verifier, make_ready
 from core.workflow.rules.staking import free_stake, lock_stake
 from core.workflow.rules.waiting import end_wait, wait_for_agent
+from core.workflow.terms import NO_TERMS
 from core.workflow.transitions import NodeStatus, NodeTrigger, WorkflowStatus, next_node_status
 from core.workflow.workflow_state import (
     WorkflowState,
@@ -58,7 +67,7 @@ def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Deci
     if state is None:
         return
     close_round(state, event.closed, decision)
-    limit_micro = price_max_micro(workflow, state)
+    limit_micro = agent_price_max_micro(workflow, state)
     price_micro = price_of_attempt(workflow, event)
     if price_micro > limit_micro:
         if limit_micro < state.price_limit_micro:
@@ -73,17 +82,18 @@ def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Deci
     state.status = next_node_status(state.status, NodeTrigger.AGENT_SELECTED)
     workflow.active_count += 1
     agent_timeout_ms = timeout_ms(workflow, state, event.at_ms)
-    state.begin_attempt(
-        event.agent_did, price_micro, event.at_ms, agent_timeout_ms, workflow.key_version
-    )
+    state.begin_attempt(event, price_micro, agent_timeout_ms, workflow.key_version)
     state.selection_json = event.selection_json
     set_token_price(state, event)
-    lock_stake(state, event.stake_micro, decision)
+    stake_micro = event.stake_micro
+    if event.token_price is not None:
+        # What is locked is at most what is reserved for the agent (money.md section 8, rule 2).
+        stake_micro = min(stake_micro, price_micro)
+    lock_stake(state, stake_micro, decision)
     budget = workflow.budget
-    reserved_micro = price_micro
-    if state.compiled.requires_verification:
-        # The verifier's share stays reserved until the verifier is known.
-        reserved_micro = max(reserved_micro, budget.reserved_micro(name))
+    # Keep the reservation: the next agent may cost more. Keep the verifier's share, too.
+    reserved_micro = price_micro + workflow.terms.get(name, NO_TERMS).verifier_micro
+    reserved_micro = max(reserved_micro, budget.reserved_micro(name))
     budget.reserve(name, min(reserved_micro, budget.available_micro(name)))
     decision.records.append(state.row())
     decision.actions.append(DispatchNode(name, state.attempt, event.agent_did, agent_timeout_ms))
@@ -129,7 +139,9 @@ def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: 
         state.deadline_ms = due_ms
         state.input_hash = event.input_hash
         decision.records.append(state.row())
-    awaited = AwaitResult(name, event.attempt, event.verify_attempt, event.started_ms, due_ms)
+    awaited = AwaitResult(
+        name, event.attempt, event.verify_attempt, event.started_ms, due_ms, state.promised_ms
+    )
     await_result(workflow, awaited, decision)
 
 
@@ -232,17 +244,19 @@ def succeed_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision
     state.status = next_node_status(state.status, NodeTrigger.RESULT_RECEIVED)
     free_stake(state, decision)
     state.completed_ms = at_ms
+    state.counts_as = counted_as(state)
     workflow.active_count -= 1
     workflow.unfinished_count -= 1
     assert state.result is not None, name
     workflow.results[name] = state.result
     workflow.budget.pay(name, state.price_micro)
-    assert workflow.budget.reserved_micro(name) == 0, name
+    workflow.budget.reserve(name, 0)
     state.cost_micro += state.price_micro
     decision.records.append(state.row())
     if state.price_micro:
         decision.records.append(NodePaid(name, state.agent_did or "", state.price_micro))
     state.result_json = state.result_ref = None  # `workflow.results` has it
+    state.round_bids = None
     if workflow.first_failure is None:
         for child in state.compiled.children:
             waiting = workflow.nodes[child]
@@ -286,13 +300,32 @@ def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failu
     verdict = failure.verdict
     if verdict is Verdict.LOST:
         return True
-    is_away = failure.is_unstaked or (
-        failure.code is NodeErrorCode.AGENT_UNAVAILABLE
-        and verdict is Verdict.RETRYABLE
-        and node.allow_broadcast_fallback
-        and state.agent_did == node.target_agent_id
+    if _may_leave(workflow, state, failure):
+        state.declined = failure
+        if state.is_first_try:
+            state.agents_used = state.agents_used[:-1]
+        return True
+    is_unusable = node.is_auction and (failure.is_unstaked or failure.is_declined)
+    is_away = (
+        failure.is_unstaked
+        or is_unusable
+        or (
+            failure.code is NodeErrorCode.AGENT_UNAVAILABLE
+            and verdict is Verdict.RETRYABLE
+            and node.allow_broadcast_fallback
+            and state.agent_did == node.target_agent_id
+        )
     )
-    if verdict is not Verdict.FINAL_FOR_AGENT and not is_away:
+    # The next bid is there, so the node does not fail with a winner that has worn out its retries.
+    # After a rejection it does: the payer has paid a verifier, and would pay one for each bid.
+    is_worn_out = (
+        node.is_auction
+        and verdict is Verdict.RETRYABLE
+        and failure.code is not NodeErrorCode.VERIFICATION_REJECTED
+        and not _may_back_off(state, failure)
+    )
+    is_final = verdict is Verdict.FINAL_FOR_AGENT or is_worn_out
+    if not is_final and not is_away:
         return False
     assert state.agent_did is not None
     tried = (*state.agents_tried, state.agent_did)
@@ -301,12 +334,22 @@ def _may_replace_agent(workflow: WorkflowState, state: NodeState, failure: Failu
         allow_fallback_agents=workflow.compiled.allow_fallback_agents,
         is_targeted=node.target_agent_id is not None,
         allow_broadcast_fallback=node.allow_broadcast_fallback,
-        is_refused=failure.code is NodeErrorCode.INPUT_SCHEMA,
+        is_refused=failure.code is NodeErrorCode.INPUT_SCHEMA or is_unusable,
     )
     if may_change or not is_away:
         state.agents_tried = tried
         state.is_stand_in = is_away
     return may_change
+
+
+def _may_leave(workflow: WorkflowState, state: NodeState, failure: Failure) -> bool:
+    """Say whether a node is to leave an agent that has declined it, for this attempt alone."""
+    node = state.compiled
+    if not failure.is_declined or node.is_auction or state.attempt >= MOVES_MAX:
+        return False
+    if state.agent_did == node.target_agent_id:
+        return node.allow_broadcast_fallback
+    return workflow.compiled.allow_fallback_agents
 
 
 def _may_back_off(state: NodeState, failure: Failure) -> bool:
@@ -332,13 +375,20 @@ def _selection_failed(
     if may_replace_winner(workflow, state, failure):
         replace_winner(workflow, state, at_ms, decision)
         return
+    if reopen_round(workflow, state, at_ms, decision):
+        return
     capability_id = state.compiled.capability_id
-    if not state.is_stand_in and wait_for_agent(
-        workflow, state, failure, capability_id, at_ms, decision
-    ):
+    declined, state.declined = state.declined, None
+    is_stand_in = state.is_stand_in or declined is not None
+    if not is_stand_in and wait_for_agent(workflow, state, failure, capability_id, at_ms, decision):
         return
     has_waited = end_wait(state)
     state.awaiting = AwaitedSelection.NOTHING
+    if declined is not None:  # no other agent can take the node: this one is retried
+        if failure.code is NodeErrorCode.BUDGET_EXCEEDED:
+            declined = replace(declined, message=f"{declined.message}; {failure.message}")
+            state.error = error_of(declined)
+        failure = declined
     is_absence = failure.code in (NodeErrorCode.NO_CANDIDATE, NodeErrorCode.AGENT_UNAVAILABLE)
     if state.is_stand_in:
         # No other agent can replace the last one at an affordable price: wait until the last agent,

@@ -3,8 +3,11 @@
 `core/market/auction.py` decides which bid wins. A round with a window leaves the node `ready` until
 the ledger reports the live bids; a round without one is awarded within the step, to a standing bid.
 The winner keeps the node through its retries, at its price; after its final failure the next round
-begins without it.
-Spec: Settlement rules 7; money.md cases 20, 24 and 25. Decision 0075.
+begins without it. A winner that cannot be used gives the award to the next bid at once: a further
+round is opened and awarded within the step, among the bids of the last one, which are kept in
+memory. No bid comes to them: by then all can read what was bid. If none of them can win, or after a
+restart, the next round takes bids again.
+Spec: Settlement rules 7; money.md cases 20, 24 and 25; section 8, rule 7. Decision 0075.
 """
 
 from __future__ import annotations
@@ -26,8 +29,16 @@ def ask_bidder(workflow: WorkflowState, state: NodeState, at_ms: int, decision: 
     """Select the winner of an earlier round again, or open a round without one."""
     if state.agent_did is not None and state.agent_did not in state.agents_tried:
         action = _select_bidder(workflow, state, at_ms)
+        # After a restart the bid is not known: the price bounds it.
+        bid_micro = state.price_micro if state.bid_micro is None else state.bid_micro
         decision.actions.append(
-            replace(action, holder_did=state.agent_did, holder_price_micro=state.price_micro)
+            replace(
+                action,
+                holder_did=state.agent_did,
+                holder_price_micro=state.price_micro,
+                holder_bid_micro=bid_micro,
+                holder_promised_ms=state.promised_ms,
+            )
         )
     else:
         _open_round(workflow, state, at_ms, decision)
@@ -53,6 +64,11 @@ def close_round(state: NodeState, closed: AuctionClosed | None, decision: Decisi
     if closed is not None:
         assert closed.round == state.auction_round, (closed, state)
         state.is_round_open = False
+        for bid in closed.bids:
+            if bid.agent_did == closed.winner_did:
+                state.bid_micro = bid.amount_micro
+                # The locks of the bids end with the round.
+                state.round_bids = tuple(replace(one, stake_locked_micro=0) for one in closed.bids)
         decision.records.append(closed)
 
 
@@ -84,6 +100,7 @@ def may_replace_winner(workflow: WorkflowState, state: NodeState, failure: Failu
             allow_fallback_agents=workflow.compiled.allow_fallback_agents,
             is_targeted=False,
             allow_broadcast_fallback=False,
+            is_refused=True,
         )
     )
 
@@ -91,11 +108,20 @@ def may_replace_winner(workflow: WorkflowState, state: NodeState, failure: Failu
 def replace_winner(
     workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision
 ) -> None:
-    """Open the next round without the last winner."""
+    """Give the award to the next bid, without the last winner."""
     assert state.agent_did is not None, state
     state.agents_tried += (state.agent_did,)
     state.is_stand_in = True
     _open_round(workflow, state, at_ms, decision)
+
+
+def reopen_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> bool:
+    """Open a round that takes bids again when no bid of the last one can win; return whether."""
+    if not state.is_stand_in or state.round_bids is None:
+        return False
+    state.round_bids = None
+    _open_round(workflow, state, at_ms, decision)
+    return True
 
 
 def _open_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision: Decision) -> None:
@@ -108,7 +134,8 @@ def _open_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision:
     workflow.budget.reserve(name, max(kept_micro, workflow.budget.reserved_micro(name)))
     state.auction_round += 1
     state.is_round_open = True
-    closes_ms = at_ms + state.compiled.auction_window_ms
+    is_next_bid = state.is_stand_in and state.round_bids is not None
+    closes_ms = at_ms if is_next_bid else at_ms + state.compiled.auction_window_ms
     decision.records.append(
         AuctionOpened(
             name,
@@ -120,7 +147,11 @@ def _open_round(workflow: WorkflowState, state: NodeState, at_ms: int, decision:
             closes_ms,
         )
     )
-    if state.compiled.auction_window_ms == 0:
+    if is_next_bid:
+        _request_award(workflow, state, at_ms, state.round_bids or (), decision, is_frozen=True)
+        return
+    state.round_bids = None
+    if closes_ms == at_ms:
         _request_award(workflow, state, at_ms, (), decision)
         return
     state.awaiting = AwaitedSelection.NOTHING
@@ -135,9 +166,12 @@ def _request_award(
     closes_ms: int,
     bids: tuple[Bid, ...],
     decision: Decision,
+    *,
+    is_frozen: bool = False,
 ) -> None:
     action = _select_bidder(workflow, state, closes_ms)
-    decision.actions.append(replace(action, bids=bids, exclude=state.agents_tried))
+    action = replace(action, bids=bids, exclude=state.agents_tried, is_frozen=is_frozen)
+    decision.actions.append(action)
 
 
 def _select_bidder(workflow: WorkflowState, state: NodeState, closes_ms: int) -> SelectBidder:
@@ -151,6 +185,8 @@ def _select_bidder(workflow: WorkflowState, state: NodeState, closes_ms: int) ->
         _reserve_micro(workflow, state),
         workflow.terms[state.compiled.name].stake_bps,
         closes_ms,
+        verifier_capability_id=state.compiled.chosen_verifier_capability_id,
+        timeout_ms=state.compiled.timeout_ms,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from core.errors import NodeErrorCode
 from core.workflow.actions import AbortDispatch, Decision
 from core.workflow.events import CancelRequested, Failure, RuntimeExceeded, Verdict, WorkflowChanged
+from core.workflow.node_outcome import counted_as
 from core.workflow.node_state import AwaitedSelection, NodeState, error_of
 from core.workflow.rules.auction_rounds import cancel_round
 from core.workflow.rules.history import record_failed_attempt, record_verification
@@ -64,8 +65,10 @@ def fail_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
     if error["code"] == NodeErrorCode.AGENT_TIMEOUT:
         state.status = next_node_status(state.status, NodeTrigger.TIMEOUTS_EXHAUSTED)
     state.completed_ms = at_ms
+    state.counts_as = counted_as(state)
     workflow.unfinished_count -= 1
     workflow.budget.reserve(name, 0)
+    state.round_bids = None
     decision.records.append(state.row())
     if workflow.first_failure is None:
         workflow.first_failure = {**error, "node": name}
@@ -160,11 +163,20 @@ def _end_all_nodes(
     for state in workflow.nodes.values():
         if state.is_finished:
             continue
+        was_at_work = state.is_active and not state.has_result
         if state.is_active:
             abort_attempt(state, failure, decision, outcome=outcome, reason=reason, at_ms=at_ms)
             workflow.active_count -= 1
         state.forget_result()
-        _end_node(workflow, state, decision, trigger=trigger, error=error, at_ms=at_ms)
+        _end_node(
+            workflow,
+            state,
+            decision,
+            trigger=trigger,
+            error=error,
+            at_ms=at_ms,
+            was_at_work=was_at_work,
+        )
 
 
 def _end_node(
@@ -175,6 +187,7 @@ def _end_node(
     trigger: NodeTrigger,
     error: dict[str, Any],
     at_ms: int,
+    was_at_work: bool = False,
 ) -> None:
     """End a node for a reason outside it."""
     cancel_round(state, decision)
@@ -184,6 +197,7 @@ def _end_node(
     state.retry_at_ms = None
     state.error = error
     state.completed_ms = at_ms
+    state.counts_as = counted_as(state, was_at_work=was_at_work)
     workflow.unfinished_count -= 1
     workflow.budget.reserve(state.compiled.name, 0)
     decision.records.append(state.row())

@@ -27,6 +27,22 @@ def price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
     return available_micro if cap_micro is None else min(available_micro, cap_micro)
 
 
+def agent_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
+    """Return the price limit of an agent's selection (money.md section 8, rule 4).
+
+    The price that its verifier asks is left, and the limit of the publish holds, also where other
+    nodes have left money.
+    """
+    most_micro = price_max_micro(workflow, state)
+    node = state.compiled
+    terms = workflow.terms.get(node.name)
+    if terms is None or terms.price is not None or node.is_auction:
+        return most_micro
+    left_micro = max(0, workflow.budget.available_micro(node.name) - terms.verifier_micro)
+    limit_micro = most_micro if terms.limit_micro is None else terms.limit_micro
+    return min(most_micro, left_micro, limit_micro)
+
+
 def verifier_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
     """Return a verification's price limit: the node's money less the agent's price."""
     return max(0, workflow.budget.available_micro(state.compiled.name) - state.price_micro)
@@ -62,7 +78,8 @@ def settle_tokens(
             NodeErrorCode.BUDGET_EXCEEDED,
             f"its tokens cost {credits_text(due_micro)} credits,"
             f" {credits_text(most_micro)} are left for the node",
-            Verdict.FINAL,
+            # Another agent may take the node: this one's rates must not end it.
+            Verdict.FINAL_FOR_AGENT,
         )
     state.price_micro = due_micro
     workflow.budget.reserve(name, due_micro + verifier_micro)

@@ -85,7 +85,7 @@ def _resume_node(workflow: WorkflowState, state: NodeState, at_ms: int, decision
     elif state.is_accepted:
         began_ms = at_ms if state.started_ms is None else state.started_ms
         due_ms = workflow.deadline_ms if state.deadline_ms is None else state.deadline_ms
-        awaited = AwaitResult(name, state.attempt, 0, began_ms, due_ms)
+        awaited = AwaitResult(name, state.attempt, 0, began_ms, due_ms, state.promised_ms)
         await_result(workflow, awaited, decision)
     elif state.is_active:
         message = "the process that waited for the reply ended"

@@ -11,8 +11,10 @@ BACKOFF_MS: Final = (0, 1_000, 5_000, 30_000)
 RETRY_AFTER_MS_MAX: Final = 30_000
 AGENTS_PER_NODE_MAX: Final = 3
 # Refusing inputs costs an agent nothing, and a card that refuses all is free: three of them would
-# fail nodes that another agent takes.
+# fail nodes that another agent takes. So does a bid whose agent then declines the work.
 AGENTS_REFUSING_MAX: Final = 8
+# After this many attempts, or verifications, a node stays with an agent that declines.
+MOVES_MAX: Final = 64
 
 
 def delay_ms(attempt: int, retry_after_ms: int = 0) -> int:
@@ -38,7 +40,8 @@ def may_change_agent(
 ) -> bool:
     """Say whether another agent may take a node that `tried` agents have failed finally.
 
-    After three no other does; eight where the last one has refused the inputs by its schema.
+    After three no other does; eight where the last one has refused the inputs by its schema, or has
+    won an auction and cannot be used.
 
     A targeted node leaves its target only with `allowBroadcastFallback`. This member of the node
     overrides the workflow's `allowFallbackAgents: false`, which then limits the node to two agents.

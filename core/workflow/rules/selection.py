@@ -13,7 +13,7 @@ from core.workflow.actions import Decision, SelectAgent, SelectVerifier
 from core.workflow.events import WorkflowAccepted
 from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.auction_rounds import ask_bidder
-from core.workflow.rules.payment import price_max_micro, verifier_price_max_micro
+from core.workflow.rules.payment import agent_price_max_micro, verifier_price_max_micro
 from core.workflow.rules.retry import AGENTS_PER_NODE_MAX
 from core.workflow.terms import NO_TERMS
 from core.workflow.transitions import NodeTrigger, next_node_status
@@ -41,18 +41,21 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
     if node.is_auction:
         ask_bidder(workflow, state, at_ms, decision)
         return
-    target = node.target_agent_id if node.target_agent_id not in state.agents_tried else None
+    exclude = state.agents_tried
+    if state.declined is not None and state.agent_did is not None:
+        exclude += (state.agent_did,)
+    target = node.target_agent_id if node.target_agent_id not in exclude else None
     allow_fallback = node.allow_broadcast_fallback
     is_last_known = len(state.agents_used) >= AGENTS_PER_NODE_MAX
     is_bound = is_last_known or not workflow.compiled.allow_fallback_agents
-    known = [did for did in state.agents_used if did not in state.agents_tried]
+    known = [did for did in state.agents_used if did not in exclude]
     if is_bound and known:
         # The agent of the last attempt again, or else another agent that has had an attempt.
         target = state.agent_did if state.agent_did in known else known[-1]
         allow_fallback = False
     terms = workflow.terms.get(node.name, NO_TERMS)
     state.awaiting = AwaitedSelection.AGENT
-    state.price_limit_micro = price_max_micro(workflow, state)
+    state.price_limit_micro = agent_price_max_micro(workflow, state)
     if isinstance(terms.price, FixedPrice) and (target is None or allow_fallback):
         # Only a target agent may cost more than the capability's registered price.
         state.price_limit_micro = min(state.price_limit_micro, terms.price.micro)
@@ -62,13 +65,15 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
             node.capability_id,
             target,
             allow_fallback,
-            state.agents_tried,
+            exclude,
             state.price_limit_micro,
             workflow.workflow_id,
             state.attempt + 1,
             terms.price,
             terms.is_by_token,
             node.versions,
+            node.chosen_verifier_capability_id,
+            node.timeout_ms,
         )
     )
 
@@ -76,6 +81,9 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
 def ask_verifier(workflow: WorkflowState, state: NodeState, decision: Decision) -> None:
     """Request the selection of a verifier for the agent's result."""
     assert state.agent_did is not None
+    tried = state.verifiers_tried
+    if state.declined is not None and state.verifier_did is not None:
+        tried += (state.verifier_did,)
     state.awaiting = AwaitedSelection.VERIFIER
     state.price_limit_micro = verifier_price_max_micro(workflow, state)
     decision.actions.append(
@@ -83,7 +91,8 @@ def ask_verifier(workflow: WorkflowState, state: NodeState, decision: Decision) 
             state.compiled.name,
             state.compiled.verifier_capability_id,
             state.agent_did,
-            (state.agent_did, *state.verifiers_tried),
+            (state.agent_did, *tried),
             state.price_limit_micro,
+            state.compiled.is_verifier_chosen,
         )
     )

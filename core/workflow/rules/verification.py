@@ -3,8 +3,8 @@
 The node stays `running` from the agent's result to the verdict. A verifier is paid for approving
 and for rejecting, the agent only after approval. A verifier that fails is retried or replaced, with
 a retry counter of its own; the agent's work is not repeated. An open verification goes on after
-another node has failed.
-Spec: Verification and budget 1; contract.md section 5; money.md cases 14 and 16.
+another node has failed. Only a trusted verifier's rejection costs the agent stake and reputation.
+Spec: Verification and budget 1; contract.md section 5; money.md cases 14 and 16, section 8 rule 3.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.attempts import fail_attempt, succeed_node
 from core.workflow.rules.history import record_verification
 from core.workflow.rules.payment import price_above_limit, verifier_price_max_micro
-from core.workflow.rules.retry import AGENTS_PER_NODE_MAX, delay_ms
+from core.workflow.rules.retry import AGENTS_PER_NODE_MAX, MOVES_MAX, delay_ms
 from core.workflow.rules.selection import ask_verifier
 from core.workflow.rules.waiting import end_wait, wait_for_agent
 from core.workflow.transitions import NodeTrigger
@@ -50,16 +50,21 @@ def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision
             verifier_not_selected(workflow, state, failure, event.at_ms, decision)
         return
     end_wait(state)
+    state.declined = None
     state.awaiting = AwaitedSelection.NOTHING
     state.is_accepted = False
     state.retry_at_ms = None
     state.verify_attempt += 1
     state.verifier_did = event.agent_did
     state.verifier_price_micro = event.price_micro
+    state.is_verifier_trusted = event.is_trusted
     state.verify_dispatched_ms = event.at_ms
     verifier_timeout_ms = timeout_ms(workflow, state, event.at_ms)
     state.deadline_ms = event.at_ms + verifier_timeout_ms
-    workflow.budget.reserve(event.node, state.price_micro + event.price_micro)
+    # As for agents: a verifier that is free and declines leaves what another one costs.
+    reserved_micro = workflow.budget.reserved_micro(event.node)
+    reserved_micro = max(state.price_micro + event.price_micro, reserved_micro)
+    workflow.budget.reserve(event.node, reserved_micro)
     decision.records.append(state.row())
     dispatch_verification(state, verifier_timeout_ms, decision)
 
@@ -69,7 +74,10 @@ def verifier_not_selected(
 ) -> None:
     """Wait for a verifier, retry after a back-off, by its own counter, or end the attempt."""
     capability_id = state.compiled.verifier_capability_id
-    if wait_for_agent(workflow, state, failure, capability_id, at_ms, decision):
+    declined, state.declined = state.declined, None
+    if declined is not None:
+        failure, state.verifier_did = declined, None  # no other verifier can judge now
+    elif wait_for_agent(workflow, state, failure, capability_id, at_ms, decision):
         return
     has_waited = end_wait(state)
     state.awaiting = AwaitedSelection.NOTHING
@@ -126,7 +134,12 @@ def verification_finished(
         succeed_node(workflow, state, event.at_ms, decision)
         return
     message = f"the verifier did not approve the result of attempt {state.attempt}"
-    rejected = Failure(NodeErrorCode.VERIFICATION_REJECTED, message, Verdict.RETRYABLE)
+    # An untrusted verifier may belong to the payer; one that the payer has chosen may be an agent
+    # that was not made to verify.
+    is_spared = event.approved is None or not state.is_verifier_trusted
+    rejected = Failure(
+        NodeErrorCode.VERIFICATION_REJECTED, message, Verdict.RETRYABLE, is_spared=is_spared
+    )
     fail_attempt(workflow, state, rejected, event.at_ms, decision)
 
 
@@ -136,8 +149,12 @@ def verifier_failed(
     """Replace a verifier that failed finally, retry later, or end the attempt."""
     did = state.verifier_did
     assert did is not None
-    state.verifier_did = None
     state.verifier_price_micro = 0
+    if failure.is_declined and state.verify_attempt < MOVES_MAX:
+        state.declined = failure
+        ask_verifier(workflow, state, decision)
+        return
+    state.verifier_did = None
     if failure.verdict is Verdict.FINAL_FOR_AGENT:
         state.verifiers_tried += (did,)
         if len(state.verifiers_tried) < AGENTS_PER_NODE_MAX:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
+from core.records.agent import without_standing_bids
 from core.records.agent_forms import BulkRegistration, CardChange, FlatRegistration, Registration
 from core.records.api.agents import (
     Agent,
@@ -47,6 +48,7 @@ from serve_app.operations.agents.registration import (
     registration_before_endpoint,
 )
 from serve_app.operations.views import agent_record, current_card, shown, stored_card
+from serve_app.operations.whose import card_for
 
 
 def _check_size(call: Call) -> None:
@@ -66,10 +68,10 @@ async def register_flat(call: Call) -> Reply:
 async def _register_one(call: Call, body: Registration) -> Reply:
     services = call.services
     command = await registration(services, call.caller, body, call.account)
+    # What it bids is sealed: an agent need not serve it.
+    card = without_standing_bids(body.acard.parsed.to_json())
     looked = asyncio.ensure_future(
-        services.served_cards.compare(
-            body.acard.parsed.to_json(), call.caller.did, services.clock_ms()
-        )
+        services.served_cards.compare(card, call.caller.did, services.clock_ms())
     )
     try:
         reply = await _committed(call, replace(command, key=call.command_key(command.key)))
@@ -232,6 +234,7 @@ async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
     shown, slices = [], Slices()
     for row in rows:
         card = await in_thread(call.account, len(row["card"]), partial(stored_card, row))
+        card = card_for(call, row, card)
         shown.append(agent_record(row, card, now_ms))
         await slices.pause()
     return shown

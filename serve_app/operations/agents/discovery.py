@@ -13,7 +13,9 @@ from actors.process.slices import Slices
 from core.capabilities.choosing_versions import find_within
 from core.capabilities.semver import parse_range
 from core.errors import ErrorCode
-from core.market.pricing import FixedPrice, Price, effective_price, parse_price
+from core.market.pricing import FixedPrice, Price, asks_price, effective_price, parse_price
+from core.market.reputation import Tally, score
+from core.market.standing_bid import standing_offers
 from core.money import MICRO_PER_CENT
 from core.records.agent import without_secrets
 from core.records.api.discovery import (
@@ -23,7 +25,7 @@ from core.records.api.discovery import (
     DiscoverQuery,
     DiscoveryRequest,
 )
-from ledger.agents.discovery_reads import HITS_MAX, Asked, find_offers
+from ledger.agents.discovery_reads import HITS_MAX, Asked, find_offers, words_share
 from ledger.capabilities.version_reads import published, version_rows
 from ledger.prices.price_reads import has_price, price_of_row
 from ledger.reads.agent_pages import live_of
@@ -31,6 +33,7 @@ from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply, invalid
 from serve_app.operations.views import availability_of, current_card
+from serve_app.operations.whose import card_for
 
 # What only a card says is looked for among the best so many; first among twice as many as are
 # asked for, since of most filters these are enough.
@@ -87,7 +90,9 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
             slowest_ms=services.settings.reputation_latency_ms_max,
             caller=call.caller.did,
         )
-        results, agents = await _kept(query, asked, rows, limit=limit, now_ms=services.now_ms())
+        results, agents = await _kept(
+            call, query, asked, rows, limit=limit, now_ms=services.now_ms()
+        )
         if len(results) == limit or len(rows) < looked_at:
             break
     services.gateway.offers.follow()
@@ -95,7 +100,13 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
 
 
 async def _kept(
-    query: DiscoverQuery, asked: Asked, rows: Sequence[RowDict], *, limit: int, now_ms: int
+    call: Call,
+    query: DiscoverQuery,
+    asked: Asked,
+    rows: Sequence[RowDict],
+    *,
+    limit: int,
+    now_ms: int,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the results that pass the filters of cards, at most `limit`, and their agents."""
     results: list[dict[str, Any]] = []
@@ -115,14 +126,36 @@ async def _kept(
             continue
         registered = price_of_row(row) if has_price(row) else None
         price = effective_price(parse_price(offered)[0], registered)
+        row = _scored_by_what_counts(call, asked, row, card, registered)
+        if row["reputation"] < asked.reputation_min:
+            continue
         availability = availability_of(row, live_of(row), now_ms)
         if not _passes(query, card, price, availability):
             continue
         if row["did"] not in cards:
-            cards[row["did"]] = without_secrets(card)
+            cards[row["did"]] = card_for(call, row, without_secrets(card))
         why = _why(query, row, offered, price, availability)
         results.append(_result(row, cards[row["did"]], offered, why))
+    results.sort(key=lambda result: -float(result["score"]))
     return results, list(cards.values())
+
+
+def _scored_by_what_counts(
+    call: Call, asked: Asked, row: RowDict, card: Mapping[str, Any], registered: Price | None
+) -> RowDict:
+    """Return a row whose agent is scored by paid work alone, if it asks a price."""
+    tally = Tally(*(row["tally"] or ()))
+    paid = tally.counted(asks_price=True)
+    if paid == tally.counted(asks_price=False):
+        return row  # all of its work was paid, or there was none
+    own = {one["id"]: parse_price(one)[0] for one in card["capabilities"]}
+    prices = {} if registered is None else {row["capability_id"]: registered}
+    if not asks_price(own, prices, has_bid=bool(standing_offers(card["capabilities"]))):
+        return row
+    slowest_ms = call.services.settings.reputation_latency_ms_max
+    reputation = score(paid, latency_ms_max=slowest_ms)
+    change = (1 - words_share(asked)) * (reputation - row["reputation"])
+    return {**row, "reputation": reputation, "score": row["score"] + change}
 
 
 async def _versions(call: Call, capability_id: str, wanted: str) -> tuple[str, ...]:

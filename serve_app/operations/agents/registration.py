@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
 
-from core.canonical import canonical
+from core.canonical import canonical, hash_text
 from core.errors import ErrorCode, ProblemList, ServiceError
 from core.json_text import write_json
 from core.market.pricing import parse_price
-from core.market.standing_bid import parse_offer
-from core.records.agent import AgentCard, without_secrets
+from core.market.standing_bid import parse_eta, parse_offer
+from core.records.agent import AgentCard, without_secrets, without_standing_bids
 from core.records.agent_forms import BESIDE_BYTES_MAX, Registration
 from core.records.statuses import OwnershipProof
 from core.schemas.schema_cost import SchemaDefect
@@ -86,11 +86,7 @@ async def registration_before_endpoint(
     if code is not None:
         raise ServiceError(code, f"{principal.did} may not register agents for {owner_did}")
     public_key = _public_key(card)
-    try:
-        # So that its hash can be made again from the card.
-        card_json = canonical(card.to_json()).decode()
-    except ValueError as error:
-        raise invalid("acard", str(error)[:200], "canonical JSON") from None
+    card_json = _canonical_json(card)
     size = len(card_json.encode())
     if size > services.settings.card_bytes_max:
         raise _too_large(size, services.settings)
@@ -109,7 +105,7 @@ async def registration_before_endpoint(
         elif denial(principal, None, owners) is not None:
             signed = _by_signature_alone(stored, body)
     proof = proof or signed.proof
-    offered = tuple(capability.id for capability in card.capabilities)
+    offered = tuple(one.id for one in card.capabilities)
     return RegisterAgent(
         key=f"register:{services.new_id()}",
         actor_did=principal.did,
@@ -120,6 +116,7 @@ async def registration_before_endpoint(
         card_counter=None if body.card_proof is None else body.card_proof.members.counter,
         did=card.did,
         card_json=card_json,
+        card_hash=_sealed_hash(card),
         card_version=card.version,
         metadata=_metadata(card),
         endpoint=card.endpoint,
@@ -144,6 +141,25 @@ async def _lines_taken(
     if proof is None:
         return ()
     return await lines_of_claim(services.reader, did, owner_did, capability_ids)
+
+
+def _canonical_json(card: AgentCard) -> str:
+    """Return a card as it is stored, so that its hash can be made again from the card.
+
+    Raises:
+        ServiceError: INVALID_REQUEST.
+    """
+    try:
+        return canonical(card.to_json()).decode()
+    except ValueError as error:
+        raise invalid("acard", str(error)[:200], "canonical JSON") from None
+
+
+def _sealed_hash(card: AgentCard) -> str | None:
+    """Return the hash of a card without its standing bids, None where it has none."""
+    whole = card.to_json()
+    shown = without_standing_bids(whole)
+    return None if shown is whole else hash_text(shown)
 
 
 def _metadata(card: AgentCard) -> tuple[str | None, str | None, str | None]:
@@ -190,10 +206,11 @@ def _check_prices(capabilities: list[dict[str, Any]]) -> None:
     for position, capability in enumerate(capabilities):
         where = f"acard.capabilities[{position}]"
         problems.extend(parse_price(capability, where)[1])
+        problems.extend(parse_eta(capability, where)[1])
         if capability.get("standingBid") is not None:
             problems.extend(parse_offer(capability["standingBid"], f"{where}.standingBid")[1])
     if problems:
-        detail = "a price or standing bid of the agent card is not valid"
+        detail = "a price, an etaMs or a standing bid of the agent card is not valid"
         raise ServiceError(ErrorCode.INVALID_REQUEST, detail, problems.kept)
 
 

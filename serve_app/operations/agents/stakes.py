@@ -7,6 +7,9 @@ and 41. Decision 0071.
 from __future__ import annotations
 
 from core.errors import ErrorCode
+from core.json_text import read_json
+from core.market.pricing import asks_price, parse_price
+from core.market.standing_bid import standing_offers
 from core.money import credits_number
 from core.records.api.market import (
     Rebuild,
@@ -24,6 +27,7 @@ from ledger.accounts.account_reads import reputation_row, stake_row
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.agents.reputation import corrections, read_compared
 from ledger.commands import OutcomeStatus
+from ledger.prices.price_reads import registered_prices
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (
@@ -120,11 +124,22 @@ async def get_stake(call: Call) -> Reply:
 
 
 async def get_reputation(call: Call) -> Reply:
-    """Read an agent's reputation; one without history is neutral."""
+    """Read an agent's reputation, by the outcomes that count for it now; else it is neutral."""
     did = call.given(AnyDidPath).did
     tally, updated_ms = await reputation_row(call.services.reader, did)
+    counted = tally.counted(asks_price=await _asks_price(call, did))
     latency_ms_max = call.services.settings.reputation_latency_ms_max
-    return Reply(reputation_record(did, tally, updated_ms, latency_ms_max=latency_ms_max))
+    return Reply(reputation_record(did, counted, updated_ms, latency_ms_max=latency_ms_max))
+
+
+async def _asks_price(call: Call, did: str) -> bool:
+    row = await call.services.reader.agent(did)
+    if row is None:
+        return False
+    offered = read_json(row["card"])["capabilities"]
+    own = {one["id"]: parse_price(one)[0] for one in offered}
+    prices = await registered_prices(call.services.reader, list(own))
+    return asks_price(own, prices, has_bid=bool(standing_offers(offered)))
 
 
 async def rebuild_reputation(call: Call) -> Reply:
@@ -147,6 +162,7 @@ async def rebuild_reputation(call: Call) -> Reply:
         key=key,
         actor_did=call.caller.did,
         changes=corrections(counts),
+        paid_changes=corrections(counts, is_paid=True),
         read_audit_id=read_audit_id,
     )
     outcome = await call.commit(command)

@@ -79,11 +79,11 @@ async def publish(call: Call) -> Reply:
     body, services = call.given(VersionPublication), call.services
     rows = await version_rows(services.reader, (body.capability_id,))
     owner_did = await line_owner(services.reader, body.capability_id) if rows else None
-    if owner_did is not None:  # (1)
-        call.require(call.right, owner_did)
-    if body.owner_did is not None:
+    if body.owner_did is not None:  # (1)
         call.require(call.right, body.owner_did)
-    offer = await _offer_to_begin_with(call, body) if owner_did is None else None
+    offer = None
+    if owner_did is None or not call.may((owner_did,)):
+        offer = await _offer_to_lead_with(call, body, owner_did)
     versions = published(rows)
     before, after = _neighbours(parse_version(body.version), versions)
     ids = [version_id(body.capability_id, str(one)) for one in (before, after) if one is not None]
@@ -110,6 +110,7 @@ async def publish(call: Call) -> Reply:
         owner_versions_max=services.settings.versions_per_owner_max,
         line_versions_max=services.settings.versions_per_capability_max,
         needs_proof=services.settings.needs_proof,
+        takes_over=offer is not None and owner_did is not None,
     )
     outcome = await call.commit(command)  # (4)
     await services.gateway.owners.refresh()
@@ -136,24 +137,39 @@ async def publish(call: Call) -> Reply:
     )
 
 
-async def _offer_to_begin_with(call: Call, body: VersionPublication) -> FirstOffer | None:
-    """Return the agent by which a capability's line may begin, None where the owner has none.
+async def _offer_to_lead_with(
+    call: Call, body: VersionPublication, line_owner_did: str | None
+) -> FirstOffer | None:
+    """Return the agent by which a capability's line may begin, or pass to the agent's owner.
+
+    Args:
+        line_owner_did: another owner, whose line it is; None: there is no line.
+
+    Returns:
+        None where the owner has no such agent and there is no line: the ledger says what to do.
 
     Raises:
-        ServiceError: FORBIDDEN; another owner has one that goes before it.
+        ServiceError: FORBIDDEN; another owner has one that goes before it, or has the line.
     """
     owner_did = body.owner_did or call.caller.did
     services = call.services
-    needs_proof = services.settings.needs_proof
     offer = await first_offer(
-        services.reader, owner_did, body.capability_id, needs_proof=needs_proof
+        services.reader,
+        owner_did,
+        body.capability_id,
+        needs_proof=services.settings.needs_proof,
+        at_ms=services.now_ms(),
     )
+    if line_owner_did is not None:
+        if offer is None or offer.is_preceded or not offer.is_proven:
+            call.require(call.right, line_owner_did)  # which refuses
+        return offer
     if offer is not None and offer.is_preceded and not call.caller.is_admin:
         raise ServiceError(
             ErrorCode.FORBIDDEN,
             f"{owner_did} may not publish the first version of {body.capability_id}: another"
-            " owner's agent comes first (proven DIDs first, then by age); that owner or an"
-            " administrator may",
+            " owner's agent comes first (proven DIDs first, then by how long they offer it); that"
+            " owner or an administrator may",
         )
     return offer
 

@@ -1,8 +1,9 @@
 """Auctions of nodes: their terms while they are open, their bids once closed, and bidding.
 
 An auction is its payer's, administrators' and those bidders' to see whose agent offers the
-capability, or has bid. Spec: Bid; Settlement rules 7; contract.md section 6 (Stakes, bids; More
-reads). Decision 0075.
+capability, or has bid. A standing bid is its owner's and administrators' to see.
+Spec: Bid; Settlement rules 7; contract.md section 6 (Stakes, bids; More reads); money.md section 8,
+rule 7. Decision 0075.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ async def show(call: Call) -> Reply:
     """Show a node's auction: every round, with its bids once it has closed."""
     workflow_id, node, rounds = await _in_path(call)
     bids = await bid_rows(call.services.reader, workflow_id, node)
-    return Reply(auction_record(rounds, bids))
+
+    def may_read(bid: RowDict) -> bool:
+        return not bid["is_standing"] or call.may((bid["agent_did"], bid["owner_did"]))
+
+    return Reply(auction_record(rounds, bids, may_read))
 
 
 async def place_bid(call: Call) -> Reply:

@@ -13,6 +13,7 @@ from core.errors import ErrorCode, ServiceError
 from core.records.api.path_values import WorkflowPath
 from core.records.api.review import Feedback, FeedbackRequest
 from core.workflow.transitions import NodeStatus, is_terminal
+from ledger.accounts.agent_money import money_owner
 from ledger.disputes.dispute_commands import GiveFeedback, feedback_key
 from ledger.disputes.dispute_reads import feedback_rows
 from ledger.reads.reader import RowDict, StoredWorkflow
@@ -57,6 +58,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
         raise invalid("agentDid", "nothing", "the agent, of several")
     rating_milli = rating_of(body.rating, body.scale)
     _check_ended(stored, agent_did)
+    await _check_foreign(call, stored.payer_did, agent_did)
     command = GiveFeedback(
         key=feedback_key(stored.id, agent_did),
         # A repeat is known by its Idempotency-Key; a request without one gives a second feedback.
@@ -109,6 +111,15 @@ def _check_ended(stored: StoredWorkflow, agent_did: str) -> None:
         )
 
 
+async def _check_foreign(call: Call, payer_did: str, agent_did: str) -> None:
+    """Refuse a payer's feedback for an agent of its own owner (money.md section 8, rule 6)."""
+    agent, payer = [await money_owner(call.services.reader, did) for did in (agent_did, payer_did)]
+    owners = {agent_did, agent_did if agent is None else agent.owner_did}
+    if not owners.isdisjoint((payer_did, payer_did if payer is None else payer.owner_did)):
+        detail = f"the payer and {agent_did} have the same owner: feedback needs another owner"
+        raise ServiceError(ErrorCode.FORBIDDEN, detail)
+
+
 def feedback_record(row: RowDict) -> dict[str, Any]:
     """Return feedback in its JSON form; the rating is a share of the best."""
     return shown(Feedback, row, success=True, rating=float(row["rating"]))
@@ -126,7 +137,7 @@ OPERATIONS = (
         tag="workflows",
         body=FeedbackRequest,
         reply=Feedback,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
         repeats=Repeats.BY_REPLY,
     ),
 )

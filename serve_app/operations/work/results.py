@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import decode
 
-from actors.engine.node_results import escrow_released_error
+from actors.engine.node_results import already_settled_error, escrow_released_error
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from actors.values.handed_in_results import (
     HandedIn,
@@ -28,6 +28,7 @@ from actors.values.handed_in_results import (
     judge_handed_in,
 )
 from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcessEnded
+from actors.workflows.step_commands import settlement_key
 from core.canonical import hash_bytes
 from core.errors import ErrorCode, ServiceError
 from core.ids import event_id
@@ -39,6 +40,7 @@ from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import read_binding, result_id
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.reads.stored import StoredWorkflow
+from ledger.workflows.result_reads import is_stored_command
 from serve_app.callers.limits import RateClass
 from serve_app.http.bodies import check_nul, load_json, not_json
 from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid
@@ -113,9 +115,11 @@ async def _taken(
     """1. What was stored before is answered from the row; whether a bound dispatch is the one that
     was stored, the owner knows until the workflow's end. 2. A large result is stored first. 3. The
     owner decides and commits. 4. What it refuses because the workflow has ended may have been taken
-    meanwhile, and have ended it."""
+    meanwhile, and have ended it. What its payer has ended instead is refused (money.md section 8,
+    rule 9)."""
     node = sent.node
     if _is_stored(node, sent) and (not sent.binding or is_terminal(stored.status)):  # 1
+        await _refuse_settled(call, stored.id, sent)
         return _reply(stored.id, sent, _KNOWN)
     if isinstance(judged, HandedInFailure):
         if is_terminal(stored.status):
@@ -139,7 +143,20 @@ async def _taken(
         if now is None or not _is_stored(now, sent):  # 4
             raise
         taken = _KNOWN
+    if taken.is_repeat:
+        await _refuse_settled(call, stored.id, sent)
     return _reply(stored.id, sent, taken)
+
+
+async def _refuse_settled(call: Call, workflow_id: str, sent: _Dispatched) -> None:
+    """Refuse a result of an attempt that its payer has ended and paid before.
+
+    Raises:
+        ServiceError: ALREADY_SETTLED.
+    """
+    key = settlement_key(workflow_id, sent.node["name"], sent.attempt)
+    if await is_stored_command(call.services.reader, key):
+        raise already_settled_error(sent.node["name"], sent.attempt, NodeStatus.SUCCESS)
 
 
 def _is_stored(node: Mapping[str, Any], sent: _Dispatched) -> bool:

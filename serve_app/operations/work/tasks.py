@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
 from core.market.pricing import FixedPrice, parse_price
 from core.market.standing_bid import Offer
-from core.money import credits_number
+from core.money import credits_number, credits_text
 from core.records.api.market import Bid, TaskBidRequest
 from core.records.api.path_values import TaskPath
 from core.records.api.review import (
@@ -146,23 +147,25 @@ async def settle(call: Call) -> Reply:
     1. What the body asks for is within what is held, and for the task's agent, which is waited for
     a little. 2. An agent that has accepted the task and not delivered is paid now, which ends the
     task; where it is paid by tokens the body says how much. One that has delivered was paid with
-    its result. 3. That the task is settled is recorded, once.
+    its result, and more cannot be named. 3. That the task is settled is recorded, once.
     """
     payouts = call.given(Settlement).payouts
     stored = await _readable(call)
     call.require(call.right, stored.payer_did)
-    named_micro = _named_micro(payouts, stored)  # 1
+    _named_micro(payouts, stored)  # 1
     stored = await _when_accepted(call, stored)
     _check_paid_agents(payouts, stored)
     if not is_terminal(stored.status):
         node = find_accepted(stored, is_amount_named=payouts is not None)
         if node is not None:
+            named_micro = _named_micro(payouts, stored)
             await _pay_accepted(call, stored, node, named_micro)  # 2
         stored = await _readable(call)
     if stored.status is not WorkflowStatus.SUCCESS:
         raise ServiceError(
             ErrorCode.CONFLICT, f"the task is {stored.status}: there is nothing to settle"
         )
+    _check_paid(payouts, stored)
     command = SettleTask(
         key=settle_task_key(stored.id),
         # A repeat is known by its Idempotency-Key; a request without one settles a second time.
@@ -246,7 +249,8 @@ def _named_micro(payouts: list[Payout] | None, stored: StoredWorkflow) -> int | 
     """Return what a settlement names, None where it names nothing.
 
     Raises:
-        ServiceError: INVALID_REQUEST; it names nothing positive, or more than is held.
+        ServiceError: INVALID_REQUEST; it names nothing positive, or more than is held and was not
+            paid to a verifier before.
     """
     if payouts is None:
         return None
@@ -257,8 +261,31 @@ def _named_micro(payouts: list[Payout] | None, stored: StoredWorkflow) -> int | 
     return named_micro
 
 
+def _check_paid(payouts: list[Payout] | None, stored: StoredWorkflow) -> None:
+    """Refuse payouts above what the agents of a task that has succeeded were paid.
+
+    Raises:
+        ServiceError: CONFLICT.
+    """
+    paid: Counter[str] = Counter()
+    for node in stored.nodes:
+        paid[node["agent_did"]] += node["price_micro"]
+    named: Counter[str] = Counter()
+    for payout in payouts or ():
+        named[payout.agent_did] += payout.amount
+    for agent_did, micro in named.items():
+        if micro > paid[agent_did]:
+            was_paid = credits_text(paid[agent_did])
+            raise ServiceError(
+                ErrorCode.CONFLICT,
+                f"{agent_did} was paid {was_paid} credits; payouts name {credits_text(micro)},"
+                f" expected at most {was_paid}; settle without payouts to close the task",
+            )
+
+
 def _held_micro(stored: StoredWorkflow) -> int:
-    return int(stored.row["hold_micro"])
+    spent_micro = 0 if is_terminal(stored.status) else int(stored.row["spent_micro"])
+    return int(stored.row["hold_micro"]) - spent_micro
 
 
 async def _when_accepted(call: Call, stored: StoredWorkflow) -> StoredWorkflow:
@@ -485,7 +512,7 @@ OPERATIONS = (
         tag="tasks",
         body=FeedbackRequest,
         reply=Feedback,
-        errors=_TASK_ERRORS,
+        errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN),
         repeats=Repeats.BY_REPLY,
     ),
 )

@@ -13,6 +13,8 @@ from actors.directory.health.circuits import AGENTS_MAX, CIRCUIT_OPEN_MS_MIN, PA
 from actors.ports import Contact
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
+from core.market.pricing import FixedPrice
+from core.market.promises import PROMISED_MS
 from core.market.ranking import SHOWN_MAX, UNPROVEN, render_reasons
 from core.market.reputation import Tally
 from core.trust.deployment_keys import DeploymentKeys
@@ -36,8 +38,14 @@ def row(did: str, *, cents: int = 1, owner: str = "did:x:owner", **more: Any) ->
         "status": "active",
         "public_key": None,
         "signing_secret": None,
+        "is_trusted": True,
         **more,
     }
+
+
+def paid(**counts: int) -> Tally:
+    """Return these counts, all of work with a price."""
+    return Tally(**counts, **{f"paid_{name}": count for name, count in counts.items()})
 
 
 def directory(*rows: dict[str, Any]) -> Directory:
@@ -75,7 +83,7 @@ def test_the_less_loaded_agent_is_taken_and_ties_go_to_the_earlier() -> None:
 
 def test_a_choice_says_who_was_weighed_and_why_the_others_were_not() -> None:
     known = directory(row("did:x:a", cents=3), row("did:x:b"), row("did:x:c"), row("did:x:d"))
-    good, bad = Tally(successful=20, latency_ms_sum=2_000), Tally(successful=1, failed=19)
+    good, bad = paid(successful=20, latency_ms_sum=2_000), paid(successful=1, failed=19)
     known.standings.apply_tallies({"did:x:a": good, "did:x:b": bad, "did:x:d": good})
     known.apply_liveness({"did:x:c": Liveness("unhealthy", heartbeat_ms=0)})
     chosen = known.select(select(price_max_micro=20_000, workflow_id="w"), 0)
@@ -464,7 +472,7 @@ def chosen(known: Directory) -> str:
 
 def test_refused_inputs_lower_the_rank_of_an_agent_by_their_share() -> None:
     known = directory(row("did:x:a"), row("did:x:b"))
-    tallies = {did: Tally(successful=30, latency_ms_sum=30_000) for did in ("did:x:a", "did:x:b")}
+    tallies = {did: paid(successful=30, latency_ms_sum=30_000) for did in ("did:x:a", "did:x:b")}
     known.standings.apply_tallies(tallies)
     assert chosen(known) == "did:x:a"
     known.note_refusal("did:x:a")
@@ -486,3 +494,127 @@ def test_an_agent_that_refused_often_is_not_new_any_more() -> None:
     for _ in range(9):
         standings.note_refusal("did:x:1")
     assert standings.ranked("did:x:1") == UNPROVEN._replace(score=0, success_rate=0, total=10)
+
+
+def test_the_settings_trust_verifiers_of_proven_dids() -> None:
+    """Any caller may claim a DID that its owner has not proven."""
+    named = Directory(
+        service="callboard",
+        deployment_keys=KEYS,
+        default_secret=None,
+        max_concurrency=32,
+        trusted_verifiers=("did:x:judge",),
+    )
+    action = SelectVerifier("n", CAPABILITY, "did:x:primary", (), 10**9)
+    for is_proven in (False, True):
+        named.put([row("did:x:judge", is_trusted=False, is_proven=is_proven)])
+        named.put([row("did:x:other", is_trusted=False, is_proven=True)])
+        chosen = named.select_verifier(action, 0)
+        assert isinstance(chosen, VerifierSelected) is is_proven
+    assert isinstance(chosen, VerifierSelected)
+    assert (chosen.agent_did, chosen.is_trusted) == ("did:x:judge", True)
+
+
+# -- promises and owners ---------------------------------------------------------------------------
+
+
+def test_a_selection_says_what_the_card_promises_and_else_ten_seconds() -> None:
+    offered = {"id": CAPABILITY, "price_cents": 1}
+    known = directory(
+        row("did:x:a", card={"capabilities": [{**offered, "etaMs": 0}]}),
+        row("did:x:b", card={"capabilities": [{**offered, "etaMs": None}]}),
+        row("did:x:c"),
+    )
+    promised = {}
+    for did in ("did:x:a", "did:x:b", "did:x:c"):
+        found = known.select(select(target_agent_id=did), 0)
+        assert isinstance(found, AgentSelected)
+        promised[did] = found.promised_ms
+    assert promised == {"did:x:a": 0, "did:x:b": PROMISED_MS, "did:x:c": PROMISED_MS}
+
+
+@pytest.mark.parametrize(
+    ("payer", "is_own"),
+    [
+        ("did:x:owner", True),  # it owns the agent
+        ("did:x:a", True),  # it is the agent
+        ("did:x:sister", True),  # an agent of the same owner
+        ("did:x:stranger", False),
+        ("did:x:nobody", False),
+    ],
+)
+def test_an_agent_of_the_payers_owner_is_its_own(payer: str, is_own: bool) -> None:
+    known = directory(
+        row("did:x:a"),
+        row("did:x:sister", endpoint=""),
+        row("did:x:stranger", owner="did:x:other", endpoint=""),
+    )
+    for target in (None, "did:x:a"):
+        found = known.select(select(target_agent_id=target), 0, payer_did=payer)
+        assert isinstance(found, AgentSelected)
+        assert (found.agent_did, found.is_own) == ("did:x:a", is_own)
+
+
+def test_an_agent_that_asks_a_price_is_weighed_by_paid_work_alone() -> None:
+    """Whether it asks one follows its card, and the registered prices where that has none."""
+    unpriced = {"card": {"capabilities": [{"id": CAPABILITY}]}}
+    known = directory(row("did:x:dear"), row("did:x:free", cents=0), row("did:x:bare", **unpriced))
+    farmed = Tally(successful=300)
+    dids = ("did:x:dear", "did:x:free", "did:x:bare")
+    known.standings.apply_tallies(dict.fromkeys(dids, farmed))
+    assert [known.standings.of(did).total for did in dids] == [0, 300, 300]
+    known.apply_prices({CAPABILITY: FixedPrice(1)})
+    assert [known.standings.of(did).total for did in dids] == [0, 300, 0]
+    known.put([row("did:x:dear", cents=0), row("did:x:free", cents=2)])
+    assert [known.standings.of(did).total for did in dids] == [300, 0, 0]
+
+
+def test_an_agent_with_a_standing_bid_is_weighed_by_paid_work_alone() -> None:
+    """It is paid by bids, and its price may be 0."""
+    offered = {"id": CAPABILITY, "price_cents": 0}
+    known = directory(row("did:x:a", card={"capabilities": [offered]}))
+    known.standings.apply_tallies({"did:x:a": Tally(successful=300)})
+    assert known.standings.of("did:x:a").total == 300
+    bidding = {**offered, "standingBid": {"bidAmount": 0}}
+    known.put([row("did:x:a", card={"capabilities": [bidding]})])
+    assert known.standings.of("did:x:a").total == 0
+
+
+SLOW = {"card": {"capabilities": [{"id": CAPABILITY, "version": "1.2.0", "etaMs": 60_000}]}}
+
+
+@pytest.mark.parametrize("versions", ["", "^1.0.0"])
+def test_who_promises_its_result_after_the_timeout_is_no_candidate(versions: str) -> None:
+    """The default promise excludes nobody, and a target is taken as it is."""
+    known = directory(row("did:x:slow", **SLOW))
+    known.published.apply_rows(
+        [{"capability_id": CAPABILITY, "version": "1.2.0", "status": "active"}]
+    )
+    chosen = {"versions": versions}
+    refused = known.select(select(timeout_ms=59_999, **chosen), 0)
+    assert isinstance(refused, AgentNotSelected)
+    assert "1 promising its result later than the node's timeoutMs" in refused.failure.message
+    for terms in ({"timeout_ms": 60_000}, {"timeout_ms": 1, "target_agent_id": "did:x:slow"}):
+        found = known.select(select(**terms, **chosen), 0)
+        assert isinstance(found, AgentSelected)
+        assert found.promised_ms == 60_000
+    known.put([row("did:x:silent")])
+    plain = known.select(select(timeout_ms=1), 0)
+    assert isinstance(plain, AgentSelected)
+    assert plain.agent_did == "did:x:silent"
+    assert '"too_slow"' in (plain.selection_json or "")
+
+
+def test_after_an_agent_that_failed_the_agents_of_other_owners_come_first() -> None:
+    """One owner may have any number of free agents that refuse."""
+    many = [row(f"did:x:{number}", owner="did:x:many", cents=0) for number in range(4)]
+    known = directory(*many, row("did:x:other", owner="did:x:one"))
+    tried = select(exclude=("did:x:0",))
+    found = known.select(tried, 0)
+    assert isinstance(found, AgentSelected)
+    assert found.agent_did == "did:x:other"
+    assert '"owner_failed_before"' in (found.selection_json or "")
+    known.put([row("did:x:other", owner="did:x:one", status="inactive")])
+    found = known.select(tried, 0)
+    assert isinstance(found, AgentSelected)
+    assert found.agent_did == "did:x:1"

@@ -12,12 +12,11 @@ import pytest
 from actors.directory.agent_directory import Directory
 from core.errors import NodeErrorCode
 from core.market.ranking import render_reasons
-from core.market.reputation import Tally
 from core.settings import Settings
 from core.workflow.events import AgentNotSelected, AgentSelected, RetryDue
 from ledger.accounts.account_commands import Deposit
 from ledger.stakes.stake_commands import DepositStake
-from tests.actors.directory.test_agent_directory import KEYS, row, select
+from tests.actors.directory.test_agent_directory import KEYS, paid, row, select
 from tests.actors.engine.runner_bench import Bench, wid
 from tests.simulation.shapes import agent_rows
 
@@ -54,8 +53,16 @@ def test_without_a_rate_nobody_is_asked_for_a_stake() -> None:
 def test_a_node_asks_a_share_of_its_price_and_more_of_the_worse() -> None:
     known = directory(a=(CENT, 0))
     assert chosen(known).stake_micro == CENT // 2
-    known.standings.apply_tallies({A: Tally(failed=10)})  # a score of 0.2: 1.3 times as much
+    known.standings.apply_tallies({A: paid(failed=10)})  # a score of 0.2: 1.3 times as much
     assert chosen(known).stake_micro == CENT * 13 // 20
+
+
+def test_no_node_asks_more_than_its_price() -> None:
+    known = directory(bps=10_000, a=(CENT, 0), b=(CENT - 1, 0))
+    known.standings.apply_tallies({A: paid(failed=10), B: paid(failed=10)})
+    assert chosen(known).stake_micro == CENT, "1.3 times the price without the bound"
+    reach = known.stakes.find_limits(A, known.standings.of(A).score)
+    assert reach == (CENT, CENT), "as much as the price of a node that it may take"
 
 
 def test_an_agent_that_has_staked_too_little_is_shown_as_such_and_not_taken() -> None:

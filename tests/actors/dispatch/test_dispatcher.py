@@ -356,9 +356,10 @@ async def test_an_agent_that_hangs_times_out_and_one_that_is_absent_is_offline()
         raise AssertionError
 
     async with scene(hang) as here:
-        event = await here.outcome(timeout_ms=TELLING_TIMEOUT_MS)
+        event = await here.outcome(timeout_ms=TELLING_TIMEOUT_MS, promised_ms=TELLING_TIMEOUT_MS)
         assert isinstance(event, AttemptFailed)
         assert event.failure.code is NodeErrorCode.AGENT_TIMEOUT
+        assert not event.failure.is_spared
         absent = await here.outcome(url="http://127.0.0.1:1/node")
         assert isinstance(absent, AttemptFailed)
         assert absent.failure.code is NodeErrorCode.AGENT_UNAVAILABLE
@@ -382,6 +383,25 @@ async def test_a_connection_that_breaks_after_the_request_counts_for_its_payer_a
         assert here.contacts == [Contact.UNANSWERED]
 
 
+@pytest.mark.parametrize("is_verification", [False, True])
+async def test_a_timeout_before_the_promised_time_is_no_fault(is_verification: bool) -> None:
+    """Neither stake nor reputation, and no step towards a circuit (money.md section 8, rule 1)."""
+
+    async def hang(_: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    terms = {"is_verification": is_verification, "verify_attempt": int(is_verification)}
+    async with scene(hang) as here:
+        event = await here.outcome(
+            timeout_ms=TELLING_TIMEOUT_MS, promised_ms=TELLING_TIMEOUT_MS + 1, **terms
+        )
+        assert isinstance(event, AttemptFailed | VerificationFinished)
+        assert event.failure is not None
+        assert (event.failure.code, event.failure.is_spared) == (NodeErrorCode.AGENT_TIMEOUT, True)
+        assert here.contacts == [Contact.UNKNOWN]
+
+
 @pytest.mark.parametrize(("timeout_ms", "is_cut_short"), [(1, True), (1, False), (999, False)])
 async def test_too_little_time_says_nothing_about_an_agent_that_is_at_work(
     timeout_ms: int, is_cut_short: bool
@@ -394,7 +414,7 @@ async def test_too_little_time_says_nothing_about_an_agent_that_is_at_work(
         raise AssertionError
 
     async with scene(hang) as here:
-        event = await here.outcome(timeout_ms=timeout_ms, is_cut_short=is_cut_short)
+        event = await here.outcome(timeout_ms=timeout_ms, promised_ms=0, is_cut_short=is_cut_short)
         assert isinstance(event, AttemptFailed)
         assert event.failure.code in (NodeErrorCode.AGENT_TIMEOUT, NodeErrorCode.AGENT_UNAVAILABLE)
         assert here.contacts == [Contact.UNKNOWN]

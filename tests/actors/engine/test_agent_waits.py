@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from actors.engine.agent_waits import ASKED_MAX, POLL_MS, POLLED_MAX, TURN_MS, AgentWaits
+from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitAgent
-from core.workflow.events import Event, RetryDue
+from core.workflow.events import AttemptFailed, Event, Failure, RetryDue
 from tests.actors.engine.runner_bench import Bench, wid
 from tests.simulation.shapes import CAPABILITIES, agent_row, agent_rows, compiled
 from tests.simulation.skewed_clock import START_MS, VirtualClock
@@ -137,3 +138,31 @@ def test_a_runner_dispatches_a_waiting_node_to_an_agent_that_is_new() -> None:
     bench.clock.run_until(bench.clock.now_ms())
     bench.gate.commit()
     assert [order.agent_did for order in bench.outbox.sent] == ["did:x:new"]
+
+
+def test_nodes_wait_for_an_agent_that_declined_until_its_time_is_over() -> None:
+    bench = Bench()
+    retried = compiled({"nodes": {"a": {"capabilityId": CAPABILITIES[4], "maxRetries": 1}}})
+    bench.publish(retried, workflow_id=wid("w1"))
+    bench.gate.commit()
+    (order,) = bench.outbox.sent
+    full = Failure(
+        NodeErrorCode.AGENT_ERROR,
+        "HTTP 429",
+        retry_after_ms=2_500,
+        is_spared=True,
+        is_declined=True,
+    )
+    now_ms = bench.clock.now_ms()
+    bench.runner.receive(wid("w1"), AttemptFailed("a", 1, full, now_ms, now_ms))
+    bench.gate.commit()
+    bench.publish(LONELY, workflow_id=wid("w2"))
+    bench.gate.commit()
+    assert bench.outbox.sent == [order], "it is left out for every payer"
+    bench.clock.run_until(now_ms + 2_499)
+    bench.gate.commit()
+    assert bench.outbox.sent == [order]
+    bench.clock.run_until(now_ms + 2_500)
+    bench.gate.commit()
+    sent = {one.workflow_id for one in bench.outbox.sent[1:]}
+    assert sent == {wid("w1"), wid("w2")}, "the retry is due, and the wait is over"

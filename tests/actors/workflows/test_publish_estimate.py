@@ -15,6 +15,7 @@ from core.market.pricing import FixedPrice, TokenPrice
 from core.money import MICRO_MAX
 from core.records.manifest import parse_manifest
 from core.workflow.dag import compile_workflow
+from core.workflow.terms import NO_TERMS
 
 RATES = TokenPrice(Decimal("0.001"), Decimal("0.002"))
 
@@ -30,6 +31,18 @@ class Prices:
         """Return what was given for the capability's last part."""
         self.looks[capability_id, target_agent_id] += 1
         return self._asked.get(capability_id.rpartition(".")[2], AskingPrices())
+
+    def available_prices(
+        self, capability_id: str, versions: str, at_ms: int, *, is_trusted: bool = False
+    ) -> AskingPrices:
+        """Return the same: all agents can take work."""
+        return self._asked.get(capability_id.rpartition(".")[2], AskingPrices())
+
+
+def offers(*micro: int, by_token: TokenPrice | None = None) -> AskingPrices:
+    """Return the prices of agents that each take work at one of these."""
+    positive = min((one for one in micro if one), default=None)
+    return AskingPrices(None, max(micro), by_token, min(micro), positive)
 
 
 def found(prices: Prices, nodes: dict[str, dict[str, Any]], **settings: Any) -> Any:
@@ -120,6 +133,77 @@ def test_case_02_a_cost_without_a_bound_is_refused() -> None:
         found(Prices(b=AskingPrices(None, None, RATES)), {"b": {}})
     assert refused.value.code is ErrorCode.BUDGET_REQUIRED
     assert [problem.path for problem in refused.value.problems] == ["nodes.b.maxCostCredits"]
+
+
+HUGE = 10**15
+STRANGER = pytest.mark.parametrize(
+    "asked",
+    [offers(10, HUGE), offers(10, 30, by_token=RATES), offers(10, HUGE, by_token=RATES)],
+    ids=["huge", "tokens", "both"],
+)
+
+
+@STRANGER
+def test_row_4_without_a_budget_a_node_holds_three_times_the_lowest_price(
+    asked: AskingPrices,
+) -> None:
+    got = found(Prices(a=asked, b=offers(7)), {"a": {}, "b": {}})
+    assert got.reserved == {"a": 30, "b": 7}
+    assert (got.total_micro, got.hold_micro, got.exceeds_budget) == (37, 37, False)
+    assert [got.terms[name].limit_micro for name in "ab"] == [30, 7]
+    assert not got.terms["a"].is_by_token
+
+
+@STRANGER
+def test_row_4_a_budget_is_compared_with_the_cheapest_and_shared(asked: AskingPrices) -> None:
+    prices = Prices(a=asked, b=offers(30, HUGE))
+    got = found(prices, {"a": {}, "b": {}}, maxBudgetCredits=0.00012)
+    assert (got.total_micro, got.reserved) == (40, {"a": 30, "b": 90})
+    assert not got.terms.get("a", NO_TERMS).is_by_token
+    assert found(prices, {"a": {}, "b": {}}, maxBudgetCredits=0.000039).exceeds_budget
+    capped = {"a": {"maxCostCredits": 0.000012}, "b": {}}
+    assert found(prices, capped, maxBudgetCredits=0.00012).reserved == {"a": 12, "b": 108}
+
+
+def test_row_4_no_low_price_lowers_a_limit_of_the_nodes_own() -> None:
+    """A stranger asks 1 and declines: the node still has what its payer has named, if that fits."""
+    prices, capped = Prices(a=offers(1, 40), b=offers(33)), {"a": {"maxCostCredits": 0.00005}}
+    got = found(prices, {**capped, "b": {}}, maxBudgetCredits=0.0002)
+    assert (got.total_micro, got.reserved) == (34, {"a": 50, "b": 150})
+    got = found(prices, {**capped, "b": {}}, maxBudgetCredits=0.00006)
+    assert got.reserved == {"a": 2, "b": 58}, "it does not fit"
+
+
+def test_row_4_a_limit_of_its_own_is_what_a_huge_offer_reaches() -> None:
+    got = found(Prices(a=offers(10, HUGE, by_token=RATES)), {"a": {"maxCostCredits": 0.00005}})
+    assert (got.reserved, got.terms["a"].is_by_token) == ({"a": 50}, True)
+
+
+def test_row_4_a_budget_pays_tokens_where_the_payer_has_named_such_an_agent() -> None:
+    class Named(Prices):
+        def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
+            if target_agent_id == "did:x:t":
+                return AskingPrices(None, None, RATES)
+            return super().asking_prices(capability_id, target_agent_id)
+
+    prices = Named(a=offers(10, by_token=RATES))
+    for target, is_by_token in (("did:x:t", True), ("did:x:unknown", False)):
+        node = {"targetAgentId": target, "allowBroadcastFallback": True}
+        got = found(prices, {"a": node}, maxBudgetCredits=1)
+        assert got.terms.get("a", NO_TERMS).is_by_token is is_by_token
+    free = Prices(a=offers(0, by_token=RATES))
+    assert "a" not in found(free, {"a": {}}, maxBudgetCredits=1).terms, "0 is a fixed price"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reserved"), [({}, 15 + 30), ({"maxBudgetCredits": 1}, 10**6)]
+)
+def test_row_4_a_huge_verifier_is_left_out(settings: dict[str, int], reserved: int) -> None:
+    prices = Prices(a=offers(15), judge=offers(10, HUGE))
+    node = {"requiresVerification": True, "verifierCapabilityId": "cap.judge"}
+    got = found(prices, {"a": node}, **settings)
+    assert got.reserved == {"a": reserved}
+    assert got.terms["a"].verifier_micro == (10 if settings else 30)
 
 
 def test_the_agents_of_a_capability_are_looked_at_once() -> None:

@@ -434,6 +434,8 @@ def test_the_card_says_what_the_decorators_said() -> None:
         "metadata": {"name": "A", "author": "B"},
         "maxConcurrency": answering.DEFAULT_CONCURRENCY,
     }
+    choosy = an_agent(accepted_verifiers="any").card("http://h:1")
+    assert choosy.to_json()["acceptedVerifiers"] == "any"
 
 
 def test_a_capability_cannot_be_declared_twice() -> None:

@@ -18,6 +18,7 @@ from core.market.auction import (
     award_auction,
     bid_problem,
     find_exclusion,
+    live_lock_micro,
     merge_bids,
 )
 from core.money import micro_from_credits
@@ -185,12 +186,12 @@ def test_case_24_the_excluded_do_not_set_the_second_price() -> None:
         ({"is_revoked": True}, Exclusion.REVOKED),
         ({"amount_micro": 101}, Exclusion.ABOVE_RESERVE),
         ({"reputation": 0.29}, Exclusion.LOW_REPUTATION),
-        ({"reputation": 0.3, "stake_offered_micro": 12}, None),
-        ({"reputation": 0.3, "stake_offered_micro": 11}, Exclusion.UNDER_STAKED),
-        ({"reputation": 1.0, "stake_offered_micro": 5}, None),
-        ({"reputation": 1.0, "stake_free_micro": 4}, Exclusion.UNDER_STAKED),
-        # The stake is asked of the reserve: bidding low does not help.
-        ({"amount_micro": 0, "stake_offered_micro": 9}, Exclusion.UNDER_STAKED),
+        ({"reputation": 0.3, "stake_offered_micro": 6}, None),
+        ({"reputation": 0.3, "stake_offered_micro": 5}, Exclusion.UNDER_STAKED),
+        ({"reputation": 1.0, "stake_offered_micro": 3}, None),
+        ({"reputation": 1.0, "stake_free_micro": 2}, Exclusion.UNDER_STAKED),
+        # The stake is asked of the bid, never of the payer's reserve.
+        ({"amount_micro": 0, "stake_free_micro": 0}, None),
     ],
 )
 def test_case_24_who_is_excluded_and_why(changes: dict[str, Any], why: Exclusion | None) -> None:
@@ -198,6 +199,38 @@ def test_case_24_who_is_excluded_and_why(changes: dict[str, Any], why: Exclusion
     looks = {name: values.pop(name) for name in ("stake_free_micro", "is_revoked")}
     terms = replace(TERMS, score_min=0.3)
     assert find_exclusion(bid("a", 50, **values), terms, **looks) is why
+
+
+def owned(*bids: Bid) -> tuple[str, int] | None:
+    """Return the winner and its price where agents `x1`, `x2` and so on have the owner `x`."""
+    return won(*(replace(one, owner_did=one.agent_did[0]) for one in bids))
+
+
+def test_rule_7_the_second_price_is_the_best_bid_of_another_owner() -> None:
+    assert owned(bid("x1", 10), bid("x2", 100)) == ("x1", 10), "alone: its own bid"
+    assert owned(bid("x1", 10), bid("x2", 100), bid("y1", 30)) == ("x1", 30)
+    assert owned(bid("y1", 30), bid("x1", 40), bid("x2", 20), bid("z1", 90)) == ("x2", 30)
+
+
+@given(st.lists(st.integers(0, RESERVE), min_size=1, max_size=3), fields_of_bids())
+def test_rule_7_no_owner_gains_by_more_bids_of_its_own(more: list[int], others: list[Bid]) -> None:
+    own = bid("did:own", 20, owner_did="own")
+    extra = [bid(f"did:own{n}", micro, owner_did="own") for n, micro in enumerate(more)]
+    alone, together = closed(own, *others), closed(own, *extra, *others)
+    assert alone is not None
+    assert together is not None
+    if together.agent_did == own.agent_did:
+        assert together.price_micro == alone.price_micro
+
+
+@pytest.mark.parametrize(
+    ("offered", "free", "locked"), [(None, 99, 15), (10, 99, 10), (None, 7, 7), (9, 7, 7)]
+)
+def test_a_live_bid_locks_the_most_that_it_may_require(
+    offered: int | None, free: int, locked: int
+) -> None:
+    found = live_lock_micro(100, stake_bps=1_000, offered_micro=offered, free_micro=free)
+    assert found == locked
 
 
 def test_case_25_the_next_round_leaves_the_failed_winner_out_and_prices_anew() -> None:

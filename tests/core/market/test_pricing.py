@@ -21,6 +21,7 @@ from core.market.pricing import (
     cost_micro,
     effective_price,
     is_budget_required,
+    market_limit_micro,
     parse_price,
     price_from_json,
     price_json,
@@ -153,6 +154,41 @@ def test_reservations_use_the_hold_up_and_shares_differ_by_one_at_most(
 
 def test_shares_of_an_overdrawn_hold_are_zero_and_never_negative() -> None:
     assert token_reservations(5, 9, ["a", "b"], {"b": 4}) == {"a": 0, "b": 4}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10**15)), st.integers(0, 3 * 10**15)
+)
+def test_rule_4_a_budget_raises_what_nodes_start_with_and_is_never_exceeded(
+    starts: dict[str, int], left_micro: int
+) -> None:
+    hold = sum(starts.values()) + left_micro
+    found = token_reservations(hold, 0, list(starts), {}, starts)
+    assert sum(found.values()) == (hold if starts else 0)
+    for one, start in starts.items():
+        assert found[one] >= start
+        for other, more in starts.items():
+            if more >= start > 0:
+                assert found[other] - more + 1 >= found[one] - start, "in proportion"
+    overdrawn = token_reservations(hold // 2, 0, list(starts), {}, starts)
+    assert hold // 2 < sum(starts.values()) or sum(overdrawn.values()) <= hold // 2
+
+
+def test_rule_4_a_free_offer_counts_as_the_average_of_the_others() -> None:
+    starts = {"free": 0, "a": 10, "b": 30}
+    assert token_reservations(100, 0, list(starts), {}, starts) == {"free": 20, "a": 20, "b": 60}
+    assert token_reservations(9, 0, ["x", "y"], {}, {"x": 0, "y": 0}) == {"x": 5, "y": 4}
+
+
+@pytest.mark.parametrize(
+    ("positive", "dearest", "limit"), [(10, 10**15, 30), (10, 20, 20), (None, 0, 0), (9, 9, 9)]
+)
+def test_rule_4_without_a_budget_a_node_pays_three_times_the_lowest_price(
+    positive: int | None, dearest: int, limit: int
+) -> None:
+    assert market_limit_micro(positive, dearest) == limit
+    assert market_limit_micro(positive, dearest, has_free=True) == limit
+    assert market_limit_micro(10**15, 10**15, has_free=True) == 10_000_000
 
 
 def test_the_remainder_goes_to_the_first_nodes() -> None:

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.market.reputation import NEUTRAL, Outcome, Tally, score, stake_reach, stake_required_micro
+from core.market.reputation import (
+    NEUTRAL,
+    Outcome,
+    Tally,
+    price_reach_micro,
+    score,
+    stake_required_micro,
+)
 
 MAX_MS = 60_000
 OUTCOMES = st.lists(st.tuples(st.sampled_from(Outcome), st.integers(0, 2 * MAX_MS)), max_size=40)
@@ -116,24 +123,35 @@ def test_only_a_success_adds_latency() -> None:
     assert tally == Tally(1, 1, 1, 4)
 
 
+def test_of_an_agent_that_asks_a_price_what_was_done_for_nothing_does_not_count() -> None:
+    tally = Tally(9, 8, 7, 600, paid_successful=4, paid_failed=5, paid_cancelled=6,
+                  paid_latency_ms_sum=400)  # fmt: skip
+    assert tally.counted(asks_price=True) == Tally(4, 5, 6, 400)
+    assert tally.counted(asks_price=False) == Tally(9, 8, 7, 600)
+
+
 # -- stake ----------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 10**15), st.integers(0, 10_000), st.integers(0, 10**6))
-def test_stake_required_is_the_exact_product_rounded_up(price: int, bps: int, ppm: int) -> None:
+def test_stake_required_is_the_exact_product_rounded_up_and_at_most_the_price(
+    price: int, bps: int, ppm: int
+) -> None:
     exact = Fraction(price * bps, 10_000) * (Fraction(3, 2) - Fraction(ppm, 10**6))
     found = stake_required_micro(price, stake_bps=bps, score=ppm / 10**6)
-    assert 0 <= found - exact < 1
+    assert 0 <= found - min(exact, price) < 1
+    assert found <= price
 
 
-@given(st.integers(0, 10**12), st.integers(0, 10_000), st.integers(0, 10**6), st.data())
+@given(st.integers(0, 10**12), st.integers(1, 10_000), st.integers(0, 10**6), st.data())
 def test_a_stake_reaches_exactly_the_prices_that_it_suffices_for(
     price: int, bps: int, ppm: int, data: st.DataObject
 ) -> None:
     points = ppm / 10**6
     required = stake_required_micro(price, stake_bps=bps, score=points)
     stake = max(0, required + data.draw(st.integers(-2, 2)))
-    assert (price * bps <= stake_reach(stake, score=points)) == (required <= stake)
+    reach = price_reach_micro(stake, stake_bps=bps, score=points)
+    assert (price <= reach) == (required <= stake)
 
 
 @pytest.mark.parametrize(("points", "required"), [(1.0, 50), (0.5, 100), (0.0, 150)])

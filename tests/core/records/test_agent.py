@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from core.records.agent import AgentCard, find_secrets, without_secrets
+from core.records.agent import (
+    AgentCard,
+    find_secrets,
+    without_secrets,
+    without_standing_bids,
+)
 
 
 def card(**changes: Any) -> dict[str, Any]:
@@ -152,3 +157,9 @@ def test_what_is_under_a_secrets_name_is_a_secret_whatever_its_type(
 def test_what_is_no_secret_stays_in_a_card(member: dict[str, Any]) -> None:
     assert list(find_secrets(member, "acard")) == []
     assert without_secrets(member) == member
+
+
+def test_others_read_a_card_without_its_standing_bids() -> None:
+    offered = {"id": "a", "description": "", "price_cents": 3}
+    given = card(capabilities=[{**offered, "standingBid": {"bidAmount": 0.02}}, offered])
+    assert without_standing_bids(given) == card(capabilities=[offered, offered])

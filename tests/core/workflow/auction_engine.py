@@ -66,7 +66,12 @@ class AuctionEngine(Engine):
         if action.holder_did is not None:
             return self._ask_holder(action, action.holder_did)
         bids = merge_bids(
-            [Bid(did, micro, None, None, 0) for did, micro in self.standing.items()], action.bids
+            [
+                Bid(did, micro, None, None, 0)
+                for did, micro in self.standing.items()
+                if not action.is_frozen
+            ],
+            action.bids,
         )
         won = award_auction(
             [bid for bid in bids if bid.agent_did not in {*action.exclude, *self.away}],

@@ -192,7 +192,9 @@ class Engine:
         failure = Failure(code, "it failed", verdict, retry_after_ms=retry_after_ms)
         return self.hear(AttemptFailed(node, dispatch.attempt, failure, self.at_ms, self.at_ms + 5))
 
-    def judge(self, node: str, approved: bool = False, failure: Failure | None = None) -> Decision:
+    def judge(
+        self, node: str, approved: bool | None = False, failure: Failure | None = None
+    ) -> Decision:
         """The node's verifier answers."""
         dispatch = self.find(node)
         assert isinstance(dispatch, DispatchVerification)

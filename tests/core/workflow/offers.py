@@ -26,9 +26,9 @@ def answer(
 
     def selected(did: str, price: int | TokenPrice) -> Event:
         if isinstance(price, TokenPrice):
-            return AgentSelected(action.node, did, 0, at_ms, None, price)
+            return AgentSelected(action.node, did, 0, at_ms, None, price, stake_micro)
         if isinstance(action, SelectVerifier):
-            return VerifierSelected(action.node, did, price, at_ms)
+            return VerifierSelected(action.node, did, price, at_ms, is_trusted=True)
         return AgentSelected(action.node, did, price, at_ms, stake_micro=stake_micro)
 
     target = None if isinstance(action, SelectVerifier) else action.target_agent_id

@@ -17,7 +17,7 @@ from hypothesis import given
 from core.errors import NodeErrorCode
 from core.records.bounds import METRICS_BYTES_MAX
 from core.workflow.events import Failure, Verdict
-from core.workflow.verdict import Accepted, Success, is_approved, judge_reply
+from core.workflow.verdict import Accepted, Success, find_verdict, is_approved, judge_reply
 
 EVENT = "event-1"
 CAPABILITY = "cap.text.sum.v1"
@@ -376,6 +376,8 @@ def test_foreign_text_is_one_bounded_line() -> None:
 )
 def test_approval(result: Any, wanted: bool) -> None:
     assert is_approved(result) is wanted
+    is_said = type(result) is dict and bool(result)
+    assert find_verdict(result) is (wanted if is_said else None)
 
 
 JSON = st.recursive(
@@ -448,3 +450,25 @@ def line_steps(work: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "retry_after", "is_declined"),
+    [
+        (429, b"", None, True),
+        (503, b"", "2", True),
+        (503, b"", "soon", True),
+        (503, b"", None, False),
+        (500, b"", "2", False),
+        (503, b'{"error": "x", "code": "MISSING_INPUT"}', "2", False),
+    ],
+)
+def test_rule_5_an_agent_declines_with_429_or_503_with_a_time(
+    status: int, body: bytes, retry_after: str | None, is_declined: bool
+) -> None:
+    failure = judge_reply(
+        status, "application/json", body, event_id="e", capability_id="c", retry_after=retry_after
+    )
+    assert isinstance(failure, Failure)
+    assert failure.is_declined == is_declined
+    assert failure.is_spared or not is_declined

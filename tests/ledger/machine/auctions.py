@@ -26,7 +26,7 @@ from ledger.auctions.auction_commands import (
 )
 from ledger.commands import OutcomeStatus
 from tests.ledger.machine.base import any_index, asking, few, share_of
-from tests.ledger.machine.model import BPS, Round, Work
+from tests.ledger.machine.model import BPS, COUNTED, Round, Work
 from tests.ledger.machine.work import Attempt, WorkRules
 from tests.ledger.making import Flow
 
@@ -119,6 +119,7 @@ class AuctionRules(WorkRules):
             assert outcome.error is self.bid_error(did, actor, amount, round_)
             if outcome.error is None:
                 round_.bids[did] = (amount, offered)
+                self.model.lock_bid(round_, did)
             return
         # Its key is taken: by this very bid, or by another one.
         is_same = round_.bids[did] == (amount, offered)
@@ -158,6 +159,8 @@ class AuctionRules(WorkRules):
         told = self.applies(command)["bids"]
         found = {bid["agentDid"]: (bid["amountMicro"], bid["stakeOfferedMicro"]) for bid in told}
         assert found == round_.bids
+        locked = {bid["agentDid"]: bid.get("stakeLockedMicro", 0) for bid in told}
+        assert locked == round_.locked
         round_.is_told = True
 
     @precondition(lambda self: self.rounds(told=True))
@@ -184,12 +187,13 @@ class AuctionRules(WorkRules):
                 work.name, round_.number, None, None, tuple(bids), tuple(out.items())
             )
             self.applies(flow.advance(closed, self.ended(work, NodeStatus.FAILED, None)))
+            self.model.free_bids(round_)
             del self.contract(flow).works[work.name]
             return
         bid = next(bid for bid in bids if bid.agent_did == won.agent_did)
         assert bid.amount_micro == min(self.eligible(work, round_, bids).values())
         required = stake_required_micro(
-            round_.reserve, stake_bps=round_.stake_bps, score=bid.reputation
+            bid.amount_micro, stake_bps=round_.stake_bps, score=bid.reputation
         )
         closed = AuctionClosed(
             work.name,
@@ -202,6 +206,7 @@ class AuctionRules(WorkRules):
         one = Attempt(work, won.agent_did, won.price_micro, required * risk // 100)
         result = self.applies(flow.advance(closed, *one.records()))
         work.round = None
+        self.model.free_bids(round_)
         assert result.get("unstaked", []) == self.begins(flow, one)
         stored = self.auditor.connection.execute(
             "SELECT status, winner_did, price_micro FROM auction"
@@ -232,7 +237,9 @@ class AuctionRules(WorkRules):
 
     def score_of(self, did: str) -> float:
         tally = self.model.tallies.get(did)
-        return NEUTRAL if tally is None else score(Tally(**tally), latency_ms_max=LATENCY_MS_MAX)
+        if tally is None:
+            return NEUTRAL
+        return score(Tally(*(tally[name] for name in COUNTED)), latency_ms_max=LATENCY_MS_MAX)
 
     def judged_round(
         self, work: Work, round_: Round, bids: list[Bid]
@@ -244,7 +251,8 @@ class AuctionRules(WorkRules):
             why = find_exclusion(
                 bid,
                 terms,
-                stake_free_micro=self.model.stakes.get(bid.agent_did, 0),
+                stake_free_micro=self.model.stakes.get(bid.agent_did, 0)
+                + round_.locked.get(bid.agent_did, 0),
                 is_revoked=not self.active[bid.agent_did],
             )
             if why is not None or bid.agent_did in work.tried:
@@ -260,8 +268,8 @@ class AuctionRules(WorkRules):
         for bid in bids:
             did = bid.agent_did
             factor = Fraction(3, 2) - Fraction(bid.reputation).limit_denominator(1_000_000)
-            asked = Fraction(round_.reserve * round_.stake_bps, BPS) * factor
-            free = self.model.stakes.get(did, 0)
+            asked = Fraction(bid.amount_micro * round_.stake_bps, BPS) * factor
+            free = self.model.stakes.get(did, 0) + round_.locked.get(did, 0)
             put_up = free if bid.stake_offered_micro is None else bid.stake_offered_micro
             is_staked = min(free, put_up) >= asked
             is_here = self.active[did] and did not in work.tried

@@ -27,7 +27,7 @@ from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, Replay
-from tests.ledger.machine.model import Contract, MoneyModel, Work
+from tests.ledger.machine.model import COUNTED, Contract, MoneyModel, Work
 from tests.ledger.machine.reviewing import Reviews
 from tests.ledger.making import AT, Flow, ToldLives, card, commit_all, deposit, new_id, open_store
 
@@ -267,7 +267,7 @@ class MoneyMachine(RuleBasedStateMachine):
         assert stored == self.model.locks, (stored, self.model.locks)
 
     def _compare_tallies(self) -> None:
-        names = ("successful", "failed", "cancelled", "latency_ms_sum")
+        names = [f"{prefix}{name}" for prefix in ("", "paid_") for name in COUNTED]
         rows = self.auditor.connection.execute(
             f"SELECT agent_did, {', '.join(names)} FROM reputation WHERE agent_did = ANY(%s)",
             ([*self.agents, *self.payers],),

@@ -57,7 +57,7 @@ class ExtremeRules(WorkRules):
         self.applies(flow.advance(*(paid := self.done(one.work, held, latency_ms=1))))
         self.pays(flow, paid)
         self.stops(flow, one.work)
-        self.model.count(worker, "successful", 1)
+        self.model.count(worker, "successful", 1, price=held)
         del self.contract(flow).works[one.work.name]
 
     @precondition(lambda self: self.works(at_work=True))
@@ -70,7 +70,8 @@ class ExtremeRules(WorkRules):
         self.applies(flow.advance(*records))
         self.pays(flow, records)
         self.stops(flow, work)
-        self.model.count(work.agent, "successful", min(max(0, latency_ms), LATENCY_MS_MAX))
+        counted_ms = min(max(0, latency_ms), LATENCY_MS_MAX)
+        self.model.count(work.agent, "successful", counted_ms, price=work.price)
         del self.contract(flow).works[work.name]
 
     @precondition(lambda self: self.works(at_work=True))

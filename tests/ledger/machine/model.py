@@ -24,6 +24,8 @@ BLAMED = {
     "OUTPUT_SCHEMA",
     "VERIFICATION_REJECTED",
 }
+# What is counted of nodes that have ended, and apart of those at a price above 0.
+COUNTED = ("successful", "failed", "cancelled", "latency_ms_sum")
 
 Place = tuple[str, str]
 
@@ -54,7 +56,8 @@ class Line:
 
 @dataclass
 class Round:
-    """A round of a node's auction. `bids`: by agent, amount and offered stake, as they came."""
+    """A round of a node's auction. `bids`: by agent, amount and offered stake, as they came;
+    `locked`: what each has locked."""
 
     number: int
     reserve: int
@@ -62,6 +65,7 @@ class Round:
     closes_ms: int
     bids: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     is_told: bool = False
+    locked: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -269,6 +273,25 @@ class MoneyModel:
         self.locks[place] = micro
         return True
 
+    def lock_bid(self, round_: Round, agent: str) -> None:
+        """Lock the most that a bid may require, or what is offered or free if that is less."""
+        amount, offered = round_.bids[agent]
+        free = self.stakes.get(agent, 0)
+        most = min(amount, -(-3 * amount * round_.stake_bps // (2 * BPS)))
+        micro = min(most, free, free if offered is None else offered)
+        round_.locked[agent] = micro
+        if micro:
+            self.stakes[agent] -= micro
+            self.locked[agent] = self.locked.get(agent, 0) + micro
+
+    def free_bids(self, round_: Round) -> None:
+        """End the locks of a round's bids: what is left of them is free."""
+        for agent, micro in round_.locked.items():
+            there = min(micro, self.locked.get(agent, 0))
+            if there:
+                self.locked[agent] -= there
+                self.stakes[agent] += there
+
     def free(self, place: Place, agent: str, lost_bps: int = 0) -> int:
         """End a lock: a share of what is left of it is the payer's (cases 26 to 28); return it."""
         there = min(self.locks.pop(place, 0), self.locked.get(agent, 0))
@@ -279,8 +302,9 @@ class MoneyModel:
         self.wallets[self.contracts[place[0]].payer] += lost
         return lost
 
-    def count(self, agent: str, how: str, latency_ms: int = 0) -> None:
-        """Count a node's end for the agent of its last attempt (rule 9)."""
+    def count(self, agent: str, how: str, latency_ms: int = 0, *, price: int) -> None:
+        """Count a node's end for the agent of its last attempt (rule 9), apart if it was paid."""
         tally = self.tallies.setdefault(agent, Counter())
-        tally[how] += 1
-        tally["latency_ms_sum"] += latency_ms
+        for prefix in ("", "paid_") if price else ("",):
+            tally[f"{prefix}{how}"] += 1
+            tally[f"{prefix}latency_ms_sum"] += latency_ms

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from core.errors import ErrorCode, ServiceError
+from core.money import MICRO_MAX
 from ledger.accounts.account_commands import CollectCredits
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.agents.reputation import corrections, read_compared
@@ -35,7 +36,8 @@ class ReviewRules(MoneyMachine):
         disputed = {one.workflow_id for one in self.reviews.complaints if one.is_open}
         lines = [one for one in self.model.lines if one.agent == did]
         free = wallet - sum(one.gross for one in lines if one.workflow_id in disputed)
-        micro = wallet + 1 if share > 100 else share_of(max(free, 1), share or 1)
+        micro = min(share_of(max(free, 1), share or 1), MICRO_MAX)
+        micro = wallet + 1 if share > 100 else micro
         command = CollectCredits(
             key=new_key(), actor_did=actor, is_admin=False, agent_did=did, amount_micro=micro
         )

@@ -222,7 +222,7 @@ class WorkRules(MoneyMachine):
         result = self.applies(command)
         self.pays(flow, command.records)
         self.stops(flow, work)
-        self.model.count(work.agent, "successful", latency_ms)
+        self.model.count(work.agent, "successful", latency_ms, price=price)
         del contract.works[work.name]
         assert result.get("unstaked", []) == self.begins(flow, *begun)
 
@@ -277,7 +277,7 @@ class WorkRules(MoneyMachine):
         assert first.status is OutcomeStatus.APPLIED
         self.pays(flow, records)
         self.stops(flow, work)
-        self.model.count(work.agent, "successful", 1)
+        self.model.count(work.agent, "successful", 1, price=work.price)
         del self.contract(flow).works[work.name]
         assert second.error is ErrorCode.ALREADY_SETTLED
         self.refuses(three, ErrorCode.CONFLICT)
@@ -344,11 +344,11 @@ class WorkRules(MoneyMachine):
         finished = self.finished(work, "error", code)
         judging = self.judged(flow, work, verifier, "rejected")
         row = self.ended(work, NodeStatus.READY, None)
+        is_own_failure = code in BLAMED and not is_spared
         if is_final:
             status = NodeStatus.TIMEOUT if code == "AGENT_TIMEOUT" else NodeStatus.FAILED
             error = {"code": code, **({"isSpared": True} if is_spared else {})}
-            row = self.ended(work, status, error)
-        is_own_failure = code in BLAMED and not is_spared
+            row = self.ended(work, status, error, "failed" if is_own_failure else None)
         is_slashed = is_own_failure and (is_final or is_given_up)
         freed = self.freed(work, code if is_slashed else None)
         records: list[Record] = [finished, *judging, *freed, row]
@@ -361,7 +361,7 @@ class WorkRules(MoneyMachine):
         self.pays(flow, tuple(records))
         self.stops(flow, work, slash_bps if is_slashed else 0)
         if is_final and is_own_failure:
-            self.model.count(work.agent, "failed")
+            self.model.count(work.agent, "failed", price=work.price)
         if is_final:
             del self.contract(flow).works[work.name]
         elif work.rounds:
@@ -381,7 +381,13 @@ class WorkRules(MoneyMachine):
             work.name, work.attempt, work.agent, outcome, AT, AT + 5, error_code=code
         )
 
-    def ended(self, work: Work, status: NodeStatus, error: dict[str, object] | None) -> NodeChanged:
+    def ended(
+        self,
+        work: Work,
+        status: NodeStatus,
+        error: dict[str, object] | None,
+        counts_as: str | None = None,
+    ) -> NodeChanged:
         """Return the row of a node that no agent works on any more."""
         return NodeChanged(
             work.name,
@@ -391,6 +397,7 @@ class WorkRules(MoneyMachine):
             price_micro=work.price,
             error=error,
             auction_round=work.rounds,
+            counts_as=counts_as,
         )
 
 

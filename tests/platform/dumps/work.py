@@ -51,8 +51,8 @@ TOKENS: Final = {"input_tokens": 700, "output_tokens": 301}
 RATES: Final = {"model": "per-token", "inputRate": "0.00001", "outputRate": "0.00002"}
 METER_MICRO: Final = 700 * 10 + 301 * 20
 LIVE_BID_CREDITS, STANDING_BID_CREDITS = 0.2, 0.3
-# The second-lowest bid, which the lowest bidder is paid.
-AUCTION_MICRO: Final = 300_000
+# The lowest bid, which its bidder is paid: the other one is of the same owner.
+AUCTION_MICRO: Final = 200_000
 EXPIRES_MS: Final = 60_000
 WINDOW_MS: Final = 60_000
 
@@ -259,7 +259,11 @@ def _register(admin: httpx.Client, owner: httpx.Client, judge: httpx.Client, end
     for did, card in _cards(endpoint).items():
         secret = {"signingSecret": SIGNING_SECRET} if did == SIGNED else {}
         caller = judge if did == JUDGE else owner
-        answer(caller.post("/v1/agents/register", json={"acard": card, **secret}))
+        body = {"acard": card, **secret}
+        if did == JUDGE:  # trusted
+            answer(admin.post("/v1/agents/register", json={**body, "ownerDid": JUDGE_OWNER}))
+        else:
+            answer(owner.post("/v1/agents/register", json=body))
         answer(caller.post("/v1/heartbeat", json={"did": did, "load": 0}))
     for did in STAKED:
         answer(owner.post("/v1/stakes", json={"amount": STAKE_CREDITS, "agentDid": did}))

@@ -173,11 +173,19 @@ def test_more_mappings_than_publish_names_at_once_are_all_left_out() -> None:
     assert len(there.refusals) == 4
 
 
-def test_one_dear_agent_of_several_makes_no_draft_impossible() -> None:
-    dear = [capability(name, name, {}, {}, price_cents=10) for name in ("sing", "paint")]
-    dear += [{**one, "price_cents": PRICE_CENTS_MAX} for one in dear]
-    registry = Registry(dear)
+def test_one_dear_agent_of_several_does_not_matter_to_a_draft() -> None:
+    fair = [capability(name, name, {}, {}, price_cents=10) for name in ("sing", "paint")]
+    registry = Registry(fair + [{**one, "price_cents": PRICE_CENTS_MAX} for one in fair])
     draft = plan("sing, paint", list(registry.offers.values()))
+    reply = asyncio.run(try_out(draft, registry.run_dry))
+    assert (registry.refusals, reply.estimate_micro) == ([], 2 * 3 * 100_000)
+
+
+def test_dear_agents_alone_make_no_draft_impossible() -> None:
+    """They have raised their prices since the search has seen them."""
+    fair = [capability(name, name, {}, {}, price_cents=10) for name in ("sing", "paint")]
+    draft = plan("sing, paint", list(Registry(fair).offers.values()))
+    registry = Registry([{**one, "price_cents": PRICE_CENTS_MAX} for one in fair])
     reply = asyncio.run(try_out(draft, registry.run_dry))
     assert [one.problems[0].path for one in registry.refusals] == ["nodes"]
     assert reply.estimate_micro == 20_000_000

@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-PATCHES = ("patches.toml", "isolation.toml", "ledger.toml", "shards.toml", "cluster.toml")
+PATCHES = (
+    "patches.toml",
+    "isolation.toml",
+    "ledger.toml",
+    "shards.toml",
+    "market.toml",
+    "cluster.toml",
+)
 COPIED = ("core", "actors", "ledger", "federation", "tests", "pyproject.toml")
 # The simulation first: whatever it cannot see, the runner's own tests must.
 TESTS = (

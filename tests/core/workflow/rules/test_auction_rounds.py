@@ -5,11 +5,14 @@ Spec: Settlement rules 7; money.md cases 20, 24 and 25.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from core.errors import NodeErrorCode
 from core.workflow.actions import DispatchNode
-from core.workflow.events import AuctionClosed, Verdict
+from core.workflow.events import AttemptFailed, AuctionClosed, Failure, Verdict
+from core.workflow.rules.retry import AGENTS_PER_NODE_MAX, AGENTS_REFUSING_MAX
 from core.workflow.terms import NodeTerms
 from tests.core.workflow.auction_engine import AuctionEngine, auctioned
 from tests.core.workflow.engine import AGENTS
@@ -82,6 +85,38 @@ def test_a_winner_keeps_the_node_through_its_retries_at_its_price() -> None:
     assert run.rows["a"].agent_did == A
     run.succeed("a")
     assert run.paid_micro == 30
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_case_25_a_winner_without_a_retry_left_gives_way_to_the_next_round(retries: int) -> None:
+    """A bid of 0 that always fails made every auction fail."""
+    run = auctioned("a", standing=BIDS, node={"maxRetries": retries})
+    for _ in range(retries):
+        run.fail("a")
+        run.wait_retry("a")
+        assert run.rows["a"].agent_did == A
+    run.fail("a")
+    assert won(run) == (B, 50)
+    run.crash()
+    run.fail("a")
+    assert won(run) == (C, 50)
+    run.succeed("a")
+    assert (run.status, run.paid_micro) == ("success", 50)
+
+
+def test_case_25_three_winners_may_wear_out_their_retries() -> None:
+    run = auctioned("a", standing={**BIDS, "did:x:d": 70}, node={"maxRetries": 0})
+    for _ in range(AGENTS_PER_NODE_MAX):
+        run.fail("a")
+    assert run.statuses() == {"a": "failed"}
+    assert run.error_code("a") == NodeErrorCode.AGENT_ERROR
+    assert len(run.opened) == AGENTS_PER_NODE_MAX
+
+
+def test_case_25_the_only_winner_fails_the_node_with_its_own_error() -> None:
+    run = auctioned("a", standing={A: 10}, node={"maxRetries": 0})
+    run.fail("a")
+    assert run.error_code("a") == NodeErrorCode.AGENT_ERROR
 
 
 def test_a_winner_that_is_away_gives_way_to_the_next_round() -> None:
@@ -183,3 +218,87 @@ def test_bids_above_the_reserve_take_no_part() -> None:
     assert won(run) == (A, 50)
     (dispatch,) = run.open
     assert isinstance(dispatch, DispatchNode)
+
+
+# -- the next bid of the same round (money.md section 8, rule 7) -----------------------------------
+
+
+def decline(run: AuctionEngine, node: str = "a") -> None:
+    """The node's agent is full: it has not taken the work."""
+    dispatch = run.find(node)
+    assert isinstance(dispatch, DispatchNode)
+    full = Failure(NodeErrorCode.AGENT_ERROR, "full", is_spared=True, is_declined=True)
+    run.hear(AttemptFailed(node, dispatch.attempt, full, run.at_ms, run.at_ms + 5))
+
+
+def bid_live(count: int = 3, **options: Any) -> AuctionEngine:
+    """Return an engine whose round has been awarded to the lowest of so many live bids."""
+    bids = {f"did:x:{number}": 10 * (number + 1) for number in range(count)}
+    run = auctioned("a", window_ms=5_000, live={"a": bids}, **options)
+    run.hear_bids("a")
+    return run
+
+
+def test_a_winner_that_declines_gives_the_award_to_the_next_bid_without_a_window() -> None:
+    run = bid_live(standing={B: 25})
+    assert won(run) == ("did:x:0", 20)
+    run.standing = {C: 21}  # it has read the bids
+    decline(run)
+    assert won(run) == ("did:x:1", 25)
+    assert run.rows["a"].retries_used == 0
+    assert run.opened[1].closes_ms == run.opened[1].opened_ms
+    decline(run)
+    run.run_to_end()
+    assert (run.status, run.paid_micro) == ("success", 30)
+
+
+def test_a_winner_without_its_stake_gives_the_award_to_the_next_bid() -> None:
+    run = bid_live(stakes=StakeBook(free={"did:x:1": 2}))
+    assert won(run) == ("did:x:1", 30)
+    run.succeed("a")
+    assert run.paid_micro == 30
+
+
+def test_a_winner_that_is_away_when_asked_to_go_on_gives_the_award_to_the_next_bid() -> None:
+    run = bid_live()
+    run.fail("a")
+    run.away.add("did:x:0")
+    run.wait_retry("a")
+    assert won(run) == ("did:x:1", 30)
+
+
+def test_after_a_failure_of_its_own_or_a_restart_the_next_round_takes_bids() -> None:
+    run = bid_live()
+    run.fail("a", Verdict.FINAL_FOR_AGENT)
+    assert run.closing["a"].round == 2
+    run = bid_live()
+    run.crash()
+    decline(run)
+    assert run.closing["a"].round == 2
+
+
+def test_so_many_winners_may_decline_then_the_last_is_waited_for() -> None:
+    run = bid_live(10)
+    for _ in range(AGENTS_REFUSING_MAX):
+        decline(run)
+    assert len(run.opened) == AGENTS_REFUSING_MAX
+    assert run.rows["a"].retry_at_ms is not None
+    run.wait_retry("a")
+    run.succeed("a")
+    assert run.status == "success"
+
+
+def test_when_no_bid_of_the_round_is_left_bids_are_taken_again() -> None:
+    run = bid_live(1)
+    decline(run)
+    assert run.closing["a"].round == 3
+    run.live["a"] = {C: 9}
+    run.hear_bids("a")
+    assert won(run) == (C, 9)
+
+
+def test_a_winner_goes_on_with_the_stake_of_its_bid() -> None:
+    run = bid_live()
+    run.fail("a")
+    asked = run.machine.node("a")
+    assert (asked.price_micro, asked.bid_micro) == (20, 10)

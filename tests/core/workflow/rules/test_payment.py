@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from core.market.pricing import FixedPrice, TokenPrice
 from core.workflow.terms import NodeTerms, reserved_from_json, reserved_json
 from tests.core.workflow.engine import Engine, chain, engine
+from tests.core.workflow.stake_book import StakeBook
 
 CAPABILITY = "cap.work"
 # 2 micro-credits per token read, 5 per token written.
@@ -22,7 +23,12 @@ BY_TOKEN = NodeTerms(RATES, is_by_token=True)
 
 
 def by_tokens(
-    names: str = "a", *, reserved: int = 1_000, hold: int = 1_000, **node: object
+    names: str = "a",
+    *,
+    reserved: int = 1_000,
+    hold: int = 1_000,
+    stakes: StakeBook | None = None,
+    **node: object,
 ) -> Engine:
     """Return a chain whose agent is paid by tokens."""
     return engine(
@@ -31,6 +37,7 @@ def by_tokens(
         hold_micro=hold,
         reserved=dict.fromkeys(names, reserved),
         terms=dict.fromkeys(names, BY_TOKEN),
+        stakes=stakes or StakeBook(),
     )
 
 
@@ -41,6 +48,12 @@ def test_tokens_are_paid_and_the_rest_of_the_reservation_is_free_again() -> None
     assert run.payments["a"].gross_micro == 300
     assert run.rows["a"].price_micro == run.rows["a"].cost_micro == 300
     assert run.selections[-1].price_max_micro == 700, "what a did not use, b may"
+
+
+def test_an_agent_paid_by_tokens_locks_at_most_its_reservation() -> None:
+    """Not what the payer has left besides (money.md section 8, rule 2)."""
+    run = by_tokens("a", reserved=100, hold=1_000, stakes=StakeBook(700))
+    assert run.rows["a"].stake_micro == 100
 
 
 def test_tokens_above_the_reservation_are_paid_out_of_unreserved_money() -> None:
@@ -155,7 +168,8 @@ prices = st.one_of(
         st.decimals(0, 999, places=12),
     ),
 )
-node_terms = st.builds(NodeTerms, prices, st.booleans(), st.integers(0, 10**15))
+limits = st.none() | st.integers(0, 10**15)
+node_terms = st.builds(NodeTerms, prices, st.booleans(), st.integers(0, 10**15), limit_micro=limits)
 
 
 @given(

@@ -139,6 +139,19 @@ def test_a_rejected_result_is_blamed_when_no_attempt_is_left() -> None:
     assert blamed(rejected) == [(ONE, 1, NodeErrorCode.VERIFICATION_REJECTED)]
 
 
+@pytest.mark.parametrize(("approved", "has_crashed"), [(None, False), (False, True)])
+def test_a_rejection_that_says_nothing_or_is_of_an_unknown_verifier_is_not_blamed(
+    approved: bool | None, has_crashed: bool
+) -> None:
+    """A restart does not know whether the verifier was trusted: money.md section 8, rule 3."""
+    run = engine(chain("a", requiresVerification=True, maxRetries=0))
+    run.succeed("a")
+    if has_crashed:
+        run.crash()
+    assert blamed(run.judge("a", approved=approved)) == [(ONE, 1, None)]
+    assert run.statuses() == {"a": "failed"}
+
+
 @pytest.mark.parametrize(
     "failure",
     [

@@ -1,0 +1,1 @@
+"""What agents offer: the prices that they ask, and whom they accept as verifiers."""

@@ -1,0 +1,112 @@
+"""The prices that agents ask, for the estimate of a publish.
+
+A registered price is what a node pays at most. Without one it depends on the agents, of which some
+may be away and a stranger may ask anything. Spec: Settlement rules 6; money.md section 8, rule 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+
+from actors.directory.cards import find_asking_prices, find_target_prices
+from actors.directory.published_versions import TRIED_MAX, PublishedVersions
+from actors.directory.ranked_offers import TRUSTED_ONLY, OfferRankings, Terms
+from actors.ports import AgentEntry, AskingPrices
+from core.market.pricing import Price
+
+
+class AskedPrices:
+    """The registered prices, by capability, and what agents ask where there is none.
+
+    Args:
+        by_capability: the agents that can be sent work, by capability.
+        rankings: those of the selections to come.
+        published: the versions of capabilities.
+        requires_stake: whether an agent needs stake for a node with a price.
+    """
+
+    def __init__(
+        self,
+        by_capability: Mapping[str, Mapping[str, AgentEntry]],
+        rankings: OfferRankings,
+        published: PublishedVersions,
+        *,
+        requires_stake: bool,
+    ) -> None:
+        self._by_capability = by_capability
+        self._rankings = rankings
+        self._published = published
+        self._requires_stake = requires_stake
+        self.registered: dict[str, Price] = {}
+        # Each of a thousand nodes may ask for another target that is not registered.
+        self._asked: dict[str, AskingPrices] = {}
+
+    def __repr__(self) -> str:
+        return f"<AskedPrices registered={len(self.registered)}>"
+
+    def apply(self, prices: Mapping[str, Price]) -> None:
+        """Store registered prices, by capability."""
+        self.registered.update(prices)
+
+    def forget(self, capability_id: str) -> None:
+        """Forget what a capability's agents ask: one of them has changed."""
+        self._asked.pop(capability_id, None)
+
+    def find(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
+        """Return the prices that a node may be asked to pay.
+
+        A registered price is the limit; without one the agents' prices count. For a known target
+        that offers the capability, the target's own price.
+        """
+        offers = self._by_capability.get(capability_id, {})
+        registered = self.registered.get(capability_id)
+        if target_agent_id is not None and target_agent_id in offers:
+            return find_target_prices(offers[target_agent_id], capability_id, registered)
+        if registered is not None:
+            return AskingPrices(registered)
+        known = self._asked.get(capability_id)
+        if known is None:
+            known = find_asking_prices(offers.values(), capability_id)
+            if offers:
+                self._asked[capability_id] = known
+        return known
+
+    def find_available(
+        self, capability_id: str, versions: str, at_ms: int, *, is_trusted: bool
+    ) -> AskingPrices:
+        """Return the prices that agents ask; the lowest ones of those that can take work now.
+
+        Where none can, the lowest are of those that are away, else of all. Agents paid by tokens
+        have no part in the lowest.
+
+        Args:
+            versions: the range of the capability's versions that a node names; "": all.
+            is_trusted: only trusted agents are asked.
+        """
+        known = self.find(capability_id, None)
+        ids = [capability_id]
+        if versions:
+            found = self._published.find_within(capability_id, versions)
+            ids = list(islice((one for one in found if one in self._by_capability), TRIED_MAX))
+        terms = Terms(None, False, self._requires_stake)
+        if is_trusted:  # verifiers, which lock no stake
+            terms = Terms(None, False, False, TRUSTED_ONLY)
+        rankings = [
+            self._rankings.find(one, terms, self._by_capability.get(one, {}), at_ms) for one in ids
+        ]
+        for kind in (
+            [one.free for one in rankings],
+            [one.locked for one in rankings],
+            [one.away for one in rankings],
+        ):
+            lowest = [one.find_lowest_prices() for one in kind if one]
+            if lowest:
+                positive = [micro for _, micro in lowest if micro is not None]
+                return replace(
+                    known,
+                    cheapest_micro=min(micro for micro, _ in lowest),
+                    positive_micro=min(positive, default=None),
+                )
+        return AskingPrices() if is_trusted else known

@@ -1,0 +1,11 @@
+"""The time in which an agent promises its result.
+
+The bid's `etaMs`, else that of the capability in its card, else ten seconds. An attempt that its
+payer cuts before is no fault of the agent. Spec: money.md section 8, rule 1.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROMISED_MS: Final = 10_000

@@ -1,0 +1,76 @@
+"""Planning the stakes that live bids lock, from their placing until their round closes.
+
+A bid locks the most that it may require, or all that is free when that is less, so a bidder cannot
+withdraw the stake that its award needs. The audit events of these locks name no amount, since that
+would tell what is bid; the agent's own entries tell it.
+Spec: Stake; money.md case 26 and section 8, rule 7.
+"""
+
+from __future__ import annotations
+
+from core.market.auction import Bid
+from core.records.audit import AuditEventType
+from ledger.stakes.stake_plan import stake_accounts, stake_parts
+from ledger.writer.batch import Batch
+from ledger.writer.state_cache import OpenRound
+
+Place = tuple[str, str]
+
+
+def lock_bid(place: Place, round_: OpenRound, bid: Bid, actor_did: str, batch: Batch) -> None:
+    """Lock what a bid locks (`Bid.stake_locked_micro`), if anything."""
+    _move(AuditEventType.STAKE_LOCKED, place, round_, bid, actor_did, batch)
+
+
+def free_bid(place: Place, round_: OpenRound, bid: Bid, actor_did: str, batch: Batch) -> None:
+    """Free what a bid has locked.
+
+    A refund may have taken from the locked stake since: then less is left than was locked.
+    """
+    _move(AuditEventType.STAKE_UNLOCKED, place, round_, bid, actor_did, batch)
+
+
+def free_stake_micro(agent_did: str, batch: Batch) -> int:
+    """Return the free stake of an agent, micro-credits."""
+    return stake_parts(agent_did, batch)[0]
+
+
+def _move(
+    event: AuditEventType,
+    place: Place,
+    round_: OpenRound,
+    bid: Bid,
+    actor_did: str,
+    batch: Batch,
+) -> None:
+    if not bid.stake_locked_micro:
+        return
+    workflow_id, node = place
+    free, locked = stake_accounts(bid.agent_did, batch)
+    is_lock = event is AuditEventType.STAKE_LOCKED
+    debit, credit = (free, locked) if is_lock else (locked, free)
+    micro = min(bid.stake_locked_micro, debit.balance)
+    entry_ids = []
+    if micro:
+        entry_ids.append(
+            batch.transfer(
+                debit,
+                credit,
+                micro,
+                kind="stake_lock" if is_lock else "stake_unlock",
+                description="stake at risk with a bid" if is_lock else "stake of a bid free again",
+                workflow_id=workflow_id,
+                node_id=node,
+            )
+        )
+    batch.record(
+        event,
+        actor_did=actor_did,
+        target=("stake", bid.agent_did),
+        payload={
+            "workflowId": workflow_id,
+            "nodeId": node,
+            "round": round_.number,
+            "entryIds": entry_ids,
+        },
+    )
