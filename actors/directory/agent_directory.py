@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -466,9 +466,12 @@ class Directory(AgentHealth):
             # Who is not passed over is excluded, but for some where there are very many.
             others = [did for did in islice(entries, len(passed) + room) if did not in passed]
             is_free = best.candidates[0].excluded is None
-            find = partial(self._find_reason, chosen_did=best.did, is_free=is_free)
+            unaccepted = self._acceptance.find_reasons(action, payer_did, best.did)
             for one in (ranking.find(did) for did in others):
-                reason = one and find(one, action, at_ms, payer_did)
+                reason = one and (
+                    unaccepted(one.did)
+                    or self._find_reason(one, action, at_ms, payer_did, is_free=is_free)
+                )
                 if one is not None and reason is not None and len(excluded) < room:
                     excluded.append((one, reason))
         unshown = offering - len(best.candidates) - len(excluded)
@@ -478,24 +481,13 @@ class Directory(AgentHealth):
         return choice.to_text()
 
     def _find_reason(
-        self,
-        one: Candidate,
-        action: SelectAgent,
-        at_ms: int,
-        payer_did: str,
-        *,
-        chosen_did: str,
-        is_free: bool,
+        self, one: Candidate, action: SelectAgent, at_ms: int, payer_did: str, *, is_free: bool
     ) -> str | None:
         """Return why this node may not take an agent, None when it may.
 
         Args:
-            chosen_did: whom it takes.
             is_free: an agent may not be taken if its stake is locked.
         """
-        reason = self._acceptance.find_reason(one.did, action, payer_did, chosen_did)
-        if reason is not None:
-            return reason
         if one.did in self._circuits:
             reason = self._find_unavailability(one.did, at_ms, payer_did=payer_did)
             if reason is not None:

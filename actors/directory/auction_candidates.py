@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from actors.directory.agent_directory import Directory
-from actors.directory.health.agent_health import PASSING, find_payer_owners
+from actors.directory.health.agent_health import PASSING, find_owners, find_payer_owners
 from actors.directory.standing_bidders import WEIGHED_MAX, RankedBidder, StandingBidders
 from actors.ports import AgentEntry
 from core.errors import NodeErrorCode
@@ -347,7 +347,7 @@ class AuctioningDirectory(Directory):
                 excluded[bid.agent_did] = reason
         eligible = [bid for bid in bids if bid.agent_did not in excluded]
         # An owner whose agent has won and failed, or declined, comes after all others.
-        tried = {self._owner_of(did) for did in action.exclude}
+        tried = find_owners(self._entries, action.exclude)
         best = best_of_owners([bid for bid in eligible if bid.owner_did not in tried] or eligible)
         counted = {bid.agent_did for bid in best}
         for bid in bids:

@@ -23,7 +23,6 @@ from actors.ports import (
 from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.market.no_candidates import UNHEALTHY
-from core.market.promises import PROMISED_MS
 from core.workflow.actions import Action, AwaitResult, DispatchNode, DispatchVerification
 from core.workflow.dag import CompiledNode
 from core.workflow.events import (
@@ -143,7 +142,7 @@ def build_order(
     if isinstance(action, DispatchVerification):
         capability_id = node.verifier_capability_id
         verify_attempt = action.verify_attempt
-        promised_ms = entry.promised_ms.get(capability_id, PROMISED_MS)
+        promised_ms = entry.find_promise_ms(capability_id)
     sources = _input_sources(machine, action)
     binding = ""
     if not node.has_side_effects and not verify_attempt:

@@ -9,7 +9,7 @@ AGENT_UNAVAILABLE details). Decision 0302.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
 from actors.directory.health.circuits import Circuits
@@ -57,6 +57,11 @@ def find_payer_owners(entries: Mapping[str, AgentEntry], payer_did: str) -> tupl
     if payer is None:
         return (payer_did,) if payer_did else ()
     return payer_did, payer.owner_did
+
+
+def find_owners(entries: Mapping[str, AgentEntry], dids: Iterable[str]) -> Set[str]:
+    """Return the owners of those agents that are known."""
+    return {entries[did].owner_did for did in dids if did in entries}
 
 
 class AgentHealth:

@@ -7,8 +7,9 @@ any number of agents. Spec: money.md section 8, rules 1, 3 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 
+from actors.directory.health.agent_health import find_owners
 from actors.directory.offers.verifier_offers import VerifierOffers
 from actors.directory.ranked_offers import RankedOffers
 from actors.ports import AgentEntry
@@ -59,21 +60,24 @@ class Acceptance:
             return None
         return lambda did: entries[did].promised_ms.get(capability_id, 0) <= timeout_ms
 
-    def find_reason(
-        self, did: str, action: SelectAgent, payer_did: str, chosen_did: str
-    ) -> str | None:
-        """Return why a node could not take an agent and took another, None where it could."""
+    def find_reasons(
+        self, action: SelectAgent, payer_did: str, chosen_did: str
+    ) -> Callable[[str], str | None]:
+        """Return what says why a node that took one agent could not take another, or None."""
+        entries = self._entries
         chosen = self._verifiers.who_may_work(action, payer_did)
-        if chosen is not None and not chosen(did):
-            return VERIFIER_NOT_ACCEPTED
         timely = self.find_timely(action)
-        if timely is not None and not timely(did):
-            return TOO_SLOW
-        owners = self._find_tried_owners(action)
-        is_passed = self._entries[did].owner_did in owners
-        if is_passed and self._entries[chosen_did].owner_did not in owners:
-            return OWNER_FAILED
-        return None
+        owners = find_owners(entries, action.exclude)
+        is_other = entries[chosen_did].owner_did not in owners
+
+        def find_reason(did: str) -> str | None:
+            if chosen is not None and not chosen(did):
+                return VERIFIER_NOT_ACCEPTED
+            if timely is not None and not timely(did):
+                return TOO_SLOW
+            return OWNER_FAILED if is_other and entries[did].owner_did in owners else None
+
+        return find_reason
 
     def choose(
         self,
@@ -89,16 +93,13 @@ class Acceptance:
             accepts: which agents it may take; None: all.
         """
         if action.exclude:
-            entries, owners = self._entries, self._find_tried_owners(action)
+            entries = self._entries
+            owners = find_owners(entries, action.exclude)
             others = _both(accepts, lambda did: entries[did].owner_did not in owners)
             best = _choose(ranking, action, refused, others)
             if best is not None:
                 return best
         return _choose(ranking, action, refused, accepts)
-
-    def _find_tried_owners(self, action: SelectAgent) -> Set[str]:
-        known = self._entries
-        return {known[did].owner_did for did in action.exclude if did in known}
 
 
 def _choose(
