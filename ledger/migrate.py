@@ -3,15 +3,20 @@
 Runs as the owner of the database; the service itself has no right to change tables. Safe to run
 again and by several at once. It reads nothing but its arguments.
 
-A deployment without a stop: `--phase pre` while the code of before runs, then the new code, then,
-when nothing of the old code is left, the rest. Between the two the code of before may start again:
-it finds a schema that is ahead of it and changes nothing. Decision 0132.
+An upgrade without a stop: `--phase pre` while the previous release runs, then the new release is
+rolled out, then, when no process of the previous release is left, the phase `post`. Between the two
+the previous release may start again: it finds a schema that is ahead of it and changes nothing.
+
+Besides the migrations it creates the function that commits batches, whose name has the hash of its
+text. `post` drops such functions of other releases, except those that a running writer or standby
+holds by a shared advisory lock.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -19,15 +24,17 @@ import sqlalchemy
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
+from alembic.util import CommandError
 
 from ledger.code_version import CODE_VERSION
 from ledger.errors import SchemaTooNew
 from ledger.schema import SCHEMA, engine_url
+from ledger.tables.write_function import FUNCTION, TEXT, lock_of
 
 
 class StopNeeded(Exception):
-    """The missing migrations cannot be applied while code of before runs.
+    """The missing migrations cannot be applied while the previous release runs.
 
     Args:
         revision: of the phase `pre`, behind one of the phase `post`.
@@ -40,7 +47,23 @@ class StopNeeded(Exception):
     def __str__(self) -> str:
         return (
             f"the migration {self.revision} comes after one that needs a stop: upgrade to the"
-            " release before first, or stop the service"
+            " previous release first, or stop the service"
+        )
+
+
+class SchemaUnknown(CommandError):
+    """The schema has a revision that is neither of this code's migrations nor after them.
+
+    Args:
+        found: the revision of the schema.
+        newest: the newest revision that this code knows.
+    """
+
+    def __init__(self, found: str, newest: str) -> None:
+        super().__init__(
+            f"the database has schema revision {found!r}, which no release can upgrade; expected"
+            f" {newest} or none. It was made by code from before the first release: start with an"
+            " empty data folder or an empty database"
         )
 
 
@@ -48,11 +71,13 @@ MIGRATIONS: Final = Path(__file__).parent / "migrations"
 # Any constant; it makes a second migration of the same database wait for the first.
 _MIGRATION_LOCK: Final = 0x0CA11B0A
 _LOCK_POLL_S: Final = 0.05
+_FUNCTIONS: Final = sqlalchemy.text(
+    f"SELECT '{SCHEMA}.' || proname FROM pg_proc WHERE pronamespace = '{SCHEMA}'::regnamespace"
+    " AND proname ~ '^commit_batch_[0-9a-f]{12}$'"
+)
 
 
-def migrate(
-    url: str, *, phase: str = "post", until: str = "head", versions: Path | None = None
-) -> str:
+def migrate(url: str, *, phase: str = "post", versions: Path | None = None) -> str:
     """Apply missing migrations in order and return the revision of the schema.
 
     A schema that is ahead of these migrations stays as it is.
@@ -60,13 +85,13 @@ def migrate(
     Args:
         url: `postgresql://…` of a role that owns the database; it needs CREATEROLE unless the three
             roles exist.
-        phase: `pre`: stop before the first missing migration that must wait until no earlier code
-            runs; `post`: apply those too.
-        until: the last revision to apply.
+        phase: `pre`: stop before the first missing migration that must wait until the previous
+            release does not run; `post`: apply those too, and drop unused commit functions.
         versions: the folder of the migrations, for tests.
 
     Raises:
         SchemaTooNew: the schema is ahead, and asks for newer code than this.
+        SchemaUnknown: the schema has a revision that cannot be upgraded.
     """
     config = _config(versions)
     scripts = ScriptDirectory.from_config(config)
@@ -75,18 +100,20 @@ def migrate(
         _lock(connection)
         connection.execute(sqlalchemy.text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
         connection.commit()
-        current = _revision(connection)
-        if current is not None and _is_ahead(scripts, current):
-            _check_code_version(connection)
-        else:
-            target = until if phase == "post" else _before_post(scripts, current, until)
-            if target is not None:
-                config.attributes["connection"] = connection
-                command.upgrade(config, target)
-                connection.commit()
-        reached = _revision(connection)
+        missing = applied = _missing(connection, scripts)
+        if phase == "pre":
+            applied = list(takewhile(_is_pre, missing))
+        if applied:
+            config.attributes["connection"] = connection
+            command.upgrade(config, applied[-1].revision)
+            connection.commit()
+        if not any(map(_is_pre, missing[len(applied) :])):
+            _create_function(connection)
+        reached = _revision(connection) or ""
+        if phase == "post" and not _is_ahead(scripts, reached):
+            _drop_unused_functions(connection)
     engine.dispose()
-    return reached or ""
+    return reached
 
 
 def check_rollable(url: str, *, versions: Path | None = None) -> None:
@@ -97,22 +124,52 @@ def check_rollable(url: str, *, versions: Path | None = None) -> None:
 
     Raises:
         StopNeeded: it does not; `post` comes before what this code needs.
-        SchemaTooNew: as of `migrate`.
+        SchemaTooNew, SchemaUnknown: as of `migrate`.
     """
     scripts = ScriptDirectory.from_config(_config(versions))
     engine = sqlalchemy.create_engine(engine_url(url), poolclass=sqlalchemy.NullPool)
     with engine.connect() as connection:
-        current = _revision(connection)
-        if current is not None and _is_ahead(scripts, current):
-            _check_code_version(connection)
-            missing = []
-        else:
-            missing = list(reversed(list(scripts.iterate_revisions("head", current or "base"))))
+        missing = _missing(connection, scripts)
     engine.dispose()
-    phases = [script.module.phase for script in missing]
-    for place, script in enumerate(missing):
-        if script.module.phase == "pre" and "post" in phases[:place]:
+    for script in missing[len(list(takewhile(_is_pre, missing))) :]:
+        if _is_pre(script):
             raise StopNeeded(script.revision)
+
+
+def _missing(connection: sqlalchemy.Connection, scripts: ScriptDirectory) -> list[Script]:
+    """Return the migrations that the schema lacks, in order; none if newer code has migrated it."""
+    current = _revision(connection)
+    known = {script.revision for script in scripts.walk_revisions()}
+    if current is None or current in known:
+        return list(scripts.iterate_revisions("head", current or "base"))[::-1]
+    if not _is_ahead(scripts, current):
+        raise SchemaUnknown(current, max(known))
+    _check_code_version(connection)
+    return []
+
+
+def _is_pre(script: Script) -> bool:
+    phase: str = script.module.phase
+    return phase == "pre"
+
+
+def _create_function(connection: sqlalchemy.Connection) -> None:
+    """Create this code's commit function, with the writer's grants, unless it exists."""
+    if FUNCTION not in connection.scalars(_FUNCTIONS).all():
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        # Past SQLAlchemy: many statements, whose percent signs and colons are SQL.
+        driver.execute(TEXT)
+    connection.commit()
+
+
+def _drop_unused_functions(connection: sqlalchemy.Connection) -> None:
+    """Drop the commit functions of other releases that no running process holds."""
+    try_lock = sqlalchemy.text("SELECT pg_try_advisory_lock(:key)")
+    for function in connection.scalars(_FUNCTIONS).all():
+        if function != FUNCTION and connection.scalar(try_lock, {"key": lock_of(function)}):
+            connection.execute(sqlalchemy.text(f"DROP FUNCTION {function}"))
+    connection.commit()
 
 
 def _config(versions: Path | None) -> Config:
@@ -154,17 +211,6 @@ def _check_code_version(connection: sqlalchemy.Connection) -> None:
         raise SchemaTooNew(needed, CODE_VERSION)
 
 
-def _before_post(scripts: ScriptDirectory, current: str | None, until: str) -> str | None:
-    """Return the last missing revision before the first of the phase `post`, if there is one."""
-    reached = None
-    missing = list(scripts.iterate_revisions(until, current or "base"))
-    for script in reversed(missing):
-        if script.module.phase == "post":
-            break
-        reached = script.revision
-    return reached
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Migrate the database named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m ledger.migrate", description=__doc__)
@@ -173,13 +219,13 @@ def main(arguments: list[str] | None = None) -> int:
         "--phase",
         choices=("pre", "post"),
         default="post",
-        help="pre: only what code of before can live with",
+        help="pre: only what the previous release can live with",
     )
     options = parser.parse_args(arguments)
     try:
         reached = migrate(options.url, phase=options.phase)
-    except SchemaTooNew as error:
-        print(error.reason)
+    except (SchemaTooNew, SchemaUnknown) as error:
+        print(error)
         return 1
     ahead = ""
     if _is_ahead(ScriptDirectory.from_config(_config(None)), reached):

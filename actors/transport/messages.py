@@ -156,13 +156,8 @@ class NodeResultRequest(Message, frozen=True, kw_only=True):
 
 
 class SettlementRequest(NodeResultRequest, frozen=True, kw_only=True):
-    """The payer ends an attempt that its agent has accepted, and pays what it names.
+    """The payer ends an attempt that its agent has accepted, and pays what it names."""
 
-    A type of its own: the previous version would take it for the agent's result, and pay all.
-    `payment_max_micro`: what an owner of the previous version pays at most.
-    """
-
-    payment_max_micro: int
     named_micro: int | None = None
     actor_did: str = ""
     authority: Authority | None = None

@@ -1,35 +1,21 @@
-"""What migrations have in common: files of statements, indexes that are built beside running
-writers, the least version of code that a schema asks for, and that none is ever taken back.
+"""What migrations have in common: indexes that are built beside running writers, the least version
+of code that a schema asks for, and the refusal to take a migration back.
 
-Migrations are numbered and frozen (`frozen.sha256`). Each says its `phase`: `pre`, it is applied
-while the code of before still runs, and that code must go on working; `post`, it is applied when
-only new code runs, and raises the least version of code. Decision 0132.
+Migrations are numbered, and do not change after a release. Each says its `phase`: `pre`, it is
+applied while the previous release still runs, which must go on working; `post`, it is applied when
+only the new release runs, and raises the least version of code.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from alembic import op
 from sqlalchemy import text
 
-_SQL: Final = Path(__file__).with_name("sql")
 _IS_INVALID = text(
     "SELECT NOT i.indisvalid FROM pg_index i WHERE i.indexrelid = to_regclass(:name)"
 )
-
-
-def execute_file(name: str) -> None:
-    """Execute the statements of a file.
-
-    Args:
-        name: of the file, in `sql`.
-    """
-    driver = op.get_bind().connection.driver_connection
-    assert driver is not None
-    # Past SQLAlchemy: a file holds many statements, and its percent signs and colons are its own.
-    driver.execute((_SQL / name).read_text())
 
 
 def refuse_downgrade() -> NoReturn:

@@ -14,12 +14,14 @@ from ledger.connections.connecting import connect
 from ledger.connections.timeouts import cut_after
 from ledger.errors import LedgerFenced, LedgerUnavailable
 from ledger.schema import READER_ROLE, driver_url, session_options
+from ledger.tables.write_function import FUNCTION, lock_of
 
 Connection = psycopg.AsyncConnection[Any]
 
 # How long a reader of the head waits for a connection, and for an answer.
 READ_TIMEOUT_S: Final = 2
 _SESSION: Final = session_options(READER_ROLE, statement_timeout=f"{READ_TIMEOUT_S * 1000}")
+_HOLD_FUNCTION: Final = "SELECT pg_advisory_lock_shared(%s), to_regproc(%s) IS NOT NULL"
 _READ: Final = "SELECT epoch, audit_seq, beat, address FROM callboard.head"
 # A writer that takes its own head again has another epoch when an answer was lost on the way.
 _TAKE: Final = """
@@ -32,6 +34,18 @@ _TAKE: Final = """
 _BEAT: Final = """
     WITH lazily AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))
     UPDATE callboard.head SET beat = beat + 1 FROM lazily WHERE epoch = %s RETURNING epoch"""
+
+
+async def hold_commit_function(connection: Connection) -> bool:
+    """Keep `post` migrations from dropping the commit function of this code as long as the
+    connection lives; return whether the function exists.
+
+    Raises:
+        psycopg.Error: the server cannot be reached or refuses.
+    """
+    cursor = await connection.execute(_HOLD_FUNCTION, (lock_of(FUNCTION), FUNCTION))
+    ((_, exists),) = await cursor.fetchall()
+    return bool(exists)
 
 
 async def take_head(connection: Connection, succession: Succession) -> int:
@@ -93,6 +107,8 @@ class HeadReader:
                     options=_SESSION,
                     application_name="callboard-head",
                 )
+                with cut_after(self._connection, READ_TIMEOUT_S):
+                    await hold_commit_function(self._connection)
             with cut_after(self._connection, READ_TIMEOUT_S):
                 cursor = await self._connection.execute(_READ)
                 row = await cursor.fetchone()

@@ -1,14 +1,13 @@
-"""The one function that commits a batch, made from the descriptions of what it writes.
+"""Generates the function that commits a batch, with the writer's grants, from the descriptions of
+what a batch writes.
 
-Its text is frozen in a migration; a test compares the newest with what is made here. To change it,
-describe the change, raise `VERSION`, and write the text into the next migration:
-`python -m ledger.tables.write_function > ledger/migrations/sql/NNNN_commit_batch.sql`. The function
-of before stays beside it until no writer calls it any more. Decisions 0132 and 0138.
+Its name has the hash of its text, so a changed description makes another function beside the one
+that running writers of the previous release call. `ledger.migrate` creates it.
 """
 
 from __future__ import annotations
 
-import sys
+import hashlib
 from typing import Final
 
 from ledger.tables.capability_tables import (
@@ -61,6 +60,7 @@ from ledger.tables.money_tables import (
     STAKES,
     VOIDED_LINES,
 )
+from ledger.tables.table import Table
 from ledger.tables.work_tables import (
     ATTEMPTS,
     AUCTIONS,
@@ -73,10 +73,6 @@ from ledger.tables.work_tables import (
     WORKFLOWS,
 )
 from ledger.tables.writes import COUNT, NOW, ROWS, Write, indent, listed
-
-# Version 1 is written by hand (migration 0001), versions 1 and 2 are dropped by 0010.
-VERSION: Final = 8
-FUNCTION: Final = f"callboard.commit_batch_v{VERSION}"
 
 # In this order: the keys first, because whatever else a repeat would run into, it is known by its
 # key; the audit chain before the money, which names the entry that it belongs to; escrows before
@@ -164,15 +160,14 @@ PARAMETERS: Final = (
 )
 
 
-def text() -> str:
-    """Return the function with the right to call it."""
+def _text(function: str) -> str:
     return _TEXT.format(
-        function=FUNCTION,
+        function=function,
         parameters=indent(",\n".join(f"{name} {kind}" for name, kind in PARAMETERS)),
         frequent=indent("\n".join(map(_frequent, FREQUENT))),
         rare_columns=indent(indent(listed(f"{write.name} json" for write in RARE))),
         rare=indent(indent("\n".join(map(_rare, RARE)))),
-        signature=listed(kind for _, kind in PARAMETERS),
+        grants="\n".join(_grant(table) for table in dict.fromkeys(write.table for write in WRITES)),
     )
 
 
@@ -202,8 +197,20 @@ def _unless_empty(name: str, write: Write, rows: str, count: str) -> str:
     return f"IF {name} IS NOT NULL THEN\n{indent(statement)}\nEND IF;"
 
 
+def _grant(table: Table) -> str:
+    """Return the grant of what the batches' statements do to a table."""
+    writes = [write for write in WRITES if write.table is table]
+    rights = ["SELECT"]
+    for right, columns in (
+        ("INSERT", [column for write in writes for column in write.inserted]),
+        ("UPDATE", [column for write in writes for column in write.changed]),
+    ):
+        if columns:
+            rights.append(f"{right} (\n{listed(dict.fromkeys(columns))})")
+    return f"GRANT {', '.join(rights)} ON callboard.{table.name} TO ledger_writer;"
+
+
 _TEXT: Final = """\
--- Made by ledger/tables/write_function.py from the descriptions of the tables: change those.
 -- A batch of planned commands is one call, one round trip, one transaction. It runs with the
 -- caller's rights. Rows of what most batches write are parameters of their own, all others come
 -- together in p_rare, by name; NULL, or a name that is absent, stands for no rows.
@@ -233,12 +240,16 @@ BEGIN
     END IF;
 END $$;
 
-REVOKE ALL ON FUNCTION {function}(
-{signature}) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION {function}(
-{signature}) TO ledger_writer;
+REVOKE ALL ON FUNCTION {function} FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION {function} TO ledger_writer;
+{grants}
 """
 
+_HASH: Final = hashlib.sha256(_text("").encode()).hexdigest()[:12]
+FUNCTION: Final = f"callboard.commit_batch_{_HASH}"
+TEXT: Final = _text(FUNCTION)
 
-if __name__ == "__main__":
-    sys.stdout.write(text())
+
+def lock_of(function: str) -> int:
+    """Return the advisory lock that writers and standbys share while they may call a function."""
+    return int(function[-12:], 16)

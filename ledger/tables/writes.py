@@ -44,6 +44,7 @@ class Write:
         is_counted: whether the statement asks how many rows there are.
         lines: a column of text without line feeds that travels apart from the others, a line a row,
             because JSON would escape each of its quotes.
+        inserted, changed: the columns that the statement inserts, and updates.
     """
 
     name: str
@@ -53,6 +54,8 @@ class Write:
     is_frequent: bool = False
     is_counted: bool = False
     lines: str | None = None
+    inserted: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 def insert(
@@ -74,7 +77,8 @@ def insert(
     stored = [column for column in table.columns if column.name not in without]
     given = tuple(column for column in stored if column.name not in {*fixed, lines})
     statement = _insertion(table, stored, fixed) + ";"
-    return Write(name, table, given, statement, is_frequent, lines=lines)
+    inserted = tuple(column.name for column in stored)
+    return Write(name, table, given, statement, is_frequent, lines=lines, inserted=inserted)
 
 
 def upsert(
@@ -106,7 +110,7 @@ def upsert(
     fixed = fixed or {}
     stored = [column for column in table.columns if column.name not in without]
     given = tuple(column for column in stored if column.name not in fixed)
-    changed = []
+    changed = {}
     for column in table.columns:
         value = f"excluded.{column.name}"
         if column.name in key or column.name in kept:
@@ -117,16 +121,24 @@ def upsert(
             value = f"coalesce({value}, o.{column.name})"
         if column.name in added:
             value = f"o.{column.name} + {value}"
-        changed.append(f"{column.name} = {value}")
+        changed[column.name] = value
     lines = [
         _insertion(table, stored, fixed),
         f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET",
-        listed(changed),
+        listed(f"{column} = {value}" for column, value in changed.items()),
     ]
     if only_if is not None:
         lines.append(f"WHERE {only_if}")
-    statement = "\n".join(lines) + ";" + _check(guard)
-    return Write(name, table, given, statement, is_frequent, guard is not None)
+    return Write(
+        name,
+        table,
+        given,
+        "\n".join(lines) + ";" + _check(guard),
+        is_frequent,
+        guard is not None,
+        inserted=tuple(column.name for column in stored),
+        changed=tuple(changed),
+    )
 
 
 def change(
@@ -152,22 +164,29 @@ def change(
     """
     computed = computed or {}
     columns = [table[one] if isinstance(one, str) else one for one in given]
-    changed = [
-        f"{one} = r.{one}" for one in given if isinstance(one, str) and one not in {*key, *computed}
-    ] + [f"{column} = {value}" for column, value in computed.items()]
+    changed = {
+        one: f"r.{one}" for one in given if isinstance(one, str) and one not in {*key, *computed}
+    } | dict(computed)
     conditions = [f"o.{column} = r.{column}" for column in key]
     if where is not None:
         conditions.append(where)
     statement = "\n".join(
         [
             f"UPDATE callboard.{table.name} AS o SET",
-            listed(changed),
+            listed(f"{column} = {value}" for column, value in changed.items()),
             f"FROM {ROWS}",
             f"WHERE {_AND.join(conditions)};",
         ]
     )
-    statement += _check(guard)
-    return Write(name, table, tuple(columns), statement, is_frequent, guard is not None)
+    return Write(
+        name,
+        table,
+        tuple(columns),
+        statement + _check(guard),
+        is_frequent,
+        guard is not None,
+        changed=tuple(changed),
+    )
 
 
 def indent(lines: str) -> str:

@@ -2,7 +2,7 @@
 
 Procedure of a commit: (1) keys that may have been used before are looked up, (2) what is in the
 read set and not in the state cache is read, (3) every command is planned in order, repeats get
-their first outcome, (4) one call of `commit_batch` in its newest version, which is one transaction.
+their first outcome, (4) one call of the commit function, which is one transaction.
 Another key that was used before shows as a conflict: then the batch starts again, knowing it.
 Not a commit → the state cache is dropped and read again.
 
@@ -44,7 +44,7 @@ from ledger.identity.credentials import add_credential_reads
 from ledger.registry import kind_of
 from ledger.schema import WRITER_ROLE, driver_url, session_options
 from ledger.shards.committed_cluster import committed_cluster
-from ledger.shards.head_row import beat_head, take_head
+from ledger.shards.head_row import beat_head, hold_commit_function, take_head
 from ledger.tables.encoding import Encoded, EncodedDumper
 from ledger.tables.write_function import FUNCTION, PARAMETERS
 from ledger.workflows.quarantine_plan import quarantined
@@ -549,8 +549,7 @@ async def _take_over(connection: Connection, leases: Leases, succession: Success
     ((needed,),) = await cursor.fetchall()
     if needed > CODE_VERSION:
         raise SchemaTooNew(needed, CODE_VERSION)
-    cursor = await connection.execute("SELECT to_regproc(%s)", (FUNCTION,))
-    if (await cursor.fetchall())[0][0] is None:
+    if not await hold_commit_function(connection):
         raise LedgerUnavailable(f"the schema is not migrated: it has no {FUNCTION}")
     epoch = await take_head(connection, succession)
     await connection.execute("SELECT set_config('callboard.epoch', %s, false)", (str(epoch),))

@@ -1,7 +1,7 @@
 """Makes two releases of the code: one as it is, and a newer one, each with an environment.
 
 The newer one has what the next release of the service may bring: a version of its code, a setting,
-a column with its migration and the function that writes it, a field of a message that it writes
+a column with its migration, a field of a message that it writes
 only when all of the cluster understands it, and an event type, which its ledger records when a
 member joins.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -26,7 +25,7 @@ _MIGRATION = '''"""The column of a newer release."""
 
 from alembic import op
 
-from ledger.migrations.steps import execute_file, refuse_downgrade
+from ledger.migrations.steps import refuse_downgrade
 
 revision = "{revision}"
 down_revision = "{before}"
@@ -36,7 +35,6 @@ downgrade = refuse_downgrade
 
 def upgrade() -> None:
     op.execute("ALTER TABLE callboard.node ADD COLUMN shade text")
-    execute_file("{revision}_commit_batch.sql")
 '''
 
 
@@ -122,23 +120,10 @@ def _add_column(folder: Path) -> None:
         "        self.key_version = key_version\n",
         f'        self.key_version = key_version\n        self.shade = "{NEWER_VALUE}"\n',
     )
-    function = folder / "ledger/tables/write_function.py"
-    version = int(function.read_text().partition("VERSION: Final = ")[2].split()[0])
-    _replace(function, f"VERSION: Final = {version}", f"VERSION: Final = {version + 1}")
     before = max(file.name[:4] for file in (MIGRATIONS / "versions").glob("*.py"))
     revision = f"{int(before) + 1:04}"
     (folder / f"ledger/migrations/versions/{revision}_shade.py").write_text(
         _MIGRATION.format(revision=revision, before=before), encoding="utf-8"
-    )
-    made = subprocess.run(
-        [sys.executable, "-m", "ledger.tables.write_function"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (folder / f"ledger/migrations/sql/{revision}_commit_batch.sql").write_text(
-        made.stdout, encoding="utf-8"
     )
 
 

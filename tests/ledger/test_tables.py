@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from importlib import import_module
 from typing import Any
@@ -9,12 +10,10 @@ from typing import Any
 import pytest
 
 from core.workflow.events import NodeChanged
-from ledger.migrate import MIGRATIONS
-from ledger.tables import write_function
 from ledger.tables.encoding import Encoded, EncodedDumper, encode_json, hex_text
 from ledger.tables.table import Column, Kind, Row, Table
 from ledger.tables.work_tables import NODE, NODES
-from ledger.tables.write_function import WRITES
+from ledger.tables.write_function import FUNCTION, TEXT, WRITES
 from ledger.tables.writes import Write, upsert
 from tests.conftest import Database
 from tests.ledger.checking import connect
@@ -22,19 +21,10 @@ from tests.ledger.checking import connect
 ID = "0199c0de-0000-7000-8000-000000000001"
 
 
-def test_the_newest_frozen_function_is_what_the_descriptions_say() -> None:
-    newest = max((MIGRATIONS / "sql").glob("[0-9]*_commit_batch.sql"))
-    assert newest.read_text() == write_function.text()
-
-
-def test_each_version_of_the_function_has_a_migration_of_its_own() -> None:
-    files = sorted((MIGRATIONS / "sql").glob("[0-9]*_commit_batch.sql"))
-    made = [
-        re.findall(r"CREATE FUNCTION (callboard\.commit_batch\w*)", f.read_text()) for f in files
-    ]
-    later = [[f"callboard.commit_batch_v{version}"] for version in range(2, len(files) + 1)]
-    assert made == [["callboard.commit_batch"], *later]
-    assert len(files) == write_function.VERSION
+def test_the_function_is_named_by_its_text() -> None:
+    assert re.fullmatch(r"callboard\.commit_batch_[0-9a-f]{12}", FUNCTION)
+    named = TEXT.replace(FUNCTION, "")
+    assert FUNCTION.endswith(hashlib.sha256(named.encode()).hexdigest()[:12])
 
 
 def test_every_described_write_is_in_the_function_once() -> None:
@@ -66,7 +56,7 @@ def test_the_writer_alone_may_call_the_function(
         "SELECT has_function_privilege(%s, oid, 'EXECUTE') FROM pg_proc"
         " WHERE oid::regproc::text = ANY (%s)"
     )
-    names = [write_function.FUNCTION, write_function.FUNCTION.removeprefix("callboard.")]
+    names = [FUNCTION, FUNCTION.removeprefix("callboard.")]
     with connect(shared_database.superuser_url) as connection:
         assert connection.execute(query, (role, names)).fetchall() == [(may,)]
 

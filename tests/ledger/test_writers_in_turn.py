@@ -1,7 +1,7 @@
 """Two writers take turns on one ledger: what one has begun the next one finishes.
 
-Method: the work of the dumps, and what else rows are written of, so that every table is written to
-by some command and every member of every row is held against its description. Decision 0138.
+Method: a ledger in the middle of its work, and what else rows are written of, so that every table
+is written to by some command and every member of every row is held against its description.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ledger.workflows.workflow_commands import QuarantineWorkflow
 from ledger.writer.batch import Batch
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
+from tests.ledger import begun_work as work
 from tests.ledger import test_capability_versions as versions
 from tests.ledger import test_invoices as invoices
 from tests.ledger import test_names as names
 from tests.ledger import test_recoveries as recoveries
 from tests.ledger.checking import Auditor, connect
-from tests.ledger.dumps import work
 from tests.ledger.making import (
     AGENT,
     MEMBER,
@@ -67,7 +67,7 @@ HALTED = "0199c0de-0000-7000-8000-0000000000f1"
 
 
 async def begin(database: Database) -> None:
-    """Do the first half: the dumps' work, and rows that it does not have."""
+    """Do the first half: the work in its middle, and rows that it does not have."""
     await work.begin(database.service_url, CheckedWriter)
     store = await open_store(database.service_url, CheckedWriter)
     halted = Flow(1, id=HALTED)

@@ -130,7 +130,6 @@ class Settling:
                 # Another than a payer has: what comes of it is checked as any agent's.
                 result_json=orjson.dumps(world.checks.result_of(order)).decode(),
                 output_hash="sha256:out",
-                payment_max_micro=named_micro,
                 named_micro=named_micro,
                 actor_did=str(row["payer_did"]),
                 is_late=str(row["status"]) in ("success", "failed", "cancelled", "timeout"),

@@ -113,8 +113,7 @@ def _event_type(value: str) -> str:
     return value
 
 
-# The last two are of old entries only.
-_EVENT_TYPES: Final = [*map(str, AuditEventType), "owner.registered", "workflows.claimed"]
+_EVENT_TYPES: Final = [*map(str, AuditEventType)]
 EventType = Annotated[str, Kind({"enum": _EVENT_TYPES}, _event_type)]
 
 

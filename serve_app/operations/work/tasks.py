@@ -358,7 +358,6 @@ async def _pay_accepted(
         verify_attempt=0,
         result_json=_NO_RESULT,
         output_hash=hash_bytes(_NO_RESULT.encode()),
-        payment_max_micro=_held_micro(stored) if named_micro is None else named_micro,
         named_micro=named_micro,
         actor_did=call.caller.did,
         authority=call.authority,

@@ -64,7 +64,6 @@ def settle(bench: Bench, named_micro: int, *, is_late: bool = False) -> list[Any
         verify_attempt=0,
         result_json="{}",
         output_hash="sha256:o",
-        payment_max_micro=named_micro,
         named_micro=named_micro,
         actor_did=ADMIN,
         authority=BY_ADMIN,

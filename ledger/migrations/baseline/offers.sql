@@ -1,14 +1,60 @@
--- Offers have their version and the names of the fields of their schemas. Decision 0291.
+-- What active agents offer, as words that an index finds, and which agents have to be read again.
+-- A trigger notes the changed agents in the writer's transaction; it reads nothing of a card. Each
+-- search calls index_offers first, and so does a replica after a registration.
 
--- Until its card was read again, an agent is found by neither.
-INSERT INTO callboard.offer_due (did, owner_did)
-SELECT did, owner_did FROM callboard.agent WHERE status = 'active' ORDER BY registered_ms, did;
+-- place: how many rows its owner had before. version NULL: not read, as of a card whose words are
+-- not; '': the card says none.
+CREATE TABLE callboard.offer (
+    did text NOT NULL,
+    capability_id text NOT NULL,
+    owner_did text NOT NULL,
+    place integer NOT NULL,
+    words tsvector NOT NULL,
+    version text,
+    PRIMARY KEY (did, capability_id)
+);
+-- Without a pending list: a search would read all of that.
+CREATE INDEX offer_words ON callboard.offer USING gin (words) WITH (fastupdate = off);
+CREATE INDEX offer_place ON callboard.offer (place, did, capability_id);
+CREATE INDEX offer_capability ON callboard.offer (capability_id COLLATE "C", place, did);
+CREATE INDEX offer_owner_place ON callboard.offer (owner_did, place);
 
--- After that, which takes seconds where agents are many: searches wait from here on, until the commit.
--- NULL: not read, as of a card whose words are not; '': the card says none.
-ALTER TABLE callboard.offer ADD COLUMN version text;
--- In its place: offer_owner_place.
-DROP INDEX callboard.offer_owner;
+CREATE TABLE callboard.offer_due (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    did text NOT NULL,
+    owner_did text NOT NULL
+);
+CREATE INDEX offer_due_did ON callboard.offer_due (did);
+CREATE INDEX offer_due_owner ON callboard.offer_due (owner_did, seq);
+
+-- The owner whose change was read last: the next step goes on with the owners behind it.
+CREATE TABLE callboard.offer_turn (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    owner_did text NOT NULL
+);
+INSERT INTO callboard.offer_turn (owner_did) VALUES ('');
+
+-- As the owner: the writer needs no right on the table, and rows of it never make it wait.
+CREATE FUNCTION callboard.note_offers() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO callboard.offer_due (did, owner_did) SELECT did, owner_did FROM changed;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER agent_inserted_offers AFTER INSERT ON callboard.agent
+    REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION callboard.note_offers();
+CREATE TRIGGER agent_updated_offers AFTER UPDATE ON callboard.agent
+    REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION callboard.note_offers();
+
+-- The bytes that reading the words of a card counts: once per capability, because that is how often
+-- it is parsed. NULL: too many, only its ids are read.
+CREATE FUNCTION callboard.words_bytes(card text, capability_ids text[]) RETURNS bigint
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN octet_length(card) <= 8192
+        AND octet_length(card)::bigint * cardinality(capability_ids) <= 16 * 8192
+        THEN octet_length(card)::bigint * greatest(cardinality(capability_ids), 1) END
+$$;
 
 -- What a card offers: versions, and words to search: ids split into their parts (A), names (B),
 -- descriptions (C), and the names of the fields of schemas (D), whole and split where a capital letter
@@ -40,18 +86,16 @@ EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
     RETURN;
 END $$;
 
--- As in 0009, except for the versions, for the function that reads a card, and for the places: what an
--- owner offers again keeps its place. With the last one each time, an owner that registers all its
--- agents again, one by one, would come behind the last offers of all others. What is new comes behind
--- all that is kept, and no place is above the number of the offers: so up to a place an owner never has
--- more offers than places.
---
--- Read again what agents offer that have changed, owners in turn, at most so many agents, and until so
--- many bytes are counted; return how many rows of offer_due are done. The changes of an agent are done
--- with the first of them, as far as they are 20 times p_rows_max in one step, each agent its share. An
--- owner's first offers, up to p_owner_max, are kept; of one that has as many no card is read. No plan
--- reads a table whole or sorts what an index has in order, whatever was there when it was made.
-CREATE OR REPLACE FUNCTION callboard.index_offers(
+-- Read again what agents offer that have changed, owners in turn, at most so many agents, and until
+-- so many bytes are counted; return how many rows of offer_due are done. The changes of an agent are
+-- done with the first of them, as far as they are 20 times p_rows_max in one step, each agent its
+-- share. An owner's first offers, up to p_owner_max, are kept; of one that has as many no card is
+-- read. What an owner offers again keeps its place: with the last one each time, an owner that
+-- registers all its agents again, one by one, would come behind the last offers of all others. What
+-- is new comes behind all that is kept, and no place is above the number of the offers: so up to a
+-- place an owner never has more offers than places. No plan reads a table whole or sorts what an
+-- index has in order, whatever was there when it was made.
+CREATE FUNCTION callboard.index_offers(
     p_rows_max integer, p_bytes_max bigint, p_owner_max integer)
 RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -169,6 +213,3 @@ BEGIN
     ON CONFLICT (did, capability_id) DO NOTHING;
     RETURN v_done;
 END $$;
-
-DROP FUNCTION callboard.offered_words(text);
-REVOKE ALL ON FUNCTION callboard.offers_of_card(text) FROM PUBLIC;

@@ -1,7 +1,6 @@
-"""The work that a dump is stopped in the middle of, and how it is finished.
+"""The work that a writer begins and another one finishes.
 
-`begin` is run once, for the dump; `finish` by each test, with the code of then. Ids are fixed, so
-that the second knows what the first has left.
+Ids are fixed, so that `finish` knows what `begin` has left.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ FINISHED, DISPATCHED, HALF_PAID, AT_STAKE, AUCTIONED = (
     f"0199c0de-0000-7000-8000-00000000000{number}" for number in range(1, 6)
 )
 DISPUTE: Final = "0199c0de-0000-7000-8000-0000000000d1"
-# After the entries of before.
 LATER: Final = AT + 1_000
 # What `finish` leaves in each wallet: 100 credits less what five workflows have cost and what the
 # dispute gave back; the agent is paid for four nodes less 5 %, less a half of one.
@@ -84,7 +82,7 @@ async def finish(url: str, writer: type[LedgerStore] = LedgerStore) -> None:
     """Open the ledger as its next writer, take the work over and end all of it."""
     lives = ToldLives()
     store = await open_store(url, writer, lives=lives)
-    # By the process that began it, or by code of before: its shards are free, or its lease is over.
+    # The lease of the process that began it is over.
     epoch = store.cluster.shards[0].epoch
     lives.ended = set(store.cluster.members)
     await _apply(store, [join(FINISHER), take(FINISHER, epoch=epoch)])

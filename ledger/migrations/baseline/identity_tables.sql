@@ -1,0 +1,89 @@
+-- The keys of an agent before its current one, which the agent's own row has. None comes back: a
+-- proof by one of them would be worth something again. valid_until_ms only ever becomes earlier.
+CREATE TABLE callboard.former_key (
+    agent_did text NOT NULL,
+    number integer NOT NULL CHECK (number > 0),
+    public_key text NOT NULL,
+    valid_from_ms bigint NOT NULL,
+    valid_until_ms bigint NOT NULL CHECK (valid_until_ms >= valid_from_ms),
+    PRIMARY KEY (agent_did, number),
+    UNIQUE (agent_did, public_key)
+);
+
+-- Names that were ever registered, each with its last registration. A name is taken until
+-- expires_ms; released_ms: the chain says that the registration is over. offered_did: the agent of
+-- another owner that may take it. counted_did: the owner for whose bound it counts, which has
+-- registered or taken it and is no heir.
+CREATE TABLE callboard.agent_name (
+    name text PRIMARY KEY CHECK (name ~ '^[a-z0-9][a-z0-9-]{1,30}[a-z0-9]$'),
+    agent_did text NOT NULL,
+    owner_did text NOT NULL,
+    counted_did text NOT NULL,
+    offered_did text,
+    registered_ms bigint NOT NULL,
+    expires_ms bigint NOT NULL CHECK (expires_ms > registered_ms),
+    released_ms bigint
+);
+CREATE INDEX agent_name_agent ON callboard.agent_name (agent_did, name) WHERE released_ms IS NULL;
+CREATE INDEX agent_name_counted ON callboard.agent_name (counted_did) WHERE released_ms IS NULL;
+CREATE INDEX agent_name_expiry ON callboard.agent_name (expires_ms, name) WHERE released_ms IS NULL;
+
+-- The heir that gets an agent when it is silent for so many days; the last setting of each agent.
+-- owner_did: the owner that has set it; under another owner of the agent it is void.
+CREATE TABLE callboard.inheritance (
+    agent_did text PRIMARY KEY,
+    owner_did text NOT NULL,
+    heir_did text NOT NULL CHECK (heir_did NOT IN (agent_did, owner_did)),
+    days integer NOT NULL CHECK (days BETWEEN 1 AND 3650),
+    requires_inactivity boolean NOT NULL,
+    revision integer NOT NULL CHECK (revision > 0),
+    status text NOT NULL CHECK (status IN ('armed', 'cancelled', 'triggered')),
+    set_ms bigint NOT NULL,
+    ended_ms bigint CHECK ((ended_ms IS NULL) = (status = 'armed'))
+);
+-- Switches are looked at in the order of their agents.
+CREATE INDEX inheritance_switch ON callboard.inheritance (agent_did) WHERE status = 'armed';
+
+-- The guardians that may replace an agent's key; owner_did as above. number: of the set among those
+-- of the agent. replaced: sets that the agent's own key has replaced and that still count, the
+-- earliest first. struck_number: the owner has struck out the sets up to this one.
+CREATE TABLE callboard.guardian_set (
+    agent_did text PRIMARY KEY,
+    owner_did text NOT NULL,
+    guardians text[] NOT NULL
+        CHECK (cardinality(guardians) <= 20 AND NOT agent_did = ANY (guardians)),
+    threshold integer NOT NULL CHECK (threshold BETWEEN 0 AND cardinality(guardians)),
+    custodian_did text CHECK (custodian_did <> agent_did),
+    delay_hours integer NOT NULL CHECK (delay_hours BETWEEN 1 AND 8760),
+    set_ms bigint NOT NULL,
+    number integer NOT NULL DEFAULT 1 CHECK (number > 0),
+    replaced json CHECK (json_array_length(replaced) <= 5),
+    struck_number integer NOT NULL DEFAULT 0 CHECK (struck_number >= 0),
+    CHECK ((threshold = 0) = (cardinality(guardians) = 0)),
+    CHECK (struck_number < number)
+);
+
+-- Requests to replace keys, one of each agent and key. pending: signatures are missing; waiting: its
+-- delay runs since waiting_ms. signer_keys: by which key each of the signers has signed, in their
+-- order. agreed: the set of guardians whose agreement a time lock waits for; NULL: the owner's own.
+CREATE TABLE callboard.recovery (
+    id uuid PRIMARY KEY,
+    agent_did text NOT NULL,
+    recovery_type text NOT NULL CHECK (recovery_type IN (
+        'social_recovery', 'custodian_recovery', 'time_lock_recovery')),
+    new_key text NOT NULL,
+    recovery_address text,
+    requested_by_did text NOT NULL,
+    signers text[] NOT NULL,
+    status text NOT NULL CHECK (status IN ('pending', 'waiting', 'completed', 'cancelled')),
+    created_ms bigint NOT NULL,
+    waiting_ms bigint,
+    delay_ms bigint CHECK ((delay_ms IS NULL) = (waiting_ms IS NULL)),
+    ended_ms bigint CHECK ((ended_ms IS NULL) = (status IN ('pending', 'waiting'))),
+    signer_keys text[] CHECK (cardinality(signer_keys) <= cardinality(signers)),
+    agreed json,
+    UNIQUE (agent_did, new_key),
+    CHECK (status <> 'waiting' OR waiting_ms IS NOT NULL)
+);
+CREATE INDEX recovery_open ON callboard.recovery (agent_did) WHERE status IN ('pending', 'waiting');
+CREATE INDEX recovery_waiting ON callboard.recovery (waiting_ms) WHERE status = 'waiting';

@@ -1,0 +1,155 @@
+-- spent_micro is written when the workflow ends; until then it is escrow.amount - balance.
+-- is_halted: a step was refused; no step is taken until an owner has read the rows again.
+-- quarantined_ms, quarantine_code: a step was refused for an unforeseen reason. They are set
+-- together, kept when the workflow ends, and cleared when it is resumed.
+CREATE TABLE callboard.workflow (
+    id uuid PRIMARY KEY,
+    task_id uuid NOT NULL UNIQUE,
+    payer_did text NOT NULL,
+    status text NOT NULL CHECK (status IN (
+        'pending', 'running', 'success', 'failed', 'cancelled', 'timeout')),
+    intent text NOT NULL,
+    manifest text NOT NULL,
+    created_ms bigint NOT NULL,
+    started_ms bigint,
+    completed_ms bigint,
+    deadline_ms bigint NOT NULL,
+    estimate_micro bigint NOT NULL CHECK (estimate_micro >= 0),
+    hold_micro bigint NOT NULL CHECK (hold_micro >= 0),
+    reserved text NOT NULL,
+    fee_bps integer NOT NULL,
+    spent_micro bigint,
+    error json,
+    end_reason text,
+    end_details text,
+    ended_by_did text,
+    is_halted boolean NOT NULL DEFAULT false,
+    quarantined_ms bigint,
+    quarantine_code text,
+    CHECK ((quarantined_ms IS NULL) = (quarantine_code IS NULL)),
+    CHECK ((completed_ms IS NULL) = (status IN ('pending', 'running')))
+) WITH (fillfactor = 85);
+CREATE INDEX workflow_payer ON callboard.workflow (payer_did, id);
+-- What a quota counts: workflows by payer and day of publishing.
+CREATE INDEX workflow_payer_created ON callboard.workflow (payer_did, created_ms);
+-- Unfinished is said by completed_ms: no index has the status, so that a start stays in its page.
+CREATE INDEX workflow_deadline ON callboard.workflow (deadline_ms, id) WHERE completed_ms IS NULL;
+-- By shard: eight random bits of the id, by which a member restores its own workflows.
+CREATE INDEX workflow_shard ON callboard.workflow ((get_byte(uuid_send(id), 7)))
+    WHERE completed_ms IS NULL;
+CREATE INDEX workflow_quarantined ON callboard.workflow (id)
+    WHERE quarantined_ms IS NOT NULL AND completed_ms IS NULL;
+
+-- A row appears when its node first leaves `pending`; readers add the others from the manifest.
+-- result_ref is {"$blob": "sha256:…", "size": n}; such a node has no result_json.
+-- input_hash: of an attempt that was accepted, until its result is there.
+-- selection_json: why its agent was chosen. price_json: the rates when it is paid by tokens.
+-- stake_micro: what is locked of its agent's stake with the open attempt.
+-- promised_ms: the open attempt's promise. is_own: whether its agent has the payer's owner.
+-- counts_as: how the node's end counts for reputation.
+-- auction_closes_ms: until when its round takes bids.
+-- key_version: by which keys the attempt's tokens are derived (0: never dispatched).
+CREATE TABLE callboard.node (
+    workflow_id uuid NOT NULL,
+    name text NOT NULL,
+    status text NOT NULL CHECK (status IN (
+        'pending', 'ready', 'dispatched', 'running', 'success', 'failed', 'skipped', 'timeout')),
+    attempt integer NOT NULL DEFAULT 0,
+    agent_did text,
+    price_micro bigint NOT NULL DEFAULT 0,
+    dispatched_ms bigint,
+    deadline_ms bigint,
+    retry_at_ms bigint,
+    retries_used integer NOT NULL DEFAULT 0,
+    agents_tried json,
+    verifier_did text,
+    verify_attempt integer NOT NULL DEFAULT 0,
+    verifier_price_micro bigint NOT NULL DEFAULT 0,
+    verify_retries_used integer NOT NULL DEFAULT 0,
+    verifiers_tried json,
+    result_json text,
+    result_ref json,
+    error json,
+    started_ms bigint,
+    completed_ms bigint,
+    cost_micro bigint NOT NULL DEFAULT 0 CHECK (cost_micro >= 0),
+    metrics json,
+    input_hash text,
+    selection_json text,
+    price_json text,
+    stake_micro bigint NOT NULL DEFAULT 0 CHECK (stake_micro >= 0),
+    promised_ms bigint NOT NULL DEFAULT 10000 CHECK (promised_ms >= 0),
+    is_own boolean NOT NULL DEFAULT false,
+    counts_as text CHECK (counts_as IN ('successful', 'failed', 'cancelled')),
+    auction_round integer NOT NULL DEFAULT 0,
+    auction_closes_ms bigint,
+    key_version smallint NOT NULL DEFAULT 0 CHECK (key_version >= 0),
+    PRIMARY KEY (workflow_id, name),
+    CONSTRAINT node_result_once CHECK (result_json IS NULL OR result_ref IS NULL)
+) WITH (fillfactor = 70);
+
+-- Large results: stored once by hash, referred to by the rows of nodes. The process that received a
+-- result writes its bytes before anything audited refers to them; no role can change or remove them.
+CREATE TABLE callboard.blob (
+    hash bytea PRIMARY KEY,
+    bytes bytea NOT NULL,
+    created_ms bigint NOT NULL
+        DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+    CONSTRAINT blob_is_its_hash CHECK (hash = sha256(bytes))
+);
+
+CREATE TABLE callboard.attempt (
+    workflow_id uuid NOT NULL,
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    node text NOT NULL,
+    attempt integer NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('primary', 'verify')),
+    agent_did text NOT NULL,
+    outcome text NOT NULL CHECK (outcome IN (
+        'success', 'error', 'timeout', 'lost', 'discarded', 'rejected')),
+    started_ms bigint NOT NULL,
+    completed_ms bigint NOT NULL,
+    input_hash text,
+    output_hash text,
+    error_code text,
+    error_message text,
+    PRIMARY KEY (workflow_id, id)
+);
+
+-- Terms never change while a round is open; it closes once. excluded: by agent, why its bid took no
+-- part.
+CREATE TABLE callboard.auction (
+    workflow_id uuid NOT NULL,
+    node text NOT NULL,
+    round integer NOT NULL CHECK (round > 0),
+    capability_id text NOT NULL,
+    reserve_micro bigint NOT NULL CHECK (reserve_micro >= 0),
+    stake_bps integer NOT NULL CHECK (stake_bps BETWEEN 0 AND 10000),
+    opened_ms bigint NOT NULL,
+    closes_ms bigint NOT NULL CHECK (closes_ms >= opened_ms),
+    status text NOT NULL CHECK (status IN ('open', 'awarded', 'no_bids', 'cancelled')),
+    winner_did text,
+    price_micro bigint CHECK (price_micro BETWEEN 0 AND reserve_micro),
+    excluded json,
+    closed_ms bigint,
+    PRIMARY KEY (workflow_id, node, round),
+    CHECK ((status = 'open') = (closed_ms IS NULL)),
+    CHECK ((status = 'awarded') = (winner_did IS NOT NULL AND price_micro IS NOT NULL))
+) WITH (fillfactor = 70);
+
+-- Live bids as they came, standing bids of cards as they were when the round closed.
+-- stake_offered_micro NULL: as much as is asked. stake_locked_micro: locked of the bidder's stake
+-- until the round is closed.
+CREATE TABLE callboard.bid (
+    workflow_id uuid NOT NULL,
+    node text NOT NULL,
+    round integer NOT NULL,
+    agent_did text NOT NULL,
+    amount_micro bigint NOT NULL CHECK (amount_micro BETWEEN 0 AND 1000000000000000),
+    eta_ms bigint CHECK (eta_ms >= 0),
+    stake_offered_micro bigint CHECK (stake_offered_micro >= 0),
+    is_standing boolean NOT NULL,
+    received_ms bigint NOT NULL,
+    stake_locked_micro bigint NOT NULL DEFAULT 0 CHECK (stake_locked_micro >= 0),
+    PRIMARY KEY (workflow_id, node, round, agent_did)
+);

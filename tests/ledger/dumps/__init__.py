@@ -1,1 +1,0 @@
-"""Dumps of whole ledgers, and what makes and finishes them."""

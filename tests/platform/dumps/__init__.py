@@ -1,1 +1,0 @@
-"""The dump of a whole deployment, what makes it, and what becomes of it."""
