@@ -67,11 +67,11 @@ soak: $(STAMP)
 	$(NICE) $(BIN)/python -m pytest -n $(SOAK_WORKERS) -m "soak or hypothesis" --hypothesis-seed=$(SEED) \
 		$(if $(MINUTES),--minutes=$(MINUTES))
 
-# At most an hour; what is measured already is kept: `make bench BENCH_ARGS="--resume FILE"`.
+# Half an hour; `make bench BENCH_ARGS="--workloads chain3:bulk --systems callboard,restate"` measures less.
 bench: $(STAMP) $(PEERS)
 	$(BIN)/python -m bench.peers $(BENCH_ARGS)
 
-# At most 3 minutes: one round of everything that is measured beside the peers.
+# At most 3 minutes: one short round.
 bench-quick: $(STAMP) $(PEERS)
 	$(BIN)/python -m bench.peers --quick $(BENCH_ARGS)
 

@@ -18,6 +18,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,8 +27,6 @@ from typing import Any, Final
 
 import psycopg
 
-from bench.load.one_member import join_as_new, take_all
-from bench.load.private_postgres import private_postgres
 from core.ids import uuid7
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
@@ -36,6 +35,7 @@ from ledger.commands import Command
 from ledger.embedded.server import DATABASE, SUPERUSER, EmbeddedPostgres
 from ledger.migrate import migrate
 from ledger.shards.member_leases import MemberLeases
+from ledger.shards.shard_commands import JoinCluster, TakeShards
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.boot_clock import boot_time_ms
 from ledger.writer.store import Genesis, LedgerStore
@@ -76,7 +76,10 @@ class Flows:
         store = await LedgerStore.open(
             url, genesis=Genesis("bench", 500), now_ms=now_ms(), leases=leases
         )
-        joining = join_as_new()
+        member = uuid7(at_ms=now_ms(), entropy=os.urandom(10))
+        joining = JoinCluster(
+            key=f"join:{member}", member=member, machine="", address="bench", version="bench"
+        )
         deposits = [
             Deposit(
                 key=f"deposit:{number}",
@@ -90,9 +93,11 @@ class Flows:
         ]
         await store.commit([joining, *deposits], now_ms())
         leases.follow(store.cluster)
-        taking = take_all(joining.member, store.cluster.shards)
+        # All shards have one epoch, before and after.
+        shards = tuple((shard, held.epoch) for shard, held in enumerate(store.cluster.shards))
+        taking = TakeShards(key=f"take:{member}", member=member, shards=shards)
         (taken,) = await store.commit([taking], now_ms())
-        return cls(store, joining.member, int(taken.result["taken"]["0"]))
+        return cls(store, member, int(taken.result["taken"]["0"]))
 
     @property
     def backend_pid(self) -> int:
@@ -310,9 +315,17 @@ def main() -> None:
         sizes = {"pairs": arguments.pairs, "flows": arguments.flows, "rounds": arguments.rounds}
         compare(arguments.other.resolve(), this, **sizes)
         return
-    with private_postgres(max_connections=20) as server:
-        migrate(server.owner_url)
-        asyncio.run(serve(server))
+    with tempfile.TemporaryDirectory(prefix="cbb-") as folder:
+        home, run_folder = Path(folder, "pg"), Path(folder, "run")
+        home.mkdir()
+        run_folder.mkdir(mode=0o700)
+        server = EmbeddedPostgres(home, run_folder, max_connections=20)
+        server.start()
+        try:
+            migrate(server.owner_url)
+            asyncio.run(serve(server))
+        finally:
+            server.stop()
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ some runs: other work on the machine only makes it slower. Prints; asserts nothi
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,12 +18,9 @@ from typing import Final
 from nacl.signing import SigningKey
 
 from bench.peers.machine import describe_machine, flush_ms
-from bench.workflows import NODES, stubs
 from ledger.embedded.server import EmbeddedPostgres, bin_folder
 
 RUNS: Final = 3
-WORKFLOWS: Final = 3_000
-SHAPE: Final = "chain3"
 TRANSACTIONS_S: Final = 5
 CLIENTS: Final = (1, 16)
 # Of a step's record, about.
@@ -57,25 +52,6 @@ def crypto_lines() -> list[Line]:
     return [(name, 1e6 / us, us) for name, us in measured.items()]
 
 
-def loop_lines(folder: Path) -> list[Line]:
-    """Return what a loop without storage, money or receipts needs for the same calls."""
-    found: list[Line] = []
-    with stubs(folder, 2) as ports:
-        for at_once in (1, 32, 512):
-            rounds = []
-            for _ in range(RUNS):
-                command = [sys.executable, "-m", "bench.load.bare_loop"]
-                count = WORKFLOWS if at_once > 1 else WORKFLOWS // 10
-                options = [str(count), SHAPE, str(at_once), *map(str, ports)]
-                done = subprocess.run([*command, *options], check=True, capture_output=True)
-                rounds.append(json.loads(done.stdout))
-            best = max(rounds, key=lambda one: float(one["workflows"]) / float(one["seconds"]))
-            nodes = best["workflows"] * NODES[SHAPE]
-            name = f"nodes by a bare loop, {at_once} workflows at once"
-            found.append((name, nodes / best["seconds"], 1e6 * best["cpu"] / nodes))
-    return found
-
-
 def commit_lines(folder: Path) -> list[Line]:
     """Return how many small transactions Postgres commits with the service's own settings."""
     run_folder = folder / "run"
@@ -105,7 +81,7 @@ def main() -> None:
     flush = flush_ms()
     lines: list[Line] = [("write and fdatasync of 4 KiB", 1_000 / flush, None)]
     with tempfile.TemporaryDirectory(prefix="cbl-") as folder:
-        lines += [*crypto_lines(), *commit_lines(Path(folder)), *loop_lines(Path(folder))]
+        lines += [*crypto_lines(), *commit_lines(Path(folder))]
     print("\n| what | per second | CPU-us each |\n| --- | --- | --- |")
     for name, rate, us in lines:
         print(f"| {name} | {rate:,.0f} | {'-' if us is None else f'{us:.1f}'} |")

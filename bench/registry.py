@@ -34,7 +34,7 @@ from bench.agent_choice import Choosing, median_us
 from bench.checkouts import Checkout
 from bench.figures.process_usage import POSTGRES, cpu_seconds
 from bench.load.clients import Api, Target
-from bench.lone_step import lone_client
+from bench.peers.caller import connect
 from ledger.agents.discovery_reads import Asked, find_offers
 from ledger.reads.reader import LedgerReader
 
@@ -150,7 +150,7 @@ class Run:
                 await self._read(api, count)
 
     async def _read(self, api: Api, count: int) -> None:
-        async with lone_client(self._target.url, self._target.admin_key) as client:
+        async with connect(self._target.url, {"x-api-key": self._target.admin_key}) as client:
             for name, path in READS.items():
                 if not name.startswith("discovery"):
                     read = partial(client.send, "GET", path)

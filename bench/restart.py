@@ -29,9 +29,9 @@ from bench.checkouts import Checkout
 from bench.figures.owner_replies import OwnerReplies, owner_replies
 from bench.figures.process_usage import OWNER, members, owner_of
 from bench.load.clients import Api, Target, chain, unique
-from bench.noise.backlog import HOUR_MS, publish_backlog
 from bench.workflows import stub
 
+HOUR_MS = 3_600_000
 CAPABILITY = "cap.bench.recovery.v1"
 COUNT_MIN = 10
 # Of the workflows with near deadlines: how many at most, the first deadline and the last.
@@ -73,16 +73,13 @@ async def publish(target: Target, port: int, did: str, options: argparse.Namespa
     """Publish the backlog, then the workflows with near deadlines."""
     async with Api(target.url, target.admin_key, timeout_s=180.0) as admin:
         await admin.register_agent(CAPABILITY, port)
+        credits = options.count * options.nodes  # a node costs a cent
+        await admin.must("POST", "/v1/ledger/deposit", {"amount": credits, "ownerDid": did})
+        key = await admin.make_key(did, rateClass="unlimited")
+    async with Api(target.url, key, timeout_s=180.0) as api:
+        far = chain(CAPABILITY, options.nodes, timeoutMs=HOUR_MS, maxRuntimeMs=HOUR_MS)
         at_once = max(1, min(1_000, 10_000 // options.nodes))
-        key = await publish_backlog(
-            admin,
-            did,
-            CAPABILITY,
-            count=options.count - near_of(options.count),
-            length=options.nodes,
-            at_once=at_once,
-        )
-    async with Api(target.url, key) as api:
+        await api.publish_bulk(far, options.count - near_of(options.count), at_once=at_once)
         near = near_of(options.count)
         for number in range(1, near + 1):
             near_ms = NEAR_FIRST_MS + (NEAR_LAST_MS - NEAR_FIRST_MS) * number // near

@@ -1,20 +1,13 @@
-"""Workflows per second, latency and CPU by process, beside a bare loop that makes the same calls.
+"""Workflows of two shapes on a deployment: rate, latency and CPU by process of one round.
 
-Run as `python -m bench.workflows [--home DIR] [--rounds N]`: starts a deployment of its own (or
-uses the one in `--home`), two stub agents as separate processes, and prints a table per case.
-Rounds of the service and of the bare loop alternate, because machines are noisy: compare ratios,
-not absolute figures.
+Measured by `bench.pairs` and `bench.machines`.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,7 +18,6 @@ from typing import Any
 import aiohttp
 import orjson
 
-from bench.figures.ledger_statistics import ledger_statistics
 from bench.figures.process_usage import cpu_seconds
 
 CLIENTS = 32
@@ -199,56 +191,6 @@ async def measure(service: Service, shape: str, case: str, count: int) -> Figure
     return Figures(count, seconds, cpu, latencies)
 
 
-def bare(shape: str, case: str, count: int, ports: list[int]) -> Figures:
-    """Run the bare loop over the same number of workflows."""
-    concurrency = {"bulk": 512, "single": CLIENTS, "alone": 1}[case]
-    line = subprocess.run(
-        [sys.executable, "-m", "bench.load.bare_loop", str(count), shape, str(concurrency)]
-        + [str(port) for port in ports],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    found = json.loads(line)
-    return Figures(count, found["seconds"], {"loop": found["cpu"]}, [])
-
-
-def show(shape: str, case: str, ours: list[Figures], bares: list[Figures]) -> None:
-    """Print the median round of a case with its spread, and that of the bare loop."""
-    middle = sorted(ours, key=lambda figures: figures.rate)[len(ours) // 2]
-    rates = [figures.rate for figures in ours]
-    bare_rate = statistics.median(figures.rate for figures in bares)
-    print(
-        f"{shape:7} {case:7} {middle.rate:8.1f} workflows/s"
-        f" (min {min(rates):.0f}, max {max(rates):.0f})"
-        f"  {middle.cpu_ms:6.2f} CPU-ms/workflow"
-        f"  {1000 * middle.cpu_ms / NODES[shape]:6.0f} CPU-µs/node"
-        f"  bare loop {bare_rate:.0f}/s (ratio {middle.rate / bare_rate:.2f})"
-    )
-    if middle.latencies_ms:
-        ordered = sorted(middle.latencies_ms)
-        p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
-        print(
-            f"{'':15} latency p50 {p50:.1f} ms, p99 {p99:.1f} ms;"
-            f" per node p50 {p50 / NODES[shape]:.2f} ms, p99 {p99 / NODES[shape]:.2f} ms"
-        )
-    parts = sorted(middle.cpu.items(), key=lambda part: -part[1])
-    shares = ", ".join(
-        f"{kind} {1000 * spent / middle.workflows:.2f}" for kind, spent in parts if spent > 0.005
-    )
-    print(f"{'':15} CPU-ms per workflow by process: {shares}")
-
-
-def show_ledger(before: dict[str, float], after: dict[str, float], workflows: int) -> None:
-    """Print a case's cost in the ledger, over all its rounds."""
-    spent = {name: after[name] - before[name] for name in ("batches", "commands", "round_trips")}
-    print(
-        f"{'':15} {spent['commands'] / workflows:.2f} commands/workflow,"
-        f" {spent['commands'] / spent['batches']:.1f} commands/batch,"
-        f" {spent['round_trips'] / spent['batches']:.2f} round trips/batch"
-    )
-
-
 @contextmanager
 def stub(home: Path, behaviour: str = "answer") -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Run a stub agent as a process of its own; yield it with its port. It ends with this one."""
@@ -273,46 +215,3 @@ def stubs(home: Path, count: int) -> Iterator[list[int]]:
     """Run stub agents that reply at once; yield their ports."""
     with ExitStack() as stack:
         yield [stack.enter_context(stub(home))[1] for _ in range(count)]
-
-
-@contextmanager
-def deployment(home: str | None) -> Iterator[Path]:
-    """Use the deployment in `home`, or start one and end it afterwards."""
-    if home is not None:
-        yield Path(home)
-        return
-    with tempfile.TemporaryDirectory(prefix="callboard-bench-") as folder:
-        command = [sys.executable, "-m", "callboard.cli"]
-        subprocess.run([*command, "up", "--home", folder, "--detach"], check=True)
-        try:
-            yield Path(folder)
-        finally:
-            subprocess.run([*command, "down", "--home", folder], check=True)
-
-
-def main() -> None:
-    """Measure every case in alternating rounds and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--home", help="a running deployment's folder; default: start one")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--count", type=int, default=1_000, help="workflows per bulk round")
-    parser.add_argument("--cases", default="bulk,single,alone")
-    options = parser.parse_args()
-    with deployment(options.home) as home, stubs(home, 2) as ports:
-        service = Service(home, ports)
-        asyncio.run(service.prepare())
-        for shape in SHAPES:
-            for case in options.cases.split(","):
-                count = {"bulk": options.count, "single": options.count, "alone": 100}[case]
-                asyncio.run(measure(service, shape, case, max(10, count // 10)))  # warm up
-                ours, bares = [], []
-                before = ledger_statistics(home)
-                for _ in range(options.rounds):
-                    ours.append(asyncio.run(measure(service, shape, case, count)))
-                    bares.append(bare(shape, case, count, ports))
-                show(shape, case, ours, bares)
-                show_ledger(before, ledger_statistics(home), count * options.rounds)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -26,11 +25,6 @@ KINDS = (
     ("gcs_server", "gcs"),
     ("stub_agent", AGENTS),
 )
-# Processes that live as long as the deployment, unless they are killed.
-LASTING = {
-    "ledger actor", OWNER, "timekeeper", "serve replica", "haproxy", "serve controller",
-    POSTGRES, "raylet", "gcs",
-}  # fmt: skip
 
 
 def members(home: Path) -> Iterator[tuple[psutil.Process, str]]:
@@ -70,65 +64,6 @@ def owner_of(home: Path) -> psutil.Process | None:
         if kind == OWNER:
             return process
     return None
-
-
-@dataclass(slots=True)
-class _Seen:
-    kind: str
-    first_s: float
-    last_s: float
-
-
-class Meter:
-    """The service's CPU seconds since the meter was created, ended processes included.
-
-    Agents are not counted. The CPU of a process between the last sample and its end is lost.
-
-    Args:
-        home: the deployment's folder.
-    """
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._seen: dict[tuple[int, float], _Seen] = {}
-        self._is_first = True
-        self.seconds()
-        self._is_first = False
-        self._lasting = {
-            key: seen.kind
-            for key, seen in self._seen.items()
-            if seen.kind in LASTING and (seen.kind != POSTGRES or key[0] == _postmaster(home))
-        }
-
-    def seconds(self) -> float:
-        """Take a sample; return the CPU seconds used since the meter was created."""
-        for process, kind in members(self._home):
-            if kind == AGENTS:
-                continue
-            try:
-                key = (process.pid, process.create_time())
-                times = process.cpu_times()
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-            used_s = times.user + times.system
-            seen = self._seen.get(key)
-            if seen is None:
-                # Processes older than the meter count from here, later ones from zero.
-                self._seen[key] = _Seen(kind, used_s if self._is_first else 0.0, used_s)
-            else:
-                seen.last_s = used_s
-        return sum(seen.last_s - seen.first_s for seen in self._seen.values())
-
-    def find_ended(self) -> list[str]:
-        """Return the lasting processes that ended since the meter was created, with their pids."""
-        alive = set()
-        for process, _ in members(self._home):
-            try:
-                alive.add((process.pid, process.create_time()))
-            except psutil.NoSuchProcess:
-                continue
-        gone = {key: kind for key, kind in self._lasting.items() if key not in alive}
-        return sorted(f"{kind} (pid {pid})" for (pid, _), kind in gone.items())
 
 
 def _is_of(process: psutil.Process, home: Path) -> bool:

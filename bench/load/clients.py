@@ -117,15 +117,6 @@ class Api:
         async with self._session.request(method, url, data=body, headers=named) as response:
             return response.status, await response.read()
 
-    async def fetch_dropped(self, path: str) -> tuple[int, int]:
-        """Send one GET and drop its body as it arrives; return its status and the body's length."""
-        assert self._session is not None
-        length = 0
-        async with self._session.get(URL(self.url + path, encoded=True)) as response:
-            async for chunk in response.content.iter_any():
-                length += len(chunk)
-            return response.status, length
-
     async def must(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """Send one request that must succeed; return its JSON.
 

@@ -2,10 +2,9 @@
 
 A benchmark should measure the service, not the agent: minimal HTTP/1.1, one constant reply, keep-
 alive. Run as `python -m bench.load.stub_agent [answer|accept|hold]`; it prints its port. `answer`
-replies with a result at once, `accept` with 202, `hold` never replies. What is asked for at a path
-that begins with `/after/N/` is replied to N ms later. For each line on standard
-input it prints a line of JSON: the number of dispatches since the previous line, and the time of
-the first of them (seconds of the monotonic clock).
+replies with a result at once, `accept` with 202, `hold` never replies. For each line on
+standard input it prints a line of JSON: the number of dispatches since the previous line, and the
+time of the first of them (seconds of the monotonic clock).
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ def _reply(status: bytes, body: bytes) -> bytes:
 ANSWER = _reply(b"200 OK", b'{"status":"success","result":{"text":"ok"}}')
 ACCEPT = _reply(b"202 Accepted", b'{"ok":true}')
 HOLD = b""
-SLOW = b"post /after/"
 REPLIES = {"answer": ANSWER, "accept": ACCEPT, "hold": HOLD}
 
 
@@ -78,17 +76,10 @@ class StubAgent(asyncio.BufferedProtocol):
             if len(self._buffer) < end:
                 return
             self._buffer = self._buffer[end:]
-            delay_ms = int(head[12:].split(b"/", 1)[0]) if head.startswith(SLOW) else 0
             if self._tally.received == 0:
                 self._tally.first_s = time.monotonic()
             self._tally.received += 1
-            if not self._reply:
-                continue
-            if delay_ms:
-                # Callers send the next request of a connection after the reply to this one.
-                loop = asyncio.get_running_loop()
-                loop.call_later(delay_ms / 1_000, self._transport.write, self._reply)
-            else:
+            if self._reply:
                 self._transport.write(self._reply)
 
 

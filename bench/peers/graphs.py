@@ -6,10 +6,6 @@ Read by the runner and by the peers' services, so it needs no package.
 from __future__ import annotations
 
 CAPABILITY = "cap.bench.v1"
-# The same with many agents to choose from.
-CROWDED = "cap.bench.crowded.v1"
-# The same with agents that take some time.
-SLOW = "cap.bench.slow.v1"
 # Node to its parents; a node's inputs are its parents' texts. Parents come first.
 GRAPHS: dict[str, dict[str, tuple[str, ...]]] = {
     "chain3": {"a": (), "b": ("a",), "c": ("b",)},
@@ -19,7 +15,6 @@ GRAPHS: dict[str, dict[str, tuple[str, ...]]] = {
         "last": tuple(f"m{number}" for number in range(8)),
     },
 }
-TITLES = {"chain3": "chain of 3", "fan10": "fan-out 1 → 8 → 1"}
 
 
 def generations(shape: str) -> list[list[str]]:
@@ -43,20 +38,11 @@ def node_body(shape: str, node: str, texts: dict[str, str]) -> dict[str, object]
     return {"eventId": f"{shape}-{node}", "capabilityId": CAPABILITY, "inputs": inputs}
 
 
-def manifest(
-    shape: str, capability: str = CAPABILITY, *, is_early: bool = False
-) -> dict[str, object]:
-    """Return the same graph as a manifest of the service: 1 cent per node, inputs mapped.
-
-    Args:
-        is_early: nodes say that they have no side effects.
-    """
+def manifest(shape: str) -> dict[str, object]:
+    """Return the same graph as a manifest of the service: 1 cent per node, inputs mapped."""
     nodes: dict[str, object] = {}
     for node, parents in GRAPHS[shape].items():
-        body: dict[str, object] = {"capabilityId": capability, "payload": {"n": 1}}
-        if is_early:
-            body["sideEffects"] = False
-        nodes[node] = body
+        nodes[node] = body = dict[str, object](capabilityId=CAPABILITY, payload={"n": 1})
         if parents:
             body["dependsOn"] = list(parents)
             body["inputMappings"] = {f"text_{one}": f"$.{one}.result.text" for one in parents}

@@ -10,13 +10,17 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from scripts.cluster_demo.hosts import SHARED, UID, USER, Host, HostError, Network
+from scripts.cluster_demo.hosts import SHARED, UID, Host, HostError, Network, run
 from scripts.cluster_demo.postgres import Server, share_programs, start_postgres
+from scripts.cluster_demo.timeline import Timeline, read_timeline
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT = ROOT / ".cluster-demo"
@@ -28,10 +32,37 @@ WAIT_S = 300.0
 API_PORT = 8_000
 _RAYS_BLOCK, _FROM_KERNEL = range(12_000, 12_100), 32_768
 _LOOPBACK = ("127.0.0.1", "[::1]", "[::ffff:127.0.0.1]")
-# Of the machine whose disk becomes full: enough for logs, Ray's session, and what pip unpacks.
-DISK_MIB = 768
 # Of a host at rest: its sshd, and the shell that lists the processes.
 _OWN_PROGRAMS = ("sshd", "ps", "bash", "grep", "postgres", "sh")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A running load: its process, its file of events, and its output."""
+
+    process: subprocess.Popen[bytes]
+    file: Path
+    log: Path
+
+    def timeline(self) -> Timeline:
+        """Return what has happened up to now."""
+        if not self.file.exists():
+            return Timeline()
+        with self.file.open(encoding="utf-8") as lines:
+            return read_timeline(lines)
+
+    def output(self) -> str:
+        """Return what the process has printed."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the end of the load.
+
+        Raises:
+            HostError: an accepted workflow has not succeeded.
+        """
+        if self.process.wait(timeout_s) != 0:
+            raise HostError(self.output())
 
 
 class Demo:
@@ -48,8 +79,7 @@ class Demo:
         self.operator = network.add_host("operator", user_id=0)
         network.give_key(self.operator)
         self.postgres: Server = start_postgres(network)
-        sizes_mib = {"one": 0, "two": 0, "three": DISK_MIB}
-        self.machines = [self._add_machine(name, mib) for name, mib in sizes_mib.items()]
+        self.machines = [self._add_machine(name) for name in ("one", "two", "three")]
         self.key = ""
 
     def say(self, text: str) -> None:
@@ -77,47 +107,74 @@ class Demo:
         proxies = state.count("HEALTHY") - state.count("status: HEALTHY")
         self.say(f"serve status: {proxies} proxies healthy, application {_line(state, 'status:')}")
 
-    def run_article(self) -> None:
-        """Run the demonstration's workflow through every API (3)."""
-        self.say("the demonstration's workflow through each machine's API")
-        self.clients("article", self.urls)
+    def deploy_again(self) -> None:
+        """Deploy serve.yaml as docs/operations.md says, and wait until all machines serve.
+
+        Raises:
+            HostError: Serve does not report within `WAIT_S` that the new application runs.
+        """
+        deploy = "source ~/.bashrc; cd ~/callboard && serve deploy serve.yaml"
+        self.say("serve deploy serve.yaml, by ray exec")
+        began = time.time()
+        self.follow(
+            f"cd ~/checkout && {RAY} exec cluster.yaml '{deploy}'", STEP_TIMEOUT_S, "request"
+        )
+        while True:
+            state = yaml.safe_load(
+                self.machines[0].run("source ~/.bashrc; serve status", timeout_s=STEP_TIMEOUT_S)
+            )["applications"]["callboard"]
+            if state["last_deployed_time_s"] >= began and state["status"] == "RUNNING":
+                break
+            if time.time() - began > WAIT_S:
+                raise HostError(f"the application is not deployed again: {state}")
+            time.sleep(1)
+        for machine in self.machines:
+            self.wait_serving(machine)
+        self.say(f"deployed again, and {len(self.machines)} machines serve")
 
     def run_wide(self, nodes: int) -> None:
-        """Run one wide graph; its dispatches must come from every machine (4)."""
+        """Run one wide graph; its dispatches must come from every machine (4).
+
+        Raises:
+            HostError: the graph has failed, or a machine has sent no dispatch.
+        """
         self.say(f"a graph of {nodes} nodes")
-        machines = str(len(self.machines))
-        self.clients("wide", self.urls[:1], "--nodes", str(nodes), "--machines", machines)
-
-    def add_fourth(self) -> None:
-        """Let a machine join by hand, as docs/operations.md says (6)."""
-        began = time.monotonic()
-        machine = self._add_machine("four")
-        shell = f"ssh -i ~/.ssh/{USER} -o StrictHostKeyChecking=no -o LogLevel=ERROR"
-        target = f"{USER}@{machine.address}"
-        config = yaml.safe_load((self.operator.home / "checkout/cluster.yaml").read_text())
-        for path, source in config["file_mounts"].items():
-            there = path.removeprefix("~/")
-            end = "/" if (ROOT / source).is_dir() else ""
-            folder = there if end else os.path.dirname(there)
-            self.operator.run(
-                f"cd ~/checkout && {shell} {target} mkdir -p {folder} &&"
-                f" rsync -a -e '{shell}' {source}{end} {target}:{there}{end}"
-            )
-        head = self.machines[0].address
-        join = (
-            "source ~/.bashrc; cd ~/callboard && .ci/venv && .venv/bin/callboard join --detach"
-            f" --head {head} --node-address {machine.address}"
+        with self.load("--wide", workflows=1, nodes=nodes, delay_s=0.0) as load:
+            load.wait(STEP_TIMEOUT_S)
+            [workflow], calls = load.timeline().chains, Counter[str]()
+            for call in load.timeline().calls:
+                calls[call.machine] += call.workflow == workflow
+            done = len({c.node for c in load.timeline().calls if c.workflow == workflow})
+        self.say(
+            f"  {done} of {nodes} nodes, dispatched by {self.spread(calls)};"
+            f" {calls.total() - done} called again"
         )
-        self.say(machine.run(join, timeout_s=UP_TIMEOUT_S).strip().splitlines()[-1])
-        self.machines.append(machine)
-        self.wait_serving(machine)
-        took_s = time.monotonic() - began
-        self.say(f"four serves, code and environment included: {took_s:.1f} s")
-        self.run_wide(400)
+        if done < nodes or any(not calls[machine.address] for machine in self.machines):
+            raise HostError("expected all nodes, with dispatches from every machine")
 
-    def remove_fourth(self) -> None:
-        """End the part of the machine that joined by hand."""
-        self.machines.pop().run("~/callboard/.venv/bin/callboard down", timeout_s=STEP_TIMEOUT_S)
+    @contextmanager
+    def load(self, *words: str, workflows: int, nodes: int, delay_s: float) -> Iterator[Load]:
+        """Run `load.py` on the operator's host for the length of the block."""
+        file, log = self.operator.home / "events.jsonl", self.operator.folder / "load.log"
+        file.unlink(missing_ok=True)
+        told = [self.operator.address, self.key, "~/events.jsonl", *self.urls, *words]
+        told += ["--workflows", str(workflows), "--nodes", str(nodes), "--delay", str(delay_s)]
+        command = f"cd ~/checkout && {PYTHON} -m scripts.cluster_demo.load {' '.join(told)}"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                self.operator.inside(command), stdin=subprocess.DEVNULL, stdout=output,
+                stderr=output,
+            )  # fmt: skip
+        try:
+            yield Load(process, file, log)
+        finally:
+            process.kill()
+            process.wait()
+
+    def spread(self, calls: Counter[str]) -> str:
+        """Return how many calls came from each machine, as text."""
+        names = {machine.address: machine.name for machine in self.machines}
+        return ", ".join(f"{names.get(at, at)} {count}" for at, count in sorted(calls.items()))
 
     def check_listening(self) -> None:
         """Check that of HAProxy's ports only the API's is open to other machines.
@@ -137,23 +194,6 @@ class Demo:
                     raise HostError(f"{machine.name}: {name} listens on {address}:{port}")
         self.say("open on every machine: the API, ssh, and what Ray's machines call each other by")
 
-    def check_payments(self) -> None:
-        """Check that every node succeeded and that the ledger has one payment of each.
-
-        Raises:
-            HostError: one did not, or has another number of payments.
-        """
-        [nodes] = self.postgres.rows("SELECT count(*) FROM node")
-        [paid] = self.postgres.rows(
-            "SELECT count(*) FROM (SELECT n.name FROM node n JOIN entry e ON e.node_id = n.name"
-            " AND e.workflow_id = n.workflow_id AND e.kind = 'node_payment'"
-            " WHERE n.status = 'success' GROUP BY n.workflow_id, n.name HAVING count(*) = 1) one"
-        )
-        [entries] = self.postgres.rows("SELECT count(*) FROM entry WHERE kind = 'node_payment'")
-        self.say(f"{nodes} nodes, of which {paid} were paid once, by {entries} entries")
-        if not nodes == paid == entries:
-            raise HostError("a node was not paid once")
-
     def down(self) -> None:
         """Run `ray down` and look for what is left (8)."""
         self.say("ray down")
@@ -169,8 +209,8 @@ class Demo:
 
     # --- parts ------------------------------------------------------------------------------------
 
-    def _add_machine(self, name: str, disk_mib: int = 0) -> Host:
-        host = self.network.add_host(name, disk_mib=disk_mib)
+    def _add_machine(self, name: str) -> Host:
+        host = self.network.add_host(name)
         lines = f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={SHARED}/wheels UV_NO_INDEX=1 UV_OFFLINE=1\n"
         # What a machine without a package index of its own says to pip: a folder of wheels.
         file = host.home / ".bashrc"
@@ -205,12 +245,6 @@ class Demo:
         )
         secrets_file.chmod(0o600)
         os.chown(secrets_file, UID, UID)
-
-    def clients(self, verb: str, urls: Sequence[str], *options: str) -> None:
-        """Run a verb of `clients.py` on the operator's host."""
-        words = [verb, self.operator.address, self.key, *urls, *options]
-        command = f"cd ~/checkout && {PYTHON} -m scripts.cluster_demo.clients {' '.join(words)}"
-        self.follow(command, STEP_TIMEOUT_S, " in ")
 
     def follow(self, command: str, timeout_s: float, shown: str) -> str:
         """Run a command on the operator's host; say the lines that contain a text, return all."""
@@ -273,14 +307,8 @@ def shared_folder() -> Path:
         print("fetching the locked packages once", flush=True)
         command = [str(PYTHON), "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
         command += ["-r", str(lock), "-d", str(shared / "wheels")]
-        _run(command, STEP_TIMEOUT_S)
+        run(command, timeout_s=STEP_TIMEOUT_S)
         share_programs(shared)
-        _run(["chmod", "-R", "a+rX", str(shared)], STEP_TIMEOUT_S)
+        run(["chmod", "-R", "a+rX", str(shared)], timeout_s=STEP_TIMEOUT_S)
         shutil.copy(lock, stamp)
     return shared
-
-
-def _run(command: Sequence[str], timeout_s: float) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
-    if done.returncode != 0:
-        raise HostError(f"{' '.join(command)}: {done.stdout}{done.stderr}")

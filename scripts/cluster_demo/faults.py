@@ -1,26 +1,23 @@
-"""What is done to the demonstration's cluster, and what must come of it.
+"""What is done to the demonstration's cluster, and what must hold afterwards.
 
 Each fault, in order: 1. chains are published through all APIs, and small workflows without pause;
-2. what the machine drives that is to be lost is looked up in the map of shards; 3. the fault is
-made, and ended after its time; 4. every accepted workflow must end, each node paid once, the books
-balance; 5. every machine must serve again. Printed: the time from the last sign of life to the
-first resumed dispatch of a workflow of the lost machine; where no machine is lost, the longest
-pause of a chain. Issue 11 (Done when).
+2. the chains that the lost machine owns are looked up in the map of shards (without a lost machine
+all chains count); 3. the fault is made, and ended after its time; 4. every accepted workflow must
+succeed, each node is paid once, the books balance; 5. every machine must serve again. Printed: the
+time from the fault to the first resumed dispatch and to the last workflow's next dispatch.
 """
 
 from __future__ import annotations
 
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from scripts.books import CHECKS
-from scripts.cluster_demo.chains import ENDED
-from scripts.cluster_demo.demo import PYTHON, STEP_TIMEOUT_S, WAIT_S, Demo
+from scripts.cluster_demo.demo import STEP_TIMEOUT_S, WAIT_S, Demo, Load
 from scripts.cluster_demo.hosts import Host, HostError
-from scripts.cluster_demo.timeline import Timeline, read_timeline, workflows_in
+from scripts.cluster_demo.load import ENDED
+from scripts.cluster_demo.timeline import Timeline, workflows_in
 
 OUTAGE_S = 20.0
 POSTGRES_AWAY_S = 30.0
@@ -30,9 +27,8 @@ _RELEASE = "~/callboard-next"
 # Nodes of each chain that are done before the fault.
 _WARM_NODES = 4
 _LOOK_S = 0.2
-_ASK_S = 0.5
-# How much is shown of what each workflow of a lost machine became.
-_SHOWN_MAX = 12
+# Not the shell that looks for it. The machine has one ledger actor, the writer or a standby.
+_LEDGER = "pgrep -f '[r]ay::LedgerActor'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,51 +65,6 @@ class Fault:
         return self.machine if self.is_lost else None
 
 
-class Readiness:
-    """Asks every machine's API again and again, and remembers when each came back.
-
-    Args:
-        demo: the cluster.
-    """
-
-    def __init__(self, demo: Demo) -> None:
-        self._demo = demo
-        self._lost_s: dict[str, float] = {}
-        self._back_s: dict[str, float] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._ask, daemon=True)
-
-    def __enter__(self) -> Readiness:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_failure: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _ask(self) -> None:
-        while not self._stop.wait(_ASK_S):
-            for machine in self._demo.machines:
-                is_ready, now_s = self._demo.serves(machine), time.monotonic()
-                if not is_ready:
-                    self._lost_s.setdefault(machine.name, now_s)
-                    self._back_s.pop(machine.name, None)
-                elif machine.name in self._lost_s:
-                    self._back_s.setdefault(machine.name, now_s)
-
-    def lines(self, from_s: float) -> list[str]:
-        """Return what is said of each machine that has not answered meanwhile.
-
-        Args:
-            from_s: the moment from which times are counted.
-        """
-        return [
-            f"the API of {name} did not answer from {self._lost_s[name] - from_s:.1f} s on, and"
-            f" again at {back_s - from_s:.1f} s"
-            for name, back_s in self._back_s.items()
-        ]
-
-
 class Faults:
     """The faults of a cluster that serves.
 
@@ -130,8 +81,8 @@ class Faults:
     def names() -> list[str]:
         """Return the names of all faults, in the order in which they are made."""
         return [
-            "link", "kill", "freeze", "gcs", "raylet-frozen", "gcs-frozen", "postgres", "disk",
-            "ledger", "head",
+            "link", "kill", "freeze", "gcs", "raylet-frozen", "gcs-frozen", "postgres", "drain",
+            "ledger-frozen", "ledger", "head",
         ]  # fmt: skip
 
     def run(self, names: Sequence[str]) -> None:
@@ -145,9 +96,9 @@ class Faults:
 
     def _fault(self, name: str) -> Fault:
         demo = self._demo
-        head, second, third = demo.machines[:3]
+        head, second, third = demo.machines
         ledgers = self._ledgers_machine()
-        # A worker whose loss is not the ledger's too; the third's disk is a small one.
+        # A worker that does not have the ledger.
         worker = second if ledgers is not second else third
         match name:
             case "link":
@@ -167,9 +118,18 @@ class Faults:
                     name, f"Postgres is away for {POSTGRES_AWAY_S:.0f} s", demo.postgres.stop,
                     demo.postgres.start, lasts_s=POSTGRES_AWAY_S, is_from_relief=True,
                 )  # fmt: skip
-            case "disk":
-                text = f"the disk of {third.name} is full for {OUTAGE_S:.0f} s"
-                return Fault(name, text, third.fill_disk, third.free_disk, third, lasts_s=OUTAGE_S)
+            case "drain":
+                return Fault(
+                    name, f"{worker.name} is drained, ended, and joins again",
+                    lambda: self._drain(worker, 0.0), lambda: self._end_drained(worker), worker,
+                )  # fmt: skip
+            case "ledger-frozen":
+                return Fault(
+                    name, f"SIGSTOP of the ledger's process for {OUTAGE_S:.0f} s",
+                    lambda: ledgers.run(f"kill -STOP $({_LEDGER})"),
+                    # It may have been replaced meanwhile.
+                    lambda: ledgers.run(f"kill -CONT $({_LEDGER}) || true"), lasts_s=OUTAGE_S,
+                )  # fmt: skip
             case "raylet-frozen":
                 return _signal(name, worker, "STOP", "raylet")
             case "gcs-frozen":
@@ -203,6 +163,26 @@ class Faults:
         join = f"callboard join --as-head --detach --node-address {head.address}"
         head.run(f"source ~/.bashrc; {join}", timeout_s=STEP_TIMEOUT_S)
 
+    def _drain(self, machine: Host, wait_s: float) -> None:
+        """Drain a machine by the command line, and wait until it holds nothing.
+
+        Raises:
+            HostError: after that time it still holds something.
+        """
+        head = self._demo.machines[0]
+        command = f"callboard drain {_node_id(machine)} --wait {wait_s:.0f}"
+        said = head.run(f"source ~/.bashrc; {command} || true", timeout_s=STEP_TIMEOUT_S)
+        if wait_s and "holds nothing" not in said:
+            raise HostError(said)
+
+    def _end_drained(self, machine: Host) -> None:
+        """End a drained machine's part as docs/operations.md says, and let it join again."""
+        self._drain(machine, WAIT_S)
+        machine.run("~/callboard/.venv/bin/callboard down", timeout_s=STEP_TIMEOUT_S)
+        head = self._demo.machines[0].address
+        join = f"callboard join --detach --head {head} --node-address {machine.address}"
+        machine.run(f"source ~/.bashrc; {join}", timeout_s=STEP_TIMEOUT_S)
+
     def _make_release(self) -> None:
         """Put a release beside the running one on every machine: the same code at another path."""
         for machine in self._demo.machines:
@@ -227,52 +207,27 @@ class Faults:
     def _run(self, fault: Fault) -> None:
         demo, ledgers = self._demo, self._ledgers_machine()
         demo.say(f"fault {fault.name}: {fault.text} (the ledger is on {ledgers.name})")
-        file = demo.operator.home / "events.jsonl"
-        file.unlink(missing_ok=True)
-        words = [demo.operator.address, demo.key, "~/events.jsonl", *demo.urls]
-        words += ["--workflows", str(CHAINS), "--nodes", str(fault.nodes), "--delay", str(NODE_S)]
-        command = f"cd ~/checkout && {PYTHON} -m scripts.cluster_demo.chains {' '.join(words)}"
-        log = demo.operator.folder / "chains.log"
-        with log.open("wb") as output:
-            load = subprocess.Popen(
-                demo.operator.inside(command), stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output,
-            )  # fmt: skip
-
-        def seen() -> Timeline:
-            if not file.exists():
-                return Timeline()
-            with file.open(encoding="utf-8") as lines:
-                return read_timeline(lines)
-
-        def tell_log() -> str:
-            return log.read_text(encoding="utf-8", errors="replace")
-
-        with Readiness(demo) as readiness:
-            try:
-                _wait(lambda: _is_warm(seen()), load, tell_log)
-                held = self._held(fault.lost, seen()) if fault.lost else set[str]()
-                restarts = {machine.name: _restarts(machine) for machine in demo.machines}
-                fault.strike()
-                struck_s = time.monotonic()
-                held &= seen().unfinished_at(struck_s, fault.nodes)
-                relieved_s = self._relieve(fault, struck_s)
-                if load.wait(STEP_TIMEOUT_S) != 0:
-                    raise HostError(f"{fault.name}: {tell_log()}")
-            finally:
-                load.kill()
-                load.wait()
-            demo.say(f"  {next(line for line in tell_log().splitlines() if ENDED in line)}")
-            self._tell(fault, seen(), held, (struck_s, relieved_s))
-            self._check_books()
+        with demo.load(workflows=CHAINS, nodes=fault.nodes, delay_s=NODE_S) as load:
+            _wait(lambda: _is_warm(load.timeline()), load)
+            timeline = load.timeline()
+            held = self._held(fault.lost, timeline) if fault.lost else set(timeline.chains)
+            restarts = {machine.name: _restarts(machine) for machine in demo.machines}
+            fault.strike()
+            struck_s = time.monotonic()
+            held &= load.timeline().unfinished_at(struck_s, fault.nodes)
+            relieved_s = self._relieve(fault, struck_s)
+            load.wait(STEP_TIMEOUT_S)
+            demo.say(f"  {next(line for line in load.output().splitlines() if ENDED in line)}")
+            from_s = relieved_s if fault.is_from_relief else struck_s
+            self._tell(fault, load.timeline(), held, from_s)
+            self.check_books()
             if fault.lost and fault.lasts_s:
                 # The cluster has given the machine up: Ray there ends, and joins anew.
                 lost = fault.lost
-                _wait(lambda: _restarts(lost) > restarts[lost.name], None, lambda: "Ray is away")
-            for machine in demo.machines:
-                demo.wait_serving(machine)
-        for line in readiness.lines(struck_s):
-            demo.say(f"  {line}")
+                _wait(lambda: _restarts(lost) > restarts[lost.name], None)
+        for machine in demo.machines:
+            demo.wait_serving(machine)
+        demo.say(f"  every machine serves {time.monotonic() - struck_s:.1f} s after the fault")
 
     def _relieve(self, fault: Fault, struck_s: float) -> float:
         """End a fault after its time; return when it had ended."""
@@ -284,50 +239,32 @@ class Faults:
 
     def _held(self, machine: Host, timeline: Timeline) -> set[str]:
         """Return the chains whose shards a machine holds."""
-        words = machine.run("tr '\\0' '\\n' < /proc/$(pgrep -x raylet | head -1)/cmdline")
-        [node_id] = [w.partition("=")[2] for w in words.split() if w.startswith("--node_id=")]
         rows = self._demo.postgres.rows(
             "SELECT s.id FROM shard s JOIN member m ON m.id = s.member"
-            f" WHERE m.machine = '{node_id}'"
+            f" WHERE m.machine = '{_node_id(machine)}'"
         )
         return workflows_in({int(row) for row in rows}, timeline.chains)
 
-    def _tell(
-        self, fault: Fault, timeline: Timeline, held: set[str], times_s: tuple[float, float]
-    ) -> None:
-        demo, (struck_s, relieved_s) = self._demo, times_s
-        names = {machine.address: machine.name for machine in demo.machines}
-        if fault.lost:
-            resumed_s = timeline.resumed_s(held, struck_s, fault.lost.address)
-            never = held - set(resumed_s)
-            if not held or never:
-                raise HostError(f"of {len(held)} workflows of the lost one, {never} did not go on")
-            first, last = min(resumed_s.values()), max(resumed_s.values())
-            demo.say(
-                f"  first resumed dispatch {first:.1f} s after the last sign of life, the last of"
-                f" {len(held)} workflows {last:.1f} s"
-            )
-            for workflow in sorted(held, key=lambda one: resumed_s[one])[:_SHOWN_MAX]:
-                before, after = timeline.done_by(workflow, struck_s)
-                demo.say(
-                    f"    {workflow}: resumed after {resumed_s[workflow]:.1f} s; dispatches before:"
-                    f" {_spread(before, names)}; after: {_spread(after, names)}"
-                )
-        elif fault.is_from_relief:
-            first_s = timeline.first_after_s(relieved_s)
-            demo.say(f"  first dispatch {first_s or -1:.1f} s after its end")
-        pause_s = timeline.longest_pause_s(struck_s) - NODE_S
-        demo.say(f"  longest pause of a chain: {pause_s:.1f} s")
-        lost_url = demo.url(fault.machine) if fault.machine else ""
-        begun, accepted, slowest_s = timeline.publishes_during(struck_s, lost_url)
-        demo.say(
-            f"  publishes through the other APIs: {accepted} of {begun} accepted, the slowest in"
-            f" {slowest_s:.1f} s"
+    def _tell(self, fault: Fault, timeline: Timeline, held: set[str], from_s: float) -> None:
+        resumed_s = timeline.resumed_s(held, from_s, fault.lost.address if fault.lost else "")
+        never = held - set(resumed_s)
+        if not held or never:
+            raise HostError(f"{fault.name}: of {len(held)} workflows, {never} did not go on")
+        self._demo.say(
+            f"  first resumed dispatch {min(resumed_s.values()):.1f} s after the fault, the last of"
+            f" {len(held)} workflows {max(resumed_s.values()):.1f} s"
+        )
+        pause_s = timeline.longest_pause_s(from_s) - NODE_S
+        lost_url = self._demo.url(fault.machine) if fault.machine else ""
+        begun, accepted, slowest_s = timeline.publishes_during(from_s, lost_url)
+        self._demo.say(
+            f"  longest pause of a chain: {pause_s:.1f} s; publishes through the other APIs:"
+            f" {accepted} of {begun} accepted, the slowest in {slowest_s:.1f} s"
         )
         if not fault.may_refuse and accepted < begun:
             raise HostError(f"{fault.name}: {begun - accepted} publishes were refused")
 
-    def _check_books(self) -> None:
+    def check_books(self) -> None:
         """Check that each node was paid once and that all sums are right."""
         for sentence, query in CHECKS.items():
             if rows := self._demo.postgres.rows(query):
@@ -341,14 +278,19 @@ def _is_warm(timeline: Timeline) -> bool:
     return is_complete and all(counts[one] >= _WARM_NODES for one in timeline.chains)
 
 
-def _wait(
-    is_done: Callable[[], bool], load: subprocess.Popen[bytes] | None, tell: Callable[[], str]
-) -> None:
+def _wait(is_done: Callable[[], bool], load: Load | None) -> None:
     deadline = time.monotonic() + WAIT_S
     while not is_done():
-        if time.monotonic() > deadline or (load is not None and load.poll() is not None):
-            raise HostError(tell())
+        if time.monotonic() > deadline or (load is not None and load.process.poll() is not None):
+            raise HostError(load.output() if load else f"not done in {WAIT_S:.0f} s")
         time.sleep(_LOOK_S)
+
+
+def _node_id(machine: Host) -> str:
+    """Return the id of a machine in Ray."""
+    words = machine.run("tr '\\0' '\\n' < /proc/$(pgrep -x raylet | head -1)/cmdline")
+    [found] = [w.partition("=")[2] for w in words.split() if w.startswith("--node_id=")]
+    return found
 
 
 def _signal(name: str, machine: Host, number: str, program: str) -> Fault:
@@ -362,8 +304,3 @@ def _restarts(machine: Host) -> int:
     """Return how often the machine's supervisor has started Ray again."""
     log = machine.own_files / "logs" / "supervisor.log"
     return log.read_text(encoding="utf-8", errors="replace").count("Ray is back")
-
-
-def _spread(counts: dict[str, int], names: dict[str, str]) -> str:
-    shown = [f"{names.get(address, address)} {n}" for address, n in sorted(counts.items())]
-    return ", ".join(shown) or "none"

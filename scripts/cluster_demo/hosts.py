@@ -27,19 +27,9 @@ from pathlib import Path
 USER = "callboard"
 UID = 3_000
 PROGRAMS = (
-    "ip",
-    "ss",
-    "unshare",
-    "nsenter",
-    "setpriv",
-    "rsync",
-    "ssh",
-    "sshd",
-    "ssh-keygen",
-    "curl",
-    "ps",
+    "ip", "ss", "unshare", "nsenter", "setpriv", "rsync", "ssh", "sshd", "ssh-keygen", "curl", "ps",
     "pgrep",
-)
+)  # fmt: skip
 # Where each host sees the folder that all share.
 SHARED = "/run/shared"
 _START_TIMEOUT_S = 20.0
@@ -47,7 +37,7 @@ _SHARED_MEMORY = "768m"
 # A host's first process: it arranges the mounts, then becomes sshd, which also reaps orphans.
 _INIT = """\
 set -eu
-shared=$1 checkout=$2 folder=$3 name=$4 user=$5 disk_mib=$6
+shared=$1 checkout=$2 folder=$3 name=$4 user=$5
 mount --make-rprivate /
 mount -t proc proc /proc
 # Bound before anything is mounted over the folders that they lie in.
@@ -70,16 +60,6 @@ mount -t tmpfs -o size=1m tmpfs /home
 mkdir "/home/$user"
 mount --bind "$folder/home" "/home/$user"
 mount --bind "$folder/tmp" /tmp
-if [ "$disk_mib" != 0 ]; then
-  # What the service writes lies on a small disk of its own; code and environment do not fit there.
-  mkdir "$folder/disk"
-  mount -t tmpfs -o "size=${disk_mib}m" tmpfs "$folder/disk"
-  mkdir -m 1777 "$folder/disk/tmp"
-  mkdir -p "$folder/disk/local" "$folder/home/.local"
-  chown "$user" "$folder/disk/local" "$folder/home/.local"
-  mount --bind "$folder/disk/tmp" /tmp
-  mount --bind "$folder/disk/local" "/home/$user/.local"
-fi
 mkdir -p "$checkout"
 mount --move /mnt/checkout "$checkout"
 hostname "$name"
@@ -130,7 +110,6 @@ class Host:
         address: its IPv4 address.
         folder: what it has of its own.
         namespace: the name of its network namespace.
-        disk_mib: size of a disk of its own for `~/.local` and `/tmp`; 0: they lie in its folder.
         user_id: whose its commands are; `/home/callboard` is the home of any.
         init: its first process as this machine sees it; 0 while it is not started.
     """
@@ -139,7 +118,6 @@ class Host:
     address: str
     folder: Path
     namespace: str
-    disk_mib: int = 0
     user_id: int = UID
     init: int = 0
     _starter: subprocess.Popen[bytes] | None = field(default=None, repr=False)
@@ -153,10 +131,6 @@ class Host:
     def own_files(self) -> Path:
         """Return the service's folder on the host, as this machine reaches it while it is up."""
         return Path(f"/proc/{self.init}/root/home/{USER}/.local/share/callboard/default")
-
-    @property
-    def is_up(self) -> bool:
-        return self._starter is not None and self._starter.poll() is None
 
     def inside(self, command: str) -> list[str]:
         """Return the command line that runs a shell command on this host.
@@ -204,7 +178,7 @@ class Host:
                     "--uts", "--fork", "--kill-child", "env", "-i",
                     "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
                     "bash", str(script), str(shared), str(checkout), str(self.folder), self.name,
-                    USER, str(self.disk_mib),
+                    USER,
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
@@ -240,20 +214,6 @@ class Host:
         command = self.inside(f"kill -{name} -1")
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
 
-    def fill_disk(self) -> None:
-        """Leave no byte free on the host's own disk, nor to root.
-
-        Raises:
-            HostError: it has no disk of its own, or the disk has not become full.
-        """
-        if not self.disk_mib:
-            raise HostError(f"{self.name} has no disk of its own")
-        self.run("cat /dev/zero > /tmp/filler; test $(df --output=avail -k /tmp | tail -1) -le 4")
-
-    def free_disk(self) -> None:
-        """Make room on the disk again that `fill_disk` has filled."""
-        self.run("rm /tmp/filler")
-
     def power_off(self) -> None:
         """End every process of the host at once, as a power cut does."""
         if self._starter is None:
@@ -269,7 +229,7 @@ class Host:
 
     def set_link(self, *, is_up: bool) -> None:
         """Plug the host's network cable in, or pull it out."""
-        _run(["ip", "-n", self.namespace, "link", "set", "eth0", "up" if is_up else "down"])
+        run(["ip", "-n", self.namespace, "link", "set", "eth0", "up" if is_up else "down"])
 
 
 class Network:
@@ -295,25 +255,22 @@ class Network:
         self.hosts: list[Host] = []
         self._key = folder / "key"
 
-    def __repr__(self) -> str:
-        return f"Network({self._mark!r}, {[host.name for host in self.hosts]})"
-
     def __enter__(self) -> Network:
-        _run(["ip", "netns", "add", self._switch])
-        _run(["ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge"])
-        _run(["ip", "-n", self._switch, "link", "set", "bridge", "up"])
-        _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self._key)])
+        run(["ip", "netns", "add", self._switch])
+        run(["ip", "-n", self._switch, "link", "add", "bridge", "type", "bridge"])
+        run(["ip", "-n", self._switch, "link", "set", "bridge", "up"])
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self._key)])
         return self
 
     def __exit__(self, *_failure: object) -> None:
         self.remove()
 
-    def add_host(self, name: str, *, disk_mib: int = 0, user_id: int = UID) -> Host:
+    def add_host(self, name: str, *, user_id: int = UID) -> Host:
         """Make a host and start it.
 
         Args:
             name: its host name.
-            disk_mib, user_id: as of `Host`.
+            user_id: as of `Host`.
         """
         number = len(self.hosts) + 1
         host = Host(
@@ -321,7 +278,6 @@ class Network:
             address=f"{self._prefix}.{9 + number}",
             folder=self._folder / name,
             namespace=f"{self._mark}-{name}",
-            disk_mib=disk_mib,
             user_id=user_id,
         )
         self.hosts.append(host)
@@ -355,18 +311,18 @@ class Network:
 
     def _plug_in(self, host: Host, number: int) -> None:
         port = f"port{number}"
-        _run(["ip", "netns", "add", host.namespace])
-        _run(
+        run(["ip", "netns", "add", host.namespace])
+        run(
             ["ip", "-n", self._switch, "link", "add", port, "type", "veth", "peer", "name", "eth0",
              "netns", host.namespace]
         )  # fmt: skip
-        _run(["ip", "-n", self._switch, "link", "set", port, "master", "bridge", "up"])
+        run(["ip", "-n", self._switch, "link", "set", port, "master", "bridge", "up"])
         for command in (
             f"addr add {host.address}/24 dev eth0",
             "link set eth0 up",
             "link set lo up",
         ):
-            _run(["ip", "-n", host.namespace, *shlex.split(command)])
+            run(["ip", "-n", host.namespace, *shlex.split(command)])
 
     def _furnish(self, host: Host) -> None:
         etc = host.folder / "etc"
@@ -386,10 +342,15 @@ class Network:
         (etc / "hosts").write_text(f"127.0.0.1 localhost\n{host.address} {host.name}\n")
         (etc / "sshd_config").write_text(_SSHD_CONFIG.format(address=host.address))
         shutil.copy(self._key.with_suffix(".pub"), etc / "authorized_keys")
-        _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(etc / "host_key")])
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(etc / "host_key")])
 
 
-def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+def run(command: Sequence[str], *, timeout_s: float = 60.0) -> None:
+    """Run a command of this machine.
+
+    Raises:
+        HostError: it failed.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode != 0:
-        raise HostError(f"{shlex.join(command)}: {done.stderr.strip()}")
+        raise HostError(f"{shlex.join(command)}: {done.stdout}{done.stderr}")

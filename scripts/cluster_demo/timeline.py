@@ -1,4 +1,4 @@
-"""What the lines of `chains.py` say about a fault: when work went on, and who did it.
+"""What the lines of `load.py` say about a fault: when work went on, and who did it.
 
 Pure: times come with the lines, in seconds of one monotonic clock.
 """
@@ -84,12 +84,13 @@ class Timeline:
         return {workflow for workflow in self.chains if counts[workflow] < nodes}
 
     def resumed_s(self, held: Collection[str], struck_s: float, lost: str) -> dict[str, float]:
-        """Return by workflow how long after a machine was lost another one went on with it.
+        """Return by workflow the time from a fault to its next dispatch.
 
         Args:
-            held: the workflows that the machine drove.
-            struck_s: its last sign of life.
-            lost: its address.
+            held: the workflows that the fault concerns.
+            struck_s: when the fault began.
+            lost: the address of the machine that was lost: its dispatches do not count. May be
+                empty.
         """
         found: dict[str, float] = {}
         for call in self.calls:
@@ -97,12 +98,6 @@ class Timeline:
             if is_after and call.workflow in held:
                 found.setdefault(call.workflow, call.at_s - struck_s)
         return found
-
-    def first_after_s(self, at_s: float) -> float | None:
-        """Return how long after a moment the next dispatch of a chain came."""
-        known = set(self.chains)
-        later = (c.at_s - at_s for c in self.calls if c.at_s > at_s and c.workflow in known)
-        return next(later, None)
 
     def longest_pause_s(self, from_s: float) -> float:
         """Return the longest time between two dispatches of a chain, the later after this."""
@@ -112,15 +107,6 @@ class Timeline:
             pauses = [later - sooner for sooner, later in pairwise(times) if later > from_s]
             longest = max(longest, *pauses, 0.0)
         return longest
-
-    def done_by(self, workflow: str, struck_s: float) -> tuple[Counter[str], Counter[str]]:
-        """Return from which machines the dispatches of a workflow came, before and after."""
-        before: Counter[str] = Counter()
-        after: Counter[str] = Counter()
-        for call in self.calls:
-            if call.workflow == workflow:
-                (before if call.at_s <= struck_s else after)[call.machine] += 1
-        return before, after
 
     def publishes_during(self, from_s: float, lost_url: str) -> tuple[int, int, float]:
         """Return how many small publishes through other APIs were begun, how many were accepted,
@@ -133,7 +119,7 @@ class Timeline:
 
 
 def read_timeline(lines: Iterable[str]) -> Timeline:
-    """Read what `chains.py` has written; the last line may be half of one."""
+    """Read what `load.py` has written; the last line may be half of one."""
     timeline = Timeline()
     for line in lines:
         if not line.endswith("\n"):

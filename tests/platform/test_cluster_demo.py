@@ -35,6 +35,7 @@ def test_cluster_demo_comes_to_its_end_with_every_fault() -> None:
     assert len(ends) == rounds
     assert all(good == accepted for good, accepted in ends)
     assert done.stdout.count("nodes paid twice: 0; the books balance") == rounds
+    assert done.stdout.count("first resumed dispatch") == rounds
     # Dispatches of the wide graph left from three machines.
     [wide] = re.findall(r"1000 of 1000 nodes, dispatched by (.*);", done.stdout)
     assert len(wide.split(",")) == 3

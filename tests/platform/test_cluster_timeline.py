@@ -54,16 +54,6 @@ def test_pause_is_between_dispatches_of_one_chain(timeline: Timeline) -> None:
     assert timeline.longest_pause_s(15.0) == 0.0
 
 
-def test_first_dispatch_after_an_outage_is_a_chains(timeline: Timeline) -> None:
-    assert timeline.first_after_s(13.6) == pytest.approx(0.9)
-    assert timeline.first_after_s(15.0) is None
-
-
-def test_who_has_done_a_workflow_before_and_after(timeline: Timeline) -> None:
-    before, after = timeline.done_by(A, 10.0)
-    assert (before, after) == ({"1": 2}, {"2": 2})
-
-
 def test_publishes_through_the_lost_machine_do_not_count(timeline: Timeline) -> None:
     assert timeline.publishes_during(10.0, "u1") == (2, 1, 0.7)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import orjson
 import psutil
@@ -18,9 +17,8 @@ from bench.figures.process_usage import POSTGRES, members
 from bench.load.clients import Api, Target
 from bench.peers.caller import REPLY_WITHIN_S, Caller
 from bench.peers.durability import ask_postgres
-from bench.peers.graphs import CAPABILITY, CROWDED, SLOW, manifest
+from bench.peers.graphs import CAPABILITY, manifest
 from bench.peers.systems.system import DATABASE
-from bench.peers.workloads import SLOW_MS, Job
 from core.workflow.transitions import WorkflowStatus
 
 # One payer alone may not hold more than an eighth of what is free: 256 callers are of several.
@@ -64,19 +62,11 @@ class Callboard:
             "bulk": "bulk publishes of 1,000, then waits until the last has ended",
         }
 
-    async def prepare(self, ports: list[int], *, crowd: int = 0) -> None:
-        """Register the stub agents, and payers with filled wallets.
-
-        Args:
-            crowd: how many agents offer the crowded capability, at the same addresses.
-        """
+    async def prepare(self, ports: list[int]) -> None:
+        """Register the stub agents, and payers with filled wallets."""
         async with self._api(self._target.admin_key) as admin:
             for port in ports:
                 await admin.register_agent(CAPABILITY, port)
-                slow = f"http://127.0.0.1:{port}/after/{SLOW_MS}"
-                await admin.register_agent(SLOW, port, endpoint=slow)
-            for number in range(crowd):
-                await admin.register_agent(CROWDED, ports[number % len(ports)])
             for number in range(PAYERS):
                 payer = f"did:bench:payer-{number}"
                 key = await admin.make_key(payer, rateClass="unlimited")
@@ -84,24 +74,19 @@ class Callboard:
                 deposit = {"amount": 1_000_000, "ownerDid": payer}
                 await admin.must("POST", "/v1/ledger/deposit", deposit)
 
-    async def run_one(self, caller: Caller, turn: int, job: Job) -> None:
+    async def run_one(self, caller: Caller, turn: int, shape: str) -> None:
         """Publish and wait for the end."""
-        reply = orjson.loads(
-            await caller.send("POST", "/v1/workflows/publish", self._body(job), _WAIT)
-        )
+        body = orjson.dumps(manifest(shape))
+        reply = orjson.loads(await caller.send("POST", "/v1/workflows/publish", body, _WAIT))
         if reply.get("status") != "success":
             raise SystemExit(f"callboard: got {reply}, expected success")
 
-    async def run_bulk(self, job: Job, count: int) -> None:
+    async def run_bulk(self, shape: str, count: int) -> None:
         """Publish by bulk requests; wait for the last published, then for all others."""
         async with self._api(self.headers[0]["x-api-key"]) as payer:
-            published = await payer.publish_bulk(self._manifest(job), count, at_once=BULK_MAX)
+            published = await payer.publish_bulk(manifest(shape), count, at_once=BULK_MAX)
             await self._wait(payer, published[-1])
         await self.wait_idle()
-
-    async def accept(self, caller: Caller, turn: int, job: Job) -> None:
-        """Publish without waiting."""
-        await caller.send("POST", "/v1/workflows/publish", self._body(job))
 
     async def wait_idle(self) -> None:
         """Return when no workflow is unfinished.
@@ -122,12 +107,6 @@ class Callboard:
         record = await api.must("GET", f"/v1/workflows/{workflow_id}", prefer=_WAIT)
         if record["status"] not in ("success", "running", "pending"):
             raise SystemExit(f"{workflow_id}: got {record}, expected success")
-
-    def _manifest(self, job: Job) -> dict[str, Any]:
-        return manifest(job.shape, job.capability, is_early=job.is_early)
-
-    def _body(self, job: Job) -> bytes:
-        return orjson.dumps(self._manifest(job))
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from bench.peers.caller import Caller
 from bench.peers.durability import ask_postgres
 from bench.peers.services.variables import DATABASE_VARIABLE, PORTS_VARIABLE
 from bench.peers.systems.system import DATABASE, WORKERS, ended, run_each, tree
-from bench.peers.workloads import Job
 from ledger.embedded.server import DATABASE as DATABASE_NAME
 from ledger.embedded.server import OWNER, EmbeddedPostgres
 from tests.platform.deployments import free_port
@@ -76,19 +75,15 @@ class Dbos:
             "bulk": "256 calls under way at once, each waits for its result",
         }
 
-    async def run_one(self, caller: Caller, turn: int, job: Job) -> None:
+    async def run_one(self, caller: Caller, turn: int, shape: str) -> None:
         """Start a workflow and wait for its result."""
-        reply = await caller.send("POST", "/run", json.dumps(job.shape).encode())
+        reply = await caller.send("POST", "/run", json.dumps(shape).encode())
         if reply != b'"ok"':
             raise SystemExit(f"dbos: got {reply!r}, expected the last node's text")
 
-    async def run_bulk(self, job: Job, count: int) -> None:
+    async def run_bulk(self, shape: str, count: int) -> None:
         """Start a workflow per request: its own start takes one."""
-        await run_each(self, job, count)
-
-    async def accept(self, caller: Caller, turn: int, job: Job) -> None:
-        """Not measured: the comparison of accepted publishes is with one-way sends."""
-        raise NotImplementedError
+        await run_each(self, shape, count)
 
     async def wait_idle(self) -> None:
         """Return at once: every request has waited for its workflow."""

@@ -26,7 +26,6 @@ from bench.peers.caller import Caller
 from bench.peers.durability import RESTATE, read_restate
 from bench.peers.services.variables import PORTS_VARIABLE
 from bench.peers.systems.system import ENGINE, WORKERS, ended, run_each, tree
-from bench.peers.workloads import Job
 from tests.platform.deployments import free_port
 
 PARTITIONS, SERVICE_WORKERS = 4, 2
@@ -122,21 +121,16 @@ class Restate:
             "bulk": "256 calls under way at once, each waits for its result",
         }
 
-    async def run_one(self, caller: Caller, turn: int, job: Job) -> None:
+    async def run_one(self, caller: Caller, turn: int, shape: str) -> None:
         """Call the service and wait for its reply."""
         path = f"/bench{turn % SERVICE_WORKERS}/run"
-        reply = await caller.send("POST", path, json.dumps(job.shape).encode())
+        reply = await caller.send("POST", path, json.dumps(shape).encode())
         if reply != b'"ok"':
             raise SystemExit(f"restate: got {reply!r}, expected the last node's text")
 
-    async def run_bulk(self, job: Job, count: int) -> None:
+    async def run_bulk(self, shape: str, count: int) -> None:
         """Call the service once per workflow: it has no request that takes many."""
-        await run_each(self, job, count)
-
-    async def accept(self, caller: Caller, turn: int, job: Job) -> None:
-        """Send one-way."""
-        path = f"/bench{turn % SERVICE_WORKERS}/run/send"
-        await caller.send("POST", path, json.dumps(job.shape).encode())
+        await run_each(self, shape, count)
 
     async def wait_idle(self) -> None:
         """Return when the server knows of no unfinished invocation."""

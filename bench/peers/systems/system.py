@@ -12,7 +12,6 @@ from typing import Protocol
 import psutil
 
 from bench.peers.caller import Caller, connect
-from bench.peers.workloads import Job
 
 ENGINE, DATABASE, WORKERS = "engine", "database", "service workers"
 AGENTS, CLIENT = "agents", "client"
@@ -41,18 +40,15 @@ class System(Protocol):
     def settings(self) -> dict[str, str]:
         """Return the settings that were chosen for speed, and why they are safe."""
 
-    async def run_one(self, caller: Caller, turn: int, job: Job) -> None:
+    async def run_one(self, caller: Caller, turn: int, shape: str) -> None:
         """Run a workflow and wait for its result.
 
         Args:
             turn: the number of the request, for systems that spread work by request.
         """
 
-    async def run_bulk(self, job: Job, count: int) -> None:
+    async def run_bulk(self, shape: str, count: int) -> None:
         """Run `count` workflows, all given at once, and wait until the last has ended."""
-
-    async def accept(self, caller: Caller, turn: int, job: Job) -> None:
-        """Hand a workflow over without waiting for its end."""
 
     async def wait_idle(self) -> None:
         """Return when no workflow is unfinished."""
@@ -69,7 +65,7 @@ async def connect_callers(stack: AsyncExitStack, system: System, count: int) -> 
     ]
 
 
-async def run_each(system: System, job: Job, count: int) -> None:
+async def run_each(system: System, shape: str, count: int) -> None:
     """Run `count` workflows by a request each, as many at once as help."""
     left = iter(range(count))
     async with AsyncExitStack() as stack:
@@ -77,7 +73,7 @@ async def run_each(system: System, job: Job, count: int) -> None:
 
         async def work(caller: Caller) -> None:
             for turn in left:
-                await system.run_one(caller, turn, job)
+                await system.run_one(caller, turn, shape)
 
         await asyncio.gather(*(work(caller) for caller in callers))
 

@@ -1,1 +1,0 @@
-"""Several machines in one: deployments on more than one raylet, measured."""
