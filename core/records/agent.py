@@ -112,38 +112,52 @@ class _OpenRecord(BaseModel):
 class Capability(_OpenRecord):
     """One thing an agent can do, with its price when the card carries one (cents)."""
 
-    id: CapabilityId
-    description: FreeText = ""
-    input_schema: dict[str, Any] | None = None
-    output_schema: dict[str, Any] | None = None
+    id: CapabilityId = Field(description="Id of the capability, such as cap.text.translate.v1.")
+    description: FreeText = Field(default="", description="What the capability does, in words.")
+    input_schema: dict[str, Any] | None = Field(
+        default=None, description="JSON Schema of the inputs. Default: inputs are not checked."
+    )
+    output_schema: dict[str, Any] | None = Field(
+        default=None, description="JSON Schema of the result. Default: results are not checked."
+    )
     price_cents: Annotated[Whole, Field(ge=0, le=PRICE_CENTS_MAX)] | None = Field(
-        default=None, alias="price_cents"
+        default=None,
+        alias="price_cents",
+        description="Price of one node in cents. Default: free, or the capability's price.",
     )
 
 
 class CardMetadata(_OpenRecord):
     """What people read about an agent."""
 
-    name: ShortText | None = None
-    author: ShortText | None = None
-    model: ShortText | None = None
+    name: ShortText | None = Field(default=None, description="Name of the agent, for people.")
+    author: ShortText | None = Field(default=None, description="Author of the agent.")
+    model: ShortText | None = Field(default=None, description="Language model that it uses.")
 
 
 class AgentCard(_OpenRecord):
     """An agent's advertisement, as registered and as served at `/.well-known/acard.json`."""
 
-    did: AgentDid
-    endpoint: Endpoint
-    version: Whole = Field(ge=1, le=INTEGER_MAX)
-    capabilities: list[Capability] = Field(min_length=1, max_length=CAPABILITIES_MAX)
-    metadata: CardMetadata | None = None
-    public_key: ShortText | None = None
+    did: AgentDid = Field(description="DID of the agent.")
+    endpoint: Endpoint = Field(description="URL at which the agent is reached.")
+    version: Whole = Field(ge=1, le=INTEGER_MAX, description="Version of the card.")
+    capabilities: list[Capability] = Field(
+        min_length=1, max_length=CAPABILITIES_MAX, description="What the agent can do."
+    )
+    metadata: CardMetadata | None = Field(default=None, description="Information for people.")
+    public_key: ShortText | None = Field(
+        default=None, description="Ed25519 public key, base64. Default: the agent has no key."
+    )
     dispatch_path: (
         Annotated[str, StringConstraints(pattern=DISPATCH_PATH_PATTERN, max_length=NAME_CHARS_MAX)]
         | None
-    ) = None
-    max_concurrency: Annotated[Whole, Field(ge=1, le=INTEGER_MAX)] | None = None
-    accepted_verifiers: AcceptedVerifiers = None
+    ) = Field(default=None, description="Path of dispatches. Default: `/<service>/node`.")
+    max_concurrency: Annotated[Whole, Field(ge=1, le=INTEGER_MAX)] | None = Field(
+        default=None, description="Dispatches that the agent takes at once. Default: 32."
+    )
+    accepted_verifiers: AcceptedVerifiers = Field(
+        default=None, description="Verifiers that the agent accepts. Default: `trusted`."
+    )
 
     def to_json(self) -> dict[str, Any]:
         """Return the card in its JSON form, absent members left out."""

@@ -49,7 +49,7 @@ _NO_ENDPOINT: Final = "http://absent.invalid"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """An agent's advertisement; members that are not named here are kept.
+    """An agent card. Members without a description here are kept as sent.
 
     `raw`: the card as it was sent, over which it is signed.
     """
@@ -104,20 +104,23 @@ class CardWithGaps(Card):
 
 
 class CardProofMembers(Body, is_closed=True):
-    """What a card is signed for: where, for whom, when, and after which cards."""
+    """What `acardSignature` covers besides the card."""
 
-    audience: Annotated[str, text(1, AUDIENCE_CHARS_MAX), "the address of this deployment"]
-    owner_did: Did
-    issued_at: Annotated[TimeMs, "at most a day ago"]
-    counter: Annotated[int, whole(1, INTEGER_MAX), "more than of any card signed before"]
+    audience: Annotated[str, text(1, AUDIENCE_CHARS_MAX), "URL of this deployment."]
+    owner_did: Annotated[Did, "DID of the owner."]
+    issued_at: Annotated[TimeMs, "Time of the signature, at most one day ago."]
+    counter: Annotated[
+        int, whole(1, INTEGER_MAX), "A number above that of every earlier signed card."
+    ]
     signing_secret_sha256: Annotated[
-        MaybeNull[Annotated[str, text(1, HASH_CHARS_MAX)]], "`sha256:` + hex, of signingSecret"
+        MaybeNull[Annotated[str, text(1, HASH_CHARS_MAX)]],
+        "`sha256:` and the hash in hex of `signingSecret`.",
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class CardProof:
-    """What a card is signed for; `raw`: as it was sent, which the signature covers."""
+    """What `acardSignature` covers besides the card."""
 
     raw: Json
     members: CardProofMembers
@@ -135,17 +138,24 @@ class CardProof:
 
 
 class Registration(Body):
-    """A card to be registered, and what the registry keeps beside it."""
+    """An agent card to register, with secrets and proofs beside it."""
 
-    acard: Card
-    owner_did: Annotated[Maybe[Did], "the caller, unless another is named"] = None
-    signing_secret: MaybeNull[Annotated[str, text(1, SIGNING_SECRET_CHARS_MAX)]] = None
+    acard: Annotated[Card, "The agent card."]
+    owner_did: Annotated[
+        Maybe[Did], "DID of the owner. Default: the caller; only administrators may name another."
+    ] = None
+    signing_secret: Annotated[
+        MaybeNull[Annotated[str, text(1, SIGNING_SECRET_CHARS_MAX)]],
+        "Secret that signs the dispatches to this agent (HMAC-SHA256).",
+    ] = None
     acard_signature: Annotated[
         MaybeNull[Any],
         Kind({"type": "string"}),
-        "Ed25519 over the JCS form of acard, with cardProof over that of {acard, cardProof}",
+        "Ed25519 over the canonical form of `acard`, or of {acard, cardProof} with a `cardProof`.",
     ] = None
-    card_proof: Annotated[MaybeNull[CardProof], "what acardSignature is for"] = None
+    card_proof: Annotated[
+        MaybeNull[CardProof], "Owner, deployment and counter that the signature covers."
+    ] = None
 
     @classmethod
     def respelled(cls, raw: Any) -> Any:
@@ -157,7 +167,7 @@ class Registration(Body):
 
 
 class FlatRegistration(Registration):
-    """A registration with the card's members in the body itself; most of them may be missing.
+    """A registration with the members of the card in the body itself. Most of them are optional.
 
     Spec: contract.md section 7.
     """
@@ -199,11 +209,25 @@ class FlatRegistration(Registration):
         return {
             "type": "object",
             "properties": {
-                "did": schemas.of(Did),
-                "name": {"type": ["string", "null"]},
-                "endpoint": {"type": "string"},
-                "version": {"type": ["integer", "string"]},
-                "capabilities": {"type": "array", "items": {"type": ["object", "string"]}},
+                "did": {**schemas.of(Did), "description": "DID of the agent."},
+                "name": {
+                    "type": ["string", "null"],
+                    "description": "Name of the agent; stored as `metadata.name`.",
+                },
+                "endpoint": {
+                    "type": "string",
+                    "description": "URL of the agent. Default: none, the agent is offline.",
+                },
+                "version": {
+                    "type": ["integer", "string"],
+                    "description": "Version of the card; of a text its leading number counts.",
+                    "default": 1,
+                },
+                "capabilities": {
+                    "type": "array",
+                    "items": {"type": ["object", "string"]},
+                    "description": "Capabilities, or their ids; missing ids are made from the DID.",
+                },
                 **beside,
             },
             "required": ["did", "capabilities"],
@@ -212,18 +236,24 @@ class FlatRegistration(Registration):
 
 
 class BulkRegistration:
-    """Many registrations; each has its own reply or problem."""
+    """Several registrations. Each has its own reply or problem."""
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
         """Return the schema of a bulk of registrations."""
         items = {"anyOf": [schemas.of(Registration), schemas.of(FlatRegistration)]}
-        agents = {"type": "array", "minItems": 1, "maxItems": BULK_MAX, "items": items}
+        agents = {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": BULK_MAX,
+            "items": items,
+            "description": "The registrations.",
+        }
         return {"type": "object", "properties": {"agents": agents}, "required": ["agents"]}
 
 
 class CardChange:
-    """Members of a card to change (RFC 7396 JSON merge patch); null removes one."""
+    """A JSON merge patch (RFC 7396) of an agent card; null removes a member."""
 
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
@@ -232,7 +262,10 @@ class CardChange:
         return {
             "type": "object",
             "properties": {
-                "acard": {"type": "object"},
+                "acard": {
+                    "type": "object",
+                    "description": "Members to change; they may stand in the body itself.",
+                },
                 secret.json_name: schemas.of_member(secret),
             },
             "additionalProperties": True,

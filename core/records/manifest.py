@@ -123,38 +123,82 @@ class _ClosedRecord(BaseModel):
 
 
 class NodeDefinition(_ClosedRecord):
-    """One task of a workflow, bound to a capability. Spec: Node definition."""
+    """One task of a workflow, bound to a capability."""
 
-    capability_id: CapabilityOfVersions
-    depends_on: list[str] = Field(default_factory=list)
-    payload: dict[str, Any] = Field(default_factory=dict)
-    input_mappings: dict[str, str] = Field(default_factory=dict)
-    requires_verification: bool = False
-    timeout_ms: DurationMs | None = None
-    max_retries: Annotated[Whole, Field(ge=0, le=RETRIES_MAX)] | None = None
-    target_agent_id: AgentId | None = None
-    allow_broadcast_fallback: bool = False
-    verifier_capability_id: CapabilityId | None = None
-    selection: Literal["best", "auction"] = "best"
-    auction_window_ms: Annotated[Whole, Field(ge=0, le=DURATION_MS_MAX)] | None = None
-    max_cost_micro: CreditsMicro = Field(default=None, alias="maxCostCredits")
-    side_effects: bool | None = None
-    wait_for_agent_ms: Annotated[Whole, Field(ge=0, le=DURATION_MS_MAX)] | None = None
+    capability_id: CapabilityOfVersions = Field(
+        description="Capability that the node needs; `@` and a range select versions of it."
+    )
+    depends_on: list[str] = Field(
+        default_factory=list, description="Names of nodes that must succeed first. Default: none."
+    )
+    payload: dict[str, Any] = Field(
+        default_factory=dict, description="Static inputs; may hold `{{name}}`. Default: empty."
+    )
+    input_mappings: dict[str, str] = Field(
+        default_factory=dict,
+        description="Input names and paths such as `$.node.result.field`. Default: none.",
+    )
+    requires_verification: bool = Field(
+        default=False, description="Whether a verifier must approve the result before payment."
+    )
+    timeout_ms: DurationMs | None = Field(
+        default=None, description="Time limit of one attempt, in milliseconds. Default: 60,000."
+    )
+    max_retries: Annotated[Whole, Field(ge=0, le=RETRIES_MAX)] | None = Field(
+        default=None, description="Attempts after the first one. Default: 3."
+    )
+    target_agent_id: AgentId | None = Field(
+        default=None, description="DID of the only agent to use. Default: the best candidate."
+    )
+    allow_broadcast_fallback: bool = Field(
+        default=False, description="Use other candidates when the target is unavailable."
+    )
+    verifier_capability_id: CapabilityId | None = Field(
+        default=None, description="Capability of the verifier. Default: cap.verify.generic.v1."
+    )
+    selection: Literal["best", "auction"] = Field(
+        default="best", description="Select by rank, or by a sealed-bid auction."
+    )
+    auction_window_ms: Annotated[Whole, Field(ge=0, le=DURATION_MS_MAX)] | None = Field(
+        default=None, description="Milliseconds for which bids are accepted. Default: 0."
+    )
+    max_cost_micro: CreditsMicro = Field(
+        default=None,
+        alias="maxCostCredits",
+        description="Most that the node may cost, in credits. Default: from prices and budget.",
+    )
+    side_effects: bool | None = Field(default=None, description="Without effect.")
+    wait_for_agent_ms: Annotated[Whole, Field(ge=0, le=DURATION_MS_MAX)] | None = Field(
+        default=None,
+        description="How long the node waits for an agent, in milliseconds. Default: 60,000.",
+    )
 
 
 class WorkflowTrigger(_ClosedRecord):
-    """What starts the workflow. Spec: Workflow manifest (`trigger`)."""
+    """What starts the workflow."""
 
-    type: Literal["manual", "scheduled", "webhook", "event"]
-    config: dict[str, Any] | None = None
+    type: Literal["manual", "scheduled", "webhook", "event"] = Field(
+        description="`manual` starts the workflow at once."
+    )
+    config: dict[str, Any] | None = Field(
+        default=None, description="Configuration of the trigger. Default: none."
+    )
 
 
 class WorkflowSettings(_ClosedRecord):
-    """Bounds of a whole run. Spec: Workflow manifest (`settings`)."""
+    """Bounds of a whole run."""
 
-    max_runtime_ms: DurationMs | None = None
-    allow_fallback_agents: bool = True
-    max_budget_micro: CreditsMicro = Field(default=None, alias="maxBudgetCredits")
+    max_runtime_ms: DurationMs | None = Field(
+        default=None, description="Time limit of the workflow, in milliseconds. Default: 300,000."
+    )
+    allow_fallback_agents: bool = Field(
+        default=True, description="Whether a node may try other agents after a final failure."
+    )
+    max_budget_micro: CreditsMicro = Field(
+        default=None,
+        alias="maxBudgetCredits",
+        description="Budget in credits; it is held in escrow. Default: the estimate is held.",
+    )
 
 
 _MANUAL = WorkflowTrigger(type="manual")
@@ -164,14 +208,28 @@ _DEFAULT_SETTINGS = WorkflowSettings()
 class WorkflowManifest(_ClosedRecord):
     """A workflow as published. Amounts are micro-credits. Spec: Workflow manifest."""
 
-    nodes: dict[NodeName, NodeDefinition] = Field(min_length=1, max_length=NODES_MAX)
-    intent: PlainText = ""
-    trigger: WorkflowTrigger = _MANUAL
-    settings: WorkflowSettings = _DEFAULT_SETTINGS
-    payer_did: Did | None = None
-    max_cents_micro: CentsMicro = Field(default=None, alias="maxCents")
-    dry_run: bool = False
-    webhook_url: HttpUrl | None = None
+    nodes: dict[NodeName, NodeDefinition] = Field(
+        min_length=1, max_length=NODES_MAX, description="The nodes, by name."
+    )
+    intent: PlainText = Field(default="", description="Purpose of the workflow, in words.")
+    trigger: WorkflowTrigger = Field(
+        default=_MANUAL, description="What starts the workflow. Default: manual."
+    )
+    settings: WorkflowSettings = Field(
+        default=_DEFAULT_SETTINGS, description="Bounds of the run. Default: see each setting."
+    )
+    payer_did: Did | None = Field(
+        default=None, description="DID of the payer. Default: the caller."
+    )
+    max_cents_micro: CentsMicro = Field(
+        default=None,
+        alias="maxCents",
+        description="Budget in cents; another form of `settings.maxBudgetCredits`.",
+    )
+    dry_run: bool = Field(default=False, description="Only estimate; store and pay nothing.")
+    webhook_url: HttpUrl | None = Field(
+        default=None, description="Accepted with a warning; not called yet."
+    )
 
     @property
     def budget_micro(self) -> int | None:

@@ -16,6 +16,9 @@ from core.records.manifest_problems import NODE_ALIASES
 
 BULK_MAX: Final = 1_000
 _NULL: Final[Schema] = {"type": "null"}
+_SHOWN: Final = ("description", "default")
+_BESIDE_TYPE: Final = ("title", *_SHOWN)
+_PLAIN: Final = (str, int)  # defaults of other types are those of their members, or null
 _EDGE_ENDS: Final = (("from", "to"), ("source", "target"))
 
 
@@ -34,7 +37,7 @@ class Manifest:
         for alias, canonical in NODE_ALIASES.items():
             node["properties"][alias] = {
                 **node["properties"][canonical],
-                "description": f"the same as {canonical}",
+                "description": f"The same as `{canonical}`.",
             }
         whole["properties"]["nodes"]["propertyNames"] = NODE_NAME_SCHEMA
         node["required"].remove("capabilityId")
@@ -43,7 +46,8 @@ class Manifest:
             for name in ("capabilityId", "capability")
         ]
         trigger = schemas.components["WorkflowTrigger"]
-        trigger["properties"]["type"] = {"const": "manual"}
+        kind = trigger["properties"]["type"]
+        trigger["properties"]["type"] = {"const": "manual", "description": kind["description"]}
         return _with_nulls(whole)
 
 
@@ -56,24 +60,38 @@ class ManifestList:
         schemas.of(Manifest)
         manifest = schemas.components["Manifest"]
         node = schemas.components["NodeDefinition"]
-        named = {"id": NODE_NAME_SCHEMA, "input": node["properties"]["payload"]}
+        named = {
+            "id": {**NODE_NAME_SCHEMA, "description": "Name of the node."},
+            "input": {**node["properties"]["payload"], "description": "The same as `payload`."},
+        }
         schemas.components["ListedNode"] = {
             **node,
             "properties": {**named, **node["properties"]},
             "required": ["id"],
-            "description": "A node of the list form, `input` for its payload.",
+            "description": "A node of the list form.",
         }
         ends: list[Schema] = [
             {
                 "type": "object",
-                "properties": {name: {"type": "string"} for name in names},
+                "properties": {
+                    name: {"type": "string", "description": "Id of a node."} for name in names
+                },
                 "required": list(names),
                 "additionalProperties": False,
             }
             for names in _EDGE_ENDS
         ]
-        nodes = {"type": "array", "minItems": 1, "items": {"$ref": REFERENCE + "ListedNode"}}
-        edges = {"type": ["array", "null"], "items": {"anyOf": ends}}
+        nodes = {
+            "type": "array",
+            "minItems": 1,
+            "items": {"$ref": REFERENCE + "ListedNode"},
+            "description": "The nodes.",
+        }
+        edges = {
+            "type": ["array", "null"],
+            "items": {"anyOf": ends},
+            "description": "Pairs of node ids: the first must succeed before the second.",
+        }
         return {
             **manifest,
             "properties": {**manifest["properties"], "nodes": nodes, "edges": edges},
@@ -87,7 +105,13 @@ class ManifestBulk:
     def described_schema(cls, schemas: Schemas) -> Schema:
         """Return the schema of the bulk form."""
         items = schemas.of(Manifest)
-        workflows = {"type": "array", "minItems": 1, "maxItems": BULK_MAX, "items": items}
+        workflows = {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": BULK_MAX,
+            "items": items,
+            "description": "The manifests.",
+        }
         return {
             "type": "object",
             "properties": {"workflows": workflows},
@@ -96,12 +120,13 @@ class ManifestBulk:
 
 
 def _with_nulls(schema: Schema) -> Schema:
-    """Return an object's schema without titles and defaults, in which null stands for absent."""
+    """Return an object's schema without titles and null defaults; null stands for absent."""
     required = schema.get("required", ())
     properties: dict[str, Any] = {}
     for name, member in schema.get("properties", {}).items():
-        shown = {key: value for key, value in member.items() if key not in ("title", "default")}
+        shown = {key: member[key] for key in member if key not in _BESIDE_TYPE}
+        beside = {key: member[key] for key in _SHOWN if isinstance(member.get(key), _PLAIN)}
         is_nullable = name in required or _NULL in shown.get("anyOf", ()) or not shown
-        properties[name] = shown if is_nullable else {"anyOf": [shown, _NULL]}
+        properties[name] = {**(shown if is_nullable else {"anyOf": [shown, _NULL]}), **beside}
     kept = {key: value for key, value in schema.items() if key != "title"}
     return {**kept, "properties": properties, "required": list(required)}

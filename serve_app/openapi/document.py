@@ -85,7 +85,7 @@ class _Description:
                         "type": "apiKey",
                         "in": "header",
                         "name": "Signature",
-                        "description": "RFC 9421, by the key of a DID (docs/signed-requests.md)",
+                        "description": "RFC 9421, by the key of a DID (docs/signed-requests.md).",
                     },
                 },
             },
@@ -121,7 +121,7 @@ class _Description:
             media["example"] = example
         responses: dict[str, Any] = {
             "200": {
-                "description": "The answer.",
+                "description": "Success.",
                 "content": {operation.media_type: media},
                 "headers": {"x-request-id": {"schema": {"type": "string"}}},
             }
@@ -129,7 +129,7 @@ class _Description:
         if operation.repeats is not Repeats.IGNORED:
             responses["200"]["headers"]["Idempotency-Replayed"] = {
                 "schema": {"const": "true"},
-                "description": "the first reply again, of a call with this Idempotency-Key",
+                "description": "Present when this is the stored reply of an earlier call.",
             }
         by_status: dict[int, list[ErrorCode]] = {}
         for code in dict.fromkeys(_refusals_of(operation)):
@@ -138,7 +138,7 @@ class _Description:
             responses[str(status)] = self._refusals(group)
         if operation.is_health:
             responses["503"] = {
-                "description": "It is not: the same answer with what is wrong.",
+                "description": "Not healthy; the reply has the same members.",
                 "content": responses["200"]["content"],
             }
         return responses

@@ -19,25 +19,25 @@ HEADERS: Final[Mapping[str, Schema]] = {
         "name": "Idempotency-Key",
         "in": "header",
         "schema": {"type": "string", "maxLength": 255},
-        "description": "makes the call safe to repeat",
+        "description": "Makes the call safe to repeat: a repeat gets the first reply again.",
     },
     "Prefer": {
         "name": "Prefer",
         "in": "header",
         "schema": {"type": "string"},
-        "description": "`wait=S`: answer when it has ended, at most S seconds",
+        "description": "`wait=S`: reply when the workflow has ended, after S seconds at most (60).",
     },
     "Reason": {
         "name": "x-callboard-reason",
         "in": "header",
         "schema": {"type": "string", "maxLength": 512},
-        "description": "why a single right is used; it is written into the audit entry",
+        "description": "Reason for using a single right; it is written into the audit entry.",
     },
     "RequestId": {
         "name": "x-request-id",
         "in": "header",
         "schema": {"type": "string"},
-        "description": "echoed in the reply",
+        "description": "Id of the request; it is repeated in the reply. Default: a new id.",
     },
 }
 
@@ -67,7 +67,6 @@ def _of_class(declared: type[Body] | None, place: str, schemas: Schemas) -> list
         parameter: Schema = {"name": name, "in": place, "schema": schemas.of_member(member)}
         if place == "path":
             parameter["required"] = True
-        if member.description:
-            parameter["description"] = member.description
+        parameter["description"] = parameter["schema"].pop("description")
         described.append(parameter)
     return described

@@ -13,6 +13,7 @@ from jsonschema_rs import Draft202012Validator
 from starlette.routing import Route
 
 from core.errors import ErrorCode
+from core.records.api.shape import members_of
 from core.settings import Settings
 from core.trust.access import SINGLE_RIGHTS, SUGGEST
 from serve_app.api import all_operations, create_api
@@ -73,6 +74,46 @@ def test_path_parameters_are_described() -> None:
             names = {item["name"] for item in operation["parameters"] if item.get("in") == "path"}
             wanted = {part[1:-1] for part in path.split("/") if part.startswith("{")}
             assert wanted == names, path
+
+
+def described_members(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Every property of every schema below a value, with its place."""
+    if isinstance(value, dict):
+        for name, schema in value.get("properties", {}).items():
+            yield f"{place}.{name}", schema
+        for key, below in value.items():
+            if key not in ("example", "examples"):
+                yield from described_members(below, f"{place}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            yield from described_members(item, place)
+
+
+def test_every_property_and_parameter_has_a_description_and_its_default() -> None:
+    found = dict(described_members(DOCUMENT, ""))
+    parameters = [
+        *DOCUMENT["components"]["parameters"].values(),
+        *(
+            parameter
+            for methods in DOCUMENT["paths"].values()
+            for operation in methods.values()
+            for parameter in operation["parameters"]
+            if "$ref" not in parameter
+        ),
+    ]
+    found.update((f"{one['in']} {one['name']}", one) for one in parameters if "name" in one)
+    # Below anyOf stand conditions on members that are described elsewhere.
+    missing = [at for at in found if ".anyOf" not in at and not found[at].get("description")]
+    assert missing == []
+    for operation in OPERATIONS:
+        described = DOCUMENT["paths"][operation.path][operation.method.lower()]
+        query = {one.get("name"): one.get("schema") for one in described["parameters"]}
+        for declared in (operation.query, operation.parsed_body):
+            schema = DOCUMENT["components"]["schemas"].get(getattr(declared, "__name__", ""), {})
+            shown = query if declared is operation.query else schema.get("properties", {})
+            for member in members_of(declared) if declared is not None else ():
+                if member.default is not None:
+                    assert "default" in shown[member.json_name], (declared, member.name)
 
 
 @cache

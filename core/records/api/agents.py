@@ -75,8 +75,7 @@ def _version(value: Any) -> str:
 
 _STATUS_SCHEMA: Final = {
     "type": "string",
-    "description": "in any case: " + ", ".join(HEARTBEAT_STATUSES),
-    "default": "healthy",
+    "description": "In any case: " + ", ".join(HEARTBEAT_STATUSES) + ".",
 }
 Number = Annotated[float, Kind({"type": "number", "minimum": 0, "maximum": NUMBER_MAX}, _number)]
 Depth = Annotated[int, Kind({"type": "integer", "minimum": 0, "maximum": NUMBER_MAX}, _depth)]
@@ -87,157 +86,185 @@ Version = Annotated[
 
 
 class _HowItIs(Body):
-    status: Annotated[str, Kind(_STATUS_SCHEMA, _heartbeat_status)] = "healthy"
-    load: Annotated[MaybeNull[Number], "0 to 1, or above 1 up to 100 as a percentage"] = None
-    queue_depth: Annotated[MaybeNull[Depth], Also("queue_depth")] = None
-    version: MaybeNull[Version] = None
-    latency_ms: Annotated[MaybeNull[Number], Named("latency_ms"), Also("latencyMs")] = None
+    status: Annotated[str, Kind(_STATUS_SCHEMA, _heartbeat_status), "Health of the agent."] = (
+        "healthy"
+    )
+    load: Annotated[MaybeNull[Number], "Load: 0 to 1, or a percentage above 1 up to 100."] = None
+    queue_depth: Annotated[
+        MaybeNull[Depth], Also("queue_depth"), "Number of requests that wait at the agent."
+    ] = None
+    version: Annotated[MaybeNull[Version], "Version of the agent's software."] = None
+    latency_ms: Annotated[
+        MaybeNull[Number],
+        Named("latency_ms"),
+        Also("latencyMs"),
+        "Latency that the agent measures, in milliseconds.",
+    ] = None
 
 
 class Heartbeat(_HowItIs):
-    """How the agent in the path is."""
+    """Heartbeat of the agent in the path."""
 
-    did: Annotated[MaybeNull[str], "the agent in the path, or nothing"] = None
+    did: Annotated[MaybeNull[str], "DID of the agent in the path, or absent."] = None
 
 
 class HeartbeatFlat(_HowItIs):
-    """How an agent is, its DID in the body."""
+    """Heartbeat of the agent that the body names."""
 
     did: str
 
 
 class HeartbeatTaken(Record):
-    """A heartbeat's answer; `ttl_ms` is how long it speaks."""
+    """Reply to a heartbeat."""
 
     ok: Yes
-    ack: Yes
+    ack: Annotated[Yes, "Always true; the same as `success`."]
     did: Did
-    status: Annotated[str, words(HEARTBEAT_STATUSES)]
-    availability: Annotated[Ratio, "how much of the agent is free; 0 where it takes no work"]
-    ttl_ms: Count
+    status: Annotated[str, words(HEARTBEAT_STATUSES), "Status that the agent reported."]
+    availability: Annotated[Ratio, "Free share of the agent, 0 to 1; 0 when it takes no work."]
+    ttl_ms: Annotated[
+        Count, "Milliseconds until the heartbeat expires and the agent counts as offline."
+    ]
 
 
 class ServedCard(Record):
-    """The card that the agent itself serves, beside the registered one; it changes nothing."""
+    """Comparison with the card that the agent itself serves. It has no effect on the
+    registration.
+    """
 
-    status: Annotated[str, words(SERVED_STATUSES)]
-    differences: Annotated[list[str], 'members that are served otherwise; "" for no card at all']
+    status: Annotated[str, words(SERVED_STATUSES), "Outcome of the comparison."]
+    differences: Annotated[
+        list[str],
+        "Members in which the served card differs; an empty text when no card was served.",
+    ]
 
 
 class Registered(Record):
-    """A registration; `heartbeat_token` is the Bearer token for heartbeats, nothing else."""
+    """A registered agent."""
 
     ok: Yes
     success: Yes
-    id: Did
+    id: Annotated[Did, "DID of the agent."]
     did: Did
     agent_id: Did
-    registered: Annotated[Count, "capabilities of the card"]
+    registered: Annotated[Count, "Number of capabilities of the card."]
     owner_did: Did
-    is_new: bool
-    heartbeat_token: Maybe[str]
-    served_card: Annotated[Maybe[ServedCard], "of a single registration"]
+    is_new: Annotated[bool, "Whether the DID was not registered before."]
+    heartbeat_token: Annotated[Maybe[str], "Bearer token for heartbeats only."]
+    served_card: Annotated[
+        Maybe[ServedCard], "Comparison with the card at the endpoint. Absent in bulk registrations."
+    ]
 
 
 class BulkRegistered(Record):
-    """A registration or a problem for each agent, in order."""
+    """The results of a bulk registration, in the order of the request."""
 
-    results: list[Registered | Problem]
+    results: Annotated[
+        list[Registered | Problem], "For each agent the reply of a registration, or a problem."
+    ]
 
 
 class Deregistered(Record):
-    """An agent that is out of service."""
+    """A deregistered agent."""
 
     ok: Yes
     success: Yes
-    id: Did
+    id: Annotated[Did, "DID of the agent."]
     did: Did
     agent_id: Did
-    status: Annotated[str, Kind({"const": "inactive"})]
+    status: Annotated[str, Kind({"const": "inactive"}), "State of the agent."]
 
 
 class Live(Record):
-    """What an agent has last said of itself, and what asking it showed."""
+    """Last heartbeat and last health probe of an agent."""
 
-    status: str | None
-    load: float | None
-    queue_depth: int | None
-    version: str | None
-    latency_ms: Annotated[float | None, Named("latency_ms")]
-    heartbeat_at: Timestamp | None
-    probed_at: Timestamp | None
-    is_probe_ok: bool | None
+    status: Annotated[str | None, "Status of the last heartbeat."]
+    load: Annotated[float | None, "Load of the last heartbeat, 0 to 1."]
+    queue_depth: Annotated[int | None, "Queue depth of the last heartbeat."]
+    version: Annotated[str | None, "Software version of the last heartbeat."]
+    latency_ms: Annotated[
+        float | None, Named("latency_ms"), "Latency of the last heartbeat, in milliseconds."
+    ]
+    heartbeat_at: Annotated[Timestamp | None, "Time of the last heartbeat; null: none was sent."]
+    probed_at: Annotated[
+        Timestamp | None, "Time of the last `GET /health` of the agent; null: none was made."
+    ]
+    is_probe_ok: Annotated[bool | None, "Whether that probe succeeded."]
 
 
 class Ownership(Record):
-    """Whose an agent's DID is; an unproven claim yields to a proof of another owner."""
+    """Owner of the agent's DID. An unproven claim yields to a proof by another owner."""
 
     owner_did: Did
-    proven: bool
-    proven_by: Annotated[str, words(OwnershipProof)] | None
-    card_counter: Annotated[Count, "the highest that a card was signed for"]
+    proven: Annotated[bool, "Whether the owner proved the claim."]
+    proven_by: Annotated[
+        Annotated[str, words(OwnershipProof)] | None, "Kind of proof; null without one."
+    ]
+    card_counter: Annotated[Count, "Highest `cardProof.counter` accepted so far."]
 
 
 class Agent(Record, is_open=True):
-    """A registered agent: its card's members, the card whole, and what the registry adds."""
+    """A registered agent: the members of its card, the whole card, and what the registry adds."""
 
-    id: Did
+    id: Annotated[Did, "DID of the agent."]
     did: Did
     agent_id: Did
-    endpoint: str
-    version: int
-    capabilities: list[Json]
-    acard: Json
+    endpoint: Annotated[str, "URL of the agent; empty when the card has none."]
+    version: Annotated[int, "Version of the card."]
+    capabilities: Annotated[list[Json], "Capabilities of the card."]
+    acard: Annotated[Json, "The card as registered."]
     owner_did: Did
-    ownership: Ownership
-    status: Annotated[str, words(AGENT_STATUSES)]
-    is_revoked: bool
+    ownership: Annotated[Ownership, "Owner of the DID and proof of the ownership."]
+    status: Annotated[str, words(AGENT_STATUSES), "`inactive` after a deregistration."]
+    is_revoked: Annotated[bool, "Whether the agent is revoked now."]
     registered_at: Timestamp
-    updated_at: Timestamp
-    availability: AvailabilityWord
-    live: Live | None
+    updated_at: Annotated[Timestamp, "Time of the last change of the card."]
+    availability: Annotated[AvailabilityWord, "Whether the agent takes work now."]
+    live: Annotated[Live | None, "Last heartbeat and probe; null: none."]
 
 
 class AgentPage(Page[Agent]):
-    """A page of agents, in the order of their DIDs."""
+    """A page of agents, ordered by DID."""
 
     plural = "agents"
     row = Agent
 
 
 class AgentsQuery(PageQuery):
-    """Which agents a list shows."""
+    """Filters of the list of agents."""
 
-    capability_id: Annotated[Maybe[str], "only agents that offer it"] = None
-    owner_did: Annotated[Maybe[str], "only agents of this owner"] = None
+    capability_id: Annotated[Maybe[str], "Only agents that offer this capability."] = None
+    owner_did: Annotated[Maybe[str], "Only agents of this owner."] = None
     status: Annotated[
-        str, words(AGENT_STATUSES), "inactive: the caller's own deregistered agents"
+        str, words(AGENT_STATUSES), "`inactive` lists the caller's own deregistered agents."
     ] = "active"
-    name: Annotated[Maybe[ShortText], "only agents whose metadata says exactly this"] = None
-    author: Annotated[Maybe[ShortText], "as name"] = None
-    model: Annotated[Maybe[ShortText], "as name"] = None
+    name: Annotated[Maybe[ShortText], "Only agents with exactly this `metadata.name`."] = None
+    author: Annotated[Maybe[ShortText], "Only agents with exactly this `metadata.author`."] = None
+    model: Annotated[Maybe[ShortText], "Only agents with exactly this `metadata.model`."] = None
 
 
 class AgentQuery(Body):
-    """Whether a deregistered agent is shown, too."""
+    """Options of reading one agent."""
 
-    include_inactive: Annotated[Flag, "to its owner and administrators"] = False
+    include_inactive: Annotated[
+        Flag, "Show a deregistered agent, to its owner and administrators only."
+    ] = False
 
 
 class CardPlace(Record):
-    """A card in the lineage of an agent's cards."""
+    """One card in the lineage of an agent's cards."""
 
-    number: Annotated[int, "1: the first"]
-    card_version: Annotated[int, "the card's own `version`"]
-    card_hash: Annotated[Hash, "of the card without its standing bids, in its canonical form"]
-    previous_hash: Annotated[Hash | None, "the `hash` of the one before"]
-    hash: Annotated[Hash, "of {cardHash, did, number, previousHash} in its canonical form"]
-    registered_by_did: Did
+    number: Annotated[int, "Position in the lineage; the first card is 1."]
+    card_version: Annotated[int, "The `version` of the card."]
+    card_hash: Annotated[Hash, "Hash of the card without standing bids, in canonical form."]
+    previous_hash: Annotated[Hash | None, "The `hash` of the previous card; null for the first."]
+    hash: Annotated[Hash, "Hash of {cardHash, did, number, previousHash} in canonical form."]
+    registered_by_did: Annotated[Did, "DID of the caller who registered this card."]
     registered_at: Timestamp
 
 
 class Lineage(Page[CardPlace]):
-    """A page of the lineage of an agent's cards, the newest first."""
+    """A page of the lineage of an agent's cards, newest first."""
 
     plural = "versions"
     row = CardPlace

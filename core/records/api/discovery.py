@@ -71,54 +71,71 @@ CapabilityPattern = Annotated[
 
 
 class DiscoverQuery(Body):
-    """What is looked for, at least one of `q`, `capabilityId` and `ownerDid`, and what is kept."""
+    """Filters of a discovery; at least one of `q`, `capabilityId` and `ownerDid` is required."""
 
-    q: Annotated[Maybe[str], text(1, TEXT_CHARS_MAX), "words; any of them is enough"] = None
-    capability_id: Annotated[
-        Maybe[CapabilityPattern], "an id, its beginning and *, or an id and versions: `@>=1.2`"
+    q: Annotated[
+        Maybe[str], text(1, TEXT_CHARS_MAX), "Search words; one matching word is enough."
     ] = None
-    owner_did: Annotated[Maybe[Did], "only agents of this owner"] = None
-    limit: Annotated[Maybe[int], _whole_text(10**9), "most results, 100 at most"] = None
-    min_reputation: Maybe[RatioSent] = None
-    max_price_cents: Annotated[Maybe[int], _whole_text(PRICE_CENTS_MAX)] = None
-    max_latency_ms: Annotated[Maybe[int], _whole_text(LATENCY_MS_MAX), "of the average"] = None
-    region: Annotated[Maybe[str], text(1, NAME_CHARS_MAX), "as the card says"] = None
-    subnet: Annotated[Maybe[str], text(1, NAME_CHARS_MAX), "as the card says"] = None
-    availability: Annotated[Maybe[AvailabilityWord], "as reported or probed"] = None
+    capability_id: Annotated[
+        Maybe[CapabilityPattern],
+        "A capability id, a prefix and `*`, or an id with versions such as `cap.x.y.v1@>=1.2`.",
+    ] = None
+    owner_did: Annotated[Maybe[Did], "Only agents of this owner."] = None
+    limit: Annotated[
+        Maybe[int], _whole_text(10**9), "Maximum number of results, 1 to 100. Default 20."
+    ] = None
+    min_reputation: Annotated[Maybe[RatioSent], "Minimum reputation score, 0 to 1."] = None
+    max_price_cents: Annotated[
+        Maybe[int], _whole_text(PRICE_CENTS_MAX), "Maximum price, in cents."
+    ] = None
+    max_latency_ms: Annotated[
+        Maybe[int], _whole_text(LATENCY_MS_MAX), "Maximum average latency, in milliseconds."
+    ] = None
+    region: Annotated[
+        Maybe[str], text(1, NAME_CHARS_MAX), "Only agents whose card names this region."
+    ] = None
+    subnet: Annotated[
+        Maybe[str], text(1, NAME_CHARS_MAX), "Only agents whose card names this subnet."
+    ] = None
+    availability: Annotated[Maybe[AvailabilityWord], "Only agents with this availability."] = None
 
 
 class DiscoveryRequest(Body):
-    """What is looked for in words, and what is kept of it."""
+    """Search words and filters of a discovery."""
 
-    query: Annotated[str, text(0, TEXT_CHARS_MAX), "words; any of them is enough"]
-    limit: Annotated[MaybeNull[int], whole(1, 10**9), "most results, 100 at most"] = None
-    min_reputation: MaybeNull[RatioSent] = None
-    max_price_cents: Annotated[MaybeNull[int], whole(0, PRICE_CENTS_MAX)] = None
+    query: Annotated[str, text(0, TEXT_CHARS_MAX), "Search words; one matching word is enough."]
+    limit: Annotated[
+        MaybeNull[int], whole(1, 10**9), "Maximum number of results, 1 to 100. Default 20."
+    ] = None
+    min_reputation: Annotated[MaybeNull[RatioSent], "Minimum reputation score, 0 to 1."] = None
+    max_price_cents: Annotated[
+        MaybeNull[int], whole(0, PRICE_CENTS_MAX), "Maximum price, in cents."
+    ] = None
 
 
 class FoundAgent(Record):
-    """Who offers a capability that was found."""
+    """Agent of a search result."""
 
     did: Did
-    name: str | None
-    endpoint: str
+    name: Annotated[str | None, "The `metadata.name` of the card; null without one."]
+    endpoint: Annotated[str, "URL of the agent."]
 
 
 class Found(Record):
-    """A capability of an agent that was found; `why`: what it was found and ranked by."""
+    """One search result: a capability of an agent."""
 
     agent_did: Did
     capability_id: str
-    description: str
-    score: Ratio
-    reputation: Ratio
-    agent: FoundAgent
-    why: list[str]
+    description: Annotated[str, "Description of the capability."]
+    score: Annotated[Ratio, "Rank of the result, 0 to 1."]
+    reputation: Annotated[Ratio, "Reputation score of the agent."]
+    agent: Annotated[FoundAgent, "The agent in short."]
+    why: Annotated[list[str], "Reasons for the match and the rank, in words."]
 
 
 class Discovered(Record):
-    """What was found, the best first, and the cards of its agents, each once."""
+    """Search results, best first, and the cards of their agents."""
 
-    results: list[Found]
-    agents: list[Json]
-    limit: Count
+    results: Annotated[list[Found], "One result per agent and capability, best first."]
+    agents: Annotated[list[Json], "The card of each agent, once."]
+    limit: Annotated[Count, "Maximum number of results of this reply."]

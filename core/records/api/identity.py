@@ -44,35 +44,37 @@ Months = Annotated[int, whole(1, MONTHS_MAX, unit="whole months"), "calendar mon
 
 
 class AgentKeyRotation(Body, is_closed=True):
-    """Which key shall take the place of an agent's current one, and what that one says to it."""
+    """A new public key for an agent, with a proof signed by the current key."""
 
     agent_did: Did
-    new_public_key: Annotated[KeyText, "base64 of 32 bytes"]
+    new_public_key: Annotated[KeyText, "New public key, base64 of 32 bytes."]
     rotation_proof: Annotated[
         SignatureText,
-        "base64 Ed25519 by the current key over `rotate:{agentDid}:{newPublicKey}`",
+        "Base64 Ed25519 signature by the current key over `rotate:{agentDid}:{newPublicKey}`.",
     ]
 
 
 class AgentKeyRotated(Record):
-    """An agent's key that was replaced."""
+    """An agent's rotated key."""
 
     success: Yes
-    id: Did
+    id: Annotated[Did, "DID of the agent."]
     agent_did: Did
     key_id: str
-    public_key: Annotated[str, "the current one, base64"]
-    valid_from: Timestamp
-    former_valid_until: Annotated[Timestamp, "of the key before it"]
+    public_key: Annotated[str, "Current public key, base64."]
+    valid_from: Annotated[Timestamp, "Time from which the key is valid."]
+    former_valid_until: Annotated[Timestamp, "Time until which the previous key is valid."]
 
 
 class AgentKey(Record):
-    """A key that an agent has or had."""
+    """One key in the key history of an agent."""
 
     key_id: str
-    public_key: str
-    valid_from: Timestamp
-    valid_until: Annotated[Timestamp | None, "null: it is the current one"]
+    public_key: Annotated[str, "Public key, base64."]
+    valid_from: Annotated[Timestamp, "Time from which the key was valid."]
+    valid_until: Annotated[
+        Timestamp | None, "Time until which it was valid; null for the current key."
+    ]
 
 
 class KeyHistory(Page[AgentKey]):
@@ -83,145 +85,156 @@ class KeyHistory(Page[AgentKey]):
 
 
 class NameRegistration(Body, is_closed=True):
-    """A name that an agent shall have."""
+    """A name for an agent."""
 
-    name: AgentName
+    name: Annotated[AgentName, "The name; stored in lower case."]
     agent_did: Did
-    duration_months: Months = MONTHS_DEFAULT
+    duration_months: Annotated[Months, "Calendar months until the name expires."] = MONTHS_DEFAULT
 
 
 class NameRenewal(Body, is_closed=True):
-    """How much later a name shall expire."""
+    """A later expiry of a name."""
 
-    duration_months: Months = MONTHS_DEFAULT
+    duration_months: Annotated[Months, "Calendar months that are added."] = MONTHS_DEFAULT
 
 
 class NameTransfer(Body, is_closed=True):
-    """Which agent shall have a name."""
+    """The agent that receives a name."""
 
-    agent_did: Annotated[Did, "of another owner: offered, until that one asks for the same"]
+    agent_did: Annotated[
+        Did,
+        "The receiving agent. An agent of another owner must ask for the same transfer to"
+        " accept it.",
+    ]
 
 
 class Name(Record):
     """A name of an agent."""
 
-    name: str
+    name: Annotated[str, "The name, in lower case."]
     agent_did: Did
-    owner_did: Did
-    registered_at: Timestamp
-    expires_at: Timestamp
+    owner_did: Annotated[Did, "DID of the agent's owner."]
+    registered_at: Annotated[Timestamp, "Time of the registration."]
+    expires_at: Annotated[Timestamp, "Time of expiry."]
 
 
 class NameChanged(Name):
     """A name that was registered or renewed."""
 
     success: Yes
-    id: str
+    id: Annotated[str, "The name."]
 
 
 class NameTransferred(NameChanged):
-    """A name that another agent has now, or may have."""
+    """A name that was transferred or offered."""
 
-    is_transferred: Annotated[bool, "false: offered, and still with its agent"]
+    is_transferred: Annotated[bool, "false: offered to another owner's agent, not transferred yet."]
 
 
 class NameReleased(Record):
     """A name that is free again."""
 
     success: Yes
-    id: str
-    name: str
-    released_at: Timestamp
+    id: Annotated[str, "The name."]
+    name: Annotated[str, "The name."]
+    released_at: Annotated[Timestamp, "Time at which the name was released."]
 
 
 class NamePage(Page[Name]):
-    """A page of an agent's names, in their order."""
+    """A page of an agent's names, in alphabetical order."""
 
     plural = "names"
     row = Name
 
 
 class SwitchConditions(Body, is_closed=True):
-    """What else must hold before an agent goes to its heir."""
+    """Conditions of an inheritance besides missing heartbeats."""
 
-    requires_inactivity: Annotated[bool, "the owner's own acts start the time again, too"] = False
+    requires_inactivity: Annotated[bool, "Whether calls by the owner restart the period too."] = (
+        False
+    )
 
 
 class InheritanceSetting(Body, is_closed=True):
-    """Who shall have an agent that sends no heartbeat for so many days."""
+    """The heir of an agent, and the days without a heartbeat until it inherits."""
 
     agent_did: Did
     inherits_to_did: Did
     dead_man_switch_days: Annotated[int, whole(1, SWITCH_DAYS_MAX, unit="whole days")]
-    conditions: Maybe[SwitchConditions] = None
+    conditions: Annotated[Maybe[SwitchConditions], "Further conditions."] = None
 
 
 class Conditions(Record):
-    """What else must hold before an agent goes to its heir."""
+    """Conditions of an inheritance besides missing heartbeats."""
 
-    requires_inactivity: bool
+    requires_inactivity: Annotated[bool, "Whether calls by the owner restart the period too."]
 
 
 class Inheritance(Record):
-    """Who has an agent when it falls silent, and how far that is."""
+    """Heir of an agent, and the state of its dead man's switch."""
 
     agent_did: Did
-    owner_did: Annotated[Did, "who has set it"]
+    owner_did: Annotated[Did, "DID of the owner who named the heir."]
     inherits_to_did: Did
     dead_man_switch_days: Count
-    conditions: Conditions
-    revision: Count
-    status: Annotated[str, words(SWITCH_STATUSES)]
-    set_at: Timestamp
-    last_heartbeat_at: Timestamp | None
-    triggers_at: Annotated[
-        Timestamp | None, "if nothing is heard and the service stays ready; null: it has"
+    conditions: Annotated[Conditions, "Further conditions."]
+    revision: Annotated[Count, "Number of this setting; each new setting adds 1."]
+    status: Annotated[
+        str,
+        words(SWITCH_STATUSES),
+        "`warning` from 80 % of the period on; `triggered` after the transfer.",
     ]
-    triggered_at: Timestamp | None
+    set_at: Timestamp
+    last_heartbeat_at: Annotated[Timestamp | None, "Time of the last heartbeat; null: none."]
+    triggers_at: Annotated[
+        Timestamp | None, "Time of the transfer if no heartbeat comes; null after the transfer."
+    ]
+    triggered_at: Annotated[Timestamp | None, "Time of the transfer; null before it."]
 
 
 class InheritanceSet(Inheritance):
-    """A heir that was named."""
+    """An heir that was named."""
 
     success: Yes
-    id: Did
+    id: Annotated[Did, "DID of the agent."]
 
 
 class InheritanceCancelled(Record):
-    """A heir that was struck out."""
+    """An inheritance that was cancelled."""
 
     success: Yes
-    id: Did
+    id: Annotated[Did, "DID of the agent."]
     agent_did: Did
-    cancelled_at: Timestamp
+    cancelled_at: Annotated[Timestamp, "Time of the cancellation."]
 
 
 class GuardiansSetting(Body, is_closed=True):
-    """Who may replace an agent's key when it is lost."""
+    """The guardians that can replace an agent's key when it is lost."""
 
-    guardians: Annotated[list[Did], "each with a key here, or a `did:key`; at most 20"]
+    guardians: Annotated[list[Did], "DIDs with a registered key, or `did:key` DIDs; at most 20."]
     threshold: Annotated[
-        int, whole(0, GUARDIANS_MAX), "how many of them must sign; 0 without guardians"
+        int, whole(0, GUARDIANS_MAX), "Number of guardians that must sign; 0 without guardians."
     ]
-    custodian_did: Annotated[Maybe[Did], "may replace the key alone"] = None
-    delay_hours: Annotated[int, whole(1, DELAY_HOURS_MAX, unit="whole hours"), "of a time lock"] = (
-        DELAY_HOURS_DEFAULT
-    )
+    custodian_did: Annotated[Maybe[Did], "DID that can replace the key alone."] = None
+    delay_hours: Annotated[
+        int,
+        whole(1, DELAY_HOURS_MAX, unit="whole hours"),
+        "Hours that a time lock waits before it replaces the key.",
+    ] = DELAY_HOURS_DEFAULT
 
 
 class ReplacedGuardians(Record):
-    """Guardians that the agent's own key has replaced; they count on for their `delayHours`, in
-    which the service was ready."""
+    """A replaced set of guardians. It stays valid for its own `delayHours` of service time."""
 
     guardians: list[str]
     threshold: Count
     custodian_did: Did | None
     delay_hours: Count
-    replaced_at: Timestamp
+    replaced_at: Annotated[Timestamp, "Time of the replacement."]
 
 
 class GuardianSet(Record):
-    """Who may replace an agent's key."""
+    """The guardians of an agent's key."""
 
     agent_did: Did
     guardians: list[str]
@@ -229,68 +242,78 @@ class GuardianSet(Record):
     custodian_did: Did | None
     delay_hours: Count
     set_at: Timestamp
-    replaced: Annotated[list[ReplacedGuardians], "who counts on, the earliest first"]
+    replaced: Annotated[
+        list[ReplacedGuardians], "Replaced sets that are still valid, earliest first."
+    ]
 
 
 class GuardiansSet(GuardianSet):
-    """Guardians that were named."""
+    """Guardians that were set."""
 
     success: Yes
-    id: Did
+    id: Annotated[Did, "DID of the agent."]
 
 
 class GuardianSignature(Body, is_closed=True):
-    """What a guardian or custodian says to a recovery."""
+    """Signature of a guardian or of the custodian for a recovery."""
 
-    did: Did
+    did: Annotated[Did, "DID of the guardian or custodian."]
     signature: Annotated[
         SignatureText,
-        "base64 Ed25519 over `recover:{id}:{agentDid}:{newPublicKey}`, or without `{id}:`",
+        "Base64 Ed25519 signature over `recover:{id}:{agentDid}:{newPublicKey}`; `{id}:` may be"
+        " left out.",
     ]
 
 
 class RecoveryProof(Body, is_closed=True):
     """Signatures for a recovery."""
 
-    signatures: Annotated[list[GuardianSignature], "at most 21"]
+    signatures: Annotated[list[GuardianSignature], "At most 21 signatures, one per DID."]
 
 
 class RecoveryRequest(Body, is_closed=True):
-    """An agent's key shall be replaced without the current one's word."""
+    """A request to replace an agent's key without the current key."""
 
     agent_did: Did
-    recovery_type: Annotated[str, words(RECOVERY_TYPES)]
-    new_public_key: Annotated[KeyText, "base64 of 32 bytes"]
-    recovery_address: Annotated[Maybe[LongText], "where the one who asks is reached"] = None
-    proof: Maybe[RecoveryProof] = None
+    recovery_type: Annotated[str, words(RECOVERY_TYPES), "Kind of recovery."]
+    new_public_key: Annotated[KeyText, "New public key, base64 of 32 bytes."]
+    recovery_address: Annotated[
+        Maybe[LongText], "Contact address of the caller, for the guardians."
+    ] = None
+    proof: Annotated[
+        Maybe[RecoveryProof], "Signatures; further ones are added by repeating the request."
+    ] = None
 
 
 class RecoveryCancelling(Body, is_closed=True):
-    """Why a recovery may be cancelled by one who is no party of it."""
+    """Proof for cancelling a recovery. Parties of the recovery need none."""
 
     signature: Annotated[
-        Maybe[SignatureText], "base64 Ed25519 by the agent's current key over `cancel:{id}`"
+        Maybe[SignatureText],
+        "Base64 Ed25519 signature by the agent's current key over `cancel:{id}`.",
     ] = None
 
 
 class Recovery(Record):
-    """A request to replace an agent's key. It has one for each new key, ever."""
+    """A request to replace an agent's key. Each new key has one request."""
 
-    id: Uuid
-    recovery_id: Uuid
+    id: Annotated[Uuid, "Id of the request."]
+    recovery_id: Annotated[Uuid, "Id of the request."]
     agent_did: Did
-    recovery_type: Annotated[str, words(RECOVERY_TYPES)]
-    new_public_key: str
-    recovery_address: str | None
-    requested_by_did: Did
-    signers: Annotated[list[str], "whose signatures were verified"]
-    status: Annotated[str, words(RECOVERY_STATUSES)]
-    message: Annotated[str, "what guardians sign"]
+    recovery_type: Annotated[str, words(RECOVERY_TYPES), "Kind of recovery."]
+    new_public_key: Annotated[str, "New public key, base64."]
+    recovery_address: Annotated[str | None, "Contact address of the caller; null without one."]
+    requested_by_did: Annotated[Did, "DID of the caller who made the request."]
+    signers: Annotated[list[str], "DIDs whose signatures were verified."]
+    status: Annotated[
+        str, words(RECOVERY_STATUSES), "State of the request; `waiting` while a time lock runs."
+    ]
+    message: Annotated[str, "The text that guardians sign."]
     created_at: Timestamp
     completes_at: Annotated[
-        Timestamp | None, "of a time lock, while the service stays ready; null: of none that waits"
+        Timestamp | None, "Time at which the time lock ends; null when no time lock runs."
     ]
-    ended_at: Timestamp | None
+    ended_at: Annotated[Timestamp | None, "Time of completion or cancellation; null before that."]
 
 
 class RecoveryMade(Recovery):

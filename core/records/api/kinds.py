@@ -181,7 +181,7 @@ def _agent_name(value: Any) -> str:
 
 _CREDITS_SENT: Final[Schema] = {
     "type": ["number", "string"],
-    "description": "credits, at most 6 decimals; text keeps decimals exact",
+    "description": "In credits, at most 6 decimals; a text keeps decimals exact.",
 }
 _TIME: Final[Schema] = {"type": "string", "format": "date-time", "examples": [_EXAMPLE_TIME]}
 # As `is_node_name`, but for surrogates, which no JSON text that was parsed has.
@@ -263,7 +263,7 @@ Credits = Annotated[
     Kind(
         {
             "type": ["number", "string"],
-            "description": "credits, at most 6 decimals; text above 10^9, which a double rounds",
+            "description": "In credits, at most 6 decimals; a text above 10^9.",
         }
     ),
 ]

@@ -32,17 +32,15 @@ REASON_CHARS_MAX: Final = 1_000
 LIMIT_MAX: Final = 10**12
 
 _CENTS_SENT: Final = Kind({"type": "integer", "minimum": 0, "maximum": CENTS_MAX})
-_RATE_SENT: Final = {
-    "type": ["number", "string"],
-    "description": "credits per token, ≤ 12 decimals",
-}
+_RATE_SENT: Final = {"type": ["number", "string"]}
+_DECIMALS: Final = "at most 12 decimals"
 _PRICING_SENT: Final = Kind(
     {
         "type": "object",
         "properties": {
-            "model": {"const": "per-token"},
-            "inputRate": _RATE_SENT,
-            "outputRate": _RATE_SENT,
+            "model": {"const": "per-token", "description": "The only pricing model."},
+            "inputRate": {**_RATE_SENT, "description": f"Credits per input token, {_DECIMALS}."},
+            "outputRate": {**_RATE_SENT, "description": f"Credits per output token, {_DECIMALS}."},
         },
         "required": ["model", "inputRate", "outputRate"],
     }
@@ -52,144 +50,158 @@ _PRICING_SENT: Final = Kind(
 
 
 class PriceRequest(Body, is_closed=True):
-    """A capability's price: cents a node, or rates per token. Read by `core/market/pricing.py`."""
+    """Price of a capability: cents per node, or rates per token."""
 
-    capability_id: Annotated[Maybe[Any], "the capability of the path, or nothing"] = None
-    price_cents: Annotated[MaybeNull[Any], Named("price_cents"), _CENTS_SENT] = None
-    pricing: Annotated[MaybeNull[Any], _PRICING_SENT] = None
+    capability_id: Annotated[Maybe[Any], "Id of the capability in the path, or absent."] = None
+    price_cents: Annotated[
+        MaybeNull[Any], Named("price_cents"), _CENTS_SENT, "Price of one node, in cents."
+    ] = None
+    pricing: Annotated[
+        MaybeNull[Any], _PRICING_SENT, "Price per token, instead of `price_cents`."
+    ] = None
 
 
 class Pricing(Record):
-    """A price per token, in credits."""
+    """Price per token, in credits."""
 
-    model: Annotated[str, Kind({"const": "per-token"})]
-    input_rate: Annotated[float, "credits per token"]
-    output_rate: Annotated[float, "credits per token"]
+    model: Annotated[
+        str, Kind({"const": "per-token"}), "Pricing model; `per-token` is the only one."
+    ]
+    input_rate: Annotated[float, "Credits per input token."]
+    output_rate: Annotated[float, "Credits per output token."]
 
 
 class Price(Record):
-    """A capability's registered price: cents a node, or `pricing` per token."""
+    """Registered price of a capability: `price_cents` or `pricing`."""
 
     capability_id: str
-    price_cents: Annotated[Maybe[Cents], Named("price_cents")]
-    pricing: Maybe[Pricing]
-    set_by_did: Did
-    updated_at: Timestamp
+    price_cents: Annotated[Maybe[Cents], Named("price_cents"), "Price of one node, in cents."]
+    pricing: Annotated[Maybe[Pricing], "Price per token, instead of `price_cents`."]
+    set_by_did: Annotated[Did, "DID of the caller who set it."]
+    updated_at: Annotated[Timestamp, "Time of the last change."]
 
 
 class PriceSet(Price):
-    """A price that was registered."""
+    """A price that was set."""
 
     success: Yes
-    id: str
+    id: Annotated[str, "Id of the capability."]
 
 
 # -- stakes and reputation -------------------------------------------------------------------------
 
 
 class StakeChange(Body, is_closed=True):
-    """Credits to put into an agent's stake, or to take out of it."""
+    """Credits to add to an agent's stake, or to withdraw from it."""
 
-    amount: PositiveCredits
-    agent_did: Annotated[Maybe[Did], "the caller, unless another is named"] = None
+    amount: Annotated[PositiveCredits, "Amount to add or withdraw."]
+    agent_did: Annotated[Maybe[Did], "DID of the agent; the caller when absent."] = None
 
 
 class Stake(Record):
-    """An agent's stake."""
+    """Stake of an agent."""
 
-    agent_did: Annotated[str, "as it was asked for"]
+    agent_did: Annotated[str, "DID of the agent, as asked for."]
     staked_amount: Credits
-    locked_amount: Annotated[Credits, "the part that running work may cost the agent"]
+    locked_amount: Annotated[
+        Credits, "Part of the stake that is locked for running work and for bids."
+    ]
     currency: str
     updated_at: Timestamp | None
 
 
 class StakeMoved(Stake):
-    """A stake that was changed, and the wallet that it came from or went to."""
+    """A changed stake, and the wallet that paid for it or received it."""
 
     success: Yes
-    id: Did
-    wallet_did: Did
+    id: Annotated[Did, "DID of the agent."]
+    wallet_did: Annotated[Did, "DID of that wallet's owner."]
     balance: Credits
 
 
 class Slash(Body, is_closed=True):
-    """What an agent has locked for a node shall go to the workflow's payer."""
+    """An order to slash what an agent has locked for a node, in favour of the payer."""
 
     agent_did: Did
     workflow_id: Uuid
     node_id: NodeName
-    reason: Annotated[str, text(1, REASON_CHARS_MAX)]
+    reason: Annotated[
+        str, text(1, REASON_CHARS_MAX), "Reason in words; it is written into the audit entry."
+    ]
 
 
 class StakeSlashed(Record):
-    """What was taken of an agent's stake for a node."""
+    """A slashed stake."""
 
     success: Yes
-    id: Did
+    id: Annotated[Did, "DID of the agent."]
     agent_did: Did
     staked_amount: Credits
     locked_amount: Credits
     currency: str
     workflow_id: Uuid
     node_id: str
-    payer_did: Annotated[Did, "whose wallet it went to"]
-    credits_slashed: Credits
+    payer_did: Annotated[Did, "DID of the payer who received the credits."]
+    credits_slashed: Annotated[Credits, "Amount that was slashed."]
 
 
 class Reputation(Record):
-    """An agent's reputation; of one without history, neutral.
+    """Reputation of an agent. Without history the rates and the score are 0.5.
 
     Of an agent that asks a price, by nodes with a price above 0 alone.
     """
 
-    agent_did: str
-    overall_score: Ratio
-    success_rate: Ratio
-    completion_rate: Ratio
-    avg_latency_ms: int | None
-    total_tasks: Count
-    successful_tasks: Count
-    failed_tasks: Count
-    cancelled_tasks: Count
+    agent_did: Annotated[str, "DID of the agent, as asked for."]
+    overall_score: Annotated[Ratio, "Score from 0 to 1."]
+    success_rate: Annotated[Ratio, "Successes divided by successes and failures."]
+    completion_rate: Annotated[Ratio, "Share of the tasks that were not cancelled."]
+    avg_latency_ms: Annotated[
+        int | None, "Average latency of successes in milliseconds; null without one."
+    ]
+    total_tasks: Annotated[Count, "Number of counted outcomes."]
+    successful_tasks: Annotated[Count, "Number of successes."]
+    failed_tasks: Annotated[Count, "Number of failures."]
+    cancelled_tasks: Annotated[Count, "Number of accepted tasks that the agent gave up."]
     updated_at: Timestamp | None
 
 
 class Rebuild(Body):
-    """Whether reputation is only compared with history."""
+    """Options of rebuilding reputations."""
 
-    check: bool = False
+    check: Annotated[bool, "true: only compare, change nothing."] = False
 
 
 class Counts(Record):
-    """An agent's outcomes as they are counted; `paid…`: those of nodes with a price above 0."""
+    """Counted outcomes of an agent. `paid…` counts nodes with a price above 0 only."""
 
-    successful: Count
-    failed: Count
-    cancelled: Count
-    latency_ms: Count
-    paid_successful: Count
-    paid_failed: Count
-    paid_cancelled: Count
-    paid_latency_ms: Count
+    successful: Annotated[Count, "Successes."]
+    failed: Annotated[Count, "Failures."]
+    cancelled: Annotated[Count, "Tasks that the agent gave up."]
+    latency_ms: Annotated[Count, "Sum of the latencies of successes, in milliseconds."]
+    paid_successful: Annotated[Count, "Successes with a price."]
+    paid_failed: Annotated[Count, "Failures with a price."]
+    paid_cancelled: Annotated[Count, "Given-up tasks with a price."]
+    paid_latency_ms: Annotated[
+        Count, "Sum of the latencies of successes with a price, in milliseconds."
+    ]
 
 
 class CountsCompared(Record):
-    """An agent whose stored counts are not those of history."""
+    """An agent whose stored counts differ from its history."""
 
     agent_did: Did
-    stored: Counts
-    found: Counts
+    stored: Annotated[Counts, "Counts as stored."]
+    found: Annotated[Counts, "Counts according to the history."]
 
 
 class ReputationCompared(Record):
-    """Whether every agent's counts are those of history."""
+    """Comparison of all reputations with the history."""
 
     success: Yes
-    is_same: bool
-    agents: Count
-    differences: list[CountsCompared]
-    rebuilt: Count
+    is_same: Annotated[bool, "Whether all stored counts agree with the history."]
+    agents: Annotated[Count, "Number of compared agents."]
+    differences: Annotated[list[CountsCompared], "Agents whose counts differ."]
+    rebuilt: Annotated[Count, "Number of agents whose counts were replaced."]
 
 
 # -- quotas ----------------------------------------------------------------------------------------
@@ -199,7 +211,7 @@ _SpendLimit = Annotated[int, whole(0, CENTS_MAX)]
 
 
 class QuotaChange(Body, is_closed=True):
-    """Limits of a payer; absent members keep their value, null lifts one."""
+    """Limits of a payer. An absent member keeps its value; null removes the limit."""
 
     max_workflows_per_day: _Limit | Absent | None = ABSENT
     max_concurrent_workflows: _Limit | Absent | None = ABSENT
@@ -207,7 +219,7 @@ class QuotaChange(Body, is_closed=True):
 
 
 class Limits(Record):
-    """What a payer may publish; null has no limit."""
+    """Limits of a payer; null means no limit."""
 
     max_workflows_per_day: int | None
     max_concurrent_workflows: int | None
@@ -215,18 +227,18 @@ class Limits(Record):
 
 
 class Usage(Record):
-    """What a payer has published today and has running."""
+    """What a payer has published today, and what is running."""
 
-    daily_workflows: Count
-    daily_spend_cents: Count
-    concurrent_workflows: Count
+    daily_workflows: Annotated[Count, "Workflows published today (UTC)."]
+    daily_spend_cents: Annotated[Count, "Cents held and paid for workflows published today."]
+    concurrent_workflows: Annotated[Count, "Unfinished workflows."]
 
 
 class Quota(Record):
-    """A payer's quota and what it uses of it; without a quota, `limits` is null."""
+    """Quota of a payer and its usage. Without a quota `limits` is null."""
 
-    id: str
-    did: str
+    id: Annotated[str, "DID of the payer."]
+    did: Annotated[str, "DID of the payer."]
     max_workflows_per_day: MaybeNull[int]
     max_concurrent_workflows: MaybeNull[int]
     max_spend_per_day_cents: MaybeNull[int]
@@ -234,15 +246,15 @@ class Quota(Record):
     current_usage: Usage
     resets_at: Timestamp
     set_by_did: Did | None
-    updated_at: Timestamp | None
+    updated_at: Annotated[Timestamp | None, "Time of the last change; null without a quota."]
 
 
 class QuotaSet(Record):
     """A quota that was set."""
 
     success: Yes
-    id: Did
-    did: Did
+    id: Annotated[Did, "DID of the payer."]
+    did: Annotated[Did, "DID of the payer."]
     max_workflows_per_day: int | None
     max_concurrent_workflows: int | None
     max_spend_per_day_cents: int | None
@@ -252,16 +264,18 @@ class QuotaSet(Record):
 
 
 class QuotaQuestion(Body, is_closed=True):
-    """A workflow that a payer may want to publish."""
+    """The workflow that the quota check is about."""
 
-    estimated_spend_cents: MaybeNull[_SpendLimit] = None
+    estimated_spend_cents: Annotated[
+        MaybeNull[_SpendLimit], "Amount that the workflow would hold, in cents. Absent or null: 0."
+    ] = None
 
 
 class QuotaCheck(Record):
-    """Whether a payer may publish now, and why not."""
+    """Whether the payer's quota allows one more workflow."""
 
-    allowed: bool
-    reason: str
+    allowed: Annotated[bool, "Whether it is allowed."]
+    reason: Annotated[str, "Which limit would be exceeded, or why it is allowed."]
     current_usage: Usage
     limits: Limits | None
     resets_at: Timestamp
@@ -271,81 +285,94 @@ class QuotaCheck(Record):
 
 
 class _Bidding(Body, is_closed=True):
-    eta_ms: MaybeNull[DurationMs] = None
-    stake_offered: Annotated[MaybeNull[CreditsSent], "absent: as much as is asked"] = None
-    agent_did: Annotated[Maybe[Did], "the agent; the caller if absent"] = None
+    eta_ms: Annotated[
+        MaybeNull[DurationMs],
+        "Promised duration in milliseconds. Default: the promise of the agent's card.",
+    ] = None
+    stake_offered: Annotated[
+        MaybeNull[CreditsSent], "Stake that the agent offers. Default: the required stake."
+    ] = None
+    agent_did: Annotated[Maybe[Did], "DID of the bidding agent. Default: the caller."] = None
 
 
 class BidRequest(_Bidding, is_closed=True):
-    """A sealed bid for a node; an agent's first bid is final."""
+    """A sealed bid for a node. The first bid of an agent is final."""
 
-    bid_amount: CreditsSent
+    bid_amount: Annotated[CreditsSent, "Price that the agent asks."]
 
 
 class TaskBidRequest(_Bidding, is_closed=True):
-    """A sealed bid for a task. Spec: contract.md section 7."""
+    """A sealed bid for a task. The first bid of an agent is final."""
 
     bid_amount: Annotated[
-        MaybeNull[CreditsSent], Also("amount"), "absent: the price on the agent's card"
+        MaybeNull[CreditsSent],
+        Also("amount"),
+        "Price that the agent asks. Default: the price on its card.",
     ] = None
-    node_id: Annotated[MaybeNull[NodeName], "the node, where there are several"] = None
+    node_id: Annotated[MaybeNull[NodeName], "Name of the node, when the task has several."] = None
 
 
 class Bid(Record):
-    """A bid for a node; one that is not counted came when the node had its agent, and is kept."""
+    """An accepted bid. A bid after the selection is kept but not counted."""
 
     ok: Yes
     success: Yes
-    counted: bool
+    counted: Annotated[bool, "false: the node had its agent already."]
     workflow_id: Uuid
     node_id: str
-    round: Annotated[Count, "0 of a bid that is not counted"]
-    task_id: Annotated[Maybe[Uuid], "of a bid for a task"]
+    round: Annotated[Count, "Number of the round; 0 when not counted."]
+    task_id: Annotated[Maybe[Uuid], "Id of the task, in a bid for a task."]
     agent_did: Did
-    bid_amount: Credits
+    bid_amount: Annotated[Credits, "Price that the agent asks."]
     eta_ms: int | None
-    stake_offered: Annotated[Credits | None, "credits; null: as much as is asked"]
+    stake_offered: Annotated[Credits | None, "Offered stake; null: the required stake."]
     received_at: Timestamp
-    closes_at: Timestamp | None
+    closes_at: Annotated[Timestamp | None, "Time at which the round closes; null when not counted."]
 
 
 class BidShown(Record):
-    """A bid as a closed round shows it; a standing one only to its owner and administrators."""
+    """A bid of a closed round. Standing bids are shown to their owner and administrators only."""
 
     agent_did: Did
-    bid_amount: Credits
+    bid_amount: Annotated[Credits, "Price that the agent asked."]
     eta_ms: int | None
-    stake_offered: Credits | None
+    stake_offered: Annotated[Credits | None, "Offered stake; null: the required stake."]
     received_at: Timestamp
-    is_standing: bool
-    excluded: Annotated[str | None, "why it could not win"]
+    is_standing: Annotated[bool, "Whether the bid is a standing bid of the agent's card."]
+    excluded: Annotated[str | None, "Why the bid could not win; null for a valid bid."]
 
 
 class Round(Record):
-    """The terms of a round of an auction, and its end."""
+    """Terms and outcome of one round of an auction."""
 
-    round: Count
-    status: Annotated[str, words(("open", "awarded", "no_bids", "cancelled"))]
-    reserve_credits: Annotated[Credits, "the most that is paid; no bid is above it"]
-    stake_bps: Count
-    opened_at: Timestamp
-    closes_at: Timestamp
-    closed_at: Timestamp | None
-    winner_did: Did | None
-    price_credits: Credits | None
+    round: Annotated[Count, "Number of the round, from 1."]
+    status: Annotated[
+        str, words(("open", "awarded", "no_bids", "cancelled")), "State of the round."
+    ]
+    reserve_credits: Annotated[Credits, "Highest price that is paid; higher bids are refused."]
+    stake_bps: Annotated[Count, "Required stake in basis points of the bid."]
+    opened_at: Annotated[Timestamp, "Time at which the round opened."]
+    closes_at: Annotated[Timestamp, "Time at which the round closes."]
+    closed_at: Annotated[Timestamp | None, "Time at which it closed; null while open."]
+    winner_did: Annotated[Did | None, "DID of the winner; null without one."]
+    price_credits: Annotated[
+        Credits | None, "Price that the winner is paid; null without a winner."
+    ]
 
 
 class AuctionRound(Round):
-    """One round of an auction; `bids` once it has closed."""
+    """One round of an auction."""
 
-    bids: list[BidShown] | None
-    unlisted_bids: Annotated[Count, "standing bids of others' agents that were weighed"]
+    bids: Annotated[list[BidShown] | None, "The bids; null while the round is open."]
+    unlisted_bids: Annotated[
+        Count, "Number of considered standing bids that the caller may not see."
+    ]
 
 
 class Auction(Round):
-    """The auction of a node: its newest round, and all rounds."""
+    """The auction of a node: its latest round and the list of all rounds."""
 
     workflow_id: Uuid
     node_id: str
     capability_id: str
-    rounds: list[AuctionRound]
+    rounds: Annotated[list[AuctionRound], "All rounds, the first one first."]

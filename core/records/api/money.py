@@ -21,29 +21,31 @@ from core.records.api.shape import Body, Maybe
 
 
 class Balance(Record):
-    """A wallet; `pending` is held in escrows of running workflows."""
+    """Balance of a wallet."""
 
-    owner_did: Annotated[str, "as it was asked for"]
-    balance: Credits
-    credits: Credits
+    owner_did: Annotated[str, "DID of the wallet's owner, as asked for."]
+    balance: Annotated[Credits, "Free credits in the wallet."]
+    credits: Annotated[Credits, "The same as `balance`."]
     currency: str
-    pending: Credits
+    pending: Annotated[Credits, "Credits held in escrows of unfinished workflows."]
 
 
 class BalanceQuery(Body):
-    """Whose balance."""
+    """The wallet whose balance is read."""
 
     owner_did: Annotated[
-        Maybe[str], "DID of the account: the caller or one of its agents; administrators: any"
+        Maybe[str],
+        "DID of the wallet: the caller or one of its agents; administrators: any. Default: the"
+        " caller.",
     ] = None
 
 
 class Account(Record):
-    """An owner's account."""
+    """Account of a wallet."""
 
-    id: int
+    id: Annotated[int, "Number of the account."]
     owner_did: Did
-    balance: Credits
+    balance: Annotated[Credits, "Free credits in the wallet."]
     currency: str
     created_at: Timestamp
 
@@ -51,14 +53,14 @@ class Account(Record):
 class Entry(Record):
     """One transfer of credits."""
 
-    id: int
-    debit_account_id: int
-    credit_account_id: int
+    id: Annotated[int, "Number of the entry."]
+    debit_account_id: Annotated[int, "Number of the account that pays."]
+    credit_account_id: Annotated[int, "Number of the account that receives."]
     amount: Credits
     kind: str
-    description: str
-    workflow_id: Maybe[Uuid]
-    node_id: Maybe[str]
+    description: Annotated[str, "Description in words."]
+    workflow_id: Annotated[Maybe[Uuid], "Id of the workflow that the transfer belongs to."]
+    node_id: Annotated[Maybe[str], "Name of the node that the transfer belongs to."]
     created_at: Timestamp
 
 
@@ -70,48 +72,50 @@ class EntryPage(Page[Entry]):
 
 
 class EntriesQuery(PageQuery):
-    """Which entries a list shows."""
+    """Filters of the list of entries."""
 
     owner_did: Annotated[
-        Maybe[str], "DID of the account: the caller or one of its agents; administrators: any"
+        Maybe[str],
+        "DID of the wallet: the caller or one of its agents; administrators: any. Default: the"
+        " caller.",
     ] = None
-    workflow_id: Annotated[Maybe[Uuid], "only of this workflow"] = None
+    workflow_id: Annotated[Maybe[Uuid], "Only entries of this workflow."] = None
 
 
 class HistoryEvent(Entry):
-    """An entry as an event of its owner's history; `change` is what it did to the wallet.
+    """A ledger entry, seen from one owner.
 
     Spec: contract.md section 7.
     """
 
-    owner_did: Did
+    owner_did: Annotated[Did, "DID of the wallet's owner."]
     currency: str
-    event_type: Annotated[str, "as `kind`"]
-    workflow_id: Uuid | None
-    node_name: Annotated[str | None, "as `nodeId`"]
-    change: Annotated[Credits, "what it did to the wallet; 0 within the stake"]
+    event_type: Annotated[str, "The same as `kind`."]
+    workflow_id: Annotated[Uuid | None, "Id of the workflow; null without one."]
+    node_name: Annotated[str | None, "The same as `nodeId`; null without one."]
+    change: Annotated[Credits, "Change of the wallet; 0 for transfers within the stake."]
 
 
 class HistoryPage(Page[HistoryEvent]):
-    """A page of what moved a wallet and a stake, newest first."""
+    """A page of the transfers of a wallet and its stake, newest first."""
 
     plural = "events"
     row = HistoryEvent
 
 
 class DepositRequest(Body, is_closed=True):
-    """Credits that come in from outside."""
+    """Credits that enter the system."""
 
-    amount: PositiveCredits
-    owner_did: Maybe[Did] = None
-    description: ShortText = "deposit"
+    amount: Annotated[PositiveCredits, "Amount to deposit."]
+    owner_did: Annotated[Maybe[Did], "DID of the wallet. Default: the caller."] = None
+    description: Annotated[ShortText, "Description of the entry."] = "deposit"
 
 
 class Deposited(Record):
     """A deposit's entry and the new balance."""
 
     success: Yes
-    id: int
+    id: Annotated[int, "Number of the entry."]
     owner_did: Did
     entry: Entry
     balance: Credits
@@ -119,20 +123,22 @@ class Deposited(Record):
 
 
 class CollectRequest(Body, is_closed=True):
-    """What an owner collects from an agent."""
+    """What an owner moves from its agent's wallet to its own."""
 
-    amount: Annotated[Maybe[PositiveCredits], "all that is free where it is absent"] = None
+    amount: Annotated[
+        Maybe[PositiveCredits], "Amount to move. Default: the whole free balance."
+    ] = None
 
 
 class Collected(Record):
-    """A collection's entry, with the balances of the agent and of its owner after it."""
+    """The entry of the transfer, and both balances after it."""
 
     success: Yes
-    id: int
+    id: Annotated[int, "Number of the entry."]
     agent_did: Did
     owner_did: Did
-    amount: Credits
+    amount: Annotated[Credits, "Amount that was moved."]
     entry: Entry
-    balance: Annotated[Credits, "the agent's"]
-    owner_balance: Credits
+    balance: Annotated[Credits, "Balance of the agent."]
+    owner_balance: Annotated[Credits, "Balance of the owner."]
     currency: str

@@ -31,42 +31,42 @@ class WorkflowPath(PathValues):
     """A workflow."""
 
     looked_up = "the workflow"
-    workflow_id: Annotated[Uuid, "the workflow's id"]
+    workflow_id: Annotated[Uuid, "Id of the workflow."]
 
 
 class NodePath(WorkflowPath):
     """A node of a workflow."""
 
     looked_up = "the node"
-    node: Annotated[NodeName, "the node's name"]
+    node: Annotated[NodeName, "Name of the node."]
 
 
 class TaskPath(PathValues):
     """A task."""
 
     looked_up = "the task"
-    task_id: Annotated[Uuid, "the `taskId` that publishing answered with"]
+    task_id: Annotated[Uuid, "Id of the task, the `taskId` of the publish."]
 
 
 class InvoicePath(PathValues):
     """An invoice."""
 
     looked_up = "the invoice"
-    invoice_id: Annotated[Uuid, "the invoice's id"]
+    invoice_id: Annotated[Uuid, "Id of the invoice."]
 
 
 class DisputePath(PathValues):
     """A dispute."""
 
     looked_up = "the dispute"
-    dispute_id: Annotated[Uuid, "the dispute's id"]
+    dispute_id: Annotated[Uuid, "Id of the dispute."]
 
 
 class KeyPath(PathValues):
     """An API key."""
 
     looked_up = "the key"
-    key_id: Annotated[str, text(1, KEY_ID_CHARS_MAX), "the key's id"]
+    key_id: Annotated[str, text(1, KEY_ID_CHARS_MAX), "Id of the key."]
 
 
 class MachinePath(PathValues):
@@ -74,7 +74,9 @@ class MachinePath(PathValues):
 
     looked_up = "the machine"
     machine: Annotated[
-        str, text(MACHINE_CHARS_MIN, MACHINE_CHARS_MAX), "its id in Ray, or how that alone begins"
+        str,
+        text(MACHINE_CHARS_MIN, MACHINE_CHARS_MAX),
+        "Id of the machine in Ray, or a prefix of it.",
     ]
 
 
@@ -82,35 +84,35 @@ class NamePath(PathValues):
     """An agent's name."""
 
     looked_up = "the name"
-    name: Annotated[AgentName, "the name, in any case"]
+    name: Annotated[AgentName, "The name, in any case."]
 
 
 class RecoveryPath(PathValues):
     """A request to replace an agent's key."""
 
     looked_up = "the recovery"
-    recovery_id: Annotated[Uuid, "the request's id"]
+    recovery_id: Annotated[Uuid, "Id of the recovery request."]
 
 
 class EntryPath(PathValues):
     """An audit entry."""
 
-    audit_id: Annotated[EntryNumber, "the entry's id"]
+    audit_id: Annotated[EntryNumber, "Id of the audit entry."]
 
 
 class CapabilityPath(PathValues):
     """A capability."""
 
-    capability_id: Annotated[CapabilityId, "the capability's id"]
+    capability_id: Annotated[CapabilityId, "Id of the capability."]
 
 
 class DidPath(PathValues):
     """A DID."""
 
-    did: Annotated[Did, "the DID, raw or percent-encoded"]
+    did: Annotated[Did, "The DID, raw or percent-encoded."]
 
 
 class AnyDidPath(PathValues):
-    """A DID that is only read of: of a text that is none, nothing is known."""
+    """A DID. A text that is no DID is not known."""
 
-    did: Annotated[str, "the DID, raw or percent-encoded"]
+    did: Annotated[str, "The DID, raw or percent-encoded."]

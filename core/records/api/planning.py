@@ -11,40 +11,49 @@ from core.records.bounds import TEXT_CHARS_MAX
 
 
 class SuggestRequest(Body, is_closed=True):
-    """What is to be done, in words."""
+    """Description of the work, in words."""
 
-    description: Annotated[str, text(1, TEXT_CHARS_MAX)]
+    description: Annotated[
+        str, text(1, TEXT_CHARS_MAX), "What the workflow should do, 1 to 10,000 characters."
+    ]
 
 
 class Draft(Record):
-    """What publish takes as it stands."""
+    """A draft that publish accepts unchanged."""
 
     intent: str
-    nodes: Annotated[Json, "by name, as publish takes them"]
+    nodes: Annotated[Json, "Node definitions, by name."]
 
 
 class DraftChoice(Record):
-    """How a node's capability was chosen."""
+    """Why a capability was chosen for a node."""
 
-    node: str
+    node: Annotated[str, "Name of the node."]
     capability_id: CapabilityId
-    phrase: Annotated[str, "of the description"]
-    confidence: Ratio
-    price_credits: Annotated[Credits | None, "of one agent; null where tokens are paid"]
-    alternative: Annotated[str | None, "the next best capability"]
+    phrase: Annotated[str, "Part of the description that the node covers."]
+    confidence: Annotated[Ratio, "How well the capability matches, 0 to 1."]
+    price_credits: Annotated[Credits | None, "Price of one agent; null for prices per token."]
+    alternative: Annotated[str | None, "The second-best capability; null without one."]
 
 
 class Suggestion(Record):
-    """A draft with its reasons; nothing is stored."""
+    """A draft and the reasons for it. Nothing is stored."""
 
-    draft: Draft
-    choices: list[DraftChoice]
-    unmatched: Annotated[list[str], "phrases for which no agent offers anything"]
-    open_inputs: Annotated[Json, "by node, the inputs that the caller has to give as `payload`"]
-    unavailable: Annotated[list[str], "nodes that no agent would take now"]
-    estimated_credits: Credits
-    estimated_ms: Annotated[float | None, "of the longest chain; null where agents are new"]
-    planner: Annotated[str, words(("words", "model"))]
+    draft: Annotated[Draft, "The drafted workflow."]
+    choices: Annotated[list[DraftChoice], "One choice per node."]
+    unmatched: Annotated[list[str], "Phrases that no agent's capability matches."]
+    open_inputs: Annotated[Json, "For each node the inputs that the caller must add as `payload`."]
+    unavailable: Annotated[list[str], "Nodes that no agent would take now."]
+    estimated_credits: Annotated[Credits, "Estimated cost of the draft."]
+    estimated_ms: Annotated[
+        float | None,
+        "Estimated duration of the longest chain in milliseconds; null when agents have no"
+        " history.",
+    ]
+    planner: Annotated[
+        str, words(("words", "model")), "Whether words or a language model made the draft."
+    ]
     notes: Annotated[
-        list[str], "what was left out or replaced so that publish takes it; why no model made it"
+        list[str],
+        "What was removed or replaced to make the draft publishable, and why no model was used.",
     ]

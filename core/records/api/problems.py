@@ -13,22 +13,22 @@ Code = Annotated[str, words(ErrorCode)]
 
 
 class Defect(Record):
-    """One defect of a request: where it is, what was got, what was expected."""
+    """One defect of a request."""
 
-    path: str
-    got: str
-    expected: str
+    path: Annotated[str, "Member that is wrong, such as `nodes.a.timeoutMs`."]
+    got: Annotated[str, "Value that was sent."]
+    expected: Annotated[str, "Value that was expected."]
 
 
 class Problem(Record):
-    """Why a request was refused; `error` is `code` and `message` is `detail`."""
+    """Why a request was refused (RFC 9457)."""
 
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: Code
-    error: Code
-    message: str
-    request_id: str
-    errors: Maybe[list[Defect]]
+    type: Annotated[str, "URI of the kind of problem."]
+    title: Annotated[str, "The code in words."]
+    status: Annotated[int, "HTTP status."]
+    detail: Annotated[str, "One sentence with the values got and expected."]
+    code: Annotated[Code, "Error code."]
+    error: Annotated[Code, "The same as `code`."]
+    message: Annotated[str, "The same as `detail`."]
+    request_id: Annotated[str, "Id of the request in the service's logs."]
+    errors: Annotated[Maybe[list[Defect]], "The defects of the request, at most 20."]

@@ -72,11 +72,13 @@ def _reading(hint: Any) -> Read:
 
 
 class PageQuery(Body):
-    """Which part of a list a request asks for."""
+    """The page of a list that a request asks for."""
 
-    limit: Annotated[Maybe[Limit], "most rows in the reply"] = None
-    offset: Annotated[Maybe[Offset], "rows to pass over"] = None
-    cursor: Annotated[Maybe[Cursor], "the `nextCursor` of the page before"] = None
+    limit: Annotated[Maybe[Limit], "Maximum number of rows, 1 to 100. Default 50."] = None
+    offset: Annotated[
+        Maybe[Offset], "Number of rows to skip. Default 0; large lists are read with `cursor`."
+    ] = None
+    cursor: Annotated[Maybe[Cursor], "The `nextCursor` of the previous page."] = None
 
 
 class Page(Record, Generic[R]):
@@ -92,17 +94,14 @@ class Page(Record, Generic[R]):
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
         """Return the schema of a page, its rows under their plural."""
-        rows = {"type": "array", "items": schemas.of(cls.row)}
-        return {
-            "type": "object",
-            "properties": {
-                cls.plural: rows,
-                "limit": schemas.of(Count),
-                "offset": schemas.of(Count),
-                "nextCursor": {"type": ["string", "null"]},
-            },
-            "required": [cls.plural, "limit", "offset", "nextCursor"],
+        rows = {
+            "type": "array",
+            "items": schemas.of(cls.row),
+            "description": "The rows of this page.",
         }
+        others = {one.json_name: schemas.of_member(one) for one in members_of(cls)}
+        properties = {cls.plural: rows, **others}
+        return {"type": "object", "properties": properties, "required": list(properties)}
 
     @property
     def rows(self) -> list[R]:

@@ -51,46 +51,50 @@ _WINDOW: Final = Kind({"type": "integer", "minimum": 0})
 
 
 class InvoiceRequest(Body, is_closed=True):
-    """What is invoiced: a period, or a workflow."""
+    """What is invoiced: a period or a workflow."""
 
-    payer_did: Maybe[Did] = None
-    period_start: Maybe[TimeMs] = None
-    period_end: Maybe[TimeMs] = None
-    workflow_id: Maybe[Uuid] = None
+    payer_did: Annotated[Maybe[Did], "DID of the payer. Default: the caller."] = None
+    period_start: Annotated[Maybe[TimeMs], "Start of the period, included."] = None
+    period_end: Annotated[Maybe[TimeMs], "End of the period, excluded; not in the future."] = None
+    workflow_id: Annotated[Maybe[Uuid], "Id of one finished workflow, instead of a period."] = None
 
 
 class InvoiceLine(Record):
     """One payment or refund on an invoice."""
 
-    entry_id: int
-    kind: Annotated[str, words(("payment", "refund"))]
+    entry_id: Annotated[int, "Number of the ledger entry."]
+    kind: Annotated[str, words(("payment", "refund")), "Kind of line."]
     workflow_id: Uuid
     node_id: str
-    amount_credits: Annotated[Credits, "gross, with the fee; of a refund below 0"]
+    amount_credits: Annotated[
+        Credits, "Gross amount, protocol fee included; negative for a refund."
+    ]
     created_at: Timestamp
 
 
 class Invoice(Record):
-    """What a payer's settled work adds up to."""
+    """Invoice over the settled work of a payer."""
 
-    id: Uuid
-    invoice_id: Uuid
+    id: Annotated[Uuid, "Id of the invoice."]
+    invoice_id: Annotated[Uuid, "Id of the invoice."]
     payer_did: Did
-    period_start: Timestamp
-    period_end: Timestamp
-    workflow_id: Uuid | None
-    subtotal_cents: int
-    protocol_fee_cents: Annotated[int, "0.3 percent of the subtotal"]
-    total_cents: int
+    period_start: Annotated[Timestamp, "Start of the period, included."]
+    period_end: Annotated[Timestamp, "End of the period, excluded."]
+    workflow_id: Annotated[Uuid | None, "Id of the workflow; null for an invoice over a period."]
+    subtotal_cents: Annotated[int, "Payments less refunds, in cents."]
+    protocol_fee_cents: Annotated[int, "Fee of 0.3 percent of the subtotal, in cents."]
+    total_cents: Annotated[int, "Subtotal and fee, in cents."]
     currency: str
-    status: InvoiceStatus
+    status: Annotated[InvoiceStatus, "State of the invoice."]
     created_at: Timestamp
-    settled_at: Timestamp | None
-    settled_by: Did | None
+    settled_at: Annotated[
+        Timestamp | None, "Time at which it was paid or voided; null while pending."
+    ]
+    settled_by: Annotated[Did | None, "DID of the administrator who did that; null while pending."]
 
 
 class InvoiceChanged(Invoice):
-    """An invoice that was issued or settled."""
+    """An invoice that was issued, paid or voided."""
 
     success: Yes
 
@@ -98,8 +102,8 @@ class InvoiceChanged(Invoice):
 class InvoiceWithLines(Invoice):
     """An invoice with its lines."""
 
-    line_count: Count
-    lines: list[InvoiceLine]
+    line_count: Annotated[Count, "Number of lines."]
+    lines: Annotated[list[InvoiceLine], "Payments and refunds."]
 
 
 class InvoicePage(Page[Invoice]):
@@ -110,46 +114,58 @@ class InvoicePage(Page[Invoice]):
 
 
 class InvoicesQuery(PageQuery):
-    """Which invoices a list shows."""
+    """Filters of the list of invoices."""
 
-    status: Maybe[InvoiceStatus] = None
-    payer_did: Annotated[Maybe[str], "whose; others than one's own for administrators"] = None
+    status: Annotated[Maybe[InvoiceStatus], "Only invoices in this state."] = None
+    payer_did: Annotated[
+        Maybe[str], "Payer of the invoices; only administrators may name another than themselves."
+    ] = None
 
 
 # -- disputes --------------------------------------------------------------------------------------
 
 
 class DisputeRequest(Body, is_closed=True):
-    """A complaint about work or pay."""
+    """A complaint about work or payment."""
 
     dispute_type: DisputeType
-    description: Annotated[str, text(DESCRIPTION_CHARS_MIN, TEXT_CHARS_MAX)]
+    description: Annotated[
+        str,
+        text(DESCRIPTION_CHARS_MIN, TEXT_CHARS_MAX),
+        "Complaint in words, 10 to 10,000 characters.",
+    ]
     evidence: Maybe[Json] = None
-    respondent_did: Annotated[MaybeNull[Did], Also("agentDid")] = None
-    node_id: MaybeNull[NodeName] = None
-    workflow_id: Annotated[Maybe[Uuid], "not needed for fraud and other"] = None
+    respondent_did: Annotated[
+        MaybeNull[Did],
+        Also("agentDid"),
+        "DID of the accused agent. Default: the only agent of the disputed nodes.",
+    ] = None
+    node_id: Annotated[MaybeNull[NodeName], "Name of the disputed node. Default: all nodes."] = None
+    workflow_id: Annotated[Maybe[Uuid], "Id of the workflow; optional for `fraud` and `other`."] = (
+        None
+    )
 
 
 class Dispute(Record):
-    """A dispute and, once decided, its resolution."""
+    """A dispute and, after the decision, its resolution."""
 
-    id: Uuid
-    dispute_id: Uuid
-    workflow_id: Uuid | None
-    node_id: str | None
-    complainant_did: Did
-    respondent_did: Did | None
+    id: Annotated[Uuid, "Id of the dispute."]
+    dispute_id: Annotated[Uuid, "Id of the dispute."]
+    workflow_id: Annotated[Uuid | None, "Id of the disputed workflow; null without one."]
+    node_id: Annotated[str | None, "Name of the disputed node; null without one."]
+    complainant_did: Annotated[Did, "DID of the complainant."]
+    respondent_did: Annotated[Did | None, "DID of the accused; null when not named."]
     dispute_type: DisputeType
-    description: str
+    description: Annotated[str, "Complaint in words."]
     evidence: Json
-    status: DisputeStatus
+    status: Annotated[DisputeStatus, "State of the dispute."]
     resolution: str | None
-    credits_asked: Credits | None
-    credits_refunded: Credits
-    credits_short: Annotated[Credits, "the part of the refund that no account could give back"]
+    credits_asked: Annotated[Credits | None, "Refund that the decision named; null while open."]
+    credits_refunded: Annotated[Credits, "Refund that was made."]
+    credits_short: Annotated[Credits, "Part of the refund that no account could cover."]
     created_at: Timestamp
-    resolved_at: Timestamp | None
-    resolved_by: Did | None
+    resolved_at: Annotated[Timestamp | None, "Time of the decision; null while open."]
+    resolved_by: Annotated[Did | None, "DID of the operator who decided; null while open."]
 
 
 class DisputeOpened(Dispute):
@@ -159,9 +175,9 @@ class DisputeOpened(Dispute):
 
 
 class DisputeResolved(DisputeOpened):
-    """A dispute that was decided, with what was taken of a stake."""
+    """A decided dispute."""
 
-    credits_slashed: Credits
+    credits_slashed: Annotated[Credits, "Amount slashed from the agent's stake."]
 
 
 class DisputePage(Page[Dispute]):
@@ -172,18 +188,18 @@ class DisputePage(Page[Dispute]):
 
 
 class DisputesQuery(PageQuery):
-    """Which disputes a list shows."""
+    """Filters of the list of disputes."""
 
-    status: Maybe[DisputeStatus] = None
-    workflow_id: Annotated[Maybe[Uuid], "only of this workflow"] = None
+    status: Annotated[Maybe[DisputeStatus], "Only disputes in this state."] = None
+    workflow_id: Annotated[Maybe[Uuid], "Only disputes about this workflow."] = None
 
 
 class Resolution(Body, is_closed=True):
-    """How a dispute is decided."""
+    """Decision of a dispute."""
 
-    status: Annotated[str, words(DECISIONS)]
-    resolution: Words
-    credits_refunded: CreditsSent = 0
+    status: Annotated[str, words(DECISIONS), "Outcome."]
+    resolution: Annotated[Words, "The decision in words."]
+    credits_refunded: Annotated[CreditsSent, "Refund to the payer, at most what was paid."] = 0
 
 
 # -- feedback --------------------------------------------------------------------------------------
@@ -192,22 +208,23 @@ class Resolution(Body, is_closed=True):
 class FeedbackRequest(Body):
     """A rating of an agent's work."""
 
-    agent_did: Maybe[Did] = None
-    rating: Annotated[float, "0 to 1, or 1 to 5"]
-    scale: Annotated[MaybeNull[Literal[1, 5]], "1 or 5, what the rating is out of; for 1 of 5"] = (
-        None
-    )
-    comment: Annotated[str, text(0, COMMENT_CHARS_MAX)] = ""
+    agent_did: Annotated[Maybe[Did], "DID of the agent. Default for a task: its agent."] = None
+    rating: Annotated[float, "0 to 1, or 1 to 5."]
+    scale: Annotated[
+        MaybeNull[Literal[1, 5]],
+        "5: the rating is 1 to 5; 1: it is 0 to 1. Default: 5 for ratings above 1.",
+    ] = None
+    comment: Annotated[str, text(0, COMMENT_CHARS_MAX), "Comment in words."] = ""
 
 
 class Feedback(Record):
-    """A payer's rating of an agent's work in a workflow, 0 to 1."""
+    """A payer's rating of an agent's work."""
 
     success: Yes
     workflow_id: Uuid
     agent_did: Did
     payer_did: Did
-    rating: Ratio
+    rating: Annotated[Ratio, "Rating, 0 to 1."]
     comment: str | None
     created_at: Timestamp
 
@@ -216,39 +233,47 @@ class Feedback(Record):
 
 
 class TaskRequest(Body, is_closed=True):
-    """One task described in words; `[cap.id]` before them names its capability."""
+    """A task in words."""
 
-    description: Words
-    budget: MaybeNull[CreditsSent] = None
-    selection: Annotated[MaybeNull[Any], _SELECTION, "in an auction up to `budget`"] = None
-    auction_window_ms: Annotated[MaybeNull[Any], _WINDOW] = None
-    webhook_url: Annotated[MaybeNull[str], "taken, and not called yet"] = None
+    description: Annotated[Words, "The work in words; a leading `[cap.id]` names the capability."]
+    budget: Annotated[
+        MaybeNull[CreditsSent], "Most that the task may cost. Default: the estimate."
+    ] = None
+    selection: Annotated[
+        MaybeNull[Any],
+        _SELECTION,
+        "How the agent is selected. Default `best`; an auction needs `budget`.",
+    ] = None
+    auction_window_ms: Annotated[
+        MaybeNull[Any], _WINDOW, "Milliseconds for which bids are accepted."
+    ] = None
+    webhook_url: Annotated[MaybeNull[str], "Accepted; not called yet."] = None
 
 
 class TaskPublished(Record):
     """A published task."""
 
     success: Yes
-    id: Uuid
+    id: Annotated[Uuid, "Id of the task."]
     task_id: Uuid
     workflow_id: Uuid
     capability_id: str
-    status: str
-    warnings: Annotated[Maybe[list[str]], "members of the request that have no effect"]
+    status: Annotated[str, "State of the task."]
+    warnings: Annotated[Maybe[list[str]], "Members of the request that have no effect."]
 
 
 class Task(Record):
-    """A task: the view of a workflow as one piece of work."""
+    """A workflow seen as one piece of work."""
 
-    id: Uuid
+    id: Annotated[Uuid, "Id of the task."]
     task_id: Uuid
     workflow_id: Uuid
-    status: Annotated[str, words(TASK_STATUSES)]
-    description: MaybeNull[str]
-    result: Annotated[Any, "of the one node; of several, those of the last ones by name"]
-    error: Json | None
-    agent_did: MaybeNull[Did]
-    metrics: MaybeNull[Json]
+    status: Annotated[str, words(TASK_STATUSES), "State of the task."]
+    description: Annotated[MaybeNull[str], "The work in words; null without a description."]
+    result: Annotated[Any, "Result of the node; of several last nodes an object by name."]
+    error: Annotated[Json | None, "Why the task failed; null otherwise."]
+    agent_did: Annotated[MaybeNull[Did], "DID of the agent; null before the selection."]
+    metrics: Annotated[MaybeNull[Json], "Metrics of the agent; null without any."]
     spent_credits: Maybe[Credits]
     created_at: Timestamp
     started_at: Timestamp | None
@@ -256,37 +281,39 @@ class Task(Record):
 
 
 class Payout(Body, is_closed=True):
-    """What an agent shall have for a task, at most."""
+    """What the agent of a task is paid."""
 
     agent_did: Did
-    amount: PositiveCredits
+    amount: Annotated[PositiveCredits, "Amount to pay, protocol fee included."]
 
 
 class Settlement(Body, is_closed=True):
-    """How a task's payer settles it.
+    """How a payer settles a task.
 
     Without payouts its agent gets its fixed price; for one that is paid by tokens, and has not said
     how many, payouts are required.
     """
 
-    payouts: Annotated[MaybeNull[list[Payout]], "of the task's own agent"] = None
+    payouts: Annotated[
+        MaybeNull[list[Payout]], "Payment of the task's own agent. Default: its fixed price."
+    ] = None
 
 
 class Paid(Record):
-    """What an agent was paid for a task, with the protocol's fee."""
+    """What an agent was paid for a task."""
 
     agent_did: Did
-    amount: Credits
+    amount: Annotated[Credits, "Amount paid, protocol fee included."]
 
 
 class TaskSettled(Record):
-    """A settled task: what was paid for it, and what came back."""
+    """A settled task."""
 
     ok: Yes
     success: Yes
-    paid: list[Paid]
+    paid: Annotated[list[Paid], "Payments to agents."]
     task_id: Uuid
     workflow_id: Uuid
-    status: Annotated[str, Kind({"const": "settled"})]
-    settled_credits: Credits
-    returned_credits: Credits
+    status: Annotated[str, Kind({"const": "settled"}), "State of the task."]
+    settled_credits: Annotated[Credits, "Sum of the payments."]
+    returned_credits: Annotated[Credits, "Amount that returned to the payer."]

@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_
 
 from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ProblemList, ServiceError
 from core.json_bounds import as_whole
+from core.records.api.shared_descriptions import SHARED_DESCRIPTIONS
 from core.wording import GOT_CHARS_MAX, did_you_mean, got_of
 
 T = TypeVar("T")
@@ -124,6 +125,7 @@ class Member:
     description: str
     may_be_absent: bool
     may_be_null: bool
+    default: Any
 
 
 def members_of(declared: type) -> tuple[Member, ...]:
@@ -141,7 +143,7 @@ def _members_of(declared: type) -> tuple[Member, ...]:
     hints = typing.get_type_hints(declared, include_extras=True)
     defaults = _with_defaults(declared)
     return tuple(
-        _member(name, hint, has_default=name in defaults)
+        _member(name, hint, defaults.get(name, MISSING))
         for name, hint in hints.items()
         if typing.get_origin(hint) is not ClassVar
     )
@@ -154,28 +156,31 @@ def json_name(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _with_defaults(declared: Any) -> set[str]:
+def _with_defaults(declared: Any) -> dict[str, Any]:
     if not issubclass(declared, Body):
-        return set()
-    return {field.name for field in fields(declared) if field.default is not MISSING}
+        return {}
+    return {field.name: field.default for field in fields(declared)}
 
 
-def _member(name: str, hint: Any, *, has_default: bool) -> Member:
+def _member(name: str, hint: Any, default: Any) -> Member:
     hint, extras = _unwrapped(hint)
     presence = next((extra for extra in extras if isinstance(extra, _Presence)), None)
     inner, is_nullable = _without_none(hint)
     inner, more = _unwrapped(inner)
-    extras += more
+    extras = more + extras
     named = next((extra.text for extra in extras if isinstance(extra, Named)), json_name(name))
+    # The outermost text: a member describes itself better than its type does.
+    texts = [extra for extra in extras if isinstance(extra, str)]
     return Member(
         name=name,
         json_name=named,
         also=next((extra.text for extra in extras if isinstance(extra, Also)), None),
         hint=inner,
         kind=next((extra for extra in extras if isinstance(extra, Kind)), None),
-        description=next((extra for extra in extras if isinstance(extra, str)), ""),
-        may_be_absent=presence is not None or has_default,
+        description=texts[-1] if texts else SHARED_DESCRIPTIONS.get(named, ""),
+        may_be_absent=presence is not None or default is not MISSING,
         may_be_null=is_nullable and presence is not _Presence.MAY_BE_ABSENT,
+        default=None if default in (MISSING, ABSENT) else default,
     )
 
 
@@ -259,7 +264,7 @@ class Schemas:
             if member.also is not None:
                 properties[member.also] = {
                     **schema,
-                    "description": f"the same as {member.json_name}",
+                    "description": f"The same as `{member.json_name}`.",
                 }
             if not member.may_be_absent:
                 required.append(member.json_name)
@@ -273,11 +278,16 @@ class Schemas:
         return schema
 
     def of_member(self, member: Member) -> Schema:
-        """Return the schema of one member of a class."""
+        """Return the schema of one member of a class, with its description and default."""
         schema = dict(member.kind.schema) if member.kind is not None else self._of_hint(member.hint)
+        texts = (member.description, schema.pop("description", ""))
         if member.may_be_null and schema:
             schema = {"anyOf": [schema, {"type": "null"}]}
-        return {**schema, "description": member.description} if member.description else schema
+        schema["description"] = " ".join(filter(None, texts))
+        if member.default is not None:
+            is_flag = member.default is False and "enum" in schema  # in a query, a text
+            schema["default"] = "false" if is_flag else member.default
+        return schema
 
 
 def _summary_of(declared: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from core.records.api.kinds import Did, Hash, TimeMs, Timestamp, Yes, text
+from core.records.api.kinds import Did, Hash, Limit, TimeMs, Timestamp, Yes, text
 from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Mismatch
 from core.records.audit import AuditEventType
@@ -14,87 +14,94 @@ REASON_CHARS_MAX: Final = 1_000
 
 
 class RevocationRequest(Body, is_closed=True):
-    """Whom to trust no more, and why."""
+    """The agent to revoke, and why."""
 
     did: Did
     evidence: Json
-    reason: Annotated[str, text(1, REASON_CHARS_MAX)]
-    expires_at: Annotated[MaybeNull[TimeMs], "left out: for good"] = None
+    reason: Annotated[str, text(1, REASON_CHARS_MAX), "Reason in words."]
+    expires_at: Annotated[
+        MaybeNull[TimeMs], "Time at which the revocation ends. Default: never."
+    ] = None
 
 
 class Revocation(Record):
     """Whether an agent is revoked, since when and why."""
 
-    did: Did
-    revoked: bool
-    reason: str | None
-    revoked_at: Timestamp | None
-    expires_at: Annotated[Timestamp | None, "null: for good, or not revoked"]
-    revoked_by_did: Maybe[Did]
-    evidence: Annotated[Maybe[Json], "for those it is between, and administrators"]
+    did: Annotated[Did, "The DID that was looked up."]
+    revoked: Annotated[bool, "Whether it is revoked now."]
+    reason: Annotated[str | None, "Reason in words; null: not revoked."]
+    revoked_at: Annotated[Timestamp | None, "Time of the revocation; null: not revoked."]
+    expires_at: Annotated[Timestamp | None, "Time at which it ends; null: never, or not revoked."]
+    revoked_by_did: Annotated[Maybe[Did], "DID of the caller who revoked it."]
+    evidence: Annotated[Maybe[Json], "Evidence; shown to both parties and administrators."]
 
 
 class Revoked(Revocation):
     """An agent that was revoked."""
 
     success: Yes
-    id: Did
+    id: Annotated[Did, "DID of the agent."]
 
 
 class Unrevoked(Revocation):
-    """An agent that was taken back."""
+    """An agent whose revocation was lifted."""
 
     success: Yes
-    id: Did
-    unrevoked_at: Maybe[Timestamp]
+    id: Annotated[Did, "DID of the agent."]
+    unrevoked_at: Annotated[Maybe[Timestamp], "Time at which it was lifted."]
 
 
 class RevocationPage(Page[Revocation]):
-    """A page of revocations, in the order of their DIDs."""
+    """A page of revocations, ordered by DID."""
 
     plural = "revocations"
     row = Revocation
 
 
 class AuditEvent(Record):
-    """One thing that a command has done to one target."""
+    """One event of a command."""
 
-    type: str
+    type: Annotated[str, "Type of the event."]
     target_type: str
     target_id: str
-    payload: Json
+    payload: Annotated[Json, "Details, such as amounts."]
 
 
 class AuditAuthority(Record):
-    """The single right that permitted a command, and the reason that its holder gave."""
+    """The single right that permitted a command."""
 
-    right: str
-    reason: str
+    right: Annotated[str, "The right."]
+    reason: Annotated[str, "Reason that the caller gave in `x-callboard-reason`."]
 
 
 class AuditPayload(Record, is_open=True):
-    """What a command has done; the first entry of a chain is no command's: it holds fixed terms."""
+    """What a command did. The first entry of the chain holds the fixed terms of the ledger
+    instead.
+    """
 
-    events: Annotated[Maybe[list[AuditEvent]], "all of the command, the entry's own first"]
-    authority: Annotated[Maybe[AuditAuthority], "absent where a usual key's rights were enough"]
+    events: Annotated[
+        Maybe[list[AuditEvent]],
+        "All events of the command; the first one gives the entry its type.",
+    ]
+    authority: Annotated[Maybe[AuditAuthority], "Absent when no single right was used."]
 
 
 class AuditEntry(Record):
-    """One entry of the audit chain; `hash` is over the canonical form of all other members.
+    """One entry of the audit chain. `hash` covers the canonical form of all other members.
 
     The type, the target and the action are those of the first event of a command. A caller who is
     no party of the entry, and has no `audit:all`, sees its id, its type and its hash only.
     """
 
-    id: int
-    event_type: str
-    actor_did: Maybe[str]
+    id: Annotated[int, "Number of the entry; without gaps, in commit order."]
+    event_type: Annotated[str, "Type of the command's first event."]
+    actor_did: Annotated[Maybe[str], "DID of the caller."]
     target_type: Maybe[str]
     target_id: Maybe[str]
-    action: Maybe[str]
-    payload: Maybe[AuditPayload]
-    hash: Hash
-    prev_hash: Maybe[Hash]
+    action: Annotated[Maybe[str], "Action of the first event, the last part of its type."]
+    payload: Annotated[Maybe[AuditPayload], "Events of the command."]
+    hash: Annotated[Hash, "Hash of this entry."]
+    prev_hash: Annotated[Maybe[Hash], "Hash of the previous entry."]
     created_at: Maybe[Timestamp]
 
 
@@ -118,11 +125,14 @@ EventType = Annotated[str, Kind({"enum": _EVENT_TYPES}, _event_type)]
 
 
 class AuditQuery(PageQuery):
-    """Which audit entries a list shows."""
+    """Filters of the list of audit entries."""
 
-    event_type: Annotated[Maybe[EventType], "only entries with an event of this type"] = None
-    actor_did: Annotated[Maybe[str], "only what this one did"] = None
-    target_type: Annotated[Maybe[str], "only entries with an event about this kind of thing"] = None
-    target_id: Annotated[Maybe[str], "only entries with an event about this"] = None
-    start_time: Annotated[Maybe[TimeMs], "not before"] = None
-    end_time: Annotated[Maybe[TimeMs], "before"] = None
+    limit: Annotated[Maybe[Limit], "Maximum number of rows, 1 to 1,000. Default 100."] = None
+    event_type: Annotated[Maybe[EventType], "Only entries with an event of this type."] = None
+    actor_did: Annotated[Maybe[str], "Only entries of this caller."] = None
+    target_type: Annotated[Maybe[str], "Only entries with an event about this kind of target."] = (
+        None
+    )
+    target_id: Annotated[Maybe[str], "Only entries with an event about this target."] = None
+    start_time: Annotated[Maybe[TimeMs], "Start of the period, included."] = None
+    end_time: Annotated[Maybe[TimeMs], "End of the period, excluded."] = None

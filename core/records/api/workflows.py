@@ -36,53 +36,61 @@ StatusOfNode = Annotated[str, words(NodeStatus)]
 
 
 class ResultRef(Record):
-    """Where a result is that the record has no room for: `GET …/nodes/{node}/result`."""
+    """A result that is too large for the record; read it with `GET …/nodes/{node}/result`."""
 
-    sha256: Hash
-    size: Count
+    sha256: Annotated[Hash, "Hash of the result in canonical form."]
+    size: Annotated[Count, "Size of the result in bytes."]
 
 
 class Quarantine(Record):
-    """Since when a workflow waits for being resumed, and why."""
+    """Since when and why a workflow is quarantined: it is not driven until it is resumed."""
 
-    since: Timestamp
-    code: Annotated[str, words(QuarantineCode)]
+    since: Annotated[Timestamp, "Time at which the quarantine began."]
+    code: Annotated[str, words(QuarantineCode), "Reason of the quarantine."]
 
 
 class WaitingFor(Record):
-    """Why a node waits for an agent that is away, and how long it does at most."""
+    """Why a ready node waits for an agent, and for how long."""
 
-    reason: LongText
-    since: Timestamp
-    until: Timestamp
+    reason: Annotated[LongText, "Why no agent is available now."]
+    since: Annotated[Timestamp, "Time at which the wait began."]
+    until: Annotated[Timestamp, "Time at which the node fails if no agent is available by then."]
 
 
 class Node(Record):
-    """A node of a workflow as it stands; of one that has not begun, its status alone."""
+    """Current state of a node. A node that was not dispatched has few members."""
 
-    status: StatusOfNode
-    depends_on: Maybe[list[str]]
+    status: Annotated[StatusOfNode, "State of the node."]
+    depends_on: Annotated[Maybe[list[str]], "Names of the nodes that must succeed first."]
     result: Maybe[Any]
-    result_ref: Maybe[ResultRef]
-    error: Maybe[Json]
-    agent_did: MaybeNull[Did]
-    attempts: Maybe[Count]
+    result_ref: Annotated[
+        Maybe[ResultRef], "Reference to a result that is too large for the record."
+    ]
+    error: Annotated[
+        Maybe[Json], "Why the node failed: `code` is a NodeErrorCode, `message` is for people."
+    ]
+    agent_did: Annotated[
+        MaybeNull[Did], "DID of the agent of the last attempt; null before the first."
+    ]
+    attempts: Annotated[Maybe[Count], "Number of dispatches so far."]
     started_at: MaybeNull[Timestamp]
     completed_at: MaybeNull[Timestamp]
     metrics: Maybe[Json]
-    selection: Maybe[Json]
-    waiting_for: Maybe[WaitingFor]
-    cost_credits: Maybe[Credits]
+    selection: Annotated[
+        Maybe[Json], "How the agent was selected, with the reasons of the ranking."
+    ]
+    waiting_for: Annotated[Maybe[WaitingFor], "Present while the node waits for an agent."]
+    cost_credits: Annotated[Maybe[Credits], "What the node cost, protocol fee included."]
 
 
 class _Standing(Record):
-    id: Uuid
+    id: Annotated[Uuid, "Id of the workflow."]
     workflow_id: Uuid
     task_id: Uuid
-    status: Status
+    status: Annotated[Status, "State of the workflow."]
     created_at: Timestamp
-    started_at: Timestamp | None
-    completed_at: Timestamp | None
+    started_at: Annotated[Timestamp | None, "Time of the first dispatch; null before it."]
+    completed_at: Annotated[Timestamp | None, "Time at which the workflow ended; null before that."]
     trace_id: Annotated[str, Kind({"type": "string", "pattern": "^[0-9a-f]{32}$"})]
 
 
@@ -92,20 +100,25 @@ class WorkflowSummary(_Standing):
     intent: str | None
     payer_did: Did
     spent_credits: Credits
-    error: Json | None
-    quarantine: Quarantine | None
+    error: Annotated[Json | None, "Why the workflow failed; null otherwise."]
+    quarantine: Annotated[Quarantine | None, "Null unless the workflow is quarantined."]
 
 
 class Workflow(_Standing):
-    """A workflow record; an agent of one of its nodes sees its own nodes and no purpose or cost."""
+    """A workflow record. An agent of one of its nodes sees its own nodes only, and neither
+    intent nor cost.
+    """
 
-    nodes: dict[str, Node]
+    nodes: Annotated[dict[str, Node], "The nodes, by name."]
     intent: MaybeNull[str]
     payer_did: Maybe[Did]
     spent_credits: Maybe[Credits]
-    error: MaybeNull[Json]
-    quarantine: MaybeNull[Quarantine]
-    warnings: Annotated[Maybe[list[str]], "in the reply to a publish alone"]
+    error: Annotated[MaybeNull[Json], "Why the workflow failed; null otherwise."]
+    quarantine: Annotated[MaybeNull[Quarantine], "Null unless the workflow is quarantined."]
+    warnings: Annotated[
+        Maybe[list[str]],
+        "Members of the manifest that have no effect. Only in the reply to a publish.",
+    ]
 
     @property
     def is_finished(self) -> bool:
@@ -129,135 +142,156 @@ class WorkflowPage(Page[WorkflowSummary]):
 
 
 class WorkflowsQuery(PageQuery):
-    """Which workflows a list shows."""
+    """Filters of the list of workflows."""
 
-    status: Maybe[Status] = None
+    status: Annotated[Maybe[Status], "Only workflows in this state."] = None
     quarantined: Annotated[
-        Maybe[Flag], "only unfinished workflows that wait for being resumed, or only others"
+        Maybe[Flag], "true: only quarantined unfinished workflows; false: only the others."
     ] = None
-    payer_did: Annotated[Maybe[str], "whose; others than one's own for administrators"] = None
+    payer_did: Annotated[
+        Maybe[str], "Payer of the workflows; only administrators may name another than themselves."
+    ] = None
 
 
 Warnings = Annotated[list[str], "members of the manifest that have no effect, each with its path"]
 
 
 class Published(Record):
-    """What publishing answers: the ids; with a wait, the whole record once it has ended."""
+    """Ids of a published workflow. With `Prefer: wait` the reply is the workflow record."""
 
-    id: Uuid
+    id: Annotated[Uuid, "Id of the workflow."]
     workflow_id: Uuid
     task_id: Uuid
-    status: Status
-    error: Annotated[MaybeNull[Json], "why the workflow has failed"]
+    status: Annotated[Status, "`pending`, or `failed` when the estimate exceeds the budget."]
+    error: Annotated[MaybeNull[Json], "Why the workflow failed at once; null or absent otherwise."]
     warnings: Maybe[Warnings]
 
 
 class DryRun(Record):
-    """What publishing would do; nothing was stored."""
+    """What a publish would do. Nothing was stored."""
 
-    dry_run: Yes
-    status: Status
-    estimated_credits: Credits
-    hold_credits: Credits
-    order: Annotated[list[str], "the nodes in an order in which they can run"]
-    candidates: Annotated[dict[str, list[str]], "agents that could take each node, best first"]
-    unavailable: Annotated[dict[str, Json], "why no agent could take a node now"]
+    dry_run: Annotated[Yes, "Always true."]
+    status: Annotated[Status, "State that the workflow would have after the publish."]
+    estimated_credits: Annotated[Credits, "Estimated cost of all nodes."]
+    hold_credits: Annotated[Credits, "Amount that would be held in escrow."]
+    order: Annotated[list[str], "The nodes in an order in which they can run."]
+    candidates: Annotated[
+        dict[str, list[str]], "For each node the DIDs of its candidates, best first."
+    ]
+    unavailable: Annotated[
+        dict[str, Json], "For each node without a candidate the error that it would have now."
+    ]
     waiting: Annotated[
-        dict[str, Json], "of these, nodes that would wait for an agent, and for how long at most"
+        dict[str, Json],
+        "Nodes of `unavailable` that would wait for an agent, with the maximum wait.",
     ]
     warnings: Warnings
-    error: Annotated[Maybe[Json], "why the workflow would fail"]
+    error: Annotated[Maybe[Json], "Why the workflow would fail."]
 
 
 class BulkPublished(Record):
-    """A reply or a problem for each workflow, in order."""
+    """The results of a bulk publish, in the order of the request."""
 
-    results: list[Published | DryRun | Problem]
+    results: Annotated[
+        list[Published | DryRun | Problem],
+        "For each manifest the reply of a publish, or a problem.",
+    ]
 
 
 class Cancellation(Body):
     """Why a workflow is cancelled."""
 
-    reason: Annotated[str, words(CANCEL_REASONS)]
-    details: LongText = ""
+    reason: Annotated[
+        str, words(CANCEL_REASONS), "Reason of the cancellation, from the closed list."
+    ]
+    details: Annotated[LongText, "Explanation in words."] = ""
 
 
 class Cancelled(Record):
     """A cancelled workflow."""
 
     success: Yes
-    id: Uuid
+    id: Annotated[Uuid, "Id of the workflow."]
     workflow_id: Uuid
-    status: Annotated[str, Kind({"const": "cancelled"})]
-    reason: Annotated[str, words(CANCEL_REASONS)]
-    cancelled_at: Timestamp
-    cancelled_by: Did
-    nodes_affected: Count
-    refunded_credits: Credits
+    status: Annotated[str, Kind({"const": "cancelled"}), "State of the workflow."]
+    reason: Annotated[str, words(CANCEL_REASONS), "Reason of the cancellation."]
+    cancelled_at: Annotated[Timestamp, "Time of the cancellation."]
+    cancelled_by: Annotated[Did, "DID of the caller who cancelled it."]
+    nodes_affected: Annotated[Count, "Number of unfinished nodes that were ended."]
+    refunded_credits: Annotated[Credits, "Amount that returned to the payer."]
 
 
 class Resumed(Record):
-    """A workflow that is driven on."""
+    """A workflow whose quarantine was lifted."""
 
     success: Yes
-    id: Uuid
+    id: Annotated[Uuid, "Id of the workflow."]
     workflow_id: Uuid
-    status: Status
-    resumed_at: Timestamp
-    resumed_by: Did
+    status: Annotated[Status, "State of the workflow."]
+    resumed_at: Annotated[Timestamp, "Time at which it was resumed."]
+    resumed_by: Annotated[Did, "DID of the caller who resumed it."]
 
 
 class NodeResultTaken(Record):
-    """A result that was handed in and taken."""
+    """A result that was accepted."""
 
     success: Yes
     ok: Yes
     workflow_id: Uuid
     node_id: str
-    attempt: Count
-    status: StatusOfNode
+    attempt: Annotated[Count, "Number of the attempt that the result belongs to."]
+    status: Annotated[StatusOfNode, "State of the node after the result."]
 
 
 class NodeResult(Body):
-    """A result that an agent hands in; judged further as a dispatch's reply is."""
+    """Result of a dispatch that the agent accepted earlier. It is judged like a direct reply."""
 
     workflow_id: str
-    node_id: str
-    result_id: Annotated[str, "as the dispatch named it"]
-    agent_did: MaybeNull[Any] = None
-    status: MaybeNull[Any] = None
-    result: MaybeNull[Any] = None
-    output: MaybeNull[Any] = None
-    error: MaybeNull[Any] = None
-    code: MaybeNull[Any] = None
-    metrics: MaybeNull[Any] = None
-    event_id: MaybeNull[Any] = None
-    signature: Annotated[MaybeNull[Any], "ed25519: + base64, over nodeId:workflowId:resultHash"] = (
+    node_id: Annotated[str, "Name of the node, as the dispatch gave it."]
+    result_id: Annotated[str, "The `resultId` of the dispatch. It is the credential of this call."]
+    agent_did: Annotated[MaybeNull[Any], "DID of the agent; the dispatch's agent when absent."] = (
         None
     )
-    public_key: Annotated[MaybeNull[Any], "the key it is signed with"] = None
+    status: Annotated[
+        MaybeNull[Any], "`success` or `error`, or another word that means one of them."
+    ] = None
+    result: MaybeNull[Any] = None
+    output: Annotated[MaybeNull[Any], "Accepted instead of `result`."] = None
+    error: Annotated[MaybeNull[Any], "Error message of the agent."] = None
+    code: Annotated[MaybeNull[Any], "Error code of the agent."] = None
+    metrics: Annotated[
+        MaybeNull[Any],
+        "Metrics of the attempt, such as `latency_ms`, `input_tokens` and `output_tokens`.",
+    ] = None
+    event_id: Annotated[
+        MaybeNull[Any], "The `eventId` of the dispatch; must match when present."
+    ] = None
+    signature: Annotated[
+        MaybeNull[Any], "`ed25519:` and base64, over `nodeId:workflowId:resultHash`."
+    ] = None
+    public_key: Annotated[MaybeNull[Any], "Public key of the signature, base64."] = None
 
 
 class Escrow(Record):
-    """What a workflow holds in escrow."""
+    """Escrow of a workflow."""
 
-    workflow_id: Annotated[Uuid, Named("workflow_id")]
-    payer_did: Annotated[Did, Named("payer_did")]
-    amount: Credits
-    status: Annotated[str, words(("held", "released"))]
-    remaining: Credits
+    workflow_id: Annotated[Uuid, Named("workflow_id"), "Id of the workflow."]
+    payer_did: Annotated[Did, Named("payer_did"), "DID of the payer."]
+    amount: Annotated[Credits, "Amount held at publish."]
+    status: Annotated[str, words(("held", "released")), "`held` until the workflow ends."]
+    remaining: Annotated[Credits, "Amount still held."]
     currency: str
-    fee_bps: Count
+    fee_bps: Annotated[Count, "Protocol fee of this workflow's payments, in basis points."]
     created_at: Timestamp
-    released_at: Timestamp | None
+    released_at: Annotated[Timestamp | None, "Time of the release; null while held."]
 
 
 class Budget(Record):
-    """A workflow's budget: what it may cost, has cost and holds."""
+    """Budget of a workflow, and what it spent and holds."""
 
     workflow_id: Uuid
     payer_did: Did
-    max_cents: Count
-    spent_cents: Count
-    remaining_cents: Count
-    held_credits: Credits
+    max_cents: Annotated[Count, "Most that the workflow may cost, in cents."]
+    spent_cents: Annotated[Count, "Cents paid so far, rounded up."]
+    remaining_cents: Annotated[Count, "Cents of the budget that are left."]
+    held_credits: Annotated[Credits, "Amount still held in escrow."]

@@ -53,11 +53,11 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
         return Reply({"service": service, "version": version, "openapi": "/openapi.json", **links})
 
     here = (
-        _operation("/", start, "Where to begin", Start),
-        _operation("/health", health, "The deployment's health", Health),
-        _operation("/ready", ready, "Whether this replica serves", Readiness),
-        _operation("/openapi.json", _static(b"", ""), "This description", _DOCUMENT),
-        _operation("/docs", _static(b"", ""), "This description, for people", _PAGE, "text/html"),
+        _operation("/", start, "List the entry points of the service", Start),
+        _operation("/health", health, "Return the health of the deployment", Health),
+        _operation("/ready", ready, "Return whether this replica serves requests", Readiness),
+        _operation("/openapi.json", _static(b"", ""), "Return the OpenAPI document", _DOCUMENT),
+        _operation("/docs", _static(b"", ""), "Show the documentation page", _PAGE, "text/html"),
     )
     document = openapi_document([*described, *here], version)
     return (
@@ -65,7 +65,7 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
         _operation(
             "/openapi.json",
             _static(write_json(document), "application/json"),
-            "This description",
+            "Return the OpenAPI document",
             _DOCUMENT,
         ),
         _operation(
@@ -75,7 +75,7 @@ def operations(version: str, described: Sequence[Operation]) -> tuple[Operation,
                 "text/html; charset=utf-8",
                 (b"content-security-policy", DOCS_POLICY.encode()),
             ),
-            "This description, for people",
+            "Show the documentation page",
             _PAGE,
             "text/html",
         ),

@@ -12,32 +12,32 @@ from core.records.api.record import Record
 
 
 class ClusterMember(Record):
-    """A process that owns workflows, from its registration to its end."""
+    """A process that drives workflows."""
 
-    id: str
-    machine: Annotated[str, "the machine's id in Ray"]
-    address: Annotated[str, "the same for each process that is started there"]
-    version: Annotated[str, "of its code"]
-    state: Annotated[str, words(("ready", "draining"))]
-    is_live: Annotated[bool, "its lease has not expired"]
-    load: Annotated[Count, "unfinished workflows that it drives"]
-    open_calls: Annotated[Count, "calls of agents that would be lost with its process"]
-    shards: Annotated[Count, "how many it holds"]
-    is_drained: Annotated[bool, "it drains, holds nothing and has no open call"]
+    id: Annotated[str, "Id of the process; each start has a new one."]
+    machine: Annotated[str, "Id of the machine in Ray."]
+    address: Annotated[str, "Name of the process, the same after a restart."]
+    version: Annotated[str, "Version of its code."]
+    state: Annotated[str, words(("ready", "draining")), "State of the process."]
+    is_live: Annotated[bool, "Whether its lease is valid."]
+    load: Annotated[Count, "Number of unfinished workflows."]
+    open_calls: Annotated[Count, "Open calls to agents; they are lost with the process."]
+    shards: Annotated[Count, "Number of shards that it holds."]
+    is_drained: Annotated[bool, "Whether it is draining and holds neither shards nor open calls."]
 
 
 class Cluster(Record):
-    """The members of the cluster; counts are up to a second old."""
+    """Members of the cluster. Counts are up to one second old."""
 
-    members: list[ClusterMember]
-    unheld_shards: Annotated[Count, "shards that no live member holds"]
-    version: Annotated[Count, "of the code that every member and the ledger understand"]
+    members: Annotated[list[ClusterMember], "The processes."]
+    unheld_shards: Annotated[Count, "Number of shards that no live process holds."]
+    version: Annotated[Count, "Message version that all processes and the ledger understand."]
 
 
 class MachineChanged(Record):
-    """A machine whose members drain, or take work again."""
+    """A machine that drains, or takes work again."""
 
     success: Yes
-    machine: Annotated[str, "the machine's id in Ray"]
-    members: list[ClusterMember]
-    drain_ms: Annotated[DurationMs, "how long the deployment lets a machine drain"]
+    machine: Annotated[str, "Id of the machine in Ray."]
+    members: Annotated[list[ClusterMember], "Its processes."]
+    drain_ms: Annotated[DurationMs, "Milliseconds that a drain may take."]

@@ -17,69 +17,87 @@ _Rate = Annotated[int, whole(1, RATE_MAX, unit="calls a minute")]
 
 
 class RateLimits(Body, is_closed=True):
-    """A key's own limits, calls a minute."""
+    """Rate limits of a key, in calls per minute."""
 
-    read: Maybe[_Rate] = None
-    write: Maybe[_Rate] = None
-    bulk: Maybe[_Rate] = None
+    read: Annotated[
+        Maybe[_Rate], "Read operations per minute. Default: the deployment's limit."
+    ] = None
+    write: Annotated[
+        Maybe[_Rate], "Write operations per minute. Default: the deployment's limit."
+    ] = None
+    bulk: Annotated[
+        Maybe[_Rate], "Bulk operations per minute. Default: the deployment's limit."
+    ] = None
 
 
 class KeyRequest(Body, is_closed=True):
-    """A key to be made; without `scopes` it gets the default ones that its maker has."""
+    """A new API key."""
 
-    owner_did: Maybe[Did] = None
-    name: MaybeNull[ShortText] = None
-    scopes: MaybeNull[list[str]] = None
-    rate_class: RateClassWord = "standard"
-    rate_limits: MaybeNull[RateLimits] = None
-    expires_at: MaybeNull[TimeMs] = None
+    owner_did: Annotated[Maybe[Did], "DID that the key speaks for. Default: the caller."] = None
+    name: Annotated[MaybeNull[ShortText], "Name of the key, for people."] = None
+    scopes: Annotated[
+        MaybeNull[list[str]], "Scopes. Default: the standard scopes that the caller has."
+    ] = None
+    rate_class: Annotated[RateClassWord, "`unlimited` needs admin scope."] = "standard"
+    rate_limits: Annotated[
+        MaybeNull[RateLimits], "Rate limits of this key; admin scope is needed to raise them."
+    ] = None
+    expires_at: Annotated[
+        MaybeNull[TimeMs], "Time of expiry. Default: that of the caller's key."
+    ] = None
 
 
 class _KeyBase(Record):
-    id: str
+    id: Annotated[str, "Id of the key."]
     key_id: str
     owner_did: Did
-    name: str
+    name: Annotated[str, "Name of the key, for people."]
     scopes: list[str]
-    rate_class: RateClassWord
-    rate_limits: Annotated[Json | None, "calls a minute, by class"]
+    rate_class: Annotated[RateClassWord, "Rate class of the key."]
+    rate_limits: Annotated[
+        Json | None, "Rate limits of this key in calls per minute; null: the deployment's."
+    ]
     expires_at: Timestamp | None
-    parent_id: Annotated[str | None, "the key it was made with and ends with"]
+    parent_id: Annotated[
+        str | None, "Id of the key that created it and whose end ends it; null without one."
+    ]
 
 
 class Key(_KeyBase):
-    """An API key, without its secret."""
+    """An API key without its secret."""
 
     created_at: Timestamp
-    revoked_at: Timestamp | None
+    revoked_at: Annotated[Timestamp | None, "Time of the revocation; null: not revoked."]
     previous_ends_at: Annotated[
-        Timestamp | None, "until when the secret of before a rotation opens"
+        Timestamp | None, "Time until which the previous secret is accepted; null without one."
     ]
 
 
 class KeyCreated(_KeyBase):
-    """A new API key; `key` is its secret, in this reply and never again."""
+    """A new API key with its secret."""
 
     success: Yes
     key: str
 
 
 class KeyRotation(Body, is_closed=True):
-    """How a key is rotated."""
+    """Options of a key rotation."""
 
     overlap_seconds: Annotated[
         int,
         whole(0, OVERLAP_S_MAX, unit="seconds"),
-        "how long the secret of now still opens",
+        "Seconds for which the previous secret stays valid.",
     ] = 0
 
 
 class KeyRotated(_KeyBase):
-    """A key with another secret: `key` is it, in this reply and never again."""
+    """A key with a new secret."""
 
     success: Yes
     key: str
-    previous_ends_at: Annotated[Timestamp | None, "until when the secret of before opens"]
+    previous_ends_at: Annotated[
+        Timestamp | None, "Time until which the previous secret is accepted; null: none."
+    ]
 
 
 class KeyPage(Page[Key]):
@@ -90,43 +108,45 @@ class KeyPage(Page[Key]):
 
 
 class KeysQuery(PageQuery):
-    """Which keys a list shows."""
+    """Filters of the list of keys."""
 
-    owner_did: Annotated[Maybe[str], "whose; others than one's own for administrators"] = None
+    owner_did: Annotated[
+        Maybe[str], "Owner of the keys; only administrators may name another than themselves."
+    ] = None
 
 
 class KeyRevoked(Record):
-    """A revoked key; `ended_keys` is absent where the first answer was lost."""
+    """A revoked key."""
 
     success: Yes
-    id: str
+    id: Annotated[str, "Id of the key."]
     key_id: str
-    ended_keys: Annotated[Maybe[Count], "this one and all made with it"]
+    ended_keys: Annotated[Maybe[Count], "Number of keys that ended: this one and its descendants."]
 
 
 class Health(Record):
-    """The deployment's health."""
+    """Health of the deployment."""
 
-    status: Annotated[str, words(("healthy", "unhealthy"))]
-    version: str
-    components: dict[str, str]
-    workflow_spec_version: str
-    settlement_spec_version: str
+    status: Annotated[str, words(("healthy", "unhealthy")), "`unhealthy` when a component is down."]
+    version: Annotated[str, "Version of the service."]
+    components: Annotated[dict[str, str], "State of each component."]
+    workflow_spec_version: Annotated[str, "Version of the workflow specification."]
+    settlement_spec_version: Annotated[str, "Version of the settlement specification."]
 
 
 class Readiness(Record):
-    """Whether this replica serves."""
+    """Whether this replica serves requests."""
 
-    status: Annotated[str, words(("ready", "not ready"))]
-    version: str
+    status: Annotated[str, words(("ready", "not ready")), "Whether it serves."]
+    version: Annotated[str, "Version of the service."]
 
 
 class Start(Record):
-    """Paths with which a stranger begins."""
+    """Paths for a first look at the service."""
 
-    service: str
-    version: str
-    docs: str
-    openapi: str
-    health: str
-    ready: str
+    service: Annotated[str, "Name of the service."]
+    version: Annotated[str, "Version of the service."]
+    docs: Annotated[str, "Path of the documentation page."]
+    openapi: Annotated[str, "Path of the OpenAPI document."]
+    health: Annotated[str, "Path of the health check."]
+    ready: Annotated[str, "Path of the readiness check."]

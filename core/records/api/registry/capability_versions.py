@@ -18,7 +18,7 @@ from core.capabilities.semver import (
 from core.records.api.kinds import CapabilityId, Did, Hash, LongText, Timestamp, Yes, words
 from core.records.api.path_values import CapabilityPath
 from core.records.api.record import Page, Record
-from core.records.api.shape import Body, Json, Kind, Maybe, Mismatch, Schema, Schemas
+from core.records.api.shape import Body, Json, Kind, Maybe, Mismatch, Schema
 from core.wording import got_of
 
 # Of one schema in its canonical form, and how deep it may be.
@@ -58,32 +58,41 @@ _RANGE_SCHEMA: Final[Schema] = {
     "type": "string",
     "minLength": 1,
     "maxLength": RANGE_CHARS_MAX,
-    "description": f"a version, or at most {COMPARATORS_MAX} comparators such as >=1.2 <2",
+    "description": f"A version, or up to {COMPARATORS_MAX} comparators such as `>=1.2 <2`.",
 }
 SemanticVersion = Annotated[str, Kind(_VERSION_SCHEMA, _version)]
 VersionRange = Annotated[str, Kind(_RANGE_SCHEMA, _range)]
 
 
 class VersionPublication(Body, is_closed=True):
-    """A version of a capability: what it takes and gives, and what has changed."""
+    """A version of a capability: its schemas, and what changed."""
 
     capability_id: CapabilityId
-    version: SemanticVersion
-    input_schema: Annotated[dict[str, Any], "JSON Schema 2020-12, `$ref` only within it"]
-    output_schema: Annotated[dict[str, Any], "JSON Schema 2020-12, `$ref` only within it"]
+    version: Annotated[SemanticVersion, "Semantic version."]
+    input_schema: Annotated[
+        dict[str, Any], "JSON Schema 2020-12 of the inputs; `$ref` only within the schema."
+    ]
+    output_schema: Annotated[
+        dict[str, Any], "JSON Schema 2020-12 of the result; `$ref` only within the schema."
+    ]
     changelog: LongText = ""
-    deprecates_version: Annotated[Maybe[SemanticVersion], "which this one succeeds"] = None
-    owner_did: Annotated[Maybe[Did], "the caller; only administrators name another"] = None
+    deprecates_version: Annotated[
+        Maybe[SemanticVersion], "Version that this one replaces; it becomes deprecated."
+    ] = None
+    owner_did: Annotated[
+        Maybe[Did],
+        "Owner of the versions. Default: the caller; only administrators may name another.",
+    ] = None
 
 
 class VersionDeprecation(Body, is_closed=True):
-    """Which version to use instead of a deprecated one."""
+    """Options of a deprecation."""
 
-    successor: Annotated[Maybe[SemanticVersion], "an active version of the capability"] = None
+    successor: Annotated[Maybe[SemanticVersion], "Active version to use instead."] = None
 
 
 class Negotiation(Body, is_closed=True):
-    """What a caller can work with."""
+    """The versions that a caller supports."""
 
     capability_id: CapabilityId
     supported_versions: Annotated[
@@ -92,33 +101,36 @@ class Negotiation(Body, is_closed=True):
             {"type": "array", "items": _RANGE_SCHEMA, "minItems": 1, "maxItems": SUPPORTED_MAX},
             _supported,
         ),
+        "Versions or ranges that the caller supports.",
     ]
-    preferred_version: Annotated[Maybe[VersionRange], "chosen if it is among them"] = None
+    preferred_version: Annotated[
+        Maybe[VersionRange], "Version that is chosen when it is supported and exists."
+    ] = None
 
 
 class CapabilityVersionPath(CapabilityPath):
     """A version of a capability."""
 
-    version: Annotated[SemanticVersion, "the version"]
+    version: Annotated[SemanticVersion, "The semantic version."]
 
 
 class SchemaBreak(Record):
-    """A rule of a version that does not hold in another."""
+    """A rule of one version that does not hold in the other."""
 
-    path: Annotated[str, "the member, such as inputSchema.text"]
-    affected: Annotated[str, "whom it concerns"]
-    was: Annotated[str, "of the earlier version"]
-    now: Annotated[str, "of the later version"]
-    is_decided: Annotated[bool, "false: it could not be shown that nothing breaks"]
+    path: Annotated[str, "The member, such as `inputSchema.text`."]
+    affected: Annotated[str, "Who is affected: callers or agents."]
+    was: Annotated[str, "The rule in the earlier version."]
+    now: Annotated[str, "The rule in the later version."]
+    is_decided: Annotated[bool, "false: compatibility could not be shown."]
 
 
 class Compatibility(Record):
-    """What a version breaks of an earlier one."""
+    """Incompatible changes between two versions."""
 
-    from_version: str
-    to_version: str
-    is_compatible: bool
-    breaks: Annotated[list[SchemaBreak], "at most 20"]
+    from_version: Annotated[str, "The earlier version."]
+    to_version: Annotated[str, "The later version."]
+    is_compatible: Annotated[bool, "Whether there is no incompatible change."]
+    breaks: Annotated[list[SchemaBreak], "Incompatible changes, at most 20."]
 
 
 class CapabilityVersion(Record):
@@ -126,80 +138,81 @@ class CapabilityVersion(Record):
 
     version_id: str
     capability_id: str
-    version: str
+    version: Annotated[str, "Semantic version."]
     status: Annotated[str, words(VERSION_STATUSES)]
     schema_hash: Hash
     changelog: str
-    published_by_did: Did
-    published_at: Timestamp
-    successor: Annotated[str | None, "which version to use instead"]
+    published_by_did: Annotated[Did, "DID of the caller who published it."]
+    published_at: Annotated[Timestamp, "Time of the publication."]
+    successor: Annotated[str | None, "Version to use instead; null without one."]
     deprecated_at: Timestamp | None
-    sunset_at: Annotated[Timestamp | None, "12 months after it was deprecated"]
+    sunset_at: Annotated[
+        Timestamp | None,
+        "Time after which it may be withdrawn, 12 months after the deprecation; null when active.",
+    ]
 
 
 class CapabilityVersionWhole(CapabilityVersion):
     """A version of a capability with its schemas."""
 
-    input_schema: Json
-    output_schema: Json
-    compatibility: Annotated[Compatibility | None, "with the version before; null: it is the first"]
+    input_schema: Annotated[Json, "JSON Schema of the inputs."]
+    output_schema: Annotated[Json, "JSON Schema of the result."]
+    compatibility: Annotated[
+        Compatibility | None, "Changes against the previous version; null for the first."
+    ]
 
 
 class VersionPublished(CapabilityVersion):
     """A version that was published."""
 
     success: Yes
-    id: str
-    owner_did: Annotated[Did, "whose versions of the capability these are"]
-    deprecates_version: str | None
-    compatibility: Annotated[Compatibility | None, "with the version before; null: it is the first"]
+    id: Annotated[str, "Id of the version."]
+    owner_did: Annotated[Did, "Owner of the capability's versions."]
+    deprecates_version: Annotated[str | None, "Version that this one deprecated; null without one."]
+    compatibility: Annotated[
+        Compatibility | None, "Changes against the previous version; null for the first."
+    ]
 
 
 class VersionDeprecated(Record):
     """A version that was deprecated."""
 
     success: Yes
-    id: str
+    id: Annotated[str, "Id of the version."]
     version_id: str
     capability_id: str
-    version: str
+    version: Annotated[str, "Semantic version."]
     status: Annotated[str, Kind({"const": "deprecated"})]
-    successor: str | None
+    successor: Annotated[str | None, "Version to use instead; null without one."]
     deprecated_at: Timestamp
     sunset_at: Timestamp
 
 
 class CapabilityVersionPage(Page[CapabilityVersion]):
-    """A page of a capability's versions, the newest first, and its `latest` active one."""
+    """A page of a capability's versions, newest first."""
 
     plural = "versions"
     row = CapabilityVersion
 
-    latest: str
-
-    @classmethod
-    def described_schema(cls, schemas: Schemas) -> Schema:
-        """Return the schema of a page, with what it says of all versions."""
-        page = super().described_schema(schemas)
-        page["properties"]["latest"] = {"type": "string"}
-        page["required"].append("latest")
-        return page
+    latest: Annotated[str, "The newest active version."]
 
 
 class MigrationStep(Compatibility):
-    """From one version to a later one: what has changed, and what that breaks."""
+    """One step from a version to the next."""
 
     changelog: str
 
 
 class Negotiated(Record):
-    """The version that a caller should use."""
+    """The version that the caller should use."""
 
     capability_id: str
     version_id: str
-    version: str
+    version: Annotated[str, "Semantic version."]
     status: Annotated[str, words(VERSION_STATUSES)]
     schema_hash: Hash
     sunset_at: Timestamp | None
-    latest: str
-    migration_path: Annotated[list[MigrationStep], "from it to the latest; empty: it is"]
+    latest: Annotated[str, "The newest active version."]
+    migration_path: Annotated[
+        list[MigrationStep], "Steps from this version to the latest; empty when it is the latest."
+    ]
