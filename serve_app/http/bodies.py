@@ -152,7 +152,7 @@ def coded_body() -> ServiceError:
 
 
 def parse_json(body: bytes, *, depth_max: int) -> Any:
-    """Parse a JSON body at once; `large_json.py` has what takes a large one.
+    """Return the value of a JSON body.
 
     Args:
         body: the bytes as received.
@@ -163,10 +163,10 @@ def parse_json(body: bytes, *, depth_max: int) -> Any:
     """
     value = load_json(body)
     # Counting brackets is far cheaper than walking, and most bodies never come near the bound.
-    if bracket_count(body) > depth_max:
+    if body.count(b"{") + body.count(b"[") > depth_max:
         check_depth(value, depth_max)
-    if may_double(body, value):
-        check_doubled(body)
+    if may_double(body, value) and (path := doubled_member(body)) is not None:
+        raise invalid(path, *DOUBLED)
     check_nul(value, body)
     return value
 
@@ -196,11 +196,6 @@ def not_json(error: Exception) -> ServiceError:
     return invalid("$", f"a body that is not JSON ({error})", "a JSON object")
 
 
-def bracket_count(text: bytes) -> int:
-    """Return how many objects and arrays a text has at most: those within its texts count, too."""
-    return text.count(b"{") + text.count(b"[")
-
-
 def check_nul(value: Any, text: bytes) -> None:
     """Refuse a value with a NUL in a text.
 
@@ -214,17 +209,6 @@ def check_nul(value: Any, text: bytes) -> None:
         raise invalid(_path_of_nul(value), "text with U+0000", "text without U+0000")
 
 
-def check_doubled(text: bytes) -> None:
-    """Refuse a text in which two members of one object have one name.
-
-    Raises:
-        ServiceError: INVALID_REQUEST.
-    """
-    path = doubled_member(text)
-    if path is not None:
-        raise invalid(path, *DOUBLED)
-
-
 def check_depth(value: Any, depth_max: int) -> None:
     """Refuse a value nested deeper than allowed.
 
@@ -232,13 +216,8 @@ def check_depth(value: Any, depth_max: int) -> None:
         ServiceError: INVALID_REQUEST.
     """
     if is_deeper_than(value, depth_max):
-        raise too_deep(depth_max)
-
-
-def too_deep(depth_max: int) -> ServiceError:
-    """Return the refusal of a body that nests deeper than this."""
-    got, expected = f"more than {depth_max} levels of nesting", f"at most {depth_max}"
-    return invalid("$", got, expected)
+        got, expected = f"more than {depth_max} levels of nesting", f"at most {depth_max}"
+        raise invalid("$", got, expected)
 
 
 # The key or index of a value, and the trail of what holds it. A text would repeat a long key for

@@ -17,9 +17,9 @@ from typing import Any, Final, Generic, TypeVar
 from actors.process.slices import Slices
 from core.errors import ErrorCode, Problem, ServiceError
 from core.wording import kind_of
+from serve_app.http.bodies import parse_json
 from serve_app.http.calls import Call, Reply, invalid
 from serve_app.http.errors import problem
-from serve_app.http.large_json import Pieces, parse_large_json
 
 _LOG = logging.getLogger("callboard.api")
 
@@ -91,10 +91,7 @@ async def judged(
     settings = call.services.settings
     slices = Slices(foreground=call.services.gateway.foreground)
     outline, parts = await cut(call.body, settings.body_bytes_max, slices)
-    # `_…_pieces` keep the parts of a value that was parsed in pieces, to be freed a few at a time.
-    body, _outline_pieces = await parse_large_json(
-        call.account, outline, depth_max=settings.json_depth_max
-    )
+    body = parse_json(outline, depth_max=settings.json_depth_max)
     items = body.get(plural) if isinstance(body, dict) else None
     if not isinstance(items, list):
         raise invalid(plural, kind_of(items), f"an array of 1 to {settings.bulk_items_max}")
@@ -102,12 +99,12 @@ async def judged(
         raise invalid(plural, f"{len(items)} items", f"1 to {settings.bulk_items_max} items")
     found: Judged[T] = Judged([None] * len(items))
     for index, item in enumerate(items):
-        value, _item_pieces, part = item, None, b""
+        value, part = item, b""
         if isinstance(item, list):  # it names the part that was cut out there
             part = parts[item[0]]
         try:
             if part:
-                value, _item_pieces = await _loaded(call, part, index)
+                value = _parsed_item(call, part, index)
             found.accepted.append(await judge(index, value, len(part)))
             found.positions.append(index)
         except ServiceError as error:
@@ -195,7 +192,7 @@ def _after_string(body: bytes, opening: int) -> int:
     return len(body)
 
 
-async def _loaded(call: Call, part: bytes, index: int) -> tuple[Any, Pieces | None]:
+def _parsed_item(call: Call, part: bytes, index: int) -> Any:
     """Parse one item, held to the bounds that a body of its own would have.
 
     Raises:
@@ -209,4 +206,4 @@ async def _loaded(call: Call, part: bytes, index: int) -> tuple[Any, Pieces | No
             f"item {index} has {len(part)} bytes, at most {most} are read",
             (Problem(f"[{index}]", f"{len(part)} bytes", f"{most} bytes"),),
         )
-    return await parse_large_json(call.account, part, depth_max=settings.json_depth_max)
+    return parse_json(part, depth_max=settings.json_depth_max)

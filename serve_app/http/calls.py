@@ -38,7 +38,6 @@ from ledger.authority import Authority, AuthorizedCommand, OpenedBy, SignedBy
 from ledger.commands import Command, Outcome
 from serve_app.callers.limits import RateClass
 from serve_app.callers.signed_requests import SignedRequest
-from serve_app.http.large_json import Pieces
 from serve_app.http.paths import path_problem
 from serve_app.services import Services
 
@@ -91,8 +90,7 @@ class Call:
     """One request: who asks, from which address, for what, with which body.
 
     `path_values`: the texts in its path, by their JSON names. `right`: that the operation takes.
-    `signed`: its signature, where it is the credential. `pieces`: the parts of `json`, kept so that
-    a large one is not freed in one go.
+    `signed`: its signature, where it is the credential.
     """
 
     services: Services
@@ -108,7 +106,6 @@ class Call:
     signed: SignedRequest | None = None
     body: bytes = b""
     json: Any = None
-    pieces: Pieces | None = None
     repeat_key: RepeatKey | None = None
     repeats: Repeats = Repeats.IGNORED
     # The right beyond a usual key's that the call was permitted by; None so far.

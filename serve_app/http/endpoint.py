@@ -31,6 +31,7 @@ from serve_app.http.bodies import (
     coded_body,
     held_bytes,
     is_uncoded,
+    parse_json,
     read_body,
 )
 from serve_app.http.calls import Call, Operation, Repeats, Reply, reason_in
@@ -42,7 +43,6 @@ from serve_app.http.errors import (
     problem,
     problem_headers,
 )
-from serve_app.http.large_json import parse_large_json
 from serve_app.http.pace import Pace
 from serve_app.http.paths import path_text, path_values
 from serve_app.http.repeats import once, repeat_key
@@ -176,9 +176,8 @@ class Endpoint:
         has_body = operation.method in _WITH_BODY and (call.body or not operation.is_body_optional)
         if has_body and not operation.is_parsed_by_handler:
             depth_max = services.settings.json_depth_max
-            call.json, call.pieces = await parse_large_json(
-                call.account, call.body, depth_max=depth_max
-            )
+            parse = partial(parse_json, call.body, depth_max=depth_max)
+            call.json = await in_thread(call.account, len(call.body), parse)
             if operation.check is not None:
                 operation.check(call)
         parsed_bytes = len(call.body) if operation.parsed_body is not None else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -25,7 +24,6 @@ from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.http.bulk import Judged, cut, judged
 from serve_app.http.calls import Call
-from serve_app.http.large_json import Pieces
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
 
@@ -82,19 +80,12 @@ class SettingsOnly:
         self.foreground = Foreground()
 
 
-class LargeBodies(SettingsOnly):
-    """The same, with a larger bound."""
-
-    settings = Settings(body_bytes_max=64 * KIB)
-
-
 def judge_all(
     body: bytes,
-    gateway: SettingsOnly | None = None,
     judge: Callable[[int, Any, int], Awaitable[Any]] | None = None,
 ) -> Judged[Any]:
     services = Services(
-        cast(Gateway, gateway or SettingsOnly()),
+        cast(Gateway, SettingsOnly()),
         cast(Authenticator, None),
         cast(RateLimiter, None),
         cast(Heartbeats, None),
@@ -200,20 +191,6 @@ def test_a_body_that_is_no_bulk_is_refused_whole(body: bytes) -> None:
     with pytest.raises(ServiceError) as refused:
         judge_all(body)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
-
-
-def test_a_dense_text_beside_the_items_is_kept_in_pieces_until_all_are_judged() -> None:
-    """Its pieces were let go of at the first item, and its value was freed in one go after all."""
-    kept: list[int] = []
-
-    async def judge(index: int, _: Any, __: int) -> int:
-        kept.append(sum(isinstance(one, Pieces) for one in gc.get_objects()))
-        return index
-
-    beside = b'{"a": [' + b"[]," * (8 * KIB) + b"[]]}"
-    gc.collect()
-    judge_all(b'{"more": ' + beside + b', "items": [1, {"n": 2}, 3]}', LargeBodies(), judge)
-    assert kept == [1, 1, 1]
 
 
 def test_what_stands_beside_the_items_is_bounded() -> None:
