@@ -42,8 +42,6 @@ _TOML_TYPES: Final[Mapping[type, str]] = {
 }
 _GOT_MAX: Final = 80
 
-# The value of `transport_host` that stands for each machine's own address.
-OWN_ADDRESS: Final = "machine"
 
 KIB, MIB = 1024, 1024 * 1024
 DAY_MS = 86_400_000
@@ -164,16 +162,6 @@ class Settings:
     ray_cpus: int = _setting(0, "CPUs that Ray may count on; 0: all of the machine", low=0)
     object_store_mib: int = _setting(128, "Ray's shared object memory", low=75)
     generation: str = _setting("", "of the actors; `callboard upgrade` gives each one of its own")
-
-    # Batches between machines (decision 0205).
-    transport_host: str = _setting(
-        "", "IP address where actors listen for other machines; machine: its own; empty: nowhere"
-    )
-    transport_port_min: int = _setting(0, "first of their ports; 0: any", low=0, high=65_535)
-    transport_port_max: int = _setting(0, "last of their ports; 0: any", low=0, high=65_535)
-    transport_tls_certificate: str = _setting("", "file of their TLS certificate; empty: no TLS")
-    transport_tls_key: str = _setting("", "file of the certificate's key")
-    transport_tls_ca: str = _setting("", "file of the CA that both sides' certificates are of")
 
     # Requests.
     body_bytes_max: int = _setting(512 * KIB, "largest request body", low=KIB)
@@ -369,7 +357,6 @@ class Settings:
         except ValueError:
             got = f"{len(self.deployment_key)} characters"  # a secret is not repeated in a message
             raise SettingsError("deployment_key", got, FORM) from None
-        _check_transport(self)
         _check_urls(self)
         _check_origins(self.cors_origins)
         _check_model(self)
@@ -440,11 +427,6 @@ class Settings:
         )
 
     @property
-    def transport_ports(self) -> range:
-        """Return the ports for connections between machines; 0 alone: any."""
-        return range(self.transport_port_min, self.transport_port_max + 1)
-
-    @property
     def needs_proof(self) -> bool:
         """Return whether names, heirs and versions ask for a proven claim of the DID."""
         return self.claims == "proven"
@@ -466,29 +448,6 @@ class Settings:
         host = "127.0.0.1" if self.host in {"0.0.0.0", "::", ""} else self.host
         host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self.port}"
-
-
-def _check_transport(settings: Settings) -> None:
-    host = settings.transport_host
-    if host not in ("", OWN_ADDRESS):
-        expected = f"an IP address that other machines reach, {OWN_ADDRESS} or nothing"
-        try:
-            is_usable = not ipaddress.ip_address(host).is_unspecified
-        except ValueError:
-            is_usable = False
-        if not is_usable:
-            raise SettingsError("transport_host", repr(host), expected)
-    low, high = settings.transport_port_min, settings.transport_port_max
-    if high < low or (low == 0) != (high == 0):
-        raise SettingsError("transport_port_max", str(high), f"{low} or more, and 0 only with 0")
-    files = (
-        settings.transport_tls_certificate,
-        settings.transport_tls_key,
-        settings.transport_tls_ca,
-    )
-    if any(files) and not all(files):
-        expected = "all of transport_tls_certificate, transport_tls_key, transport_tls_ca, or none"
-        raise SettingsError("transport_tls_certificate", repr(files[0]), expected)
 
 
 def _check_urls(settings: Settings) -> None:

@@ -158,10 +158,6 @@ class WorkflowActor:
     def _steps(self) -> int:
         return self._watchdog.turns + self._owner.steps
 
-    async def endpoint(self) -> str:
-        """Return where other machines' processes reach this actor over TCP; "": nowhere."""
-        return self._batches.endpoint
-
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""
         return os.getpid()

@@ -1,37 +1,30 @@
 """Calls to actors by name, and what an actor does to be called; a replaced one is looked up again.
 
-The only place that knows how a Ray call fails, and which carriers there are: the Unix socket of an
-actor of this machine, TCP where the settings have it (`transport_host`), the Ray call. design.md
-section 3 (`ActorUnavailableError`: outcome unknown, same key again). Decision 0205.
+The only place that knows how a Ray call fails, and how an actor is reached: by its Unix socket on
+the same machine, by a Ray call from another one. Every batch call has a deadline: Ray reports a
+machine that was cut off only after its own timeouts, and not at all without the GCS.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import ray
-import ray.util
 from ray.exceptions import RayActorError, RayError
 
 from actors.transport.names import NAMESPACE
-from actors.transport.sockets import (
-    Carrier,
-    SocketCall,
-    SocketServer,
-    UnixCarrier,
-    socket_path,
-)
-from actors.transport.tcp import Credentials, TcpCarrier, TcpListener, TlsFiles
+from actors.transport.sockets import SocketCall, SocketServer, socket_path
 from core.errors import ErrorCode, ServiceError
-from core.settings import OWN_ADDRESS, Settings
-from core.trust.derived_keys import KeyPurpose, derived_keys
+from core.settings import Settings
 
 log = logging.getLogger("callboard.sockets")
 
+# Longer than the longest answer: a poll takes 10 s, a batch that is slow in the database 12 s.
+CALL_TIMEOUT_S: Final = 20.0
 # Of look-ups, which must not hold up what runs in a loop's own threads; none runs before the first.
 _LOOK_UP_THREADS: Final = ThreadPoolExecutor(4, "look-up")
 
@@ -91,31 +84,33 @@ class ActorCall:
 
 
 class BatchCall:
-    """Sends batches to a method of a named actor, over a socket where there is one.
+    """Sends batches to a method of a named actor: over its socket if it has one here, else by Ray.
 
     Args:
         settings: the deployment's.
         name: the actor's.
         method: of the actor.
-        endpoint: where it is known to listen for other machines; "": it is asked by a Ray call.
+        timeout_s: of a call.
     """
 
-    def __init__(self, settings: Settings, name: str, method: str, endpoint: str = "") -> None:
+    def __init__(
+        self, settings: Settings, name: str, method: str, *, timeout_s: float = CALL_TIMEOUT_S
+    ) -> None:
+        self._name = f"{name}.{method}"
+        self._timeout_s = timeout_s
         by_ray = ActorCall(name, method)
-        carriers: list[Carrier] = []
         path = socket_path(settings.run_folder, name)
-        if path is not None:
-            carriers.append(UnixCarrier(path))
-        credentials = _credentials(settings)
-        if credentials is not None:
-            ask = _known(endpoint) if endpoint else ActorCall(name, "endpoint")
-            carriers.append(TcpCarrier(ask, name, credentials))
-        self._socket = SocketCall(carriers, method, by_ray) if carriers else None
+        self._socket = None if path is None else SocketCall(path, method, by_ray)
         self._call = self._socket or by_ray
 
     async def __call__(self, *arguments: Any) -> Any:
         """Make one call; after a `ConnectionError` or a `RayError` its outcome is unknown."""
-        return await self._call(*arguments)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._call(*arguments)
+        except TimeoutError:
+            message = f"{self._name}: no reply within {self._timeout_s:g} s"
+            raise ConnectionError(message) from None
 
     def close(self) -> None:
         """Close the connections."""
@@ -124,7 +119,7 @@ class BatchCall:
 
 
 class BatchServer:
-    """Lets an actor be called over sockets, as far as the settings and its machine allow.
+    """Lets an actor be called over a socket, where its machine has a run folder.
 
     Args:
         settings: the deployment's.
@@ -135,8 +130,6 @@ class BatchServer:
         self._settings = settings
         self._name = name
         self._server: SocketServer | None = None
-        # Where other machines reach the actor, "host:port"; empty: by Ray calls only.
-        self.endpoint = ""
 
     async def start(self, methods: Mapping[str, Any]) -> None:
         """Begin to listen; where that is not possible, the calls go by Ray: slower, not broken.
@@ -144,52 +137,18 @@ class BatchServer:
         Args:
             methods: what may be called, by name.
         """
-        self._server = server = SocketServer(methods)
+        self._server = SocketServer(methods)
         path = socket_path(self._settings.run_folder, self._name)
         if path is not None:
             try:
-                await server.listen(path)
+                await self._server.listen(path)
             except OSError as error:  # a machine without the run folder
                 log.warning("no socket actor=%s reason=%s", self._name, error)
-        credentials = _credentials(self._settings)
-        if credentials is not None:
-            try:
-                listener = TcpListener(server, self._name, credentials)
-                self.endpoint = listener.start(
-                    _own_host(self._settings), self._settings.transport_ports
-                )
-                server.add_listener(listener)
-            except OSError as error:  # no free port, or files of TLS that cannot be read
-                log.error("no TCP actor=%s reason=%s", self._name, error)
 
     async def close(self) -> None:
         """Stop; calls under way are cut off."""
         if self._server is not None:
             await self._server.close()
-
-
-def _known(endpoint: str) -> Callable[[], Awaitable[str]]:
-    async def ask() -> str:
-        return endpoint
-
-    return ask
-
-
-def _credentials(settings: Settings) -> Credentials | None:
-    """Return what connections to other machines need; None without them."""
-    if not (settings.transport_host and settings.deployment_key):
-        return None
-    files = TlsFiles(
-        settings.transport_tls_certificate, settings.transport_tls_key, settings.transport_tls_ca
-    )
-    keys = derived_keys(settings.deployment_keys, KeyPurpose.TRANSPORT)
-    return Credentials(keys, files if files.certificate else None)
-
-
-def _own_host(settings: Settings) -> str:
-    if settings.transport_host == OWN_ADDRESS:
-        return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-    return settings.transport_host
 
 
 def is_unknown_outcome(error: BaseException) -> bool:

@@ -17,6 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from actors.transport.channel import Channel, ChannelStatistics
+from actors.transport.messages import CALL_BYTES_MAX
 from actors.transport.wire import (
     COMMANDS,
     OUTCOMES,
@@ -32,8 +33,6 @@ log = logging.getLogger("callboard.ledger_client")
 
 RETRY_DELAY_S_MIN = 0.05
 RETRY_DELAY_S_MAX = 2.0
-# Bounds the time that another payer's command waits for a call to be read and committed.
-CALL_BYTES_MAX: Final = 128 * 1024
 # What a command weighs in a call beside its bytes: its transaction's work for the least of them.
 COMMAND_WEIGHT: Final = 512
 _CALLER_LEFT: Final = Outcome(

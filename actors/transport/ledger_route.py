@@ -4,7 +4,11 @@ Calls go to the writer that was last known. A call that fails, or has no answer 
 the head be read from Postgres, no more often than `LOOK_PAUSE_S`; when it names another process,
 the calls to the one before end and are repeated there. Repeating is harmless: commands have keys,
 renewals are idempotent. So a planned hand-over is no failure to those that call, and while nothing
-fails nothing is read. shards.md (Ledger). Decision 0211.
+fails nothing is read.
+
+The head names an actor, and only the GCS knows where an actor of another machine runs. So both of
+the ledger's actors are called every `WARM_S`, which leaves Ray connected to them: after that a
+ledger that has moved is reached while there is no GCS.
 """
 
 from __future__ import annotations
@@ -12,13 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from actors.transport.actor_calls import BatchCall, is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
-from actors.transport.names import LEDGER
+from actors.transport.names import LEDGER, LEDGERS
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.shards.ledger_head import LedgerAddress, LedgerHead
@@ -29,6 +32,7 @@ log = logging.getLogger("callboard.ledger_client")
 # A call without an answer for so long lets the head be read.
 SLOW_S: Final = 1.0
 LOOK_PAUSE_S: Final = 0.25
+WARM_S: Final = 10.0
 # How often one call is repeated at another process before its failure is its caller's.
 MOVES_MAX: Final = 3
 
@@ -39,29 +43,37 @@ class LedgerRoute:
     Args:
         settings: the deployment's.
         read_head: reads the head; None: from the database of the settings.
+        warm_s: the pause between two calls that keep the connections open.
     """
 
     def __init__(
-        self, settings: Settings, read_head: Callable[[], Awaitable[LedgerHead]] | None = None
+        self,
+        settings: Settings,
+        read_head: Callable[[], Awaitable[LedgerHead]] | None = None,
+        *,
+        warm_s: float = WARM_S,
     ) -> None:
+        self._warm_s = warm_s
         self._settings = settings
         self._reader = HeadReader(settings.database_url)
         self._read_head = read_head or self._reader.read
         # Before the head was ever read: where the first ledger of a cluster is.
-        self.address = LedgerAddress(LEDGER, "", "")
+        self.address = LedgerAddress(LEDGER, "")
         # How often the ledger was found to be another process.
         self.moves = 0
         self._calls: list[LedgerCall] = []
         self._looking: asyncio.Task[None] | None = None
         self._looked_s = -LOOK_PAUSE_S
         self._watching: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<LedgerRoute {self.address}>"
 
     def call(self, method: str) -> LedgerCall:
         """Return the way to a method of the ledger's actor."""
-        call = LedgerCall(self, method, partial(BatchCall, self._settings))
+        calls = {name: BatchCall(self._settings, name, method) for name in LEDGERS}
+        call = LedgerCall(self, method, calls)
         self._calls.append(call)
         return call
 
@@ -81,7 +93,7 @@ class LedgerRoute:
 
     async def close(self) -> None:
         """Close the connections; calls under way get a ConnectionError."""
-        for task in (self._watching, self._looking):
+        for task in (self._watching, self._looking, self._warming):
             if task is not None:
                 task.cancel()
         for call in self._calls:
@@ -102,6 +114,16 @@ class LedgerRoute:
         """Look at the head until no call is late any more."""
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch_late_calls())
+
+    def keep_warm(self) -> None:
+        """Call both of the ledger's actors every `WARM_S`, until this route is closed."""
+        if self._warming is None:
+            self._warming = asyncio.create_task(self._warm())
+
+    async def _warm(self) -> None:
+        while True:
+            await asyncio.sleep(self._warm_s)
+            await asyncio.gather(*(call.warm() for call in self._calls))
 
     async def _watch_late_calls(self) -> None:
         try:
@@ -127,6 +149,9 @@ class LedgerRoute:
         address = LedgerAddress.parse(head.address)
         if address is None or address == self.address:
             return
+        if address.actor not in LEDGERS:
+            log.error("the head names no ledger address=%s", address)
+            return
         log.info("the ledger is at address=%s epoch=%d", address, head.epoch)
         # Of the first one only the name was known: calls to it are under way to the right process.
         is_named = address.actor == self.address.actor and not self.address.start
@@ -144,14 +169,13 @@ class LedgerCall:
     Args:
         route: knows where the ledger is.
         method: of its actor.
-        connect: makes the way to an actor's method: name, method, endpoint.
+        calls: to the method of each of the ledger's actors, by name.
     """
 
-    def __init__(self, route: LedgerRoute, method: str, connect: Callable[..., BatchCall]) -> None:
+    def __init__(self, route: LedgerRoute, method: str, calls: Mapping[str, BatchCall]) -> None:
         self._route = route
         self._method = method
-        self._connect = connect
-        self._call = connect(route.address.actor, method, route.address.endpoint)
+        self._calls = calls
         # When each call under way began, by what ends it.
         self._open: dict[asyncio.Timeout, float] = {}
 
@@ -169,6 +193,7 @@ class LedgerCall:
 
         Raises: as `BatchCall`, and what the ledger has refused it with.
         """
+        self._route.keep_warm()
         for _ in range(MOVES_MAX):
             moves = self._route.moves
             try:
@@ -184,23 +209,26 @@ class LedgerCall:
         try:
             async with cut:
                 self._open[cut] = time.monotonic()
-                return await self._call(*arguments)
+                return await self._calls[self._route.address.actor](*arguments)
         finally:
             late.cancel()
             self._open.pop(cut, None)
 
+    async def warm(self) -> None:
+        """Call each of the ledger's actors with an empty batch, whatever they answer."""
+        await asyncio.gather(*(call([]) for call in self._calls.values()), return_exceptions=True)
+
     def leave(self) -> None:
-        """Go to the ledger's new address; calls under way end with their outcome unknown."""
-        self._call.close()
-        address = self._route.address
-        self._call = self._connect(address.actor, self._method, address.endpoint)
+        """End the calls under way with their outcome unknown: the ledger is another process."""
+        self.close()
         now_s = asyncio.get_running_loop().time()
         for cut in self._open:
             cut.reschedule(now_s)
 
     def close(self) -> None:
         """Close the connections."""
-        self._call.close()
+        for call in self._calls.values():
+            call.close()
 
 
 def _may_have_moved(error: Exception) -> bool:

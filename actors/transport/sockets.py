@@ -1,13 +1,12 @@
-"""Batches over sockets: the quick way to an actor of this machine, and to one of another.
+"""Batches over Unix sockets: the quick way to an actor of the same machine.
 
 A Ray actor call costs about 3 CPU-ms on both sides together, the same batch over a socket a third
 of that. So Ray starts, names, finds and restarts the processes, and their batches go through a
-socket in the deployment's run folder or, to another machine, over TCP
-(`actors/transport/tcp.py`); where there is neither (an actor that is just being replaced) the
-call goes by Ray. A connection carries one call at a time, which is what a `Channel` sends. The body
-of a frame (`actors/transport/frames.py`) is msgpack of plain values (numbers, texts, bytes, lists
-of these), so that nothing but values can come of what another process sends; a call that cannot be
-read is refused alone. design.md section 3 (Measured cost of hops).
+socket in the deployment's run folder. Where no socket listens (an actor of another machine, or one
+that is just being replaced) the call goes by Ray. A connection carries one call at a time, which is
+what a `Channel` sends. A frame is the length of its body, 4 bytes, then the body: msgpack of plain
+values (numbers, texts, bytes, lists of these). So nothing but values can come of what another
+process sends, and a call that cannot be read is refused alone.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import struct
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import msgspec
 
-from actors.transport.frames import LENGTH, FrameForged, Frames, FrameTooLarge, PlainFrames
 from actors.transport.wire import Undecodable, decode_failure, encode_failure
 from core.errors import ServiceError
 
@@ -34,7 +33,8 @@ Heard = Callable[["Connection", Any], None]
 BUFFER_BYTES = 1 << 16
 CONNECTIONS_MAX = 1_000
 SOCKETS_FOLDER = "s"
-_PLAIN: Final = PlainFrames()
+LENGTH: Final = struct.Struct("!I")
+BODY_BYTES_MAX: Final = 1 << 30
 # Stands for the value of a frame that holds none.
 UNREADABLE: Final = object()
 
@@ -54,18 +54,11 @@ class Connection(asyncio.BufferedProtocol):
     Args:
         on_value: gets each value that arrives, `UNREADABLE` for a frame that holds none.
         on_lost: called once, when either side has ended the connection.
-        frames: how its frames are written and read.
     """
 
-    def __init__(
-        self,
-        on_value: Heard,
-        on_lost: Callable[[Connection], None],
-        frames: Frames = _PLAIN,
-    ) -> None:
+    def __init__(self, on_value: Heard, on_lost: Callable[[Connection], None]) -> None:
         self._on_value = on_value
         self._on_lost = on_lost
-        self._frames = frames
         self._buffer = bytearray(BUFFER_BYTES)
         self._end = 0  # of what has arrived
         self._transport: asyncio.Transport | None = None
@@ -73,9 +66,10 @@ class Connection(asyncio.BufferedProtocol):
         self.is_lost = False
 
     def send(self, value: object) -> None:
-        """Send one plain value. Raises `FrameTooLarge`; the connection serves on."""
+        """Send one plain value."""
         assert self._transport is not None
-        self._transport.writelines(self._frames.written(msgspec.msgpack.encode(value)))
+        body = msgspec.msgpack.encode(value)
+        self._transport.writelines((LENGTH.pack(len(body)), body))
 
     def close(self) -> None:
         """End the connection, once it is made; what is not sent yet is lost."""
@@ -96,20 +90,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
-        frames, view, begin = self._frames, memoryview(self._buffer), 0
+        view, begin = memoryview(self._buffer), 0
         while self._end - begin >= LENGTH.size:
             (size,) = LENGTH.unpack_from(view, begin)
-            if size > frames.body_bytes_max:
-                return self._refuse(FrameTooLarge(size, frames.body_bytes_max))
-            end = begin + LENGTH.size + size + frames.tail_bytes
+            if size > BODY_BYTES_MAX:
+                log.error("connection ended: frame of %d bytes, limit %d", size, BODY_BYTES_MAX)
+                self._end = 0
+                return self.close()
+            end = begin + LENGTH.size + size
             if self._end < end:
                 break
-            try:
-                body = frames.opened(view[begin + LENGTH.size : end])
-            except FrameForged as error:
-                return self._refuse(error)
+            value = _value(view[begin + LENGTH.size : end])
             begin = end
-            self._on_value(self, _value(body))
+            self._on_value(self, value)
         if begin == self._end and len(self._buffer) == BUFFER_BYTES:
             self._end = 0
         elif begin:
@@ -119,30 +112,17 @@ class Connection(asyncio.BufferedProtocol):
             self._buffer = rest + bytes(max(0, BUFFER_BYTES - len(rest)))
         return None
 
-    def _refuse(self, error: FrameForged | FrameTooLarge) -> None:
-        peer = None if self._transport is None else self._transport.get_extra_info("peername")
-        log.error("connection ended peer=%s reason=%s", peer, error)
-        self._end = 0
-        self.close()
-
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
         self._on_lost(self)
 
 
-def _value(body: memoryview | bytes) -> object:
+def _value(body: memoryview) -> object:
     try:
         return msgspec.msgpack.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         log.error("got a frame of %d bytes that cannot be read: %s", len(body), error)
         return UNREADABLE
-
-
-class Listener(Protocol):
-    """What brings connections to a server."""
-
-    def close(self) -> None:
-        """Take no more connections."""
 
 
 class SocketServer:
@@ -158,7 +138,7 @@ class SocketServer:
         self._methods = dict(methods)
         self._open: dict[Connection, Call | None] = {}
         self._calls: set[asyncio.Task[None]] = set()
-        self._listeners: list[Listener] = []
+        self._listener: asyncio.AbstractServer | None = None
         self._is_closed = False
 
     async def listen(self, path: Path) -> None:
@@ -171,32 +151,22 @@ class SocketServer:
         # Bound beside its place and moved there: no peer finds a socket that does not listen yet.
         fresh = path.with_suffix(f".{os.getpid()}")
         loop = asyncio.get_running_loop()
-        self.add_listener(await loop.create_unix_server(self.connection, fresh))
+        self._listener = await loop.create_unix_server(self._connection, fresh)
         fresh.rename(path)
-
-    def add_listener(self, listener: Listener) -> None:
-        """Close a listener together with the server."""
-        self._listeners.append(listener)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether a further connection would be refused."""
-        return len(self._open) >= CONNECTIONS_MAX
 
     async def close(self) -> None:
         """Stop; calls under way are cut off, their outcome is unknown to the callers."""
         self._is_closed = True
-        for listener in self._listeners:
-            listener.close()
+        if self._listener is not None:
+            self._listener.close()
         for connection in list(self._open):
             connection.close()
         for task in self._calls:
             task.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
 
-    def connection(self, frames: Frames = _PLAIN) -> Connection:
-        """Return the server's end of a new connection."""
-        connection = Connection(self._hear, self._forget, frames)
+    def _connection(self) -> Connection:
+        connection = Connection(self._hear, self._forget)
         self._open[connection] = None
         if self._is_closed:  # it was accepted before
             connection.close()
@@ -222,49 +192,17 @@ class SocketServer:
             connection.close()
 
 
-class Carrier(Protocol):
-    """One way to reach an actor."""
-
-    async def connect(
-        self, on_value: Heard, on_lost: Callable[[Connection], None]
-    ) -> Connection | None:
-        """Return a new connection; None where there is none on this way, at least now."""
-
-
-class UnixCarrier:
-    """Reaches an actor of this machine.
-
-    Args:
-        path: where it listens.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = str(path)
-
-    async def connect(
-        self, on_value: Heard, on_lost: Callable[[Connection], None]
-    ) -> Connection | None:
-        """Return a new connection; None where nothing listens."""
-        connection = Connection(on_value, on_lost)
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.create_unix_connection(lambda: connection, self._path)
-        except OSError:
-            return None
-        return connection
-
-
 class SocketCall:
-    """Calls one method of one actor, over a socket or, where there is none, otherwise.
+    """Calls one method of one actor, over its socket or, while none listens, otherwise.
 
     Args:
-        carriers: the ways to the actor, in the order in which they are tried.
+        path: where the actor listens, if it runs on this machine.
         method: its name.
         otherwise: the way that always exists.
     """
 
-    def __init__(self, carriers: Sequence[Carrier], method: str, otherwise: Call) -> None:
-        self._carriers = tuple(carriers)
+    def __init__(self, path: Path, method: str, otherwise: Call) -> None:
+        self._path = str(path)
         self._method = method
         self._otherwise = otherwise
         self._idle: list[Connection] = []
@@ -281,10 +219,6 @@ class SocketCall:
             return await self._otherwise(*arguments)
         try:
             connection.send(arguments)
-        except FrameTooLarge as error:  # nothing of it was sent: the connection serves on
-            log.warning("sent otherwise method=%s reason=%s", self._method, error)
-            self._idle.append(connection)
-            return await self._otherwise(*arguments)
         except BaseException:
             connection.close()
             raise
@@ -308,13 +242,18 @@ class SocketCall:
             connection.close()
 
     async def _connect(self) -> Connection | None:
-        for carrier in self._carriers:
-            connection = await carrier.connect(self._hear, self._lost)
-            # It may have been lost before this task ran again; nothing was sent on it.
-            if connection is not None and not connection.is_lost:
-                connection.send(self._method)
-                return connection
-        return None
+        """Return a new connection; None while nothing listens."""
+        connection = Connection(self._hear, self._lost)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_unix_connection(lambda: connection, self._path)
+        except OSError:
+            return None
+        # It may have been lost before this task ran again; nothing was sent on it.
+        if connection.is_lost:
+            return None
+        connection.send(self._method)
+        return connection
 
     def _hear(self, connection: Connection, value: Any) -> None:
         reply = self._replies.get(connection)

@@ -25,25 +25,22 @@ assert HEAD_SILENCE_MS > PROOF_MS, "a writer that is replaced for its silence ac
 class LedgerAddress:
     """Where the writer is reached.
 
-    `actor`: its name. `endpoint`: "host:port" for other machines, "" if it listens nowhere.
-    `start`: differs among the processes that the actor has had.
+    `actor`: its name. `start`: differs among the processes that the actor has had.
     """
 
     actor: str
-    endpoint: str
     start: str
 
     def __str__(self) -> str:
-        return f"{self.actor} {self.endpoint or '-'} {self.start}"
+        return f"{self.actor} {self.start}"
 
     @classmethod
     def parse(cls, text: str) -> LedgerAddress | None:
         """Return the address that `str` has written; None for "" and for what is none."""
         parts = text.split(" ")
-        if len(parts) != 3 or not all(parts):
+        if len(parts) != 2 or not all(parts):
             return None
-        actor, endpoint, start = parts
-        return cls(actor, "" if endpoint == "-" else endpoint, start)
+        return cls(*parts)
 
 
 @dataclass(frozen=True, slots=True)

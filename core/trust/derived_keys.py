@@ -24,7 +24,6 @@ class KeyPurpose(StrEnum):
     SIGNING_SECRET = "signing-secret"
     STORED_REPLY = "stored-reply"
     PEER_TOKEN = "peer-token"
-    TRANSPORT = "transport"
 
 
 def derived_key(keys: DeploymentKeys, purpose: KeyPurpose, version: int) -> bytes:

@@ -108,14 +108,8 @@ def _place(arguments: argparse.Namespace) -> Place:
 
 def _cluster_defaults(loaded: LoadedSettings) -> dict[str, str]:
     """Return the settings of which a machine of a cluster has another default."""
-    # By TCP the others reach a ledger that has moved while there is no GCS to ask for its actor.
     # Agents on loopback are for trying things out on one machine.
-    defaults = {
-        "egress_allow": "",
-        "host": "0.0.0.0",
-        "machines_max": "64",
-        "transport_host": "machine",
-    }
+    defaults = {"egress_allow": "", "host": "0.0.0.0", "machines_max": "64"}
     return {name: text for name, text in defaults.items() if loaded.sources[name] == "default"}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import psutil
@@ -28,14 +27,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 MACHINES = 3
 PROGRESS = 40
-PORTS_MAX = 200
-
-
-@cache
-def transport_ports() -> range:
-    """Return where owners and the ledger listen for each other; the first free ones are taken."""
-    first = free_port()
-    return range(first, min(first + PORTS_MAX, 65_536))
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +34,7 @@ def cluster(short_folder: Path) -> Iterator[RunningDeployment]:
     """A deployment that spreads its dispatches, over three raylets."""
     home = short_folder / "cluster"
     home.mkdir()
-    ports = transport_ports()
-    (home / "callboard.toml").write_text(
-        f'dispatch = "spread"\ntransport_host = "machine"\n'
-        f"transport_port_min = {ports[0]}\ntransport_port_max = {ports[-1]}\n",
-        encoding="utf-8",
-    )
+    (home / "callboard.toml").write_text('dispatch = "spread"\n', encoding="utf-8")
     running = start_deployment(home, port=free_port())
     try:
         for _ in range(MACHINES - 1):
@@ -118,19 +104,7 @@ def test_a_killed_machine_loses_nothing(cluster: RunningDeployment, cluster_load
     check(cluster_load, cluster)
 
 
-def called_over_tcp(caller: int) -> set[int]:
-    """Return the ports of owners and the ledger that a process has connections to."""
-    connections = psutil.Process(caller).net_connections("tcp4")
-    return {
-        item.raddr.port
-        for item in connections
-        if item.status == psutil.CONN_ESTABLISHED
-        and item.raddr
-        and item.raddr.port in transport_ports()
-    }
-
-
-def test_batches_go_over_tcp_where_there_is_no_unix_socket(
+def test_batches_go_by_ray_where_there_is_no_unix_socket(
     cluster: RunningDeployment, cluster_load: Load
 ) -> None:
     """As between machines; here they share a run folder, so its sockets are removed."""
@@ -139,18 +113,7 @@ def test_batches_go_over_tcp_where_there_is_no_unix_socket(
         if file.is_socket():
             file.unlink()
     former = await_one(cluster, "replica")
-    assert not called_over_tcp(former), "while there are sockets, they are taken"
     os.kill(former, signal.SIGKILL)
-
-    def seen() -> str:
-        found = [(pid, called_over_tcp(pid)) for pid in find_all(cluster, "replica")]
-        return f"a replica's connections to {MACHINES} owners and the ledger, now {found}"
-
-    def is_connected() -> bool:
-        replicas = set(find_all(cluster, "replica")) - {former}
-        # To an owner: single requests, bulks and the poll; to the ledger: commands.
-        return any(len(called_over_tcp(pid)) >= MACHINES for pid in replicas)
-
-    wait(is_connected, seen)
+    wait(lambda: bool(set(find_all(cluster, "replica")) - {former}), "another replica")
     cluster_load.wait_progress(PROGRESS)
     check(cluster_load, cluster)

@@ -38,7 +38,7 @@ from tests.ledger.making import (
 )
 
 DEADLINE_S = 20.0
-FIRST, SECOND = LedgerAddress("ledger", "", "a"), LedgerAddress("ledger#1", "10.0.0.2:70", "b")
+FIRST, SECOND = LedgerAddress("ledger", "a"), LedgerAddress("ledger#1", "b")
 OTHER = "member-2"
 
 

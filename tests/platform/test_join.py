@@ -134,17 +134,11 @@ def test_a_cluster_has_other_defaults_unless_they_are_given(tmp_path: Path) -> N
     from serve_app.supervisor.__main__ import _cluster_defaults
 
     flags = {"home": str(tmp_path)}
-    expected = {
-        "egress_allow": "",
-        "host": "0.0.0.0",
-        "machines_max": "64",
-        "transport_host": "machine",
-    }
+    expected = {"egress_allow": "", "host": "0.0.0.0", "machines_max": "64"}
     assert _cluster_defaults(load_settings(flags, {})) == expected
     own = {
         "CALLBOARD_EGRESS_ALLOW": "127.0.0.0/8",
         "CALLBOARD_MACHINES_MAX": "3",
-        "CALLBOARD_TRANSPORT_HOST": "10.0.0.1",
     }
     given = load_settings({**flags, "host": "10.0.0.1"}, own)
     assert _cluster_defaults(given) == {}

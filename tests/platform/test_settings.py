@@ -85,14 +85,6 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
         ({"CALLBOARD_DISPATCH": "everywhere"}, "dispatch"),
         ({"CALLBOARD_INFLIGHT_MAX": "10"}, "inflight_start"),
         ({"CALLBOARD_DEPLOYMENT_KEY": "2:" + "ab" * 31}, "deployment_key"),
-        ({"CALLBOARD_TRANSPORT_HOST": "0.0.0.0"}, "transport_host"),
-        ({"CALLBOARD_TRANSPORT_HOST": "::"}, "transport_host"),
-        ({"CALLBOARD_TRANSPORT_HOST": "a.machine"}, "transport_host"),
-        ({"CALLBOARD_TRANSPORT_PORT_MAX": "65536"}, "transport_port_max"),
-        ({"CALLBOARD_TRANSPORT_PORT_MAX": "7000"}, "transport_port_max"),
-        ({"CALLBOARD_TRANSPORT_PORT_MIN": "7000"}, "transport_port_max"),
-        ({"CALLBOARD_TRANSPORT_TLS_KEY": "key.pem"}, "transport_tls_certificate"),
-        ({"CALLBOARD_TRANSPORT_TLS_CERTIFICATE": "cert.pem"}, "transport_tls_certificate"),
         ({"CALLBOARD_PAYER_WEIGHTS": "did:x:a=2,did:x:b"}, "payer_weights"),
         ({"CALLBOARD_CORS_ORIGINS": "https://a.example/"}, "cors_origins"),
         ({"CALLBOARD_CORS_ORIGINS": "https://a.example,*"}, "cors_origins"),
@@ -219,14 +211,6 @@ def test_a_deployment_key_that_is_not_32_bytes_is_refused(tmp_path: Path, key: s
     (tmp_path / "deployment.key").write_text(key, encoding="ascii")
     with pytest.raises(SettingsError, match="64 hex digits"):
         load_settings({"home": str(tmp_path)}, {})
-
-
-@pytest.mark.parametrize("host", ["", "machine", "10.0.0.10", "fd00::10"])
-def test_a_machine_listens_for_others_where_it_is_told(host: str) -> None:
-    settings = build_settings({"transport_host": host, "transport_port_min": 7_000,
-                               "transport_port_max": 7_031})  # fmt: skip
-    assert (settings.transport_host, len(settings.transport_ports)) == (host, 32)
-    assert build_settings({"transport_host": host}).transport_ports == range(1), "any port"
 
 
 def test_the_service_does_not_start_without_a_deployment_key(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class LedgerActor:
 
     async def _open(self) -> None:
         await self._batches.start({"submit": self.submit, "renew": self.renew})
-        address = LedgerAddress(self._name, self._batches.endpoint, os.urandom(4).hex())
+        address = LedgerAddress(self._name, os.urandom(4).hex())
         self._standby = Standby(address, self._head.read, _is_gone, boot_time_ms)
         delay_s = RETRY_DELAY_S_MIN
         while True:
@@ -136,10 +136,6 @@ class LedgerActor:
     async def progress(self) -> int:
         """Return the progress counter of this process, from a thread of its own."""
         return self._watchdog.turns
-
-    async def endpoint(self) -> str:
-        """Return where other machines' processes reach this actor over TCP; "": nowhere."""
-        return self._batches.endpoint
 
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 
-from actors.transport.actor_calls import ActorCall, is_unknown_outcome
+from actors.transport.actor_calls import ActorCall, BatchCall, is_unknown_outcome
+from core.settings import build_settings
+from tests.actors.transport.listening import listening
 
 
 async def test_call_outside_a_cluster_fails_and_starts_none() -> None:
@@ -61,3 +65,22 @@ async def test_an_actor_that_was_not_found_is_looked_up_again() -> None:
         await call()
     found.append(SimpleNamespace(ping=SimpleNamespace(remote=ping)))
     assert await call() == "here"
+
+
+async def test_a_call_without_an_answer_ends_with_its_outcome_unknown(tmp_path: Path) -> None:
+    """Its process is frozen, or its machine was cut off: no connection tells of that."""
+
+    async def wait(batch: list[int]) -> list[int]:
+        await asyncio.Event().wait()
+        return batch
+
+    server = await listening(tmp_path, "ledger", {"submit": wait})
+    settings = build_settings({"run_folder": str(tmp_path)})
+    expected = r"ledger\.submit: no reply within 0\.05 s"
+    with (
+        closing(BatchCall(settings, "ledger", "submit", timeout_s=0.05)) as call,
+        pytest.raises(ConnectionError, match=expected) as late,
+    ):
+        await call([1])
+    assert is_unknown_outcome(late.value)
+    await server.close()

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from actors.transport.actor_calls import is_unknown_outcome
-from actors.transport.ledger_client import CALL_BYTES_MAX, COMMAND_WEIGHT, LedgerClient
+from actors.transport.ledger_client import COMMAND_WEIGHT, LedgerClient
+from actors.transport.messages import CALL_BYTES_MAX
 from actors.transport.wire import answer_commands
 from core.errors import ErrorCode, ServiceError
 from ledger.accounts.account_commands import Deposit

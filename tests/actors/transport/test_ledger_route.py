@@ -20,7 +20,7 @@ from ledger.errors import LedgerUnavailable
 from tests.actors.transport.listening import listening
 
 DEADLINE_S = 20.0
-FIRST, SECOND = LedgerAddress(LEDGERS[0], "", "a"), LedgerAddress(LEDGERS[1], "", "b")
+FIRST, SECOND = LedgerAddress(LEDGERS[0], "a"), LedgerAddress(LEDGERS[1], "b")
 
 
 class Head:
@@ -78,8 +78,8 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.first, self.second = Ledger(LEDGERS[0]), Ledger(LEDGERS[1])
         self.head = Head(FIRST)
-        settings = Settings(run_folder=str(folder), database_url="postgresql://")
-        self.route = LedgerRoute(settings, self.head.read)
+        self.settings = Settings(run_folder=str(folder), database_url="postgresql://")
+        self.route = LedgerRoute(self.settings, self.head.read)
         self.call = self.route.call("submit")
 
 
@@ -192,3 +192,11 @@ async def test_caller_that_leaves_leaves_the_look_to_the_others(scene: Scene) ->
     await asyncio.wait([first])
     going.set()
     assert await second == [LEDGERS[1].encode()]
+
+
+async def test_both_ledgers_are_called_although_one_is_the_writer(scene: Scene) -> None:
+    """Ray finds an actor of another machine by the GCS alone, which may be away when it moves."""
+    route = LedgerRoute(scene.settings, scene.head.read, warm_s=0.01)
+    await route.call("submit")([b"x"])
+    await until(lambda: [] in scene.first.calls and [] in scene.second.calls)
+    await route.close()

@@ -21,7 +21,6 @@ from actors.transport.sockets import (
     Connection,
     SocketCall,
     SocketServer,
-    UnixCarrier,
     socket_path,
 )
 from actors.transport.wire import decode_failure
@@ -81,7 +80,7 @@ async def actor(tmp_path: Path) -> AsyncIterator[tuple[Actor, SocketServer, Path
 @pytest.fixture
 async def call(actor: tuple[Actor, SocketServer, Path]) -> AsyncIterator[SocketCall]:
     """A caller of the actor's `submit`."""
-    with closing(SocketCall([UnixCarrier(actor[2])], "submit", by_ray)) as caller:
+    with closing(SocketCall(actor[2], "submit", by_ray)) as caller:
         yield caller
 
 
@@ -118,9 +117,8 @@ async def test_a_failure_arrives_with_all_its_fields(
 async def test_without_a_socket_the_call_goes_by_ray(tmp_path: Path) -> None:
     assert socket_path("", "ledger") is None
     server = await listening(tmp_path / "no" / "folder", "ledger", {})
-    assert server.endpoint == ""
     await server.close()
-    call = SocketCall([UnixCarrier(tmp_path / "s" / "absent")], "submit", by_ray)
+    call = SocketCall(tmp_path / "s" / "absent", "submit", by_ray)
     assert await call([1]) == ["by ray"]
 
 
@@ -138,25 +136,6 @@ async def test_a_lost_connection_is_an_unknown_outcome_and_the_next_call_finds_t
     successor = await listening(tmp_path, "ledger", {"submit": Actor().submit})
     assert await call([1]) == [2]
     await successor.close()
-
-
-async def test_a_connection_that_is_lost_before_its_first_call_is_passed_over(
-    actor: tuple[Actor, SocketServer, Path],
-) -> None:
-    """Its reply would never come: it is told of its end once, before the call waits for one."""
-
-    class LostCarrier:
-        """Connects to a process that ends in the same turn."""
-
-        async def connect(self, on_value: Any, on_lost: Any) -> Connection:
-            """Return a connection that is no more."""
-            made = Connection(on_value, on_lost)
-            made.connection_lost(None)
-            return made
-
-    carriers = [LostCarrier(), UnixCarrier(actor[2])]
-    with closing(SocketCall(carriers, "submit", by_ray)) as call:
-        assert await call([1]) == [2]
 
 
 async def test_a_call_that_is_given_up_leaves_no_reply_to_the_next(
@@ -285,7 +264,7 @@ async def test_a_reply_that_cannot_be_read_leaves_the_outcome_unknown(
 
     server = await asyncio.start_unix_server(babble, tmp_path / "s")
     with (
-        closing(SocketCall([UnixCarrier(tmp_path / "s")], "submit", by_ray)) as call,
+        closing(SocketCall(tmp_path / "s", "submit", by_ray)) as call,
         pytest.raises(ConnectionError),
     ):
         await call([1])
@@ -321,8 +300,9 @@ async def test_a_call_of_what_there_is_not_is_refused_and_its_contents_are_not_l
 ) -> None:
     """What stands in the place of a name may be anything, as a command with a key in it."""
     lost = asyncio.Event()
-    connection = await UnixCarrier(actor[2]).connect(lambda *_: None, lambda _: lost.set())
-    assert connection is not None
+    connection = Connection(lambda *_: None, lambda _: lost.set())
+    loop = asyncio.get_running_loop()
+    await loop.create_unix_connection(lambda: connection, str(actor[2]))
     connection.send("a secret")
     async with asyncio.timeout(60):
         await lost.wait()

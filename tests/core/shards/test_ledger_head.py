@@ -61,13 +61,13 @@ def test_how_long_a_read_took_is_no_silence() -> None:
 
 @pytest.mark.parametrize(
     "address",
-    [LedgerAddress("ledger", "", "1f"), LedgerAddress("ledger#1", "[::1]:7000", "2e")],
+    [LedgerAddress("ledger", "1f"), LedgerAddress("ledger#1", "2e")],
     ids=str,
 )
 def test_address_comes_back_as_it_was(address: LedgerAddress) -> None:
     assert LedgerAddress.parse(str(address)) == address
 
 
-@pytest.mark.parametrize("text", ["", "ledger", "ledger ", "a b", "a  b", "a b c d", " - 1"])
+@pytest.mark.parametrize("text", ["", "ledger", "ledger ", "a  b", "a b c", " - 1"])
 def test_what_is_no_address_is_none(text: str) -> None:
     assert LedgerAddress.parse(text) is None

@@ -63,15 +63,15 @@ def test_a_rotation_accepts_a_key_everywhere_before_it_is_in_use_anywhere() -> N
         (
             seal("hush", one, bytes(NONCE_BYTES), KeyPurpose.SIGNING_SECRET),
             heartbeat_token(one, "did:x:a", 1),
-            derived_keys(one, KeyPurpose.TRANSPORT),
+            derived_keys(one, KeyPurpose.PEER_TOKEN),
         )
         for one in steps
     ]
     for at, keys in enumerate(steps):
-        for sealed, token, transport in made[max(0, at - 1) : at + 2]:
+        for sealed, token, peer in made[max(0, at - 1) : at + 2]:
             assert unseal(sealed, keys, KeyPurpose.SIGNING_SECRET) == "hush"
             assert read_heartbeat_token(keys, token) == ("did:x:a", 1)
-            assert transport[0] in derived_keys(keys, KeyPurpose.TRANSPORT)
+            assert peer[0] in derived_keys(keys, KeyPurpose.PEER_TOKEN)
     first, last = made[0], steps[-1]
     assert unseal(first[0], last, KeyPurpose.SIGNING_SECRET) is None
     assert read_heartbeat_token(last, first[1]) is None

@@ -52,7 +52,7 @@ class LedgerProcess:
                 boot_ms=self.boot_ms,
                 open_store=partial(SimulatedStore.open, self),  # type: ignore[arg-type]
             )
-            address = LedgerAddress(slot, "", name)
+            address = LedgerAddress(slot, name)
             self.standby = Standby(address, self._read_head, self._is_gone, self.boot_ms)
         self._started = self.loop.create_task(self._start())
         self._started.add_done_callback(raise_unforeseen)
