@@ -1,7 +1,7 @@
 """Decodes the content codings of HTTP bodies (gzip, deflate) with a bound on the decoded size.
 
-Pure: bytes in, bytes out. A few kilobytes can decode to gigabytes, so a body is decoded piece by
-piece and never past its bound. A coding that is not known is ignored over a body that begins like a
+Pure: bytes in, bytes out. A few kilobytes can decode to gigabytes, so a body is never decoded past
+its bound. A coding that is not known is ignored over a body that begins like a
 JSON object: servers say `utf-8` or `none` here. Spec: Dispatch response; RFC 9110 section 8.4;
 contract.md section 5 (reply, reply body limit).
 """
@@ -32,7 +32,7 @@ class BodyTooLarge(ValueError):
 
 
 class BodyDecoder:
-    """Decodes one body.
+    """Collects one body, and decodes it when it is whole.
 
     Args:
         coding: the value of `Content-Encoding`; empty: none.
@@ -43,26 +43,11 @@ class BodyDecoder:
         self._named = coding.strip().lower()
         self._coding = self._named if self._named in _DECODED else ""
         self._bytes_max = bytes_max
-        self._received = self._size = self._members = 0
+        self._received = self._members = 0
         self._parts: list[bytes] = []
-        self._stream: zlib._Decompress | None = None
-        # What is not decoded yet of the piece that came last.
-        self._piece = b""
-        self._is_cut = False
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece of the body, and decode it.
-
-        Raises:
-            UndecodableBody: it is not in its coding.
-            BodyTooLarge: the bound is passed.
-        """
-        self.put(piece)
-        while self.decode(self._bytes_max):
-            pass
-
-    def put(self, piece: bytes) -> None:
-        """Take the next piece of the body, when `decode` has no more of the last.
+        """Take the next piece of the body.
 
         Raises:
             BodyTooLarge: the bound is passed.
@@ -70,60 +55,40 @@ class BodyDecoder:
         self._received += len(piece)
         if self._received > self._bytes_max:
             raise BodyTooLarge(f"more than {self._bytes_max} bytes")
-        if not self._coding:
-            self._parts.append(piece)
-        else:
-            self._piece = piece
-
-    @property
-    def has_more(self) -> bool:
-        """Whether `decode` has something to decode."""
-        return bool(self._piece) or self._is_cut
-
-    def decode(self, step_bytes: int) -> bool:
-        """Decode a step of the last piece; return whether there is more of it.
-
-        Args:
-            step_bytes: how many decoded bytes it makes at most, 1 or more.
-
-        Raises:
-            UndecodableBody: it is not in its coding.
-            BodyTooLarge: the bound is passed.
-        """
-        if not self.has_more:
-            return False
-        piece, stream = self._piece, self._stream
-        if stream is None or stream.eof:
-            stream = self._stream = self._next_stream(piece)
-        # One byte more than the bound, to detect that it is passed.
-        most = min(step_bytes, self._bytes_max - self._size + 1)
-        try:
-            part = stream.decompress(piece, most)
-        except zlib.error as error:
-            raise UndecodableBody(f"the body is not {self._coding}: {error}") from None
-        self._size += len(part)
-        if self._size > self._bytes_max:
-            raise BodyTooLarge(f"decodes to more than {self._bytes_max} bytes")
-        self._parts.append(part)
-        self._piece = stream.unused_data or stream.unconsumed_tail
-        # The decoder may hold more, although it has taken all of the piece.
-        self._is_cut = len(part) == most and not stream.eof
-        return self.has_more
+        self._parts.append(piece)
 
     def finish(self) -> bytes:
         """Return the whole decoded body; an empty one needs no coding.
 
         Raises:
-            UndecodableBody: the body ends before its coding does, or its coding is not known and
-                it is not plain JSON.
+            UndecodableBody: it is not in its coding or ends before its coding does, or its coding
+                is not known and it is not plain JSON.
+            BodyTooLarge: it decodes to more than the bound.
         """
-        if self._stream is not None and not self._stream.eof:
-            raise UndecodableBody(f"the body ends in the middle of its {self._coding}")
         body = b"".join(self._parts)
-        is_plain = self._named in _PLAIN or self._named == self._coding
-        if not is_plain and body and not _JSON_OBJECT.match(body):
+        if self._coding:
+            return self._decoded(body)
+        if self._named not in _PLAIN and body and not _JSON_OBJECT.match(body):
             raise UndecodableBody(f"Content-Encoding {self._named[:_SHOWN_CHARS]!r} is not known")
         return body
+
+    def _decoded(self, rest: bytes) -> bytes:
+        parts, size = [], 0
+        while rest:
+            stream = self._next_stream(rest)
+            try:
+                # One byte more than the bound, to detect that it is passed.
+                part = stream.decompress(rest, self._bytes_max - size + 1)
+            except zlib.error as error:
+                raise UndecodableBody(f"the body is not {self._coding}: {error}") from None
+            size += len(part)
+            if size > self._bytes_max:
+                raise BodyTooLarge(f"decodes to more than {self._bytes_max} bytes")
+            if not stream.eof:
+                raise UndecodableBody(f"the body ends in the middle of its {self._coding}")
+            parts.append(part)
+            rest = stream.unused_data
+        return b"".join(parts)
 
     def _next_stream(self, piece: bytes) -> zlib._Decompress:
         self._members += 1

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from federation.documents import DocumentUnavailable, exchange
 from federation.http_client import HttpRequest
-from federation.one_exchange import Unanswered, exchange
 
 REPLY_BYTES_MAX: Final = 256 * 1024
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -76,7 +76,7 @@ async def complete_chat(model: ChatModel, messages: Sequence[Mapping[str, str]])
     )
     try:
         reply = await exchange(request, model.egress_allow)
-    except (Unanswered, ValueError) as error:
+    except (DocumentUnavailable, ValueError) as error:
         raise ModelUnavailable(str(error)) from None
     try:
         found = msgspec.json.decode(reply, type=_Completion)

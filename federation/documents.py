@@ -1,7 +1,6 @@
-"""Fetches a small public document through the egress gate: a DID's, or an issuer's keys.
+"""Single requests through the egress gate: a DID's document, an issuer's keys, a model's answer.
 
-Knows neither keys nor DIDs. A redirect is a reply, and no document. contract.md section 3;
-decisions 0221 and 0251.
+Each request has a connection of its own. A redirect is a reply like another, and not followed.
 """
 
 from __future__ import annotations
@@ -9,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from federation.http_client import HttpRequest
-from federation.one_exchange import Unanswered, exchange
+from federation.http_client import HttpClient, HttpRequest
+from federation.http_connection import HttpFailure
+from federation.name_resolver import NameResolver
 
 TIMEOUT_S: Final = 5.0
 
 
 class DocumentUnavailable(Exception):
-    """A document was not fetched; the text says why, for the log alone."""
+    """There is no reply with status 200; the text says why, for the log alone."""
 
 
 async def fetch_document(url: str, egress_allow: Sequence[str], bytes_max: int) -> bytes:
@@ -32,7 +32,26 @@ async def fetch_document(url: str, egress_allow: Sequence[str], bytes_max: int) 
     """
     headers = {"Accept-Encoding": "identity"}
     request = HttpRequest("GET", url, headers, None, TIMEOUT_S, TIMEOUT_S, bytes_max)
+    return await exchange(request, egress_allow)
+
+
+async def exchange(request: HttpRequest, egress_allow: Sequence[str]) -> bytes:
+    """Send a request and return the body of its reply.
+
+    Args:
+        egress_allow: networks that may be reached although not public.
+
+    Raises:
+        DocumentUnavailable: the reply has another status than 200, is too large, or there is none.
+        ValueError: the address cannot be asked.
+    """
+    client = HttpClient(egress_allow, NameResolver(), keep_alive_s=0)
     try:
-        return await exchange(request, egress_allow)
-    except Unanswered as error:
-        raise DocumentUnavailable(str(error)) from None
+        outcome = await client.request(request)
+    finally:
+        await client.close()
+    if isinstance(outcome, HttpFailure):
+        raise DocumentUnavailable(f"{outcome.kind.name}: {outcome.detail}")
+    if outcome.status != 200:
+        raise DocumentUnavailable(f"got status {outcome.status}, expected 200")
+    return outcome.body

@@ -2,13 +2,12 @@
 
 Theory of operation. A request goes out on an idle connection to its server at once, in one write;
 only a new connection needs a task, which resolves the name, asks the egress gate for each address
-and connects, each in a turn of the loop that has time for it (`federation/read_turns.py`); what
-happens on a connection is in `federation/http_connection.py`. Whatever a server does is bounded:
-the time to connect, the time in all, the bytes of the body, of the decoded body, and all other
-bytes in proportion to it. A redirect is a reply. A request on a kept connection that ends before
-any byte of the reply comes is sent once more, on a new one: servers close idle connections, and
-that may cross the request. Nothing else is repeated: the server may have acted on it.
-contract.md section 5; decisions 0140, 0193, 0303.
+and connects. What happens on a connection is in `federation/http_connection.py`. TLS is the event
+loop's, behind `federation/tls_gate.py`. Whatever a server does is bounded: the time to connect, the
+time in all, the bytes of the body, of the decoded body, and all other bytes in proportion to it. A
+redirect is a reply. A request on a kept connection that ends before any byte of the reply comes is
+sent once more, on a new connection: servers close idle connections, and the request may be on its
+way then. Nothing else is repeated: the server may have acted on it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from msgspec.structs import replace
 from yarl import URL
 
 from federation.egress import EgressDenied, gated_socket_factory
-from federation.handshakes import Handshakes
 from federation.http_connection import (
     JOINED_BYTES_MAX,
     Connection,
@@ -50,8 +48,9 @@ KEEP_ALIVE_S: Final = 30.0
 TARGETS_MAX: Final = 4_096
 # Of one callback, which lasts some milliseconds at most, whatever the bytes are.
 READ_BYTES_MAX: Final = 32 * 1024
-# Of one that is kept for a later turn; it costs 5 us.
-LATE_BYTES_MAX: Final = 8 * 1024
+# CPU of opening a socket and of the first step of a handshake: the loop takes it in a later turn.
+CONNECT_S: Final = 0.0001
+HELLO_S: Final = 0.0003
 # Until the next address of a name is tried beside the first.
 NEXT_ADDRESS_S: Final = 0.25
 
@@ -114,12 +113,8 @@ class HttpClient:
         self._connecting: set[Exchange] = set()
         self._looking_up: set[Exchange] = set()
         self._sweep: asyncio.TimerHandle | None = None
-        self._tls_context: ssl.SSLContext | None = None
-        self.handshakes = Handshakes()
         # One for all connections: what a read brings is parsed before the next read.
         self.buffer = memoryview(bytearray(READ_BYTES_MAX))
-        self.late_buffer = self.buffer[:LATE_BYTES_MAX]
-        self.decrypted = memoryview(bytearray(READ_BYTES_MAX))
         self.read_turns = ReadTurns()
         # Not the one of reads: while replies are late, no connection would be made.
         self._connect_turns = ReadTurns()
@@ -181,8 +176,6 @@ class HttpClient:
         self._names.close()
         for connection in list(self._connections):
             connection.cancel()
-        self.read_turns.close()
-        await self.handshakes.close()
         if self._sweep is not None:
             self._sweep.cancel()
         await asyncio.sleep(0)  # transports close in the next turn
@@ -212,7 +205,7 @@ class HttpClient:
 
     def _take_idle(self, server: Server) -> Connection | None:
         while (connection := self._idle.take(server)) is not None:
-            if connection.is_free:
+            if connection.is_open:
                 return connection
             connection.close()
         return None
@@ -285,23 +278,21 @@ class HttpClient:
         connection = Connection(self, exchange.server, exchange.payer)
         host, port, is_tls = exchange.server
         try:
-            await self._connect_turns.wait()
             self._looking_up.add(exchange)
             try:
                 addresses = await self._names.resolve(host, port, exchange.payer)
             finally:
                 self._looking_up.discard(exchange)
-            context = await self._tls() if is_tls else None
             opened = await self._open(addresses, refused)
             try:
                 await self._loop.create_connection(lambda: connection, sock=opened)
             except BaseException:
                 opened.close()
                 raise
-            if context is not None:
+            if is_tls:
                 try:
-                    await self._connect_turns.wait()
-                    await connection.secure(context, host.rstrip("."))
+                    await self._connect_turns.wait(HELLO_S)
+                    await connection.secure(tls_context(), host.rstrip("."))
                 except BaseException:
                     connection.close()
                     raise
@@ -315,11 +306,6 @@ class HttpClient:
             return HttpFailure(HttpFailureKind.UNREACHABLE, type(error).__name__)
         return connection
 
-    async def _tls(self) -> ssl.SSLContext:
-        if self._tls_context is None:
-            self._tls_context = await asyncio.to_thread(tls_context)
-        return self._tls_context
-
     async def _open(
         self, addresses: Sequence[ResolvedAddress], refused: list[OSError]
     ) -> socket.socket:
@@ -332,7 +318,7 @@ class HttpClient:
         """
         for idle_max in (CLOSED_FOR_ROOM, 0):
             refused.clear()
-            await self._connect_turns.wait()
+            await self._connect_turns.wait(CONNECT_S)
             try:
                 return await aiohappyeyeballs.start_connection(
                     addresses,

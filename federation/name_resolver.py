@@ -1,14 +1,10 @@
-"""Looks names up without a thread for each: a name that is never answered delays no other.
+"""Looks names up by c-ares (`aiodns`): a name without an answer delays no other name.
 
-Theory of operation. c-ares asks the name servers of this machine (resolv.conf, hosts file, search
-domains) and has one thread for any number of questions; a question without an answer costs two
-small packets, asked again a few times. Requests that ask for the same name at the same time share a
-look-up, and its addresses are kept for a while. The places for look-ups are shared out over payers,
-because the owners of agents choose the names.
+Requests that ask for the same name at the same time share a look-up. Addresses are kept for 10 s.
+One payer can use at most 8/9 of the look-ups at once: the owners of agents choose the names.
 
-A name fails by itself when a name server says so. No answer at all says nothing of the name unless
-the name servers have lately answered others; where there are no others, they are asked for a name
-that does not exist. contract.md section 3; decision 0152.
+A timeout or SERVFAIL is a failure of the name only if the name servers have answered another
+look-up in the last 10 s.
 """
 
 from __future__ import annotations
@@ -16,44 +12,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import threading
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Final
 
-import pycares
+import aiodns
+from aiodns import error as ares
 
 from core.market.sharing.fair_share import Held, has_room
 
 RESOLVED_S: Final = 10.0
 RESOLVED_MAX: Final = 4_096
-# Of one name, in the resolver's order; an owner of agents chooses how many a name has.
+# Per name, in the resolver's order: the owner of an agent chooses how many addresses a name has.
 ADDRESSES_MAX: Final = 16
-# Look-ups at once, 8/9 of them of one payer; each is a few kilobytes.
+# Look-ups at once, a few kilobytes each.
 LOOKUPS_ROOM: Final = 1_024
-# The first try's time; each further one has twice the time of the last, 10 to 15 s in all, since
-# c-ares takes some off at random. It learns how fast answers come, too, and then begins with this,
-# its least: what one name has must not depend on how fast others were answered.
+# The timeout of the first try; c-ares doubles it at each further try: 10 to 15 s in all.
 TRY_S: Final = 0.25
 TRIES: Final = 6
-# Look-ups until the resolver's own cache, which has no bound but time, is emptied.
+# c-ares keeps answers as long as their TTL without a bound: after so many look-ups it is replaced.
 CACHED_MAX: Final = 1_024
-# How long an answer shows that the name servers are at work.
+# How long an answer shows that the name servers work.
 ANSWERED_S: Final = 10.0
 
 # As of socket.getaddrinfo.
 ResolvedAddress = tuple[int, int, int, str, Any]
 _Key = tuple[str, int]
 
-# What a name server says of a name, or c-ares of one that is none.
-_NO_SUCH_NAME: Final = frozenset(
-    (pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME)
-)
-# What may be the name's failure, whose own servers are silent or broken, or that of ours.
-_UNANSWERED: Final = frozenset(
-    (pycares.errno.ARES_ETIMEOUT, pycares.errno.ARES_ESERVFAIL, pycares.errno.ARES_EBADRESP)
-)
+_NO_SUCH_NAME: Final = (ares.ARES_ENOTFOUND, ares.ARES_ENODATA, ares.ARES_EBADNAME)
+# Either the name's own servers or the name servers of this machine do not work.
+_UNANSWERED: Final = (ares.ARES_ETIMEOUT, ares.ARES_ESERVFAIL, ares.ARES_EBADRESP)
 
 
 class NameUnavailable(OSError):
@@ -69,14 +56,11 @@ class NameResolver:
 
     def __init__(self, servers: Sequence[str] = ()) -> None:
         self._servers = servers
-        self._channel: pycares.Channel | None = None
+        self._ares: aiodns.DNSResolver | None = None
         self._resolved: dict[_Key, tuple[float, Sequence[ResolvedAddress]]] = {}
-        self._lookups: dict[_Key, asyncio.Future[Sequence[ResolvedAddress]]] = {}
+        self._lookups: dict[_Key, asyncio.Task[Sequence[ResolvedAddress]]] = {}
         self._held = Held()
         self._looked_up = 0
-        # Whether a question is out that shows if the name servers work, and what waits for it.
-        self._is_checking = False
-        self._undecided: list[asyncio.Future[Sequence[ResolvedAddress]]] = []
         self._answered_s = -ANSWERED_S
 
     def __repr__(self) -> str:
@@ -90,19 +74,19 @@ class NameResolver:
     async def resolve(self, host: str, port: int, payer: str = "") -> Sequence[ResolvedAddress]:
         """Return a host's addresses, at most `ADDRESSES_MAX`.
 
-        The caller bounds the time; a look-up whose callers have gone comes to its own end.
+        The caller bounds the time. A look-up goes on when its callers have gone.
 
         Args:
             host: a name or an address.
-            payer: whose share of the places a look-up takes.
+            payer: the payer whose share of the look-ups is used.
 
         Raises:
-            NameUnavailable: the payer has its share of look-ups, no name server is at work, or this
-                machine has too little of something.
-            OSError: the name has no address, or there can be no such name.
+            NameUnavailable: the payer has used its share of look-ups, no name server answers, or
+                this machine has too few resources.
+            OSError: the name has no address, or is not a valid name.
         """
         try:
-            with contextlib.suppress(OSError):  # an address is itself
+            with contextlib.suppress(OSError):  # a name is no numeric address
                 return _numeric(host, port)
             key = (host.encode("idna").decode("ascii"), port)
         except ValueError as error:
@@ -116,125 +100,64 @@ class NameResolver:
         return await asyncio.shield(lookup)
 
     def close(self) -> None:
-        """End every look-up."""
-        for lookup in (*self._lookups.values(), *self._undecided):
+        """Cancel every look-up."""
+        for lookup in self._lookups.values():
             lookup.cancel()
-        self._lookups.clear()
-        self._undecided.clear()
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        if self._ares is not None:
+            self._ares.cancel()  # calls its callbacks now, while the loop is open
+            self._ares = None
 
-    def _begin(self, key: _Key, payer: str) -> asyncio.Future[Sequence[ResolvedAddress]]:
+    def _begin(self, key: _Key, payer: str) -> asyncio.Task[Sequence[ResolvedAddress]]:
         if not has_room(self._held.of(payer), self._held.total, LOOKUPS_ROOM):
             raise NameUnavailable("too many names are being looked up")
+        if self._ares is None or self._looked_up % CACHED_MAX == 0:
+            servers = self._servers or None
+            try:
+                self._ares = aiodns.DNSResolver(servers, timeout=TRY_S, tries=TRIES)
+            except (OSError, ares.DNSError) as error:
+                raise NameUnavailable(str(error)) from None
         self._looked_up += 1
-        try:
-            if self._channel is None:
-                flags = pycares.ARES_FLAG_EDNS | pycares.ARES_FLAG_IGNTC  # no reply above a packet
-                self._channel = pycares.Channel(
-                    flags=flags, timeout=TRY_S, tries=TRIES, servers=self._servers or None
-                )
-            if self._looked_up % CACHED_MAX == 0:
-                self._channel.reinit()
-        except pycares.AresError as error:  # without a descriptor, for example
-            raise NameUnavailable(str(error)) from None
-        loop = asyncio.get_running_loop()
-        if not self.is_answered and not self._is_checking:
-            # No search domains, and new each time: the answer is in no cache.
-            self._is_checking = True
-            absent = f"callboard-{time.time_ns()}.invalid"
-            checked = _in_loop(loop, self._end_check)
-            with contextlib.suppress(pycares.AresError):  # not sent; its callback says so, too
-                self._channel.query(absent, pycares.QUERY_TYPE_A, callback=checked)
-        lookup: asyncio.Future[Sequence[ResolvedAddress]] = loop.create_future()
-        lookup.add_done_callback(_retrieve)
-        self._lookups[key] = lookup
         self._held.add(payer)
-        end = partial(self._end, key, payer, lookup)
-        self._channel.getaddrinfo(*key, type=socket.SOCK_STREAM, callback=_in_loop(loop, end))
+        lookup = self._lookups[key] = asyncio.create_task(self._look_up(key, self._ares))
+        lookup.add_done_callback(lambda done: self._end(key, payer, done))
         return lookup
 
-    def _end(
-        self,
-        key: _Key,
-        payer: str,
-        lookup: asyncio.Future[Sequence[ResolvedAddress]],
-        found: pycares.AddrInfoResult | None,
-        error: int | None,
-        is_asked: bool,
-    ) -> None:
+    def _end(self, key: _Key, payer: str, lookup: asyncio.Task[Sequence[ResolvedAddress]]) -> None:
         self._held.remove(payer)
-        if lookup.done():
-            return  # closed
         del self._lookups[key]
-        now_s = asyncio.get_running_loop().time()
-        if is_asked and (error is None or error in _NO_SUCH_NAME):
-            self._answered_s = now_s
-        if found is not None and found.nodes:
-            addresses = [_as_resolved(node) for node in found.nodes[:ADDRESSES_MAX]]
-            if len(self._resolved) >= RESOLVED_MAX:
-                self._resolved.clear()
-            self._resolved[key] = (now_s + RESOLVED_S, addresses)
-            lookup.set_result(addresses)
-        elif error is None or error in _NO_SUCH_NAME:
-            lookup.set_exception(socket.gaierror(socket.EAI_NONAME, "the name has no address"))
-        elif error not in _UNANSWERED:
-            lookup.set_exception(NameUnavailable(pycares.errno.strerror(error)))
-        elif self._is_checking and not self.is_answered:
-            self._undecided.append(lookup)
-        else:
-            self._end_unanswered(lookup)
+        if not lookup.cancelled():
+            lookup.exception()  # asyncio logs an exception that no caller has waited for
 
-    def _end_check(self, _: object, error: int | None, is_asked: bool) -> None:
-        self._is_checking = False
-        if is_asked and (error is None or error in _NO_SUCH_NAME):
-            self._answered_s = asyncio.get_running_loop().time()
-        while self._undecided:
-            lookup = self._undecided.pop()
-            if not lookup.done():
-                self._end_unanswered(lookup)
-
-    def _end_unanswered(self, lookup: asyncio.Future[Sequence[ResolvedAddress]]) -> None:
-        """End a look-up without an answer: as a failure of the name, or of all name servers."""
-        if self.is_answered:
-            lookup.set_exception(socket.gaierror(socket.EAI_AGAIN, "the name was not answered"))
-        else:
-            lookup.set_exception(NameUnavailable("no name server answers"))
+    async def _look_up(self, key: _Key, ares_: aiodns.DNSResolver) -> Sequence[ResolvedAddress]:
+        now_s = asyncio.get_running_loop().time
+        try:
+            found = (await ares_.getaddrinfo(key[0], port=key[1], type=socket.SOCK_STREAM)).nodes
+        except ares.DNSError as error:
+            code = error.args[0]
+            if code in _UNANSWERED and self.is_answered:
+                raise socket.gaierror(socket.EAI_AGAIN, "the name was not answered") from None
+            if code not in _NO_SUCH_NAME:
+                raise NameUnavailable(f"no name server answers: {error.args[-1]}") from None
+            found = []
+        if not found or found[0].ttl:  # what the hosts file says has no TTL
+            self._answered_s = now_s()
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, "the name has no address")
+        addresses = [
+            (node.family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "",
+             (node.addr[0].decode("ascii"), *node.addr[1:]))
+            for node in found[:ADDRESSES_MAX]
+        ]  # fmt: skip
+        if len(self._resolved) >= RESOLVED_MAX:
+            self._resolved.clear()
+        self._resolved[key] = (now_s() + RESOLVED_S, addresses)
+        return addresses
 
 
 def _numeric(host: str, port: int) -> Sequence[ResolvedAddress]:
-    """Return what an address is to a socket, without a look-up.
+    """Return the address information of a numeric address.
 
     Raises: OSError, `host` is a name.
     """
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-
-
-def _as_resolved(node: pycares.AddrInfoNode) -> ResolvedAddress:
-    address = (node.addr[0].decode("ascii"), *node.addr[1:])
-    return node.family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", address
-
-
-def _in_loop(
-    loop: asyncio.AbstractEventLoop, end: Callable[..., None]
-) -> Callable[[Any, int | None], None]:
-    """Return the callback that c-ares calls in its thread; `end` runs in the loop.
-
-    What the hosts file or a cache says comes in this thread, and then `is_asked` is False.
-    """
-    here = threading.get_ident()
-
-    def ended(found: object, error: int | None) -> None:
-        is_asked = threading.get_ident() != here
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and asks nothing any more
-            loop.call_soon_threadsafe(end, found, error, is_asked)
-
-    return ended
-
-
-def _retrieve(lookup: asyncio.Future[Sequence[ResolvedAddress]]) -> None:
-    """Retrieve a failure, which asyncio logs otherwise, also when all that asked have gone."""
-    if not lookup.cancelled():
-        lookup.exception()

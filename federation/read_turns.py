@@ -1,10 +1,10 @@
 """Bounds the time that all connections of a client take in one turn of the loop.
 
 A loop reads every connection that has something in one turn, and hundreds of replies can be there
-at once: judging 512 of 16 KB each took 2.2 s. So reads use up the time of a turn; what comes after
-it is kept unread, and its connection pauses. These go on in later turns, payers in turn, a piece of
-work each. Tasks that make new connections use up a time of their own, and wait for it in the order
-in which they come. Knows no sockets. Decision 0193.
+at once: judging 512 of 16 KB each took 2.2 s. So replies use up the time of a turn; a reply that is
+complete after it is decoded and judged in a later turn, payers in turn. What comes by TLS is
+decrypted like this. New connections use up a time of their own, in the order in which they come.
+Knows no sockets.
 """
 
 from __future__ import annotations
@@ -64,10 +64,14 @@ class ReadTurns:
         self._begin()
         return False
 
-    async def wait(self) -> None:
-        """Return in a turn that has time left; callers go on in the order of their calls."""
+    async def wait(self, cost_s: float) -> None:
+        """Return in a turn that has time left, and use up some of it: work of a later callback.
+
+        Callers go on in the order of their calls.
+        """
         while self.is_used_up():  # noqa: ASYNC110, no event: the turn ends by itself
             await asyncio.sleep(0)
+        self.ends_s -= cost_s
 
     def put(self, connection: Reading) -> None:
         """Let a connection that does not wait go on in a later turn."""
@@ -78,12 +82,6 @@ class ReadTurns:
     def drop(self, connection: Reading) -> None:
         """Forget a connection, if it waits."""
         self._waiting.drop(connection)
-
-    def close(self) -> None:
-        """Let no connection go on."""
-        self._waiting = FairQueue()
-        if self._next is not None:
-            self._next.cancel()
 
     def _begin(self, lasts_s: float = TURN_S) -> None:
         self.ends_s = self.now_s() + lasts_s

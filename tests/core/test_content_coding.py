@@ -1,4 +1,4 @@
-"""A body that is decoded in steps is what it is when it is decoded at once."""
+"""Bodies are decoded by their coding, within their bound."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CODED = [
     ("gzip", gzip.compress(PLAIN[:100]) + gzip.compress(PLAIN[100:]), PLAIN),
     ("deflate", zlib.compress(PLAIN), PLAIN),
     ("deflate", bare(PLAIN), PLAIN),
-    # Its last byte holds more than one step.
+    # It is small, and decodes to much.
     ("deflate", bare(bytes(500)), bytes(500)),
     ("", PLAIN, PLAIN),
 ]
@@ -37,39 +37,29 @@ def in_pieces(body: bytes, size: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize(("coding", "body", "plain"), CODED)
 @pytest.mark.parametrize("piece_bytes", [1, 7, 10_000])
-@pytest.mark.parametrize("step_bytes", [1, 2, 13, 256, 10_000])
-def test_the_size_of_a_step_makes_no_difference(
-    coding: str, body: bytes, plain: bytes, piece_bytes: int, step_bytes: int
+def test_the_size_of_a_piece_makes_no_difference(
+    coding: str, body: bytes, plain: bytes, piece_bytes: int
 ) -> None:
     decoder = BodyDecoder(coding, len(plain))
     for piece in in_pieces(body, piece_bytes):
-        decoder.put(piece)
-        while decoder.has_more:
-            before = decoder._size
-            decoder.decode(step_bytes)
-            assert decoder._size - before <= step_bytes
+        decoder.feed(piece)
     assert decoder.finish() == plain
 
 
-@pytest.mark.parametrize("step_bytes", [1, 10_000])
-def test_a_bound_is_passed_in_any_step(step_bytes: int) -> None:
-    decoder = BodyDecoder("gzip", len(PLAIN) - 1)
-    decoder.put(gzip.compress(PLAIN))
+@pytest.mark.parametrize(("coding", "body", "plain"), CODED)
+def test_no_body_is_decoded_past_its_bound(coding: str, body: bytes, plain: bytes) -> None:
+    def decode() -> bytes:
+        decoder = BodyDecoder(coding, len(plain) - 1)
+        decoder.feed(body)
+        return decoder.finish()
+
     with pytest.raises(BodyTooLarge):
-        decode_all(decoder, step_bytes)
+        decode()
 
 
-def decode_all(decoder: BodyDecoder, step_bytes: int) -> None:
-    """Decode what was put."""
-    while decoder.decode(step_bytes):
-        pass
-
-
-@pytest.mark.parametrize("step_bytes", [1, 10_000])
-def test_a_body_that_ends_early_is_not_whole(step_bytes: int) -> None:
+def test_a_body_that_ends_early_is_not_whole() -> None:
     decoder = BodyDecoder("gzip", len(PLAIN))
-    decoder.put(gzip.compress(PLAIN)[:-1])
-    decode_all(decoder, step_bytes)
+    decoder.feed(gzip.compress(PLAIN)[:-1])
     with pytest.raises(UndecodableBody):
         decoder.finish()
 

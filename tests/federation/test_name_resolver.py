@@ -100,8 +100,10 @@ async def test_a_failure_is_the_names_only_while_the_name_servers_are_at_work() 
             await names.resolve("a.good.test", 80)
         server.is_broken = False
         with pytest.raises(socket.gaierror):
-            await names.resolve("a.broken.test", 80)  # others are asked for, there being none
+            await names.resolve("absent.test", 80)
         assert names.is_answered
+        with pytest.raises(socket.gaierror):
+            await names.resolve("a.broken.test", 80)
 
 
 async def test_a_question_that_cannot_be_sent_says_nothing_of_the_name() -> None:

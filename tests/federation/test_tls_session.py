@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
-from federation.http_client import LATE_BYTES_MAX, READ_BYTES_MAX, HttpClient, tls_context
+from federation.http_client import tls_context
 from federation.http_connection import (
-    IDLE_BYTES_MAX,
-    SESSION_BYTES_MAX,
-    SESSION_STEP_BYTES,
-    WRITTEN_BYTES_MAX,
     Connection,
-    Exchange,
     HttpFailure,
     HttpFailureKind,
     HttpReply,
     Outcome,
 )
-from federation.read_turns import ReadTurns
-from federation.tls_session import TlsSession
+from federation.tls_gate import SESSION_BYTES_MAX
 from tests.federation.conftest import LoggedContext
 from tests.federation.key_updates import KEY_UPDATE_BYTES, key_updates
 from tests.federation.test_http_client import (
-    BYTES_MAX,
     CLOSE,
     PATIENCE_S,
     REPLY,
@@ -41,10 +34,9 @@ from tests.federation.test_http_client import (
     Wire,
     client,
     post,
+    replying,
     site,
-    take_turns,
     url_of,
-    used_up,
 )
 
 BOTH_LOOPS = [("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})]
@@ -81,9 +73,6 @@ async def test_a_body_is_not_written_before_the_server_takes_it(
             for _ in range(100):
                 await asyncio.sleep(0.001)
             assert not written.is_set()
-            (sending,) = mine._connections
-            assert sending._transport is not None
-            assert sending._transport.get_write_buffer_size() < 4 * WRITTEN_BYTES_MAX
             reads.set()
             await written.wait()
             assert isinstance(await outcome, HttpReply)
@@ -240,228 +229,62 @@ async def test_bytes_before_the_request_end_the_connection(
         assert here.connections == 20
 
 
-async def test_a_session_reads_what_came_before_bytes_that_are_no_tls(
-    trusted: ssl.SSLContext,
+async def test_the_client_offers_no_group_that_the_server_makes_up() -> None:
+    """Nor what is weak, whatever this Python was built to offer by default."""
+    assert tls_context().minimum_version is ssl.TLSVersion.TLSv1_2
+    kinds = {cipher["kea"] for cipher in tls_context().get_ciphers()}
+    assert kinds == {"kx-ecdhe", "kx-any"}  # any: of TLS 1.3, where groups have names
+
+
+@pytest.mark.parametrize(
+    ("size", "is_taken"), [(SESSION_BYTES_MAX // 2, True), (SESSION_BYTES_MAX * 5 // 4, False)]
+)
+async def test_a_handshake_has_a_bound(
+    trusted: ssl.SSLContext, tmp_path: Path, size: int, *, is_taken: bool
 ) -> None:
-    theirs = TlsPair(trusted)
-    theirs.server.write(b"whole")
-    mine = theirs.session
-    mine.receive(memoryview(theirs.to_client.read() + b"\x17\x03\x03\x00\x05wrong"))
-    into = memoryview(bytearray(100))
-    assert mine.has_unread
-    assert bytes(into[: mine.read_into(into)]) == b"whole"
-    assert mine.is_ended
-    assert isinstance(mine.error, ssl.SSLError)
-    assert not mine.has_unread
+    pem = (tmp_path / "server.pem").read_text()
+    certificate = pem[pem.index("-----BEGIN CERTIFICATE") :]
+    count = size // len(ssl.PEM_cert_to_DER_cert(certificate))
+    chain = tmp_path / "chain.pem"
+    chain.write_text(pem + count * certificate)
+    trusted.load_cert_chain(chain)
+    async with site(replying(REPLY, REPLY), ssl=trusted) as here, client() as mine:
+        for _ in range(2):
+            outcome = await mine.request(post(url_of(here, is_tls=True)))
+            assert isinstance(outcome, HttpReply) is is_taken
+            if isinstance(outcome, HttpFailure):
+                assert outcome.kind is HttpFailureKind.UNREACHABLE
+                assert not mine._connections
+        assert here.connections == is_taken  # without a handshake none is counted
 
 
-async def test_a_full_buffer_leaves_the_rest_for_the_next_read(trusted: ssl.SSLContext) -> None:
-    theirs = TlsPair(trusted)
-    sent = bytes(range(256)) * 200
-    for start in range(0, len(sent), 1_000):
-        theirs.server.write(sent[start : start + 1_000])
-    theirs.server.unwrap_soon()
-    mine = theirs.session
-    mine.receive(memoryview(theirs.to_client.read()))
-    into, got = memoryview(bytearray(700)), b""
-    while mine.has_unread:
-        size = mine.read_into(into)
-        assert size == 700 or not mine.has_unread
-        got += bytes(into[:size])
-    assert got == sent
-    assert mine.is_ended
-    assert mine.error is None
-
-
-async def test_a_session_whose_end_was_read_is_not_used_again(trusted: ssl.SSLContext) -> None:
-    """What sent the next request when it had the reply wrote it to this session: BROKEN."""
-    idle: list[int] = []
-    async with client() as mine:
-        pair, wire = TlsPair(trusted), Wire()
-        connection = asking(mine, pair, wire, lambda _: idle.append(len(mine._idle)))
-        pair.server.write(REPLY)
-        pair.server.unwrap_soon()
-        feed(connection, pair.to_client.read())
-        assert idle == [0]
-        assert wire.is_closed
-        assert not mine._connections
-
-
-async def test_what_comes_late_on_an_idle_connection_is_read_in_a_later_turn(
-    logged: LoggedContext,
+@pytest.mark.parametrize(
+    ("size", "is_taken"), [(SESSION_BYTES_MAX // 2, True), (SESSION_BYTES_MAX * 5 // 4, False)]
+)
+async def test_a_session_that_carries_nothing_has_a_bound(
+    logged: LoggedContext, size: int, *, is_taken: bool
 ) -> None:
-    """KeyUpdates on 60 of them were one turn of 1.6 s."""
-    async with client() as mine:
-        pair, wire, turns = TlsPair(logged.context), Wire(), mine.read_turns
-        connection = idle(mine, pair, wire)
-        mine.read_turns = used_up()
-        feed(connection, key_updates(logged.file, 10, sent=1))
-        assert not wire.written, "read in a turn that has no time left"
-        assert not connection.is_free
-        take_turns(mine)
-        assert wire.written
-        assert connection.is_free
-        mine.read_turns = turns
-        assert mine._take_idle(connection.server) is connection
+    """A server that only changes its keys kept the loop at work: 20 us for 27 bytes."""
 
+    def serve(here: Site) -> Serve:
+        async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            to_us, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+            session = logged.context.wrap_bio(to_us, to_client, server_side=True)
+            while True:
+                with suppress(ssl.SSLWantReadError):
+                    session.do_handshake()
+                    if session.read(65_536):
+                        break
+                writer.write(to_client.read())
+                to_us.write(await reader.read(65_536))
+            writer.write(key_updates(logged.file, size // KEY_UPDATE_BYTES, sent=0))
+            await writer.drain()
+            await reader.read()
 
-async def test_a_session_that_has_much_to_say_of_itself_is_not_kept_idle(
-    logged: LoggedContext,
-) -> None:
-    few = IDLE_BYTES_MAX // 2 // KEY_UPDATE_BYTES
-    async with client() as mine:
-        pair, wire = TlsPair(logged.context), Wire()
-        connection = idle(mine, pair, wire)
-        updates = key_updates(logged.file, 3 * few, sent=1)
-        for number in range(3):
-            assert not wire.is_closed
-            assert mine._idle
-            third = len(updates) // 3
-            feed(connection, updates[number * third : (number + 1) * third])
-            take_turns(mine)
-        assert wire.is_closed
-        assert not mine._connections
+        return connection
 
-
-async def test_a_session_reads_in_steps_within_the_time_of_turns(logged: LoggedContext) -> None:
-    """A read of 32 KiB that only changes keys took 23 ms."""
-    count = READ_BYTES_MAX // KEY_UPDATE_BYTES
-    outcomes: list[Outcome] = []
-    async with client() as mine:
-        pair, wire = TlsPair(logged.context), Wire()
-        mine.read_turns = ReadTurns(itertools.count(1.0).__next__)  # a step takes longer than one
-        connection = asking(mine, pair, wire, outcomes.append)
-        wire.written.clear()
-        feed(connection, key_updates(logged.file, count, sent=0))
-        written = [len(wire.written)]
-        while mine.read_turns._waiting:
-            mine.read_turns._go_on()
-            written.append(len(wire.written))
-        assert written[-1] > READ_BYTES_MAX - 100
-        steps = [after - before for before, after in itertools.pairwise([0, *written])]
-        assert max(steps) <= SESSION_STEP_BYTES + KEY_UPDATE_BYTES
-        assert not outcomes
-        connection.cancel()
-
-
-async def test_a_session_that_has_much_to_say_of_itself_ends_its_request(
-    logged: LoggedContext,
-) -> None:
-    """A server that never answered kept its connection at work for as long as it may last."""
-    outcomes: list[Outcome] = []
-    for bytes_sent in (SESSION_BYTES_MAX * 9 // 10, SESSION_BYTES_MAX * 11 // 10):
-        async with client() as mine:
-            pair, wire = TlsPair(logged.context), Wire()
-            connection = asking(mine, pair, wire, outcomes.append)
-            updates = key_updates(logged.file, bytes_sent // KEY_UPDATE_BYTES, sent=0)
-            for start in range(0, len(updates), LATE_BYTES_MAX):
-                if not wire.is_closed:
-                    feed(connection, updates[start : start + LATE_BYTES_MAX])
-                    take_turns(mine)
-            assert wire.is_closed is (bytes_sent > SESSION_BYTES_MAX)
-            connection.cancel()
-    (outcome,) = outcomes
+    async with site(serve) as here, client() as mine:
+        asked = post(url_of(here, is_tls=True), timeout_s=1.0 if is_taken else PATIENCE_S)
+        outcome = await mine.request(asked)
     assert isinstance(outcome, HttpFailure)
-    assert outcome.kind is HttpFailureKind.BROKEN
-
-
-async def test_a_server_that_takes_nothing_is_not_read_while_its_session_is_answered(
-    logged: LoggedContext,
-) -> None:
-    """Each message that asked for an answer made the answers that wait to be written longer."""
-    async with client() as mine:
-        pair, wire = TlsPair(logged.context), Wire()
-        connection = asking(mine, pair, wire, lambda _: None)
-        connection.pause_writing()
-        wire.written.clear()
-        feed(connection, key_updates(logged.file, 1_000, sent=0))
-        take_turns(mine)
-        assert wire.is_paused
-        assert len(wire.written) <= SESSION_STEP_BYTES
-        connection.resume_writing()
-        take_turns(mine)
-        assert not wire.is_paused
-        assert len(wire.written) > 900 * KEY_UPDATE_BYTES
-        connection.cancel()
-
-
-@pytest.mark.parametrize("is_tls", [False, True])
-async def test_what_came_late_before_a_request_is_not_its_reply(
-    trusted: ssl.SSLContext, *, is_tls: bool
-) -> None:
-    async with client() as mine:
-        pair, wire = TlsPair(trusted), Wire()
-        connection = idle(mine, pair, wire) if is_tls else Connection(mine, ("localhost", 1, False))
-        if is_tls:
-            pair.server.write(REPLY)
-        else:
-            connection.connection_made(wire)
-            mine.keep(connection)
-        mine.read_turns = used_up()
-        feed(connection, pair.to_client.read() if is_tls else REPLY)
-        assert mine._take_idle(connection.server) is None
-        assert wire.is_closed
-        assert not mine._connections
-        assert not mine.read_turns._waiting
-
-
-def idle(mine: HttpClient, pair: TlsPair, wire: Wire) -> Connection:
-    """Return a connection with this session that is kept for its server's next request."""
-    connection = asking(mine, pair, wire, lambda _: None)
-    pair.server.write(REPLY)
-    feed(connection, pair.to_client.read())
-    assert mine._idle
-    wire.written.clear()
-    return connection
-
-
-def asking(
-    mine: HttpClient, pair: TlsPair, wire: Wire, done: Callable[[Outcome], None]
-) -> Connection:
-    """Return a connection with this session, on which a request was sent."""
-    connection = Connection(mine, ("localhost", 1, True))
-    connection.connection_made(wire)
-    connection._tls = pair.session
-    connection.begin(Exchange(connection.server, BYTES_MAX, done), b"GET", None)
-    return connection
-
-
-def feed(connection: Connection, read: bytes) -> None:
-    """Let a connection read these bytes at once."""
-    connection.get_buffer(-1)[: len(read)] = read
-    connection.buffer_updated(len(read))
-
-
-class TlsServer:
-    """The other side of a session."""
-
-    def __init__(self, inner: ssl.SSLObject) -> None:
-        self._inner = inner
-
-    def write(self, data: bytes) -> None:
-        """Encrypt."""
-        self._inner.write(data)
-
-    def unwrap_soon(self) -> None:
-        """Say that nothing more comes."""
-        with pytest.raises(ssl.SSLWantReadError):
-            self._inner.unwrap()
-
-
-class TlsPair:
-    """A session and its server, after the handshake."""
-
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self.session = TlsSession(tls_context(), "localhost")
-        to_server, self.to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-        inner = context.wrap_bio(to_server, self.to_client, server_side=True)
-        is_done = False
-        while not is_done:
-            is_done = self.session.shake_hands()
-            to_server.write(self.session.take_outgoing())
-            try:
-                inner.do_handshake()
-            except ssl.SSLWantReadError:
-                is_done = False
-            self.session.receive(memoryview(self.to_client.read()))
-        self.server = TlsServer(inner)
+    assert outcome.kind is (HttpFailureKind.TIMEOUT if is_taken else HttpFailureKind.BROKEN)
