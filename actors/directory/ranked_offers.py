@@ -12,11 +12,12 @@ passed over at the choice. Spec: Targeted routing. Decision 0063.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from functools import partial
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
+
+from sortedcontainers import SortedDict
 
 from actors.directory.agent_stakes import UNDER_STAKED
 from actors.ports import AgentEntry
@@ -127,9 +128,8 @@ class RankedOffers:
         self._wakes: list[tuple[float, str]] = []
         self._wake_ms: dict[str, float] = {}
         self._excluded: dict[str, Candidate] = {}
-        # Those that can take no work; and all others by order, once these are asked for.
-        self._away: set[str] = set()
-        self._able: list[tuple[int, str]] | None = None
+        # Those that can take work, in the order of registration.
+        able: dict[int, str] = {}
         free: list[Candidate] = []
         locked: list[Candidate] = []
         away: list[Candidate] = []
@@ -143,8 +143,9 @@ class RankedOffers:
                 locked.append(if_unlocked)
             if if_back is not None:
                 away.append(if_back)
-            if not is_able:
-                self._away.add(entry.did)
+            if is_able:
+                able[entry.order] = entry.did
+        self._able = SortedDict(able)
         self.free = RankedCandidates(self._rules)
         self.free.fill(free)
         self.locked = RankedCandidates(self._rules)
@@ -156,14 +157,9 @@ class RankedOffers:
         return f"<RankedOffers free={len(self.free)} locked={len(self.locked)}>"
 
     @property
-    def able(self) -> Iterator[str]:
+    def able(self) -> Iterable[str]:
         """The agents that can take work, whatever their prices and stakes, as they registered."""
-        if self._able is None:
-            known = {one.did: one for one in (*self.free, *self.locked, *self._excluded.values())}
-            self._able = sorted(
-                (one.order, one.did) for one in known.values() if one.did not in self._away
-            )
-        return (did for _, did in self._able)
+        return self._able.values()
 
     @property
     def may_try(self) -> bool:
@@ -272,8 +268,6 @@ class RankedOffers:
     def _put(self, weighed: Weighed) -> None:
         candidate, if_unlocked, if_back, is_able, _ = weighed
         did = candidate.did
-        was = self.find(did) if self._able is not None else None
-        was_able = was is not None and did not in self._away
         if candidate.excluded is None:
             self.free.put(candidate)
         else:
@@ -288,31 +282,18 @@ class RankedOffers:
         else:
             self._excluded.pop(did, None)
         if is_able:
-            self._away.discard(did)
+            self._able[candidate.order] = did
         else:
-            self._away.add(did)
-        if self._able is not None:
-            self._move_able(was if was_able else None, candidate if is_able else None)
-
-    def _move_able(self, was: Candidate | None, now: Candidate | None) -> None:
-        assert self._able is not None
-        before, after = (one and (one.order, one.did) for one in (was, now))
-        if before == after:
-            return
-        if before is not None:
-            del self._able[bisect_left(self._able, before)]
-        if after is not None:
-            insort(self._able, after)
+            self._able.pop(candidate.order, None)
 
     def _drop(self, did: str) -> None:
-        was = self.find(did)
-        if self._able is not None and did not in self._away:
-            self._move_able(was, None)
+        known = self.find(did)
+        if known is not None:
+            self._able.pop(known.order, None)
         self.free.drop(did)
         self.locked.drop(did)
         self.away.drop(did)
         self._excluded.pop(did, None)
-        self._away.discard(did)
 
 
 class OfferRankings:

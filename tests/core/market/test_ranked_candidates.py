@@ -292,45 +292,32 @@ def test_a_choice_among_very_many_has_a_bound_whatever_it_may_not_take(name: str
     assert count_lines(lambda: kept.choose(**asked)) < 2 * COUNT
 
 
-def test_those_within_a_limit_follow_a_new_cheapest() -> None:
-    """The blocks are in the order of the candidates, which is made anew for another price."""
-    random = Random(3)
-    known = {"did:0": Candidate("did:0", 40, 9, 1, 0)}
-    for number in range(1, 5 * POOL_MAX):
-        one = drawn(random, number, price_micro=random.randint(41, 80))._replace(is_bounded=True)
-        if number % 2:  # better, and dearer than the limit
-            best = Standing(1.0, 1.0, 1.0, 9)
-            one = one._replace(price_micro=99, in_flight=0, load=0.0, standing=best)
-        known[one.did] = one
-    kept = RankedCandidates(RULES)
-    kept.fill(list(known.values()))
-    assert agree(kept, known, 80, None, set())
-    assert kept._blocks is not None
-    known["did:0"] = known["did:0"]._replace(price_micro=1)
-    kept.put(known["did:0"])
-    for _ in range(5):
-        kept.choose(1_000)
-    assert agree(kept, known, 80, None, set())
-    assert kept._blocks is not None
-
-
 @given(st.integers(0, 2**32))
-def test_of_very_many_those_within_a_limit_are_taken_in_the_order_of_all(seed: int) -> None:
-    """The blocks, which are made of a few here, follow what happens to the candidates."""
+def test_of_very_many_one_that_may_be_taken_is_found_if_there_is_one(seed: int) -> None:
+    """Goal: a pool of a few and few looks, with all restrictions at once, hide no candidate."""
     random = Random(seed)
     with pytest.MonkeyPatch.context() as patched:
-        for name, bound in (("POOL_MAX", 4), ("BLOCK_MIN", 3), ("PASSES_MAX", 2)):
-            patched.setattr(ranked_candidates, name, bound)
-        patched.setattr(ranked_candidates, "OWNERS_MAX", 2)
+        patched.setattr(ranked_candidates, "POOL_MAX", 3)
+        patched.setattr(ranked_candidates, "LOOKS_MAX", 4)
         kept, known = RankedCandidates(RULES), {}
         for number in range(60):
             known[f"did:{number}"] = drawn(random, number)
-        # It is the cheapest within every limit, so the order is that of every choice.
-        known["did:0"] = Candidate("did:0", 0, 9, 1, 0, owner_did="owner:9")
         kept.fill(list(known.values()))
         for _ in range(100):
-            number = random.randrange(1, 90)
-            change(kept, known, number, random, 0.4)
-            barred = set(random.sample(sorted(known.keys() - {"did:0"}), random.choice((0, 1))))
-            owner_did = random.choice((None, "owner:0", "owner:1", "owner:2"))
-            assert agree(kept, known, random.randint(0, 7), None, barred, owner_did)
+            change(kept, known, random.randrange(90), random, 0.4)
+            limit, owner_did = random.randint(0, 7), random.choice((None, "owner:0", "owner:1"))
+            refused = set(random.sample(sorted(known), 9))
+            open_dids = {
+                one.did
+                for one in known.values()
+                if one.did not in refused
+                and one.owner_did != owner_did
+                and (one.price_micro <= limit if one.is_bounded else one.limit_micro_max >= limit)
+            }
+            found = kept.choose(limit, refused=refused, owner_did=owner_did)
+            assert ({one.did for one in found.candidates} if found else set()) <= open_dids
+            assert (found is None) == (not open_dids)
+            lowest = kept.find_cheapest(
+                limit, limit_micro=limit, refused=refused, owner_did=owner_did
+            )
+            assert (lowest is None) == (not open_dids)
