@@ -40,7 +40,8 @@ class KeyRequest(Body, is_closed=True):
     ] = None
     rate_class: Annotated[RateClassWord, "`unlimited` needs admin scope."] = "standard"
     rate_limits: Annotated[
-        MaybeNull[RateLimits], "Rate limits of this key; admin scope is needed to raise them."
+        MaybeNull[RateLimits],
+        "Rate limits, set by administrators only. Default: the creating key's.",
     ] = None
     expires_at: Annotated[
         MaybeNull[TimeMs], "Time of expiry. Default: that of the caller's key."
