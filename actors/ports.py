@@ -82,7 +82,6 @@ class DispatchOrder(Message, frozen=True):
     held, judged and cancelled alone.
     `key_version`: the version of the key that the attempt's token is derived from, as stored.
     `is_cut_short`: the workflow's remaining runtime limits `timeout_ms`, not the node's timeout.
-    `binding`: what the attempt is bound to, for a node without side effects.
     `capability_version`: which version of it the agent's card offers, "" where it says none.
     `ends_ms`: when the workflow ends at the latest, after which nothing of the order is of use; 0:
     with `timeout_ms`.
@@ -111,7 +110,6 @@ class DispatchOrder(Message, frozen=True):
     key_version: int = FIRST_VERSION
     is_cut_short: bool = False
     ends_ms: int = 0
-    binding: str = ""
     input_schema: str = ""
     output_schema: str = ""
     capability_version: str = ""

@@ -42,17 +42,13 @@ def uuid7(*, at_ms: int, entropy: bytes) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def event_id(workflow_id: str, node: str, attempt: int, binding: str = "") -> str:
+def event_id(workflow_id: str, node: str, attempt: int) -> str:
     """Return the dispatch's `eventId`, by which an agent can recognise a repeat (contract.md
-    section 5): the same for the same (workflow, node, attempt, binding).
-
-    Args:
-        binding: what the attempt is bound to, for a node without side effects (decision 0197).
+    section 5): the same for the same (workflow, node, attempt).
     """
     # A version 5 UUID, as `uuid.uuid5` makes it: once per dispatch, and that costs four times as
     # much.
-    bound = f"|{binding}" if binding else ""
-    name = f"{workflow_id}|{node}|{attempt}{bound}".encode()
+    name = f"{workflow_id}|{node}|{attempt}".encode()
     text = hashlib.sha1(_EVENT_NAMESPACE + name, usedforsecurity=False).hexdigest()
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{variant}{text[17:20]}-{text[20:32]}"
@@ -63,8 +59,8 @@ def work_key(workflow_id: str, node: str, agent_did: str, work: str) -> str:
     same for all attempts of a node at it (contract.md section 5).
 
     Args:
-        work: tells apart what an agent does for one node besides: verifications, repetitions of
-            work whose result was rejected, and other inputs.
+        work: tells apart what an agent does for one node besides: verifications, and repetitions
+            of work whose result was rejected.
     """
     key = composed_key("work", workflow_id, node, agent_did, work)
     return hashlib.sha256(key.encode()).hexdigest()[:32]

@@ -48,7 +48,6 @@ DAY_MS = 86_400_000
 
 Dispatch = Literal["local", "spread"]
 Isolation = Literal["pooled", "dedicated"]
-EarlyDispatch = Literal["declared", "assumed"]
 Claims = Literal["first", "proven"]
 
 
@@ -169,9 +168,6 @@ class Settings:
     bulk_items_max: int = _setting(1_000, "manifests or cards in one bulk request", low=1)
     json_depth_max: int = _setting(64, "deepest nesting of a body", low=4, high=256)
     nodes_max: int = _setting(1_000, "nodes of one workflow", low=1, high=10_000)
-    early_dispatch: EarlyDispatch = _setting(
-        "declared", "for nodes that say sideEffects false; assumed: also where a node does not say"
-    )
     page_default: int = _setting(50, "rows of a list without limit", low=1, high=100)
     page_max: int = _setting(100, "most rows of a list", low=1, high=1_000)
     audit_page_max: int = _setting(1_000, "most rows of an audit list", low=1, high=10_000)
@@ -369,7 +365,6 @@ class Settings:
         _require_member("dispatch", self.dispatch, ("local", "spread"))
         _require_member("isolation", self.isolation, ("pooled", "dedicated"))
         _require_member("claims", self.claims, ("first", "proven"))
-        _require_member("early_dispatch", self.early_dispatch, ("declared", "assumed"))
         try:
             parse_weights(self.payer_weights)
         except ValueError:

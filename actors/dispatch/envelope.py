@@ -22,14 +22,14 @@ PROTOCOL_VERSION = "0.4"
 
 def sent_event_id(order: DispatchOrder) -> str:
     """Return the id that the agent echoes; a verification's ends in `#verify`."""
-    event = event_id(order.workflow_id, order.node, order.attempt, order.binding)
+    event = event_id(order.workflow_id, order.node, order.attempt)
     return event + "#verify" if order.is_verification else event
 
 
 def idempotency_key(order: DispatchOrder) -> str:
     """Return the header by which the agent recognises a repeated order. Decision 0303."""
     work = f"verify {order.attempt}" if order.is_verification else f"{order.rejected}"
-    return work_key(order.workflow_id, order.node, order.agent_did, f"{work} {order.binding}")
+    return work_key(order.workflow_id, order.node, order.agent_did, work)
 
 
 def dispatch_body(
@@ -57,7 +57,6 @@ def dispatch_body(
         order.verify_attempt or order.attempt,
         is_verification=order.is_verification,
         key_version=order.key_version,
-        binding=order.binding,
     )
     version = order.capability_version
     return write_json(

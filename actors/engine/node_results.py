@@ -8,14 +8,13 @@ after the workflow's end, recorded. Each reply follows its commit. Spec: contrac
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from actors.dispatch.order_inputs import hash_small_inputs
 from actors.engine.runner import Runner
 from actors.ports import DispatchOrder
 from actors.transport.messages import NodeResultReply, NodeResultRequest, SettlementRequest
 from actors.values.reply_events import check_signature, spare_refusal
-from actors.workflows.dispatch_orders import bind_open_attempt, rebuild_order_to_judge
+from actors.workflows.dispatch_orders import rebuild_order_to_judge
 from actors.workflows.running_workflow import RunningWorkflow
 from actors.workflows.step_commands import quarantined_error, rereading_error
 from core.errors import ErrorCode, ServiceError
@@ -57,13 +56,7 @@ def take_result(runner: Runner, request: NodeResultRequest, now_ms: int, done: D
         is_kept = runner.is_quarantined(request.workflow_id)
         done(quarantined_error(request.workflow_id) if is_kept else None)
         return
-    if request.node in run.early and not request.verify_attempt:  # its attempt is not stored yet
-        run.early[request.node].append(partial(take_result, runner, request, now_ms, done))
-        return
     state = run.machine.node(request.node)
-    if _is_taken_back(run, request):
-        done(taken_back_error())
-        return
     if _is_open(run, request):  # 2
 
         def committed(is_applied: bool) -> None:
@@ -114,12 +107,6 @@ def escrow_released_error(workflow_id: str) -> ServiceError:
     )
 
 
-def taken_back_error() -> ServiceError:
-    """Return the error of a result of an early dispatch that is not the one that counts."""
-    message = "the resultId is that of a dispatch that was taken back: another has taken its place"
-    return ServiceError(ErrorCode.UNAUTHORIZED, message)
-
-
 def _refuse_late(runner: Runner, request: NodeResultRequest, done: Done) -> None:
     # One key per attempt: repeats leave one record.
     key = f"late:{request.workflow_id}:{request.node}:{request.attempt}:{request.verify_attempt}"
@@ -139,13 +126,6 @@ def _has_ended(run: RunningWorkflow, request: NodeResultRequest) -> bool:
     state = run.machine.node(request.node)
     is_taken = state.status is NodeStatus.SUCCESS and state.attempt == request.attempt
     return run.machine.is_finished and not is_taken
-
-
-def _is_taken_back(run: RunningWorkflow, request: NodeResultRequest) -> bool:
-    """Say whether a result is of an attempt that was dispatched again, bound to something else."""
-    is_same = run.machine.node(request.node).attempt == request.attempt
-    is_bound = is_same and bool(request.binding) and not request.verify_attempt
-    return is_bound and bind_open_attempt(run, request.node) != request.binding
 
 
 def _is_open(run: RunningWorkflow, request: NodeResultRequest) -> bool:

@@ -8,7 +8,6 @@ Each step has this order, which is the guarantee of the engine:
   2. agents are selected, and the machine decides on each selection within the same step;
   3. all records of the step go to the ledger as one command;
   4. after its commit, and only then, the actions are performed: dispatches, timers, notices.
-Dispatches of nodes without side effects alone go out after 3, and what comes of them waits for 4.
 A step that the ledger refuses because of a revoked agent halts its workflow: the machine is ahead
 of the rows, and a machine restored from the rows replaces it. Any other refusal, and any exception
 in a callback from the ledger, a timer or a dispatch, quarantines that workflow alone. A shard that
@@ -37,7 +36,6 @@ from actors.workflows.dispatch_orders import (
     OrderSender,
     build_timeout_event,
     build_unstaked_event,
-    find_early_dispatches,
     rebuild_accepted_orders,
     rebuild_handed_orders,
 )
@@ -59,7 +57,6 @@ from actors.workflows.running_workflow import (
     DrivenWorkflows,
     RunnerStatistics,
     RunningWorkflow,
-    hear_again,
 )
 from actors.workflows.step_commands import (
     OwnerCommands,
@@ -412,8 +409,6 @@ class Runner:
         if self._held.is_frozen(workflow_id):
             self.shards.park(workflow_id, event, done)
             return
-        if run.early and run.hold_back(event, partial(self.receive, workflow_id, event, done)):
-            return
         otherwise = None if done is None else partial(done, False)
         self._guard(run, self._receive, run, event, done, otherwise=otherwise)
 
@@ -422,8 +417,6 @@ class Runner:
         if order is not None:
             self._orders.release(order, event)
         records, actions = self._decide(run, event)
-        if isinstance(event, AttemptSucceeded):
-            run.digest_for_children(event.node)
         if records:
             by = event.settled_by if isinstance(event, AttemptSucceeded) else None
             key = step_key(run.workflow_id, event)
@@ -514,14 +507,8 @@ class Runner:
             if done is not None:
                 done(is_applied)
 
-        # A restored step may be older than its workflow's end, which the ledger knows.
-        early = [] if is_fresh else find_early_dispatches(run.machine, actions)
-        run.early |= {action.node: [] for action in early}
         unapplied = None if done is None else partial(done, False)
         self._submit(run, command, committed, otherwise=unapplied)
-        if early and self.find_run(run.workflow_id) is run:
-            # Guarded by itself: the step is on its way, and its outcome answers.
-            self._guard(run, self._orders.send, run, early)
 
     def _submit(
         self,
@@ -574,12 +561,8 @@ class Runner:
         self._running.remove(run.workflow_id)
         self.reads.mark_changed(run.workflow_id)
         run.cancel_timers()
-        for (node, _), order in run.orders.items():
-            if node in run.early:
-                self._dispatcher.abort(order, HALTED_REASON)
-            else:
-                self._dispatcher.release(order)
-        hear_again(run.early)
+        for order in run.orders.values():
+            self._dispatcher.release(order)
 
     def _halt(self, run: RunningWorkflow) -> None:
         """Stop driving a workflow until a run restored from its rows replaces this one.
@@ -604,7 +587,6 @@ class Runner:
         for order in run.orders.values():
             self._dispatcher.abort(order, HALTED_REASON)
         run.orders.clear()
-        hear_again(run.early)
 
     def _quarantine_raised(self, run: RunningWorkflow) -> None:
         self._quarantine_run(run, QuarantineCode.STEP_FAILED, is_known=False)
@@ -632,13 +614,9 @@ class Runner:
     def _perform(
         self, run: RunningWorkflow, actions: Sequence[Action], result: Mapping[str, Any] = _NOTHING
     ) -> None:
-        """Perform actions, except dispatches that the commit's result lists as not to be sent.
-
-        What was heard of those that are sent already is heard again after them all.
-        """
+        """Perform actions, except dispatches that the commit's result lists as not to be sent."""
         unlocked, revoked = result.get("unstaked", ()), result.get("revoked", ())
         wanted: list[DispatchNode | DispatchVerification] = []
-        early = run.pop_early(actions) if run.early else {}
         for action in actions:
             match action:
                 case DispatchNode(node=node):
@@ -648,7 +626,7 @@ class Runner:
                     elif node in unlocked:
                         unstaked = build_unstaked_event(action, self._clock.now_ms())
                         self.receive(run.workflow_id, unstaked)
-                    elif node not in early:  # else it is sent
+                    else:
                         wanted.append(action)
                 case DispatchVerification():
                     wanted.append(action)
@@ -668,8 +646,6 @@ class Runner:
                     raise AssertionError(f"{action} was not resolved before the commit")
         if wanted:
             self._orders.send(run, wanted)
-        if early:
-            hear_again(early)
 
     def _end_bidding(self, run: RunningWorkflow, action: CloseAuction) -> None:
         """Ask the ledger for a round's bids; again a little later while its clock holds it open."""

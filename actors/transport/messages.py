@@ -135,8 +135,7 @@ class NodeResultRequest(Message, frozen=True, kw_only=True):
     `verify_attempt`: of the verification it answers, 0 for the attempt itself. A result is in
     `result_json`, or behind `result_ref` when it is large. `is_late`: the workflow is known to have
     ended, only the refusal is to be recorded. `signature`, `public_key`: the agent's words.
-    `binding`: what its dispatch was bound to, as its token says. `is_wide`: the result is signed,
-    and has an integer beyond 2^53.
+    `is_wide`: the result is signed, and has an integer beyond 2^53.
     """
 
     workflow_id: str
@@ -151,7 +150,6 @@ class NodeResultRequest(Message, frozen=True, kw_only=True):
     is_late: bool = False
     signature: Any = None
     public_key: Any = None
-    binding: str = ""
     is_wide: bool = False
 
 

@@ -23,8 +23,7 @@ from actors.ports import (
 from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.market.no_candidates import UNHEALTHY
-from core.workflow.actions import Action, AwaitResult, DispatchNode, DispatchVerification
-from core.workflow.dag import CompiledNode
+from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
 from core.workflow.events import (
     AgentRevoked,
     AttemptFailed,
@@ -34,7 +33,6 @@ from core.workflow.events import (
     VerificationFinished,
     failed_event,
 )
-from core.workflow.inputs import bind_attempt
 from core.workflow.machine import WorkflowMachine
 
 # The name of a timer that belongs to no node.
@@ -143,10 +141,6 @@ def build_order(
         capability_id = node.verifier_capability_id
         verify_attempt = action.verify_attempt
         promised_ms = entry.find_promise_ms(capability_id)
-    sources = _input_sources(machine, action)
-    binding = ""
-    if not node.has_side_effects and not verify_attempt:
-        binding = bind_attempt(entry.did, run.digests_of(sources.results))
     return DispatchOrder(
         workflow_id=machine.workflow_id,
         task_id=run.task_id,
@@ -159,14 +153,13 @@ def build_order(
         cancel_url=entry.cancel_url,
         secret=entry.secret,
         timeout_ms=action.timeout_ms,
-        sources=sources,
+        sources=_input_sources(machine, action),
         is_verification=verify_attempt > 0,
         verify_attempt=verify_attempt,
         public_key=entry.public_key,
         key_version=machine.node(action.node).key_version,
         is_cut_short=action.timeout_ms < node.timeout_ms,
         ends_ms=machine.deadline_ms,
-        binding=binding,
         # A verifier's inputs and verdict have forms of their own.
         input_schema="" if verify_attempt else entry.input_schemas.get(capability_id, ""),
         output_schema="" if verify_attempt else entry.output_schemas.get(capability_id, ""),
@@ -174,36 +167,6 @@ def build_order(
         rejected=machine.node(action.node).verify_attempt,
         promised_ms=promised_ms,
     )
-
-
-def find_early_dispatches(
-    machine: WorkflowMachine, actions: Iterable[Action]
-) -> list[DispatchNode]:
-    """Return the dispatches of a step that may go out while its commit is under way.
-
-    First attempts of nodes without side effects for which that commit alone is to be done: there is
-    no stake to lock, and no parent's result is being verified, since a node is dispatched when all
-    its parents have succeeded. Decision 0197.
-    """
-    return [
-        action
-        for action in actions
-        if isinstance(action, DispatchNode)
-        and action.attempt == 1
-        and may_go_early(machine.compiled.nodes[action.node])
-        and not machine.node(action.node).stake_micro
-    ]
-
-
-def may_go_early(node: CompiledNode) -> bool:
-    """Say whether the manifest lets a node be dispatched before its parents' commit."""
-    return not node.has_side_effects and not node.is_auction
-
-
-def bind_open_attempt(run: RunningWorkflow, node: str) -> str:
-    """Return the binding of a node's open attempt: the one in the ids of its dispatch."""
-    digests = run.digests_of(run.machine.results_for(node))
-    return bind_attempt(run.machine.node(node).agent_did or "", digests)
 
 
 def _input_sources(machine: WorkflowMachine, action: Dispatch) -> InputSources:
@@ -243,7 +206,6 @@ def rebuild_accepted_orders(
             secret=entry.secret,
             timeout_ms=max(1, due_ms - now_ms),
             public_key=entry.public_key,
-            binding="" if node.has_side_effects else bind_open_attempt(run, name),
             input_schema=entry.input_schemas.get(node.capability_id, ""),
             output_schema=entry.output_schemas.get(node.capability_id, ""),
         )
@@ -298,7 +260,6 @@ def rebuild_handed_orders(
         if not is_open or did is None:
             continue
         entry = entry_of(did)  # None of an agent that was deregistered since
-        is_bound = not (is_verification or node.has_side_effects)
         yield (
             call,
             DispatchOrder(
@@ -320,7 +281,6 @@ def rebuild_handed_orders(
                 public_key=None if entry is None else entry.public_key,
                 key_version=state.key_version,
                 ends_ms=machine.deadline_ms,
-                binding=bind_open_attempt(run, call.node) if is_bound else "",
                 input_schema="" if is_verification else _input_schema(entry, node.capability_id),
                 output_schema="" if is_verification else _output_schema(entry, node.capability_id),
             ),

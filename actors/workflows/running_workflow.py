@@ -6,34 +6,22 @@ Values only. design.md section 3.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
 from actors.ports import DispatchOrder, Timer
 from actors.workflows.door import Door
-from core.canonical import hash_bytes
 from core.shards.shard import shard_of
-from core.workflow.actions import Action, DispatchNode, DispatchVerification
-from core.workflow.blob_ref import BlobRef
-from core.workflow.events import (
-    AttemptAccepted,
-    AttemptFailed,
-    AttemptSucceeded,
-    Event,
-    VerificationFinished,
-    WorkStarted,
-)
+from core.workflow.actions import DispatchNode, DispatchVerification
+from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, VerificationFinished
 from core.workflow.machine import WorkflowMachine
 
 # Receives whether an event with records was applied.
 Done = Callable[[bool], None]
-# By node, calls that repeat what was heard of it.
-Early = dict[str, list[Callable[[], None]]]
 # What one turn of the loop sends of a workflow: an order costs 20 us, each of its parents 1.
 SENT_US_MAX: Final = 4_000
 ORDER_US: Final = 20
-_OF_ATTEMPTS: Final = (WorkStarted, AttemptAccepted, AttemptSucceeded, AttemptFailed)
 
 
 @dataclass(slots=True)
@@ -45,8 +33,6 @@ class RunningWorkflow:
     `created_ms`: when it was published here; None when it was restored.
     `halts`: how often it was halted in this process, earlier runs included.
     `unsent`: dispatches that later turns of the loop send, in order.
-    `early`: the nodes that are dispatched while the commit of their step is under way, and calls
-    that repeat what was heard of each since, for when that commit's outcome is known.
     """
 
     task_id: str
@@ -60,8 +46,6 @@ class RunningWorkflow:
     created_ms: int | None = None
     halts: int = 0
     unsent: deque[DispatchNode | DispatchVerification] = field(default_factory=deque)
-    early: Early = field(default_factory=dict)
-    _digests: dict[str, str] = field(default_factory=dict)
 
     @property
     def workflow_id(self) -> str:
@@ -85,39 +69,6 @@ class RunningWorkflow:
         """Remove and return the open orders of a node."""
         both = (self.orders.pop((node, False), None), self.orders.pop((node, True), None))
         return [order for order in both if order is not None]
-
-    def hold_back(self, event: Event, again: Callable[[], None]) -> bool:
-        """Hold back an event that comes of an early dispatch; return whether it does.
-
-        Args:
-            again: repeats it.
-        """
-        held = self.early.get(event.node) if isinstance(event, _OF_ATTEMPTS) else None
-        if held is not None:
-            held.append(again)
-        return held is not None
-
-    def pop_early(self, actions: Iterable[Action]) -> Early:
-        """Remove and return what is held back of the dispatches among these actions."""
-        nodes = [action.node for action in actions if isinstance(action, DispatchNode)]
-        return {node: self.early.pop(node) for node in nodes if node in self.early}
-
-    def digest_for_children(self, name: str) -> None:
-        """Hash a node's result when it is there, once, if a child's dispatch is bound to it."""
-        nodes, result = self.machine.compiled.nodes, self.machine.result_of(name)
-        is_bound = any(not nodes[child].has_side_effects for child in nodes[name].children)
-        if is_bound and result is not None:
-            self.digests_of({name: result})
-
-    def digests_of(self, results: Mapping[str, str | BlobRef]) -> dict[str, str]:
-        """Return the hashes of results of this workflow, by name; a result never changes."""
-        for name, item in results.items():
-            if name in self._digests:
-                continue
-            self._digests[name] = (
-                item.hash if isinstance(item, BlobRef) else hash_bytes(item.encode())
-            )
-        return {name: self._digests[name] for name in results}
 
     def take_unsent(self) -> list[DispatchNode | DispatchVerification]:
         """Remove and return what one turn of the loop sends."""
@@ -192,14 +143,6 @@ class DrivenWorkflows:
     def remove(self, workflow_id: str) -> None:
         """Know a workflow as driven no longer."""
         self._door.leave(self._runs.pop(workflow_id).payer_did)
-
-
-def hear_again(early: Early) -> None:
-    """Repeat what was heard of early dispatches before the outcome of their commit was known."""
-    held = [again for heard in early.values() for again in heard]
-    early.clear()
-    for again in held:
-        again()
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,6 @@ def compile_stored_manifest(manifest_json: str, settings: Settings) -> CompiledW
         timeout_ms_default=settings.node_timeout_ms,
         max_retries_default=settings.max_retries,
         max_runtime_ms_default=settings.max_runtime_ms,
-        side_effects_default=settings.early_dispatch == "declared",
         max_runtime_ms_max=2**62,
     )
     return compile_workflow(parse_manifest(read_json(manifest_json)), limits)

@@ -167,7 +167,6 @@ class NodeDefinition(_ClosedRecord):
         alias="maxCostCredits",
         description="Most that the node may cost, in credits. Default: from prices and budget.",
     )
-    side_effects: bool | None = Field(default=None, description="Without effect.")
     wait_for_agent_ms: Annotated[Whole, Field(ge=0, le=DURATION_MS_MAX)] | None = Field(
         default=None,
         description="How long the node waits for an agent, in milliseconds. Default: 60,000.",

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import hmac
 from functools import lru_cache
-from typing import Final
 
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose, derived_key
-
-# Hex of SHA-256. No other is looked at, however long.
-_BINDING_CHARS: Final = 64
 
 
 def result_id(
@@ -25,31 +21,19 @@ def result_id(
     *,
     is_verification: bool,
     key_version: int,
-    binding: str = "",
 ) -> str:
     """Return the unguessable token with which an asynchronous agent hands in its result.
-
-    The token of a bound attempt says what it is bound to, before a dot.
 
     Args:
         keys: of this deployment.
         attempt: of the node, or of its verification. The two have different tokens, so that the
             agent that did the work cannot approve it.
         key_version: the key's, as stored with the attempt; one of `keys.versions`.
-        binding: what the attempt is bound to, for a node without side effects (decision 0197).
     """
     prefix = "verify|" if is_verification else ""
-    bound = f"|{binding}" if binding else ""
     keyed = _keyed(derived_key(keys, KeyPurpose.RESULT_ID, key_version)).copy()
-    keyed.update(f"{prefix}{workflow_id}|{node}|{attempt}{bound}".encode())
-    token = keyed.hexdigest()
-    return f"{binding}.{token}" if binding else token
-
-
-def read_binding(token: str) -> str:
-    """Return what a token says that its attempt is bound to; nothing of it is checked yet."""
-    binding = token.rpartition(".")[0]
-    return binding if len(binding) == _BINDING_CHARS else ""
+    keyed.update(f"{prefix}{workflow_id}|{node}|{attempt}".encode())
+    return keyed.hexdigest()
 
 
 @lru_cache(maxsize=64)

@@ -29,7 +29,6 @@ class CompiledNode(Message, frozen=True, kw_only=True):
 
     `versions`: which versions of the capability it may be done by, as a range; "" for all.
     `is_verifier_chosen`: the payer has chosen the capability of the verifier of its result.
-    Without `has_side_effects` it may be dispatched while its parents' commit is under way.
     `wait_for_agent_ms`: how long it waits for an agent that is away for a passing reason, 0: never.
 
     `payload_bytes`: of the payload's text; `template_count`: how often `{{` stands in it. They tell
@@ -54,7 +53,6 @@ class CompiledNode(Message, frozen=True, kw_only=True):
     auction_window_ms: int = 0
     payload_bytes: int = 0
     template_count: int = 0
-    has_side_effects: bool = True
     versions: str = ""
     wait_for_agent_ms: int = 0
     is_verifier_chosen: bool = False
@@ -87,7 +85,6 @@ class WorkflowLimits:
     max_runtime_ms_default: int = 300_000
     max_runtime_ms_max: int = 30 * 24 * 3_600_000
     verifier_capability_id_default: str = "cap.verify.generic.v1"
-    side_effects_default: bool = True
 
 
 _DEFAULT_LIMITS = WorkflowLimits()
@@ -136,9 +133,6 @@ def compile_workflow(
             auction_window_ms=node.auction_window_ms or 0,
             payload_bytes=len(payload),
             template_count=payload.count(b"{{"),
-            has_side_effects=(
-                limits.side_effects_default if node.side_effects is None else node.side_effects
-            ),
             versions=versions,
             wait_for_agent_ms=(
                 WAIT_FOR_AGENT_MS if node.wait_for_agent_ms is None else node.wait_for_agent_ms

@@ -7,14 +7,12 @@ Spec: Input mapping expressions, Dispatch request; contract.md section 5.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from core.canonical import canonical
 from core.errors import NodeErrorCode
-from core.ids import composed_key
 from core.json_text import write_json
 from core.records.mapping import InputMapping
 from core.wording import counted, kind_of, names_text, quoted
@@ -114,19 +112,6 @@ def fill_payload(
         return room.failure()
     assert isinstance(filled, dict)
     return filled
-
-
-def bind_attempt(agent_did: str, digests: Mapping[str, str]) -> str:
-    """Return what an attempt is bound to: a hash, 64 hex digits, over its agent and its inputs.
-
-    The inputs are a function of the workflow's manifest and of these results, so the results stand
-    for them. Dispatch request; decision 0197.
-
-    Args:
-        digests: the hashes of those that the node's inputs need, by name.
-    """
-    parts = [part for name in sorted(digests) for part in (name, digests[name])]
-    return hashlib.sha256(composed_key("binding", agent_did, *parts).encode()).hexdigest()
 
 
 def weigh_inputs(node: CompiledNode, sizes: Mapping[str, int]) -> int:

@@ -25,12 +25,6 @@ def test_event_id_is_the_same_for_the_same_attempt() -> None:
     assert event_id(WORKFLOW, "a", 1) != event_id(WORKFLOW, "a", 2)
 
 
-def test_event_id_of_a_bound_attempt_tells_its_inputs_apart() -> None:
-    ids = {event_id(WORKFLOW, "a", 1, binding) for binding in ("", "0" * 64, "1" * 64)}
-    assert len(ids) == 3
-    assert event_id(WORKFLOW, "a", 1, "0" * 64) in ids
-
-
 @given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))
 def test_composed_keys_are_equal_only_of_equal_parts(one: list[str], other: list[str]) -> None:
     assert (composed_key("k", *one) == composed_key("k", *other)) == (one == other)

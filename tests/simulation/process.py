@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 from actors.dispatch.peer_messages import PeerCalls
 from actors.engine.runner import Runner
 from actors.transport.messages import OwnerReply, OwnerRequest
-from core.workflow.events import NodeChanged
-from ledger.commands import Command
 from tests.simulation.costs import ChargedDirectory
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.simulated_agents import SimulatedDispatch
@@ -40,8 +38,6 @@ class Process:
         self.cut_until_ms = 0  # until then its renewals do not reach the ledger
         self.quarantined: set[str] = set()  # workflows that this process has heard to be
         self.refused: set[str] = set()  # workflows of which a commit of this process was refused
-        # By workflow, the steps of it whose commit is under way, in order, and their nodes.
-        self.steps: dict[str, list[tuple[Command, dict[str, NodeChanged]]]] = {}
         self.on_death: list[Callable[[], None]] = []
         self.began_ms = world.clock.now_ms()
         # How many workflows it may read: all of the shards that it comes to hold, and those of

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from msgspec.structs import asdict
 
 from actors.ports import DispatchOrder
 from actors.transport.messages import OwnerReply
@@ -66,7 +65,6 @@ class Checks:
         self._in_flight: dict[str, dict[tuple[str, int, int], DispatchOrder]] = {}
         self.vanished: set[tuple[str, str]] = set()  # nodes whose port broke its promise
         self.dispatches = 0
-        self.early = 0  # dispatches that left before their commit
         self._results: dict[int, tuple[DispatchOrder, Result]] = {}
         self._sent: Counter[OrderId] = Counter()
 
@@ -127,18 +125,6 @@ class Checks:
                 expected_ms = BACKOFF_MS[min(used, 3) - 1]
                 require(used > 0 and delay_ms >= expected_ms, "back-off", delay_ms, "of", record)
 
-    def submitted(self, command: Command, process: Process) -> None:
-        """Hear of a step on its way to the ledger."""
-        if not isinstance(command, AdvanceWorkflow):
-            return
-        nodes = {r.node: r for r in command.records if isinstance(r, NodeChanged)}
-        process.steps.setdefault(command.workflow_id, []).append((command, nodes))
-        for record in command.records:
-            if isinstance(record, AttemptFinished) and record.outcome == "success":
-                key = (command.workflow_id, record.node, record.attempt, record.agent_did)
-                is_stored = key in self._opened or record.kind == "verify"
-                require(is_stored, "a result was taken before its dispatch was stored", record)
-
     def result_of(self, order: DispatchOrder) -> Result:
         """Return what the agent of an order that was sent delivers."""
         return self._results[id(order)][1]
@@ -169,8 +155,7 @@ class Checks:
             require(is_it, "a verifier got", given)
         else:
             key = (workflow_id, node, order.attempt, order.agent_did)
-            if key not in self._opened:
-                rows = rows | self._check_early(order, process)
+            require(key in self._opened, "dispatch before its commit", order)
             is_mistrusted = self._world.revoking.is_mistrusted(key)
             require(not is_mistrusted, "dispatched to a revoked agent", order)
             if self._world.market.stake_bps and self._world.is_current(process):
@@ -189,27 +174,6 @@ class Checks:
         flying = self._in_flight.setdefault(workflow_id, {})
         flying[node, order.attempt, order.verify_attempt] = order
         self._world.settling.sent(order)
-
-    def _check_early(self, order: DispatchOrder, process: Process) -> dict[str, Row]:
-        """Return the rows of the steps whose commit is under way, the one that opens an attempt
-        among them, which leaves before."""
-        assert order.sources is not None
-        rows: dict[str, NodeChanged] = {}
-        for _, nodes in process.steps.get(order.workflow_id, ()):
-            rows |= nodes
-        opened = rows.get(order.node)
-        is_opened = opened is not None and opened.status in OPEN
-        require(is_opened, "dispatch before its commit", order)
-        assert opened is not None
-        is_it = (opened.attempt, opened.agent_did) == (order.attempt, order.agent_did)
-        require(is_it, "dispatch before its commit", order)
-        is_first = order.attempt == 1 and bool(order.binding)
-        may_be = is_first and not order.sources.node.has_side_effects
-        require(may_be, "dispatched early in spite of its side effects", order)
-        is_free = not opened.stake_micro and not opened.auction_round
-        require(is_free, "dispatched early before its stake is locked", order)
-        self.early += 1
-        return {name: asdict(row) for name, row in rows.items()}
 
     def _check_staked(self, order: DispatchOrder, stored: Row) -> None:
         """An agent that is sent work has its stake locked with it; no agent has a past here."""
@@ -256,8 +220,6 @@ class Checks:
         """Hear how a result that was handed in is answered: taken means stored."""
         if isinstance(answer, ServiceError):
             codes = [ErrorCode.ALREADY_SETTLED, ErrorCode.ESCROW_RELEASED]
-            if order.binding and self._is_taken_back(order):
-                codes.append(ErrorCode.UNAUTHORIZED)
             require(answer.code in codes, "a result was refused:", answer)
             return
         tries = self._model.attempts[order.workflow_id]
@@ -268,14 +230,6 @@ class Checks:
             for row in tries
         )
         require(stored, "taken, but not stored:", order, answer)
-
-    def _is_taken_back(self, order: DispatchOrder) -> bool:
-        """Say whether the stored attempt has another agent, or is of other inputs."""
-        assert order.sources is not None
-        rows = self._model.nodes[order.workflow_id]
-        given = {name: rows.get(name, {}).get("result_json") for name in order.sources.results}
-        is_other = rows.get(order.node, {}).get("agent_did") != order.agent_did
-        return is_other or given != dict(order.sources.results)
 
     def told(self, process: Process, *, is_revoked: Callable[[str], bool]) -> None:
         """Hear that an owner was told who is revoked: none of them has anything to do there."""
@@ -301,8 +255,6 @@ class Checks:
         # A round that is over in the meantime is no reason to stop: its bids are just not told.
         if not isinstance(command, PublishWorkflow | AdvanceWorkflow):
             return
-        steps = process.steps.get(command.workflow_id, [])
-        steps[:] = [step for step in steps if step[0] is not command]
         is_unsure = isinstance(command, PublishWorkflow) and outcome.status is not (
             OutcomeStatus.APPLIED
         )
@@ -313,15 +265,6 @@ class Checks:
             process.refused.add(command.workflow_id)
         elif isinstance(command, AdvanceWorkflow) and command.is_fresh:
             process.refused.discard(command.workflow_id)
-
-    def acted(self, command: Command, outcome: Outcome, process: Process) -> None:
-        """Hear that the runner has acted on an outcome: what a refused step sent is taken back."""
-        if not isinstance(command, AdvanceWorkflow) or outcome.error is None:
-            return
-        for order in process.dispatch.open_orders(command.workflow_id):
-            key = (order.workflow_id, order.node, order.attempt, order.agent_did)
-            is_stored = key in self._opened or order.is_verification
-            require(is_stored, "an early dispatch was not taken back", order)
 
     def lost(self, process: Process, reason: str) -> None:
         """Hear that a runner gave up: only being fenced off is a reason."""

@@ -163,17 +163,6 @@ def auctioned_shape(number: int) -> Shape:
     return compiled(manifest)
 
 
-@cache
-def without_side_effects(given: Shape, number: int) -> Shape:
-    """Return a shape most of whose nodes say that they have no side effects."""
-    chance = random.Random(f"early {number}")
-    manifest = orjson.loads(given.manifest_json)
-    for node in manifest["nodes"].values():
-        if chance.random() < 0.8:
-            node["sideEffects"] = False
-    return compiled(manifest)
-
-
 Parents = dict[str, list[str]]
 
 

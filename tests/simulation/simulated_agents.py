@@ -229,10 +229,6 @@ class SimulatedDispatch:
         if self.held.pop(id(order), None) is None and self._open.get(order_id(order)) is order:
             self._over[id(order)] = order
 
-    def open_orders(self, workflow_id: str) -> list[DispatchOrder]:
-        """Return the orders of a workflow that wait for a reply."""
-        return [order for order in self._open.values() if order.workflow_id == workflow_id]
-
     def holds(self, order: DispatchOrder) -> bool:
         """Say whether the place of this order, or of what was made of it later, is held."""
         return order_id(order) in map(order_id, self.held.values())
@@ -452,5 +448,4 @@ def result_request(
         failure=None if isinstance(reply, bool) else reply,
         is_late=is_late,
         metrics=_tokens(order),
-        binding=order.binding,
     )

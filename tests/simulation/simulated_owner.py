@@ -168,7 +168,6 @@ class SimulatedClient(LedgerClient):
         if isinstance(command, PublishWorkflow | AdvanceWorkflow):
             process.loop.charge(RECORD_US * len(command.records))
         process.world.quarantines.submitted(command, process)
-        process.world.checks.submitted(command, process)
 
         def heard(outcome: Outcome) -> None:
             if process.is_alive:
@@ -176,7 +175,6 @@ class SimulatedClient(LedgerClient):
                 process.world.quarantines.answered(command, outcome, process)
                 process.world.checks.answered_commit(command, outcome, process)
                 done(outcome)
-                process.world.checks.acted(command, outcome, process)
 
         super().submit(command, heard, payer)
 

@@ -42,7 +42,6 @@ from tests.simulation.shapes import (
     auctioned_shape,
     prices_micro,
     shape,
-    without_side_effects,
 )
 from tests.simulation.simulated_agents import Later, Temper, Timed, result_request
 from tests.simulation.simulated_clients import Client, check_clients
@@ -96,7 +95,6 @@ class World:
         has_market: agents bid, half of all nodes are auctioned, others are paid by tokens.
         has_revocations: agents are revoked for a while.
         has_settlements: payers end attempts that agents have accepted.
-        has_early: most nodes have no side effects.
         settings: of the owners; None: the defaults.
         crowd: how `shapes` are published when they are many; None: each by itself, at once.
     """
@@ -114,7 +112,6 @@ class World:
         has_market: bool = False,
         has_revocations: bool = False,
         has_settlements: bool = False,
-        has_early: bool = False,
         settings: Settings | None = None,
         crowd: Crowd | None = None,
     ) -> None:
@@ -154,7 +151,6 @@ class World:
         self.shapes: dict[str, Shape] = {}
         self.clients: list[Client] = []
         self._given_shapes = shapes
-        self.has_early = has_early
         self._crowd = Crowd() if crowd is None else crowd
         self._workflows = workflows if shapes is None else len(shapes)
         for row in self.rows.values():
@@ -248,8 +244,7 @@ class World:
         process.ask([client.request for client in clients], done)
 
     def _shape(self, number: int) -> Shape:
-        drawn = auctioned_shape(number) if self.market.is_whole else shape(number)
-        return without_side_effects(drawn, number) if self.has_early else drawn
+        return auctioned_shape(number) if self.market.is_whole else shape(number)
 
     def _request(self, number: int, key: str, payer: str, chosen: Shape) -> PublishRequest:
         # One shard for a batch that one owner is asked for, else all kinds of them.

@@ -29,7 +29,6 @@ def workflow_limits(settings: Settings) -> WorkflowLimits:
         timeout_ms_default=settings.node_timeout_ms,
         max_retries_default=settings.max_retries,
         max_runtime_ms_default=settings.max_runtime_ms,
-        side_effects_default=settings.early_dispatch == "declared",
         max_runtime_ms_max=settings.max_runtime_ms_max,
     )
 

@@ -6,7 +6,6 @@ Spec: Dispatch response; contract.md section 5 (asynchronous agents); money.md c
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import uuid
 from collections.abc import Mapping
@@ -37,7 +36,7 @@ from core.records.api.workflows import NodeResult, NodeResultTaken
 from core.records.stored_manifest import read_stored_manifest
 from core.trust.access import Principal, agent_holder
 from core.trust.deployment_keys import DeploymentKeys
-from core.trust.result_token import read_binding, result_id
+from core.trust.result_token import result_id
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows.result_reads import is_stored_command
@@ -48,9 +47,6 @@ from serve_app.http.repeats import once
 
 # Earlier attempts are known by their token too, and answered that they are late.
 ATTEMPTS_KNOWN_MAX: Final = 256
-# How long the commit of an early dispatch is waited for.
-_EARLY_PAUSES_S: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
-_EARLY_RETRY_S: Final = 5
 # More than any of a body's names may have; it may be written with escapes.
 _NAME_BYTES_MAX: Final = 16 * 1024
 
@@ -74,7 +70,6 @@ class _Dispatched:
     node: Mapping[str, Any]
     attempt: int
     verify_attempt: int
-    binding: str = ""
 
     @property
     def agent_did(self) -> str:
@@ -112,13 +107,12 @@ async def node_result(call: Call) -> Reply:
 async def _taken(
     call: Call, stored: StoredWorkflow, sent: _Dispatched, judged: HandedInResult | HandedInFailure
 ) -> Reply:
-    """1. What was stored before is answered from the row; whether a bound dispatch is the one that
-    was stored, the owner knows until the workflow's end. 2. A large result is stored first. 3. The
+    """1. What was stored before is answered from the row. 2. A large result is stored first. 3. The
     owner decides and commits. 4. What it refuses because the workflow has ended may have been taken
     meanwhile, and have ended it. What its payer has ended instead is refused (money.md section 8,
     rule 9)."""
     node = sent.node
-    if _is_stored(node, sent) and (not sent.binding or is_terminal(stored.status)):  # 1
+    if _is_stored(node, sent):  # 1
         await _refuse_settled(call, stored.id, sent)
         return _reply(stored.id, sent, _KNOWN)
     if isinstance(judged, HandedInFailure):
@@ -130,7 +124,6 @@ async def _taken(
             attempt=sent.attempt,
             verify_attempt=sent.verify_attempt,
             failure=judged.failure,
-            binding=sent.binding,
         )
     else:
         request = await _successful(call, stored.id, sent, judged)  # 2
@@ -206,8 +199,9 @@ async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
     except ValueError:
         raise _unauthorized() from None
     keys = call.services.settings.deployment_keys
-    row = await _read_dispatched(call, keys, workflow_id, body.node_id, token)
-    binding = read_binding(body.result_id)
+    row = await call.services.reads.dispatched_node(workflow_id, body.node_id)
+    if row is None:
+        raise _unauthorized()
     for is_verification, newest in ((False, row["attempt"]), (True, row["verify_attempt"])):
         for number in range(newest, max(0, newest - ATTEMPTS_KNOWN_MAX), -1):
             if not is_token(keys, row, number, token, is_verification=is_verification):
@@ -216,38 +210,10 @@ async def _dispatched(call: Call, body: NodeResult) -> tuple[str, _Dispatched]:
                 row,
                 row["attempt"] if is_verification else number,
                 number if is_verification else 0,
-                binding,
             )
             _check_agent(body.agent_did, sent)
             return workflow_id, sent
     raise _unauthorized()
-
-
-async def _read_dispatched(
-    call: Call, keys: DeploymentKeys, workflow_id: str, node_id: str, token: bytes
-) -> Mapping[str, Any]:
-    """Return the row of a dispatched node.
-
-    An early dispatch may be answered before its commit: then the row is read again, a few times.
-
-    Raises:
-        ServiceError: UNAUTHORIZED; OVERLOADED: it is not committed yet.
-    """
-    # No attempt is open, as far as is known here: the key may be any that is accepted.
-    first = {"workflow_id": workflow_id, "name": node_id, "attempt": 0, "key_version": 1}
-    is_early = b"." in token and is_token(keys, first, 1, token, is_verification=False)
-    for pause_s in (*_EARLY_PAUSES_S, None):
-        row = await call.services.reads.dispatched_node(workflow_id, node_id)
-        is_committed = row is not None and (row["attempt"] or is_terminal(row["status"]))
-        if is_committed or not is_early:
-            break
-        if pause_s is None:
-            detail = "the dispatch is not committed yet; hand the result in again"
-            raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=_EARLY_RETRY_S)
-        await asyncio.sleep(pause_s)
-    if row is None:
-        raise _unauthorized()
-    return row
 
 
 def is_token(
@@ -265,7 +231,6 @@ def is_token(
     is_open = not is_verification and number == row["attempt"]
     newest = row["key_version"]  # 0 before the first attempt
     versions = [one for one in keys.versions if newest and (not is_open or one == newest)]
-    binding = read_binding(token.decode("utf-8", "replace"))
     expected = (
         result_id(
             keys,
@@ -274,7 +239,6 @@ def is_token(
             number,
             is_verification=is_verification,
             key_version=version,
-            binding=binding,
         )
         for version in versions
     )
@@ -291,8 +255,6 @@ def _check_agent(agent_did: object, sent: _Dispatched) -> None:
     if agent_did is None or not is_newest or not sent.agent_did:
         return
     if agent_did != sent.agent_did:
-        if sent.binding:
-            raise _unauthorized()  # it may have been taken back: who has its place now is not told
         raise ServiceError(
             ErrorCode.UNAUTHORIZED,
             f"got a result of {str(agent_did)[:255]}, expected one of {sent.agent_did}",
@@ -342,8 +304,7 @@ async def _judged(
     is_verdict = sent.verify_attempt > 0
     handed_in = HandedIn(
         body=call.body,
-        event_id=event_id(stored.id, name, sent.attempt, sent.binding)
-        + ("#verify" if is_verdict else ""),
+        event_id=event_id(stored.id, name, sent.attempt) + ("#verify" if is_verdict else ""),
         capability_id=capability_id.partition("@")[0],  # behind it stand versions
         is_verdict=is_verdict,
     )
@@ -381,7 +342,6 @@ async def _successful(
         metrics=result.metrics,
         signature=result.signature,
         public_key=result.public_key,
-        binding=sent.binding,
         is_wide=result.is_wide,
     )
 

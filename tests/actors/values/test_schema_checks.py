@@ -7,14 +7,7 @@ import pytest
 
 from actors.ports import UNREAD_SCHEMA
 from actors.values.agent_schemas import TEXTS_BYTES_MAX, AgentSchemas, schema_name
-from actors.values.value_child import (
-    EVENTS,
-    JUDGED_TEXT,
-    REQUESTS,
-    JudgeText,
-    ReplyOfOrder,
-    answer_frame,
-)
+from actors.values.value_child import find_breach, judge_reply
 from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX
 from core.errors import NodeErrorCode
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Verdict
@@ -146,14 +139,11 @@ def test_texts_are_kept_as_far_as_there_is_room() -> None:
 
 @pytest.mark.parametrize(("result", "is_good"), [({"n": 1}, True), ({"n": "1"}, False)])
 def test_value_process_judges_by_the_schema(result: object, *, is_good: bool) -> None:
-    asked = ReplyOfOrder(an_order(), received(reply_of(result)), NUMBER)
-    event = EVENTS.decode(answer_frame(REQUESTS.encode(asked)))
+    event = judge_reply(an_order(), received(reply_of(result)), NUMBER)
     assert isinstance(event, AttemptSucceeded) is is_good
-    frame = answer_frame(REQUESTS.encode(JudgeText(NUMBER, orjson.dumps(result))))
-    assert (JUDGED_TEXT.decode(frame).breach is None) is is_good
+    assert (find_breach(NUMBER, orjson.dumps(result)) is None) is is_good
 
 
 def test_value_process_takes_a_schema_that_is_not_judged_by() -> None:
     """Cards that were registered before schemas were judged may have any."""
-    frame = answer_frame(REQUESTS.encode(JudgeText(b'{"$ref": "http://x.invalid"}', b"1")))
-    assert JUDGED_TEXT.decode(frame).breach is None
+    assert find_breach(b'{"$ref": "http://x.invalid"}', b"1") is None

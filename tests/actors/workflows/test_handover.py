@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from actors.dispatch.handed_calls import HandedShard
@@ -10,7 +9,7 @@ from actors.ports import UNREAD_SCHEMA
 from actors.workflows.driven_shards import GIVEN_PLACE_MS
 from core.workflow.events import AttemptAccepted, AttemptSucceeded, RetryDue
 from tests.actors.engine.runner_bench import CHAIN, FIRST, PAYER, SHARD, VERIFIED, Bench, wid
-from tests.simulation.shapes import CAPABILITIES, Shape, agent_rows, compiled
+from tests.simulation.shapes import Shape, agent_rows
 
 
 def running(shape: Shape = CHAIN) -> Bench:
@@ -206,22 +205,6 @@ def test_who_waits_for_an_event_of_a_shard_that_is_lost_while_frozen_is_answered
     for _ in bench.runner.shards.drop([SHARD]):
         pass
     assert answers == [False]
-
-
-@pytest.mark.parametrize("has_side_effects", [False, True])
-def test_a_handed_call_keeps_the_binding_that_its_cancel_notice_names(
-    has_side_effects: bool,
-) -> None:
-    """The agent did not know the eventId in the notice, and worked on."""
-    shape = compiled(
-        {"nodes": {"a": {"capabilityId": CAPABILITIES[1], "sideEffects": has_side_effects}}}
-    )
-    bench = running(shape)
-    sent = bench.outbox.sent[0]
-    assert bool(sent.binding) is not has_side_effects
-    hand_over(bench)
-    ((_, order),) = bench.outbox.expected
-    assert order.binding == sent.binding
 
 
 def test_a_handed_call_of_an_agent_that_was_deregistered_is_judged_by_its_card() -> None:

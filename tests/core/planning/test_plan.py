@@ -29,7 +29,6 @@ LIMITS = WorkflowLimits(
     timeout_ms_default=60_000,
     max_retries_default=2,
     max_runtime_ms_default=600_000,
-    side_effects_default=True,
     max_runtime_ms_max=600_000,
 )
 

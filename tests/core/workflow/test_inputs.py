@@ -15,7 +15,7 @@ from core.canonical import canonical
 from core.records.manifest import parse_manifest
 from core.workflow.dag import CompiledNode, compile_workflow
 from core.workflow.events import Failure
-from core.workflow.inputs import bind_attempt, sent_bytes
+from core.workflow.inputs import sent_bytes
 from tests.core.workflow.node_inputs import build_inputs
 
 RESULTS: dict[str, Any] = {
@@ -195,22 +195,6 @@ def test_long_name_of_an_input_is_cut_in_the_failure() -> None:
     failure = build_inputs(node({}, {"n" * 100_000: "$.a.result.absent"}), RESULTS)
     assert isinstance(failure, Failure)
     assert len(failure.message) < 500
-
-
-def test_an_attempt_is_bound_to_its_agent_and_to_each_result_that_it_needs() -> None:
-    bindings = [
-        bind_attempt("did:x:a", {}),
-        bind_attempt("did:x:b", {}),
-        bind_attempt("did:x:a", {"p": "1"}),
-        bind_attempt("did:x:a", {"q": "1"}),
-        bind_attempt("did:x:a", {"p": "1", "q": "2"}),
-        bind_attempt("did:x:a", {"p": "2", "q": "1"}),
-        bind_attempt("did:x:a", {"p": "1q2"}),
-    ]
-    assert len(set(bindings)) == len(bindings)
-    assert {len(binding) for binding in bindings} == {64}
-    swapped = bind_attempt("did:x:a", {"q": "2", "p": "1"})
-    assert swapped == bindings[4], "in whatever order they are told"
 
 
 @pytest.mark.parametrize(

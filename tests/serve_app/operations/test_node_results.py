@@ -58,15 +58,10 @@ class Rows:
         self.read: Counter[str] = Counter()
         self.reads = self
         self.judged_in_child: list[str] = []
-        # How the next rows read differ; None: there is none yet.
-        self.changed: list[RowDict | None] = []
         self.is_process_broken = False
 
     async def dispatched_node(self, workflow_id: str, node: str) -> RowDict | None:
         self.read["node"] += 1
-        change = self.changed.pop(0) if self.changed else {}
-        if change is None:
-            return None
         return {
             "workflow_id": workflow_id,
             "name": node,
@@ -76,7 +71,6 @@ class Rows:
             "agent_did": f"did:net:{node}",
             "verifier_did": None,
             "key_version": 1,
-            **change,
         }
 
     async def row(self, workflow_id: str) -> RowDict | None:
@@ -167,9 +161,8 @@ class Api:
 
         async def send(message: Any) -> None:
             sent.append(message)
-            self.replied += message.get("body", b"")
 
-        before, self.replied = self.rows.read.total(), b""
+        before = self.rows.read.total()
         await self._endpoint(scope, receive, send)
         return sent[0]["status"], self.rows.read.total() - before
 
@@ -315,65 +308,5 @@ def test_large_results_are_judged_in_the_turn_of_the_agents_owner() -> None:
         for node in ("a", "b", "c"):
             assert (await api.hand_in(node, result=large))[0] == 200
         assert api.rows.judged_in_child == ["did:net:owner", "did:net:owner", "did:net:c"]
-
-    run(scenario)
-
-
-def bound_token() -> str:
-    """Return the token of an early dispatch of node `a`."""
-    return result_id(
-        KEYS,
-        WORKFLOW,
-        "a",
-        1,
-        is_verification=False,
-        key_version=1,
-        binding="0" * 64,
-    )
-
-
-def test_only_the_owner_knows_whether_a_bound_dispatch_is_the_one_that_succeeded() -> None:
-    """One that was taken back was told that its result had been taken."""
-
-    async def scenario() -> None:
-        api = Api()
-        api.rows.changed = [{"status": "success"}]
-        assert await api.hand_in(resultId=bound_token()) == (200, 3)
-        assert api.rows.read["taken"] == 1
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("before", [None, {"attempt": 0, "status": "pending", "agent_did": None}])
-def test_a_result_that_comes_before_its_dispatch_is_stored_waits_for_the_row(
-    before: RowDict | None,
-) -> None:
-    async def scenario() -> None:
-        api = Api()
-        api.rows.changed = [before, before, {}]
-        status, _ = await api.hand_in(resultId=bound_token())
-        assert (status, api.rows.read["node"], api.rows.read["taken"]) == (200, 3, 1)
-        assert (await api.hand_in(resultId=bound_token()[:-1] + "x"))[0] == 401
-        assert api.rows.read["node"] == 4, "a stranger waits for nothing"
-
-    run(scenario)
-
-
-def test_a_result_whose_dispatch_is_not_stored_in_time_is_asked_for_again() -> None:
-    async def scenario() -> None:
-        api = Api()
-        api.rows.changed = [None] * 100
-        status, read = await api.hand_in(resultId=bound_token())
-        assert (status, api.rows.read["taken"]) == (503, 0)
-        assert read < 10
-
-    run(scenario)
-
-
-def test_an_agent_whose_dispatch_was_taken_back_is_not_told_who_has_its_place() -> None:
-    async def scenario() -> None:
-        api = Api()
-        assert (await api.hand_in(resultId=bound_token(), agentDid="did:net:x"))[0] == 401
-        assert b"did:net:a" not in api.replied
 
     run(scenario)

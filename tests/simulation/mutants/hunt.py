@@ -35,7 +35,6 @@ TESTS = (
     "tests/simulation/test_turns.py",
     "tests/actors/engine/test_runner.py",
     "tests/actors/engine/test_revoking.py",
-    "tests/actors/engine/test_early_dispatch.py",
     "tests/actors/workflows/test_publish_estimate.py",
     "tests/core/workflow",
 )
