@@ -5,9 +5,10 @@ process of its own, and forwards that workflow's requests. A child works under i
 id and the epoch of the workflow's shard, so no epoch tells the two apart: the parent drives on what
 an ended child leaves unfinished only when that process has ended for certain. A child ends with its
 parent process, when the shard is lost, and when it is silent for as long as an owner may be: a
-frozen one would keep its workflow, its shard and its permits of agents for ever. While it lives the
-shard is not given away. Children occupy slots, so that their number is bounded. design.md section 3
-(isolation); shards.md (Dedicated workflows). Decision 0204.
+frozen one would keep its workflow and its shard for ever. Its dispatches leave from the parent,
+which has the share of each agent. While a child lives, its shard is not given away. Children occupy
+slots, so that their number is bounded. design.md section 3 (isolation); shards.md (Dedicated
+workflows).
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class Dedicated:
         shard, epoch = shard_of(workflow_id), held.epoch_of(workflow_id)
         of = Parentage(held.member, shard, epoch, f"{held.member}/{next(self._numbers)}")
         run = _ChildRun(slot, of.child, self._spawn(slot, of), {request.watcher} - {""})
-        self._owner.child_began(of.child)
+        self._owner.child_began(of.child, slot)
         self._runs[workflow_id] = run
         self._watching[workflow_id] = asyncio.create_task(self._watch(workflow_id, run.child))
         reply = await _ask_child(run.child, replace(request, watcher=PARENT))

@@ -13,7 +13,7 @@ design.md section 3 (Fairness, dispatch concurrency); contract.md section 5; dec
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
@@ -136,14 +136,14 @@ class AgentQueues(Generic[Order]):
                 del self._starved[did]
                 self._ready[did] = None
 
-    def agents(self) -> Iterable[str]:
-        """Implement `AgentLoads`."""
-        return self._queues
+    def waiting_agents(self) -> list[str]:
+        """Return the agents for which orders wait."""
+        return [did for did, queue in self._queues.items() if queue.waiting]
 
-    def load(self, agent: str) -> tuple[int, int]:
-        """Implement `AgentLoads`."""
-        queue = self._queues.get(agent)
-        return (0, 0) if queue is None else (queue.taken, len(queue.waiting))
+    def is_full(self, did: str) -> bool:
+        """Say whether orders wait for an agent because it takes no more from here at once."""
+        queue = self._queues.get(did)
+        return queue is not None and bool(queue.waiting) and queue.taken >= self.concurrency_of(did)
 
     def wake(self, did: str) -> None:
         """Look at an agent's waiting orders in the next `take`: its concurrency may have grown."""
@@ -154,14 +154,11 @@ class AgentQueues(Generic[Order]):
 
     def put(self, did: str, payer: str, order: Order, now_ms: int) -> bool:
         """Queue an order; True when it may leave at once and counts as open."""
-        assert order not in self._open, f"{order} is open already"
+        if self.open(did, payer, order, now_ms):
+            return True
         queue = self._queue_of(did)
         has_room = queue.taken < self.concurrency_of(did)
-        is_next = has_room and not queue.waiting and not self._ready
-        may_open = self._is_below_share(payer) and self.may_open(payer, order)
-        if is_next and may_open and self._has_capacity(now_ms):
-            self._mark_open(queue, did, payer, order, now_ms)
-            return True
+        may_open = self._may_take(payer, (payer, order))
         queue.waiting.put(payer, order, (payer, order))
         self._waiting.add(payer)
         if has_room and may_open:
@@ -169,6 +166,17 @@ class AgentQueues(Generic[Order]):
         elif has_room and did not in self._ready:
             self._starved[did] = None
         return False
+
+    def open(self, did: str, payer: str, order: Order, now_ms: int) -> bool:
+        """Count an order as open if it may leave at once; False changes nothing."""
+        assert order not in self._open, f"{order} is open already"
+        queue = self._queues.get(did)
+        taken, waiting = (0, 0) if queue is None else (queue.taken, len(queue.waiting))
+        is_next = taken < self.concurrency_of(did) and not waiting and not self._ready
+        if not (is_next and self._may_take(payer, (payer, order)) and self._has_capacity(now_ms)):
+            return False
+        self._mark_open(self._queue_of(did), did, payer, order, now_ms)
+        return True
 
     def take(self, now_ms: int) -> Order | None:
         """Return the next order that may leave, counted as open; None when none may."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,6 @@ from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
 from core.market.sharing.inflight_bytes import InflightBytes
 from core.settings import Settings
-from core.shards.held_permits import AgentLoads, HeldPermits
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
     AttemptAccepted,
@@ -84,7 +83,7 @@ class Dispatcher:
         begin: receives the agent when an order comes.
         note: receives the order and what its end tells of reaching the agent, when it is closed.
         at_work: notes whose order is at work.
-        permits: how many orders an agent takes from here at once; None: the setting.
+        concurrency_of: how many orders an agent takes from here at once; None: the setting.
         valid_keys: an agent's keys that are valid now; none of an agent that is not known here.
         may_send: whether anything may be sent now; while it may not, open orders wait for `resume`.
         schemas: the agents' schemas, of which orders carry the names.
@@ -99,7 +98,7 @@ class Dispatcher:
         note: Callable[[DispatchOrder, Contact], None],
         names: NameResolver,
         at_work: AtWork,
-        permits: HeldPermits | None = None,
+        concurrency_of: Callable[[str], int] | None = None,
         blobs: Blobs | None = None,
         valid_keys: Callable[[str], tuple[str, ...]] = lambda _: (),
         may_send: Callable[[], bool] = lambda: True,
@@ -115,9 +114,8 @@ class Dispatcher:
         self._valid_keys = valid_keys
         self._may_send = may_send
         self._at_work = at_work
-        self._permits = permits or HeldPermits(
-            lambda _: settings.agent_concurrency, lambda: None, is_shared=False
-        )
+        # Receives the agent of an order that has to wait.
+        self.on_waiting: Callable[[str], None] = lambda _: None
         weights = parse_weights(settings.payer_weights)
         self._bytes = InflightBytes(settings.inflight_bytes_max)
 
@@ -127,7 +125,7 @@ class Dispatcher:
         self._queues: AgentQueues[Ticket] = AgentQueues(
             settings.inflight_start,
             settings.inflight_max,
-            self._permits.allowed,
+            concurrency_of or (lambda _: settings.agent_concurrency),
             weight_of,
             settings.inflight_share,
             self._may_open,
@@ -177,16 +175,31 @@ class Dispatcher:
         """Return how many orders of a payer wait."""
         return self._queues.waiting_of(payer)
 
-    @property
-    def loads(self) -> AgentLoads:
-        """The orders here by agent."""
-        return self._queues
+    def waiting_agents(self) -> list[str]:
+        """Return the agents for which orders wait."""
+        return self._queues.waiting_agents()
 
-    def wake(self, agents: Sequence[str]) -> None:
-        """Send what waits for these agents: there may be more permits of them."""
-        for did in agents:
+    def wake(self) -> None:
+        """Send what waits: agents may take more orders from here than before."""
+        for did in self._queues.waiting_agents():
             self._queues.wake(did)
         self._start_waiting()
+
+    def has_waiting(self, did: str) -> bool:
+        """Say whether orders wait for an agent."""
+        return self._queues.waiting_for(did) > 0
+
+    def may_hand_out(self, did: str) -> bool:
+        """Say whether orders wait for an agent that takes no more from here, or for sockets."""
+        return self._queues.is_full(did) or (not self.has_room and self.has_waiting(did))
+
+    def hand_out(self, did: str) -> tuple[DispatchOrder, Receive] | None:
+        """Remove and return the next order that waits for an agent, None when none does."""
+        ticket = self._queues.take_waiting(did)
+        if ticket is None:
+            return None
+        self._forget(ticket, Contact.UNKNOWN)
+        return ticket.order, ticket.receive
 
     @property
     def has_room(self) -> bool:
@@ -196,17 +209,33 @@ class Dispatcher:
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order once its agent and the limits allow; `receive` gets its events."""
-        ticket = self._tickets[id(order)] = Ticket(order, receive)
-        assert order.sources is not None, "an order that is held elsewhere was sent"
-        if not is_small(order.sources):
-            ticket.bytes_max = limit_bytes(order.sources, self._settings.dispatch_body_bytes_max)
+        ticket = self._make_ticket(order, receive)
         did = order.agent_did
+        self._tickets[id(order)] = ticket
         self._begin(did)
         if self._queues.put(did, order.payer_did, ticket, self._clock.now_ms()):
             self._start(ticket)
         else:
-            self._permits.note_waiting(did, sum(self._queues.load(did)))
+            self.on_waiting(did)
             self._schedule_starved_retry()
+
+    def send_now(self, order: DispatchOrder, receive: Receive) -> bool:
+        """Send the order if its agent and the limits allow it at once; False changes nothing."""
+        ticket = self._make_ticket(order, receive)
+        did, now_ms = order.agent_did, self._clock.now_ms()
+        if not self._queues.open(did, order.payer_did, ticket, now_ms):
+            return False
+        self._tickets[id(order)] = ticket
+        self._begin(did)
+        self._start(ticket)
+        return True
+
+    def _make_ticket(self, order: DispatchOrder, receive: Receive) -> Ticket:
+        ticket = Ticket(order, receive)
+        assert order.sources is not None, "an order that is held elsewhere was sent"
+        if not is_small(order.sources):
+            ticket.bytes_max = limit_bytes(order.sources, self._settings.dispatch_body_bytes_max)
+        return ticket
 
     def hold(self, order: DispatchOrder) -> None:
         """Hold an order that its agent has accepted from another process."""
@@ -226,7 +255,6 @@ class Dispatcher:
         if ticket.until is not None:
             ticket.until.cancel()
             self._queues.release(ticket)
-            self._permits.note_freed(order.agent_did)
             self._forget(ticket, Contact.UNKNOWN)
             self._start_waiting()
         elif self._queues.drop(order.agent_did, ticket):
@@ -294,19 +322,6 @@ class Dispatcher:
                 event = build_failed_event(order, failure, now_ms, now_ms)
                 deliver_event(order, ticket.receive, event)
             yield
-
-    def withdraw_unsent(self) -> None:
-        """Queue again the open orders that have not begun: their permits are void."""
-        for ticket in list(self._beginning):
-            del self._beginning[ticket]
-            self._open.remove(ticket)
-            if ticket.bytes_held:
-                self._hold_bytes(ticket, 0)
-            order, now_ms = ticket.order, self._clock.now_ms()
-            self._queues.close(ticket, now_ms)
-            if self._queues.put(order.agent_did, order.payer_did, ticket, now_ms):
-                self._start(ticket)
-        self._start_waiting()
 
     def resume(self) -> None:
         """Begin the open orders that have waited until something may be sent."""
@@ -659,7 +674,6 @@ class Dispatcher:
             self._park(ticket, contact, accepted_ms)
         else:
             self._queues.close(ticket, self._clock.now_ms())
-            self._permits.note_freed(ticket.order.agent_did)
             self._forget(ticket, contact)
         self._start_waiting()
 

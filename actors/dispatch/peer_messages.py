@@ -23,11 +23,15 @@ Value = TypeVar("Value")
 
 
 class Send(Message, frozen=True):
-    """Send this order; `serial`: of its sending, among those of its `origin`, an owner."""
+    """Send this order; `serial`: of its sending, among those of its `origin`, an owner.
+
+    `is_offer`: refuse the order if it would have to wait.
+    """
 
     serial: int
     origin: str
     order: DispatchOrder
+    is_offer: bool = False
 
 
 class End(Message, frozen=True):

@@ -1,7 +1,12 @@
-"""Dispatches over the machines of the cluster: this event loop first, then other machines.
+"""Dispatches over the owners of the cluster: this event loop first, then other owners.
 
-An order for another machine travels in a batched call to that machine's `WorkflowActor`, which
-sends it from its own loop; its events come back the same way. There is no call per node.
+An order that waits because this owner's share of its agent is full, or its bound of open orders is
+reached, is offered to an owner that has a share of the agent. That owner takes the order if it can
+send it at once; otherwise the order waits here and is offered again soon. An owner without a share
+sends all orders of the agent to the owners that have one, where they wait.
+
+An order travels in a batched call to the other owner's `WorkflowActor`, which sends it from its own
+loop; its events come back the same way. There is no call per node.
 Events are sent repeatedly until they are acknowledged, because duplicates are harmless; the orders
 of a process that ends are lost, except those that their agents have accepted. An accepted order is
 held at the machine that sent it until the owner's machine releases it. An abort travels, too: the
@@ -24,7 +29,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import assert_never
+from itertools import islice
+from typing import NamedTuple, assert_never
 
 from actors.dispatch.dispatcher import Dispatcher, deliver_event
 from actors.dispatch.handed_calls import HandedCall, HandedShard
@@ -47,6 +53,7 @@ from actors.transport.messages import CALL_BYTES_MAX
 from actors.transport.wire import Unencodable
 from actors.values.reply_events import build_failed_event
 from core.errors import NodeErrorCode, ServiceError
+from core.shards.agent_shares import AgentShares
 from core.workflow.events import (
     AttemptAccepted,
     Event,
@@ -66,6 +73,11 @@ REPEAT_S = 0.2
 # A peer that could not be reached gets no order for this long, because a lost attempt is repeated
 # at once.
 AVOIDED_MS = 1_000
+# A peer that refuses an order of an agent is offered the next one after this time, which doubles
+# with each refusal: while all owners are busy, offers would cost more than the calls.
+OFFER_MS, OFFER_MS_MAX = 100, 1_600
+# Agents whose orders are offered in one turn of the loop.
+OFFERED_AGENTS_MAX = 500
 # Aborted sendings that are remembered, because an abort may overtake its order.
 ABORTED_MAX = 10_000
 # Hand-overs that are remembered, because their message may come again.
@@ -143,6 +155,13 @@ class _Handed:
     events: list[Event]
 
 
+class _Refusal(NamedTuple):
+    """A peer had no room for an agent's order: until then it is offered none."""
+
+    until_ms: int
+    delay_ms: int
+
+
 class RemoteDispatch:
     """Implements `DispatchPort` over this machine's dispatcher and the other machines' actors.
 
@@ -151,6 +170,7 @@ class RemoteDispatch:
         name: this member's id, under which the others return events.
         now_ms: wall time.
         is_always: use all machines in turn even with capacity here (`CALLBOARD_DISPATCH=spread`).
+        shares: of agents among owners; None: what waits here is offered to nobody.
         on_handed: receives the shards that other members have handed over, before their events.
         may_send: whether anything new may be sent now.
     """
@@ -162,6 +182,7 @@ class RemoteDispatch:
         *,
         now_ms: Callable[[], int],
         is_always: bool,
+        shares: AgentShares | None = None,
         on_handed: Callable[[HandedShard], None] = lambda _: None,
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -169,6 +190,11 @@ class RemoteDispatch:
         self._name = name
         self._now_ms = now_ms
         self._is_always = is_always
+        self._shares = shares
+        # Agents for which orders wait here, and the peers that have refused such an order.
+        self._waiting: dict[str, dict[str, _Refusal]] = {}
+        self._offers: asyncio.Handle | None = None
+        local.on_waiting = self._note_waiting
         self._on_handed = on_handed
         self._may_send = may_send
         self._peers: dict[str, _Peer] = {}
@@ -231,35 +257,106 @@ class RemoteDispatch:
         kept, self._unreturned = self._unreturned, deque(maxlen=UNRETURNED_MAX)
         for unreturned in kept:
             self._return(*unreturned)
+        for did in self._local.waiting_agents():
+            self._note_waiting(did)
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
-        """Send the order here while there is capacity, else from the next machine.
+        """Send the order here while there is room, else from another owner."""
+        if self._is_always and self._may_send():
+            takers = self._takers(order.agent_did)
+            # This owner takes its turn too, so that `spread` over n owners sends 1/n from each.
+            names = takers if takers and not self._own_share(order.agent_did) else ["", *takers]
+            if name := names[next(self._next_peer) % len(names)]:
+                self._send_away(order, receive, name, is_offer=False)
+                return
+        self._local.send(order, receive)
 
-        What may not be sent now waits here.
+    def _own_share(self, did: str) -> int:
+        return 1 if self._shares is None else self._shares.own(did)
+
+    def _takers(self, did: str) -> list[str]:
+        """Return the peers to which an agent's orders may be sent now."""
+        now_ms, refusals = self._now_ms(), self._waiting.get(did, {})
+        several = list(self._peers) if self._shares is None else self._shares.others(did)
+        return [
+            name
+            for name in several
+            if name in self._peers
+            and name not in self._draining
+            and self._avoided.get(name, 0) <= now_ms
+            and (name not in refusals or refusals[name].until_ms <= now_ms)
+        ]
+
+    def _note_waiting(self, did: str) -> None:
+        """Offer the orders of an agent to other owners, from a later turn of the loop."""
+        if self._shares is not None and self._peers and did not in self._waiting:
+            self._waiting[did] = {}
+            self._offer_in(0)
+
+    def _offer_in(self, delay_ms: int) -> None:
+        if self._offers is not None:
+            if delay_ms:
+                return
+            self._offers.cancel()
+        loop = asyncio.get_running_loop()
+        self._offers = loop.call_later(delay_ms / 1_000, self._offer_waiting)
+
+    def _offer_waiting(self) -> None:
+        self._offers = None
+        is_more = False
+        if self._may_send():
+            for did in list(islice(self._waiting, OFFERED_AGENTS_MAX)):
+                is_more |= self._local.may_hand_out(did) and self._hand_out(did)
+                refusals = self._waiting.pop(did)
+                if self._peers and self._local.has_waiting(did):
+                    self._waiting[did] = refusals  # behind the others
+        if self._waiting:
+            self._offer_in(0 if is_more else OFFER_MS)
+
+    def _hand_out(self, did: str) -> bool:
+        """Send an agent's waiting orders to other owners; return whether more of them may go now.
+
+        An owner with a share offers one to each owner; each that takes it is offered the next one.
+        An owner without a share sends all, because the orders cannot leave from here.
         """
-        has_room = self._local.has_room and not self._is_always
-        if not self._peers or has_room or not self._may_send():
-            self._local.send(order, receive)
-            return
-        now_ms = self._now_ms()
-        # This machine takes its turn too, so that `spread` over n machines sends 1/n from each.
-        names = ["", *(peer for peer in self._peers if self._takes_orders(peer, now_ms))]
-        name = names[next(self._next_peer) % len(names)]
-        if name == "":
-            self._local.send(order, receive)
-            return
+        takers, is_offer = self._takers(did), self._own_share(did) > 0
+        if not takers:
+            return False
+        for number in range(len(takers) if is_offer else BATCH_SIZE):
+            waiting = self._local.hand_out(did)
+            if waiting is None:
+                return False
+            name = takers[(number if is_offer else next(self._next_peer)) % len(takers)]
+            if is_offer:  # the next one is offered after the answer
+                former = self._waiting[did].get(name)
+                delay_ms = 0 if former is None else former.delay_ms
+                self._waiting[did][name] = _Refusal(self._now_ms() + OFFER_MS_MAX, delay_ms)
+            self._send_away(*waiting, name, is_offer=is_offer)
+        return not is_offer
+
+    def _send_away(
+        self, order: DispatchOrder, receive: Receive, name: str, *, is_offer: bool
+    ) -> None:
         serial = next(self._serials)
 
         def sent(outcome: bool | BaseException) -> None:
             if outcome is True:
+                if self._waiting.get(order.agent_did, {}).pop(name, None) is not None:
+                    self._offer_in(0)
                 return
-            self._avoided[name] = self._now_ms() + AVOIDED_MS
+            if outcome is not False:
+                self._avoided[name] = self._now_ms() + AVOIDED_MS
             away = self._away.get(serial)
-            if away is not None and not away.is_accepted:
+            if away is None or away.is_accepted:
+                return
+            if outcome is False:
+                self._take_back(serial)
+            else:
                 self._lose(serial)
 
         try:
-            self._peers[name].orders.submit(ORDERS.encode(Send(serial, self._name, order)), sent)
+            body = ORDERS.encode(Send(serial, self._name, order, is_offer))
+            self._peers[name].orders.submit(body, sent)
         except (ServiceError, Unencodable):
             # The peer's queue is full; the bound at publish limits the local one.
             self._local.send(order, receive)
@@ -267,8 +364,16 @@ class RemoteDispatch:
             self._away[serial] = _Away(name, order, receive)
             self._serial_of[id(order)] = serial
 
-    def _takes_orders(self, peer: str, now_ms: int) -> bool:
-        return peer not in self._draining and self._avoided.get(peer, 0) <= now_ms
+    def _take_back(self, serial: int) -> None:
+        """Let an order wait here that a peer has refused."""
+        away = self._forget_away(serial)
+        refusals = self._waiting.setdefault(away.order.agent_did, {})
+        former = refusals.get(away.peer)
+        delay_ms = OFFER_MS if former is None else max(OFFER_MS, 2 * former.delay_ms)
+        delay_ms = min(OFFER_MS_MAX, delay_ms)
+        refusals[away.peer] = _Refusal(self._now_ms() + delay_ms, delay_ms)
+        self._local.send(away.order, away.receive)
+        self._offer_in(OFFER_MS)
 
     def hold(self, order: DispatchOrder) -> None:
         """Hold an accepted order here, wherever it was sent before."""
@@ -304,16 +409,26 @@ class RemoteDispatch:
         match message:
             case Send(order=order):
                 if sending not in self._foreign and sending not in self._aborted:
-                    if message.origin not in self._peers:
-                        return False
-                    self._foreign[sending] = _Foreign(order)
-                    self._local.send(order, partial(self._return_event, *sending))
+                    return self._take_order(sending, order, is_offer=message.is_offer)
             case End():
                 self._end_foreign(sending)
             case Abort():
                 self._abort_foreign(sending)
             case _:
                 assert_never(message)
+        return True
+
+    def _take_order(
+        self, sending: tuple[str, int], order: DispatchOrder, *, is_offer: bool
+    ) -> bool:
+        if sending[0] not in self._peers:
+            return False
+        receive = partial(self._return_event, *sending)
+        if is_offer and not self._local.send_now(order, receive):
+            return False
+        self._foreign[sending] = _Foreign(order)
+        if not is_offer:
+            self._local.send(order, receive)
         return True
 
     def deliver(self, bodies: Sequence[bytes]) -> list[bool]:

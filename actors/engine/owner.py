@@ -65,9 +65,8 @@ from actors.values.agent_schemas import AgentSchemas
 from actors.workflows.step_commands import moved_error, rereading_error
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.shards.held_permits import HeldPermits
+from core.shards.agent_shares import AgentShares
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
-from core.shards.permit_messages import PermitAnswer, PermitReport
 from federation.name_resolver import NameResolver
 from ledger.blobs import BlobStore
 from ledger.code_version import CODE_VERSION
@@ -162,14 +161,16 @@ class Owner:
             on_revoked=self._revoked_work.soon,
             now_ms=self._clock.now_ms,
         )
-        self._permits = HeldPermits(self._concurrency, self.membership.renew_soon)
+        # Among owners it has the member's id; the process of one workflow has one of its own.
+        name = self.held.member if parent is None else parent.child
+        self._shares = AgentShares(name, self._concurrency)
         self._dispatcher = Dispatcher(
             settings,
             self._clock,
             begin=self._directory.begin,
             note=self._note_outcome,
             names=NameResolver(),
-            permits=self._permits,
+            concurrency_of=self._shares.own,
             at_work=self._at_work,
             blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
             valid_keys=lambda did: self._directory.valid_keys(did, self._clock.now_ms()),
@@ -178,9 +179,10 @@ class Owner:
         )
         self.remote_dispatch = RemoteDispatch(
             self._dispatcher,
-            self.held.member,
+            name,
             now_ms=self._clock.now_ms,
             is_always=settings.dispatch == "spread",
+            shares=self._shares,
             on_handed=self._take_handed,
             may_send=self.may_send,
         )
@@ -190,6 +192,8 @@ class Owner:
         self._shard_ledger = ShardLedger(ledger, self.membership.note_stale)
         self._tasks: set[asyncio.Task[None]] = set()
         self._hint_waits = HintWaits(self.held)
+        # The addresses of other members, and of the processes of single workflows, by name.
+        self._others, self._children = dict[str, str](), dict[str, str]()
         self._drops = 0  # of lost shards, of which orders may still stand in queues
 
     def _build_lease(
@@ -556,14 +560,26 @@ class Owner:
 
     def members_changed(self, members: Sequence[MemberView]) -> None:
         """Implement `ShardWork`."""
-        others = [one for one in members if one.is_live and one.member != self.held.member]
-        self.remote_dispatch.set_peers(
-            {one.member: partial(self._peer_calls, one.address) for one in others},
-            [one.member for one in others if one.state is MemberState.DRAINING],
-        )
-        self._hint_waits.set_live({one.member for one in others})
+        live = {one.member: one for one in members if one.is_live}
+        draining = [one.member for one in live.values() if one.state is MemberState.DRAINING]
+        own, self._others = self.held.member, {one.member: one.address for one in live.values()}
+        if isinstance(self.membership, Membership):
+            self._others.pop(own, None)
+            has_changed = self._shares.set_owners(live, draining)
+        else:  # all of its dispatches go to its parent
+            has_changed = self._shares.set_owners([own])
+        self._set_peers()
+        if has_changed:
+            self._dispatcher.wake()
+        self._hint_waits.set_live(self._others.keys())
         if self._runner is not None:
             self.remote_dispatch.forget_handed(self._runner.shards.hints.forget_outdated())
+
+    def _set_peers(self) -> None:
+        addresses = {**self._others, **self._children}
+        self.remote_dispatch.set_peers(
+            {name: partial(self._peer_calls, address) for name, address in addresses.items()}
+        )
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -577,29 +593,15 @@ class Owner:
         entry = self._directory.entry(did)
         return self._settings.agent_concurrency if entry is None else entry.max_concurrency
 
-    def permit_report(self) -> PermitReport:
-        """Implement `ShardWork`."""
-        return self._permits.report(self._dispatcher.loads, boot_ms())
-
-    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
-        """Implement `ShardWork`."""
-        more = self._permits.hear(report, answer)
-        if answer.is_void:
-            self._dispatcher.withdraw_unsent()
-        if more:
-            self._dispatcher.wake(more)
-
-    def wants_permits(self) -> bool:
-        """Implement `ShardWork`."""
-        return self._permits.is_wanting
-
-    def child_began(self, child: str) -> None:
-        """Let the process of a single workflow have permits, under a name that is new."""
-        self._permits.add_child(child)
+    def child_began(self, child: str, slot: int) -> None:
+        """Take the dispatches of the process of a single workflow, under a name that is new."""
+        self._children[child] = f"{self._address}.{slot}"
+        self._set_peers()
 
     def child_ended(self, child: str) -> None:
-        """Free the permits of such a process, which has ended for certain."""
-        self._permits.drop_child(child)
+        """Drop the dispatches of such a process, which has ended for certain."""
+        del self._children[child]
+        self._set_peers()
 
     def _note_outcome(self, order: DispatchOrder, contact: Contact) -> None:
         did, payer_did = order.agent_did, order.payer_did

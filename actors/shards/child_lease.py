@@ -3,10 +3,9 @@
 A dedicated process writes under its parent's member id and the epoch of one shard. It asks the
 ledger for the map, not for a lease: its renewals must not keep a silent parent alive. It may send
 for as long as its parent might after its last renewal, and while the map says that the parent holds
-that shard under that epoch; when it does not any more, the process ends. Permits of agents it has
-under a name of its own, which its parent tells the ledger. Has the interface of `Membership` that
-an owner needs.
-shards.md (Dedicated workflows). Decisions 0200, 0204.
+that shard under that epoch; when it does not any more, the process ends. It has no share of agents:
+it sends its dispatches to its parent. Has the interface of `Membership` that an owner needs.
+shards.md (Dedicated workflows). Decision 0200.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from actors.shards.membership import RENEWAL_TIMEOUT_S, PermitWork
+from actors.shards.membership import RENEWAL_TIMEOUT_S, ShardWork
 from actors.shards.renewal_times import RenewalTimes
 from actors.shards.self_fence import SelfFence
 from core.shards.cluster_version import FIRST_VERSION
@@ -26,7 +25,7 @@ log = logging.getLogger("callboard.membership")
 
 
 class Parentage(NamedTuple):
-    """Under which member, shard and epoch a process works; `child`: its own name for permits."""
+    """Under which member, shard and epoch a process works; `child`: its name at its parent."""
 
     member: str
     shard: int
@@ -39,7 +38,7 @@ class ChildLease:
 
     Args:
         of: what this process works under.
-        work: what is done with permits.
+        work: hears of the parent, which sends this process's dispatches.
         renew: asks the ledger for the map.
         boot_ms: a monotonic clock that runs while the process is suspended.
         on_ended: receives the reason when the shard is not the parent's any more.
@@ -49,7 +48,7 @@ class ChildLease:
     def __init__(
         self,
         of: Parentage,
-        work: PermitWork,
+        work: ShardWork,
         *,
         renew: Callable[[Renewal], Awaitable[Lease]],
         boot_ms: Callable[[], int],
@@ -64,7 +63,7 @@ class ChildLease:
         self._on_unfenced = on_unfenced
         self._fence = SelfFence(boot_ms)
         self._map_version = 0
-        self._times = RenewalTimes(work.wants_permits)
+        self._times = RenewalTimes()
         self.cluster_version = FIRST_VERSION
         self._loop: asyncio.Task[None] | None = None
 
@@ -108,15 +107,9 @@ class ChildLease:
     async def follow_once(self) -> None:
         """Ask for the map and act on what it says of the parent."""
         sent_ms = self._boot_ms()
-        renewal = Renewal(
-            member="",
-            map_version=self._map_version,
-            permits=self._work.permit_report(),
-            child=self._of.child,
-        )
+        renewal = Renewal(member="", map_version=self._map_version)
         async with asyncio.timeout(RENEWAL_TIMEOUT_S):
             lease = await self._renew(renewal)
-        self._work.permits_heard(renewal.permits, lease.permits)
         self._map_version = lease.map_version
         self.cluster_version = lease.cluster_version
         parent = next((one for one in lease.members if one.member == self._of.member), None)
@@ -124,6 +117,7 @@ class ChildLease:
         if lease.shards and lease.shards[self._of.shard] != wanted:
             self._on_ended(f"{self._of} is not what the map says")
         elif parent is not None and parent.is_live:
+            self._work.members_changed([parent])
             # Its parent's last renewal counts, not this question: the parent's lease ends with it.
             self._fence.acknowledge(sent_ms - parent.silent_ms)
             if self._fence.has_ended():

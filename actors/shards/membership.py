@@ -9,13 +9,11 @@ move them, and only the ledger's answer counts: a shard that is being given stay
 outcome of its Give is known, whatever a map says meanwhile. An answer of a ledger that does not
 know yet what this member knew when it asked is none: another ledger is the head.
 
-Renewals carry the permits of agents both ways (`core/shards/held_permits.py`); while orders wait
-for permits they follow each other sooner. Several may be under way, and their answers may come in
-another order.
+Several renewals may be under way, and their answers may come in another order.
 
 Before anything is sent to an agent `may_send` is asked (`self_fence.py`).
 
-Knows neither Ray nor rows. shards.md. Decisions 0200, 0203, 0204.
+Knows neither Ray nor rows. shards.md. Decisions 0200, 0203.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from actors.shards.self_fence import SelfFence
 from core.shards.assignment import Moves, moves_of, other_version_for
 from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
-from core.shards.permit_messages import PermitAnswer, PermitReport
 from ledger.commands import Command, Outcome
 from ledger.shards.shard_commands import GiveShards, TakeShards
 
@@ -44,20 +41,7 @@ GIVES_MAX: Final = 4
 FREEZE_S: Final = 1.0
 
 
-class PermitWork(Protocol):
-    """What a process does with the permits of agents. Decision 0204."""
-
-    def permit_report(self) -> PermitReport:
-        """Return what the next renewal says of them."""
-
-    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
-        """Use what a report is answered with; answers may come late, and in another order."""
-
-    def wants_permits(self) -> bool:
-        """Say whether orders wait for permits."""
-
-
-class ShardWork(PermitWork, Protocol):
+class ShardWork(Protocol):
     """What a member does with its shards."""
 
     def load(self) -> int:
@@ -95,7 +79,7 @@ class ShardWork(PermitWork, Protocol):
         """Send what has waited for a renewal to be acknowledged."""
 
     def members_changed(self, members: Sequence[MemberView]) -> None:
-        """Know the other members, to send dispatches through them."""
+        """Share agents with these members, and send dispatches through them."""
 
 
 class Membership:
@@ -149,7 +133,7 @@ class Membership:
         self._unreported: list[int] = []  # lost shards that no line of the log names yet
         self._renewing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
-        self._times = RenewalTimes(work.wants_permits)
+        self._times = RenewalTimes()
 
     def __repr__(self) -> str:
         return f"<Membership {self._held!r} map={self._map_version} {self._fence!r}>"
@@ -244,7 +228,6 @@ class Membership:
             refused_shards=tuple(sorted(self._refused)),
             seen_epoch=self._seen_epoch,
             seen_audit_id=self._seen_audit_id,
-            permits=self._work.permit_report(),
         )
         try:
             async with asyncio.timeout(RENEWAL_TIMEOUT_S):
@@ -257,14 +240,12 @@ class Membership:
         elif not lease.is_known:
             self._end(f"{self._held.member} is no member of this cluster any more")
         else:
-            self._acknowledge(sent_ms, renewal, lease)
+            self._acknowledge(sent_ms, lease)
 
-    def _acknowledge(self, sent_ms: int, renewal: Renewal, lease: Lease) -> None:
+    def _acknowledge(self, sent_ms: int, lease: Lease) -> None:
         self._fence.acknowledge(sent_ms)
         self._seen_epoch = max(self._seen_epoch, lease.epoch)
         self._seen_audit_id = max(self._seen_audit_id, lease.audit_id)
-        # Before anything is sent: the end of the lease may have voided permits.
-        self._work.permits_heard(renewal.permits, lease.permits)
         if lease.map_version >= self._map_version:
             if self._members != lease.members:
                 self._members = lease.members

@@ -1,7 +1,7 @@
 """A runner's workflows by shard: events parked, calls given, runs dropped.
 
 Knows no lease and no ledger: `membership.py` says when, the runner's callbacks stop and hear.
-shards.md (Hand-over). Decisions 0200, 0204.
+shards.md (Hand-over). Decision 0200.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from enum import StrEnum
 
 from core.message import Message
 from core.shards.cluster_version import FIRST_VERSION
-from core.shards.permit_messages import PermitAnswer, PermitReport
 
 
 class MemberState(StrEnum):
@@ -28,8 +27,7 @@ class Renewal(Message, frozen=True, kw_only=True):
     `map_version`: of the map that it knows, 0: none; a map that has not changed since is not sent
     again. `refused_shards`: of which it cannot restore a workflow: another should hold them.
     `seen_epoch`, `seen_audit_id`: the highest of each that leases have told it; a ledger that is
-    behind them stops. `permits`: of agents. `child`: where `member` is empty, the name under which
-    the process of a single workflow has permits.
+    behind them stops.
     """
 
     member: str
@@ -40,8 +38,6 @@ class Renewal(Message, frozen=True, kw_only=True):
     refused_shards: tuple[int, ...] = ()
     seen_epoch: int = 0
     seen_audit_id: int = 0
-    permits: PermitReport = PermitReport()
-    child: str = ""
 
 
 class MemberView(Message, frozen=True, kw_only=True):
@@ -78,7 +74,6 @@ class Lease(Message, frozen=True, kw_only=True):
     has lost everything and must end. True where the question named no member.
     `map_version`: of the map; it only grows.
     `shards`: by shard, all of them; empty when the map is the one that was known already.
-    `permits`: what the member may have at agents.
     `cluster_version`: of the code that every member and the ledger understand.
     `epoch`: the ledger's. `audit_id`: of the newest audit entry that it has committed.
     """
@@ -87,7 +82,6 @@ class Lease(Message, frozen=True, kw_only=True):
     map_version: int
     members: tuple[MemberView, ...]
     shards: tuple[HeldShard, ...] = ()
-    permits: PermitAnswer = PermitAnswer()
     cluster_version: int = FIRST_VERSION
     epoch: int = 0
     audit_id: int = 0

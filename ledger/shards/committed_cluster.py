@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from core.shards.lease_messages import HeldShard
 from ledger.writer.state_cache import KnownMember, StateCache
@@ -22,11 +21,6 @@ class CommittedCluster:
     version: int
     members: Mapping[str, KnownMember] = field(repr=False)
     shards: tuple[HeldShard, ...] = field(repr=False)
-
-    @cached_property
-    def holders(self) -> frozenset[str]:
-        """The members that hold a shard; found once for all renewals until the next change."""
-        return frozenset(held.member for held in self.shards)
 
     def replaced(self) -> set[str]:
         """Return the members at whose address another has joined since: they have ended."""

@@ -2,8 +2,7 @@
 
 Follows what is committed: a member that has joined is granted a lease, one that is GONE is
 forgotten, and one at whose address another has joined has ended. `core/shards/leases.py` decides
-who lives, `core/shards/permit_table.py` who may have how many calls at which agent. shards.md
-(Lease). Decisions 0201, 0204.
+who lives. shards.md (Lease). Decision 0201.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from collections.abc import Callable
 from core.shards.cluster_version import cluster_version
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
 from core.shards.leases import FIRST_LEASE_MS, FIRST_LEASE_TAKEN_MS, LeaseTable
-from core.shards.permit_messages import PermitAnswer
-from core.shards.permit_table import PermitTable
 from ledger.code_version import CODE_VERSION
 from ledger.shards.committed_cluster import CommittedCluster
 from ledger.writer.state_cache import KnownMember
@@ -30,7 +27,6 @@ class MemberLeases:
     def __init__(self, boot_ms: Callable[[], int]) -> None:
         self._boot_ms = boot_ms
         self._table = LeaseTable(boot_ms())
-        self._permits = PermitTable(0)
         # Of every member that is followed.
         self._told: dict[str, Renewal] = {}
 
@@ -58,15 +54,13 @@ class MemberLeases:
         """Note that the outcome of every Take that was planned is known."""
         self._table.end_takes()
 
-    def begin(self, cluster: CommittedCluster, epoch: int, *, is_silent: bool = False) -> None:
+    def begin(self, cluster: CommittedCluster, *, is_silent: bool = False) -> None:
         """Grant every member a first lease: another writer may have renewed theirs until now.
 
         Args:
-            epoch: of this writer; another one may have granted permits until now as well.
             is_silent: that one had not changed the head for so long that it renews no more.
         """
         self._table.tick(self._boot_ms())
-        self._permits = PermitTable(epoch, cluster.members)
         for member in cluster.members:
             self._table.grant_first(member, FIRST_LEASE_TAKEN_MS if is_silent else FIRST_LEASE_MS)
             self._told.setdefault(member, Renewal(member=member))
@@ -105,7 +99,7 @@ class MemberLeases:
         epoch: int,
         audit_id: int,
     ) -> list[Lease]:
-        """Return the answer to each renewal, and grant permits with it.
+        """Return the answer to each renewal.
 
         Args:
             asked: each with what `renew` has returned.
@@ -114,8 +108,6 @@ class MemberLeases:
             audit_id: of the newest audit entry that is committed.
         """
         views = tuple(self._view(member, known) for member, known in cluster.members.items())
-        counted = {one.member for one in views if one.is_live or one.member in cluster.holders}
-        self._permits.follow(cluster.members, counted)
         version = cluster_version((one.version for one in views), CODE_VERSION)
         return [
             Lease(
@@ -123,7 +115,6 @@ class MemberLeases:
                 map_version=cluster.version,
                 members=views,
                 shards=() if 0 < cluster.version == renewal.map_version else cluster.shards,
-                permits=self._exchange(renewal) if is_known else PermitAnswer(),
                 cluster_version=version,
                 epoch=epoch,
                 audit_id=audit_id,
@@ -147,9 +138,3 @@ class MemberLeases:
             # What it said before it was resumed is of the past.
             is_drained=told.is_drained and known.state is MemberState.DRAINING,
         )
-
-    def _exchange(self, renewal: Renewal) -> PermitAnswer:
-        claimant = renewal.member or renewal.child
-        if not claimant:
-            return PermitAnswer()
-        return self._permits.exchange(claimant, renewal.permits, self._boot_ms())

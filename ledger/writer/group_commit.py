@@ -600,7 +600,7 @@ class GroupCommit:
         )
         if self._epoch is None or store.epoch != self._epoch + 1:
             # This one's first, or another writer has been between and may have renewed leases.
-            self._leases.begin(store.cluster, store.epoch, is_silent=self._succession.is_silent)
+            self._leases.begin(store.cluster, is_silent=self._succession.is_silent)
         self._epoch, self._audit_id = store.epoch, store.audit_id
         if self._succession.head is not None:
             # Reopened, it takes its own head: no other's.

@@ -1,7 +1,7 @@
 """One agent and two machines: its `maxConcurrency` holds over both, and one may have all of it.
 
 Method: a raylet beside the head's, with an owner of its own, and an agent that answers nothing
-until it may. Workflows are published until each of the two members drives some. Decision 0204.
+until it may. Workflows are published until each of the two members drives some.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from core.errors import ErrorCode, ServiceError
 from core.shards.lease_messages import HeldShard, Lease, MemberState, Renewal
 from core.shards.leases import FIRST_LEASE_MS, LEASE_MS, PROOF_MS, STARVED_MS
-from core.shards.permit_messages import PermitAnswer, PermitClaim, PermitGrant, PermitReport
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced, LedgerIntegrityError
@@ -549,54 +548,3 @@ async def test_workflow_goes_on_under_the_epoch_that_a_take_returned(
         [flow.pay(1), Flow(epoch + 1, id=flow.id, member=OTHER).pay(1, key=new_key())]
     )
     assert (late.status, current.status) == (OutcomeStatus.STALE, OutcomeStatus.APPLIED)
-
-
-def exchanged(
-    commits: GroupCommit, member: str, serial: int, term: int, *claims: PermitClaim
-) -> PermitAnswer:
-    """Return what a member's report of permits is answered with."""
-    report = PermitReport(
-        serial=serial, term=term, is_shared=True, is_complete=True, claims=tuple(claims)
-    )
-    return commits.renew([Renewal(member=member, permits=report)])[0].permits
-
-
-async def test_permits_of_a_lost_member_are_granted_when_its_shards_are_taken(
-    start: Start, clock: Clock, auditor: Auditor
-) -> None:
-    commits = await start()
-    epoch = await hold_all(commits)
-    assert not exchanged(commits, MEMBER, 1, 0).is_shared, "it is alone"
-    for member in (OTHER, THIRD):
-        await one(commits, join(member))
-    terms = {member: exchanged(commits, member, 2, 0).term for member in (MEMBER, OTHER, THIRD)}
-    wanted, all_of_it = PermitClaim("a", 0, 4, 4), (PermitGrant("a", 4),)
-    assert exchanged(commits, MEMBER, 3, terms[MEMBER], wanted).grants == all_of_it
-    none = exchanged(commits, OTHER, 3, terms[OTHER], wanted)
-    assert (none.is_shared, none.grants) == (True, (PermitGrant("a", 0),))
-    clock.pass_ms(LEASE_MS + 500, commits, OTHER, THIRD)
-    await one(commits, deposit(1))
-    assert exchanged(commits, OTHER, 4, terms[OTHER], wanted).grants == none.grants
-    assert live(asked(commits))[MEMBER] is False
-    assert len((await one(commits, take(OTHER, epoch=epoch))).result["taken"]) == SHARDS
-    assert exchanged(commits, OTHER, 5, terms[OTHER], wanted).grants == all_of_it
-
-
-async def test_new_ledger_grants_permits_in_a_later_term(
-    start: Start, clock: Clock, auditor: Auditor
-) -> None:
-    first = await start()
-    await hold_all(first)
-    await one(first, join(OTHER))
-    term = exchanged(first, OTHER, 1, 0).term
-    wanted = PermitClaim("a", 0, 4, 4)
-    assert exchanged(first, OTHER, 2, term, wanted).grants == (PermitGrant("a", 4),)
-    second = await start()
-    answer = exchanged(second, OTHER, 3, term, wanted)
-    assert answer.term > term
-    assert answer.grants == ()
-    unheard = exchanged(second, OTHER, 4, answer.term, wanted)
-    assert unheard.grants == (), "the other may hold all of it"
-    exchanged(second, MEMBER, 1, answer.term)
-    heard = exchanged(second, OTHER, 5, answer.term, wanted)
-    assert heard.grants == (PermitGrant("a", 4),)

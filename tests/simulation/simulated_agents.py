@@ -8,7 +8,7 @@ rules, Errors; contract.md section 5.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -119,18 +119,6 @@ class Temper:
         self.later = chance.choice((0.3, 1.0)) if is_later else 0.0
 
 
-class NoLoads:
-    """Implements `AgentLoads`: simulated agents take what they are sent, without permits."""
-
-    def agents(self) -> Iterable[str]:
-        """Return none."""
-        return ()
-
-    def load(self, agent: str) -> tuple[int, int]:
-        """Return nothing."""
-        return 0, 0
-
-
 class SimulatedDispatch:
     """Implements `DispatchPort` for one owner's process; silent once that process is dead."""
 
@@ -145,7 +133,7 @@ class SimulatedDispatch:
         # By identity, who receives what comes of an order.
         self._receivers: dict[int, tuple[DispatchOrder, Receive]] = {}
         self._unsent: list[DispatchOrder] = []  # until a renewal is acknowledged
-        self.has_room = True
+        self.on_waiting: Callable[[str], None] = lambda _: None
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Take an order; its events come later."""
@@ -202,13 +190,12 @@ class SimulatedDispatch:
         """Return how many orders wait for a reply."""
         return len(self._open)
 
-    @property
-    def loads(self) -> NoLoads:
-        """The calls that are counted against permits: none."""
-        return NoLoads()
+    def waiting_agents(self) -> list[str]:
+        """Return no agent: each takes what it is sent at once."""
+        return []
 
-    def withdraw_unsent(self) -> None:
-        """Keep what is not sent: it needs no permits."""
+    def wake(self) -> None:
+        """Do nothing: no order waits for a share of its agent."""
 
     @property
     def waiting(self) -> int:

@@ -26,7 +26,7 @@ from actors.shards.shard_ledger import ShardLedger
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.messages import PublishRequest
 from actors.transport.wire import answer_commands
-from core.shards.held_permits import HeldPermits
+from core.shards.agent_shares import AgentShares
 from core.trust.deployment_keys import DeploymentKeys
 from ledger.commands import Command, Outcome
 from ledger.merged_runs import MergedRuns
@@ -216,7 +216,7 @@ class SimulatedOwner(Owner):
         )
         self.reader = self._reader = SimulatedReader(process)  # type: ignore[assignment]
         self._directory_sync = SimulatedFeeds(process, self.directory)  # type: ignore[assignment]
-        self._permits = HeldPermits(self._concurrency, self.membership.renew_soon)
+        self._shares = AgentShares(self.held.member, self._concurrency)
         self.dispatch = SimulatedDispatch(process)
         self._dispatcher = self.dispatch  # type: ignore[assignment]
         self.remote_dispatch = RemoteDispatch(
@@ -224,6 +224,7 @@ class SimulatedOwner(Owner):
             self.held.member,
             now_ms=self.clock.now_ms,
             is_always=False,
+            shares=self._shares,
             on_handed=self._take_handed,
             may_send=self.may_send,
         )
@@ -233,6 +234,8 @@ class SimulatedOwner(Owner):
         self._tasks: set[asyncio.Task[None]] = set()
         self._hint_waits = HintWaits(self.held)
         self._drops = 0
+        self._others: dict[str, str] = {}
+        self._children: dict[str, str] = {}
         self._at_work = AtWork()
         self._restorer: Restorer | None = None
         self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)

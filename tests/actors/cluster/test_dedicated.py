@@ -88,14 +88,16 @@ async def test_slow_commit_of_a_child_does_not_end_it() -> None:
     held = HeldShards("here~1")
     held.add(shard_of(request().workflow_id), 1)
     named: list[str] = []
-    owner: Any = SimpleNamespace(held=held, child_began=named.append)  # is asked for nothing else
+    owner: Any = SimpleNamespace(
+        held=held, child_began=lambda name, _: named.append(name)
+    )  # is asked for nothing else
     dedicated = Dedicated(owner, spawn, slots=1, silence_ms_max=60_000)
     (reply,) = await dedicated.handle([request()])
     assert isinstance(reply, PublishReply), reply
     await asyncio.sleep(0)  # the task that would end the child has had a turn
     await asyncio.sleep(0)
     assert not children[0].is_ended
-    assert named == [f"{held.member}/0"], "it may have permits"
+    assert named == [f"{held.member}/0"], "its parent takes its dispatches"
     assert dedicated.works_in(shard_of(request().workflow_id))
     assert not dedicated.works_in(shard_of(request().workflow_id) + 1)
     await dedicated.close()
@@ -146,7 +148,7 @@ class FrozenChild(Child):
 
 @pytest.mark.parametrize("is_busy", [False, True], ids=["silent", "busy"])
 async def test_a_child_that_is_silent_is_ended_and_its_workflow_driven_on(*, is_busy: bool) -> None:
-    """It kept its permits, its shard and its workflow for ever: nothing watched it."""
+    """It kept its shard and its workflow for ever: nothing watched it."""
     child = FrozenChild(is_busy=is_busy)
     restored = asyncio.Event()
     ended: list[str] = []
@@ -160,7 +162,7 @@ async def test_a_child_that_is_silent_is_ended_and_its_workflow_driven_on(*, is_
     held = HeldShards("here~1")
     held.add(shard_of(request().workflow_id), 1)
     owner: Any = SimpleNamespace(
-        held=held, child_began=lambda _: None, child_ended=ended.append,
+        held=held, child_began=lambda *_: None, child_ended=ended.append,
         restore_now=restore_now, handle=handle, outboxes=Outboxes(),
     )  # fmt: skip
     dedicated = Dedicated(owner, lambda *_: child, slots=1, silence_ms_max=1, ask_interval_s=0.005)
@@ -171,7 +173,7 @@ async def test_a_child_that_is_silent_is_ended_and_its_workflow_driven_on(*, is_
         assert child.is_ended is not is_busy
         if not is_busy:
             await restored.wait()
-            assert ended == [f"{held.member}/0"], "its permits are free"
+            assert ended == [f"{held.member}/0"], "its dispatches are dropped"
             while "free=1" not in repr(dedicated):
                 await asyncio.sleep(0.005)
     await dedicated.close()

@@ -1,39 +1,33 @@
-"""Dispatchers of several members at one agent: real requests, renewals and leases, one process."""
+"""Dispatchers of several owners at one agent: real requests, one process."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
+from actors.dispatch.peer_messages import PeerCalls
+from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
-from actors.shards.held_shards import HeldShards
-from actors.shards.membership import Membership
 from core.settings import Settings
-from core.shards.held_permits import HeldPermits
-from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
-from core.shards.permit_messages import PermitAnswer, PermitReport
+from core.shards.agent_shares import AgentShares
 from core.workflow.events import AttemptSucceeded, Event, WorkStarted
 from federation.name_resolver import NameResolver
-from ledger.commands import Command, Outcome
-from ledger.shards.committed_cluster import CommittedCluster
-from ledger.shards.member_leases import MemberLeases
-from ledger.writer.boot_clock import boot_time_ms
-from ledger.writer.state_cache import KnownMember
 from tests.actors.orders import sources_of
 
 pytestmark = pytest.mark.anyio
 
 WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
-LIMIT = 4
+AGENT = "did:x:a"
 DEADLINE_S = 60.0
 
 
@@ -52,9 +46,11 @@ class Agent:
         """Return how many requests are open."""
         return self.open_by.total()
 
-    def end_one(self) -> None:
-        """Answer the oldest request that is open."""
+    async def end_one(self) -> None:
+        """Answer the oldest request that is open; return when it has ended."""
+        answered = len(self.order)
         self._waiting.popleft().set_result(None)
+        await wait(lambda: len(self.order) > answered)
 
     async def serve(self, request: web.Request) -> web.Response:
         """Answer a dispatch after some turns of the loop."""
@@ -73,119 +69,36 @@ class Agent:
         return web.json_response({"status": "success", "result": {}})
 
 
-class Ledger:
-    """The leases of members that are committed, with no shards."""
+class Owner:
+    """One owner: its dispatcher and its share of the agent."""
 
-    def __init__(self) -> None:
-        self.leases = MemberLeases(boot_time_ms)
-        self.members: dict[str, KnownMember] = {}
-        self.renewals = 0
-        self.leases.begin(self.cluster(), 1)
-
-    def cluster(self) -> CommittedCluster:
-        """Return what is committed."""
-        return CommittedCluster(1, dict(self.members), ())
-
-    def join(self, name: str) -> None:
-        """Register a member."""
-        self.members[name] = KnownMember(name, name, "1", MemberState.READY, len(self.members))
-        self.leases.follow(self.cluster())
-
-    async def renew(self, renewal: Renewal) -> Lease:
-        """Answer one renewal."""
-        await asyncio.sleep(0)
-        self.renewals += 1
-        asked = [(renewal, self.leases.renew(renewal))]
-        return self.leases.answers(asked, self.cluster(), epoch=1, audit_id=0)[0]
-
-
-class Member:
-    """One member: its dispatcher, permits and membership. Implements `ShardWork`."""
-
-    def __init__(self, name: str, ledger: Ledger, url: str) -> None:
+    def __init__(self, name: str, limit: int, url: str) -> None:
         self.name, self.url = name, url
         self.ended: list[Event] = []
-        self.others = 0
-        self.permits = HeldPermits(lambda _: LIMIT, lambda: self.membership.renew_soon())
-        self.membership = Membership(
-            HeldShards(name),
-            self,
-            renew=ledger.renew,
-            commit=_no_commit,
-            boot_ms=boot_time_ms,
-            on_ended=pytest.fail,
-        )
+        self.shares = AgentShares(name, lambda _: limit)
+        clock = LoopClock()
         self.dispatcher = Dispatcher(
             Settings(deployment_key="00" * 32),
-            LoopClock(),
+            clock,
             begin=lambda _: None,
             note=lambda *_: None,
             names=NameResolver(),
             at_work=AtWork(),
-            permits=self.permits,
-            may_send=self.membership.may_send,
+            concurrency_of=self.shares.own,
+        )
+        self.remote = RemoteDispatch(
+            self.dispatcher, name, now_ms=clock.now_ms, is_always=False, shares=self.shares
         )
 
     def send(self, count: int) -> None:
         """Send orders to the agent."""
         for number in range(count):
             order = order_of(f"{self.name}-{number}", self.url)
-            self.dispatcher.send(order, lambda _, event: self._receive(event))
+            self.remote.send(order, lambda _, event: self._receive(event))
 
     def _receive(self, event: Event) -> None:
         if not isinstance(event, WorkStarted):
             self.ended.append(event)
-
-    def load(self) -> int:
-        """Implement `ShardWork`."""
-        return 0
-
-    def open_calls(self) -> int:
-        """Implement `ShardWork`."""
-        return self.dispatcher.open_calls
-
-    def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
-        """Implement `ShardWork`."""
-
-    def lost(self, shards: Sequence[int]) -> None:
-        """Implement `ShardWork`."""
-
-    def may_give(self, shard: int) -> bool:
-        """Implement `ShardWork`."""
-        return True
-
-    async def settled(self, shard: int) -> None:
-        """Implement `ShardWork`."""
-
-    def given(self, shard: int, epoch: int, to: MemberView) -> None:
-        """Implement `ShardWork`."""
-
-    def thawed(self, shard: int) -> None:
-        """Implement `ShardWork`."""
-
-    def unfenced(self) -> None:
-        """Implement `ShardWork`."""
-        self.dispatcher.resume()
-
-    def members_changed(self, members: Sequence[MemberView]) -> None:
-        """Implement `ShardWork`."""
-        self.others = len(members) - 1
-
-    def permit_report(self) -> PermitReport:
-        """Implement `ShardWork`."""
-        return self.permits.report(self.dispatcher.loads, boot_time_ms())
-
-    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
-        """Implement `ShardWork`."""
-        self.dispatcher.wake(self.permits.hear(report, answer))
-
-    def wants_permits(self) -> bool:
-        """Implement `ShardWork`."""
-        return self.permits.is_wanting
-
-
-async def _no_commit(command: Command) -> Outcome:
-    raise AssertionError(f"{command} is not sent: there are no shards")
 
 
 def order_of(node: str, url: str) -> DispatchOrder:
@@ -196,7 +109,8 @@ def order_of(node: str, url: str) -> DispatchOrder:
         node=node,
         attempt=1,
         capability_id="cap.x.v1",
-        agent_did="did:x:a",
+        agent_did=AGENT,
+        payer_did=node[:2],
         url=f"{url}/node",
         cancel_url=f"{url}/cancel",
         secret=None,
@@ -214,121 +128,114 @@ async def wait(condition: Callable[[], bool]) -> None:
 
 @dataclass
 class Shared:
-    """An agent, a ledger and the members at it."""
+    """An agent and the owners at it."""
 
     agent: Agent
-    ledger: Ledger
     url: str
-    members: list[Member] = field(default_factory=list)
+    owners: dict[str, Owner] = field(default_factory=dict)
 
-    def join(self) -> Member:
-        """Let another member join and renew."""
-        name = f"m{len(self.members)}"
-        self.ledger.join(name)
-        member = Member(name, self.ledger, self.url)
-        self.members.append(member)
-        member.membership.start()
-        return member
+    def join(self, count: int, limit: int) -> list[Owner]:
+        """Let so many owners join; all know each other then."""
+        for _ in range(count):
+            name = f"m{len(self.owners)}"
+            self.owners[name] = Owner(name, limit, self.url)
+        for one in self.owners.values():
+            one.shares.set_owners(self.owners)
+            one.remote.set_peers(
+                {name: partial(self._calls, name) for name in self.owners if name != one.name}
+            )
+            one.dispatcher.wake()
+        return list(self.owners.values())
 
-    async def joined(self, count: int) -> list[Member]:
-        """Return that many members, when they know each other."""
-        members = [self.join() for _ in range(count)]
-        await wait(lambda: all(one.others == count - 1 for one in self.members))
-        return members
+    def _calls(self, name: str) -> PeerCalls:
+        async def call(take: str, bodies: list[bytes]) -> list[bool]:
+            await asyncio.sleep(0)
+            taken: list[bool] = getattr(self.owners[name].remote, take)(bodies)
+            return taken
+
+        return PeerCalls(partial(call, "accept"), partial(call, "deliver"))
 
 
 @asynccontextmanager
 async def shared_agent() -> AsyncIterator[Shared]:
-    """Run an agent, and members as they join."""
+    """Run an agent, and owners as they join."""
     agent = Agent()
     application = web.Application()
     application.router.add_post("/node", agent.serve)
     server = web.AppRunner(application, shutdown_timeout=0.1)
     await server.setup()
     await web.TCPSite(server, "127.0.0.1", 0).start()
-    shared = Shared(agent, Ledger(), f"http://127.0.0.1:{server.addresses[0][1]}")
+    shared = Shared(agent, f"http://127.0.0.1:{server.addresses[0][1]}")
     try:
         yield shared
     finally:
         agent.gate.set()
-        for member in shared.members:
-            await member.membership.close()
-            await member.dispatcher.close()
+        for one in shared.owners.values():
+            one.remote.set_peers({})
+            await one.dispatcher.close()
         await server.cleanup()
 
 
-async def test_one_member_gets_all_of_an_agent_that_the_others_do_not_use() -> None:
+@pytest.mark.parametrize("limit", [1, 2, 4], ids="{} calls".format)
+async def test_one_owner_gets_all_of_an_agent_that_the_others_do_not_use(limit: int) -> None:
+    """With fewer calls than owners, one without a share sends its orders to those that have one."""
     async with shared_agent() as shared:
-        first, *_ = await shared.joined(3)
+        owners = shared.join(3, limit)
+        first = min(owners, key=lambda one: one.shares.own(AGENT))
         first.send(40)
-        await wait(lambda: shared.agent.open_now == LIMIT)
+        await wait(lambda: shared.agent.open_now == limit)
         shared.agent.gate.set()
         await wait(lambda: len(first.ended) == 40)
         assert {type(event) for event in first.ended} == {AttemptSucceeded}
-        assert shared.agent.open_max == LIMIT
+        assert shared.agent.open_max == limit
 
 
-async def test_all_members_go_on_together_within_the_limit() -> None:
+@pytest.mark.parametrize("limit", [2, 4], ids="{} calls".format)
+async def test_all_owners_go_on_together_within_the_limit(limit: int) -> None:
     async with shared_agent() as shared:
-        first, *others = await shared.joined(3)
-        first.send(200)
-        await wait(lambda: shared.agent.open_now == LIMIT)
-        for other in others:
-            other.send(40)
-        await wait(lambda: first.permits.allowed("did:x:a") < LIMIT - 1)
-        for _ in range(LIMIT - 1):
-            shared.agent.end_one()
-        await wait(lambda: set(+shared.agent.open_by) == {"m0", "m1", "m2"})
+        owners = shared.join(3, limit)
+        for one in owners:
+            one.send(40)
+        await wait(lambda: shared.agent.open_now == limit)
+        for _ in range(60):
+            await shared.agent.end_one()
+            await wait(lambda: shared.agent.open_now == limit)
         shared.agent.gate.set()
-        await wait(lambda: sum(len(one.ended) for one in shared.members) == 280)
-        assert shared.agent.open_max == LIMIT
-        ended = [event for one in shared.members for event in one.ended]
+        await wait(lambda: all(len(one.ended) == 40 for one in owners))
+        assert shared.agent.open_max == limit
+        assert set(shared.agent.order[:60]) == {"m0", "m1", "m2"}, "none waits for the others' end"
+        ended = [event for one in owners for event in one.ended]
         assert {type(event) for event in ended} == {AttemptSucceeded}
+        assert len(shared.agent.order) == 120, "each was sent once"
 
 
-async def test_member_that_was_alone_shares_with_one_that_joins() -> None:
+async def test_owner_that_was_alone_shares_with_one_that_joins() -> None:
     async with shared_agent() as shared:
-        (first,) = await shared.joined(1)
+        (first,) = shared.join(1, 4)
         first.send(20)
-        await wait(lambda: shared.agent.open_now == LIMIT)
-        second = shared.join()
+        await wait(lambda: shared.agent.open_now == 4)
+        _, second = shared.join(1, 4)
         second.send(20)
-        await wait(lambda: first.permits.allowed("did:x:a") == LIMIT // 2)
-        assert (shared.agent.open_max, second.dispatcher.statistics().queued) == (LIMIT, 20)
+        for _ in range(8):
+            await shared.agent.end_one()
+            await wait(lambda: shared.agent.open_now >= 4)
+        assert shared.agent.open_by == {"m0": 2, "m1": 2}
         shared.agent.gate.set()
         await wait(lambda: len(first.ended) == len(second.ended) == 20)
-        assert shared.agent.open_max == LIMIT
+        assert shared.agent.open_max <= 6, "its open calls and the other's share"
 
 
-async def test_lone_member_renews_no_sooner_for_what_it_sends() -> None:
+async def test_cancelled_order_that_waits_at_another_owner_is_never_sent() -> None:
     async with shared_agent() as shared:
-        (first,) = await shared.joined(1)
-        await wait(first.membership.may_send)
-        before = shared.ledger.renewals
+        owners = shared.join(3, 1)
+        first = min(owners, key=lambda one: one.shares.own(AGENT))
+        first.send(1)
+        await wait(lambda: shared.agent.open_now == 1)
+        order = order_of("late", first.url)
+        first.remote.send(order, lambda _, event: first.ended.append(event))
+        await wait(lambda: sum(one.dispatcher.waiting for one in owners if one is not first) == 1)
+        first.remote.abort(order, "user_request")
+        await wait(lambda: not any(one.dispatcher.waiting for one in owners))
         shared.agent.gate.set()
-        first.send(100)
-        assert "is_soon=False" in repr(first.membership._times)
-        await wait(lambda: len(first.ended) == 100)
-        assert not first.permits.is_wanting
-        assert shared.ledger.renewals >= before
-
-
-async def test_open_orders_that_are_not_sent_wait_for_new_permits_when_theirs_are_void() -> None:
-    async with shared_agent() as shared:
-        shared.agent.gate.set()
-        member = Member("m0", shared.ledger, shared.url)
-        shared.members.append(member)
-        shared.ledger.join("m0")
-        member.permits.hear(member.permit_report(), PermitAnswer(term=1))
-        member.send(LIMIT + 1)
-        assert member.dispatcher.statistics().in_flight == LIMIT, "open: it may send nothing yet"
-        void = PermitAnswer(term=2, is_shared=True, is_void=True)
-        member.permits.hear(member.permit_report(), void)
-        member.dispatcher.withdraw_unsent()
-        counts = member.dispatcher.statistics()
-        assert (counts.in_flight, counts.queued) == (0, LIMIT + 1)
-        member.permits.hear(member.permit_report(), PermitAnswer(term=3))
-        member.membership.start()
-        member.dispatcher.wake(["did:x:a"])
-        await wait(lambda: len(member.ended) == LIMIT + 1)
-        assert len(shared.agent.order) == LIMIT + 1, "each was sent once"
+        await wait(lambda: len(first.ended) == 1)
+        assert shared.agent.order == [first.name]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import pytest
 
 from actors.shards.child_lease import ChildLease, Parentage
 from core.errors import ErrorCode, ServiceError
-from core.shards.held_permits import HeldPermits
-from core.shards.lease_messages import HeldShard, Lease, MemberState, Renewal
+from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import SELF_FENCE_MS
-from core.shards.permit_messages import PermitAnswer, PermitReport
 from core.shards.shard import SHARDS
 from ledger.shards.committed_cluster import CommittedCluster
 from ledger.shards.member_leases import MemberLeases
@@ -20,20 +18,7 @@ from ledger.writer.state_cache import KnownMember
 pytestmark = pytest.mark.anyio
 
 PARENT, CHILD = "here~1", "here~1/0"
-AGENT, LIMIT = "did:x:a", 4
 MEMBERS = (PARENT, "there~1", "yonder~1")
-
-
-class NoLoads:
-    """Implements `AgentLoads`: no calls."""
-
-    def agents(self) -> Iterable[str]:
-        """Return none."""
-        return ()
-
-    def load(self, agent: str) -> tuple[int, int]:
-        """Return nothing."""
-        return 0, 0
 
 
 class Followed:
@@ -51,7 +36,7 @@ class Followed:
         self.unfenced = 0
         self.asked: list[int] = []
         self.leases.follow(self.cluster())
-        self.permits = HeldPermits(lambda _: LIMIT, lambda: None)
+        self.known: list[str] = []
         self.child = ChildLease(
             Parentage(PARENT, 7, 4, CHILD),
             self,
@@ -74,31 +59,9 @@ class Followed:
         asked = [(renewal, self.leases.renew(renewal))]
         return self.leases.answers(asked, self.cluster(), epoch=1, audit_id=0)[0]
 
-    def permit_report(self) -> PermitReport:
-        """Implement `PermitWork`."""
-        return self.permits.report(self, self.now_ms)
-
-    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
-        """Implement `PermitWork`."""
-        self.permits.hear(report, answer)
-
-    def wants_permits(self) -> bool:
-        """Implement `PermitWork`."""
-        return self.permits.is_wanting
-
-    def agents(self) -> Iterable[str]:
-        """Implement `AgentLoads`."""
-        return [AGENT]
-
-    def load(self, agent: str) -> tuple[int, int]:
-        """Implement `AgentLoads`."""
-        return 0, LIMIT
-
-    async def parent_renews(self, permits: HeldPermits) -> None:
-        """Let the parent renew once, with its permits."""
-        report = permits.report(self, self.now_ms)
-        lease = await self.renew(Renewal(member=PARENT, permits=report))
-        permits.hear(report, lease.permits)
+    def members_changed(self, members: Sequence[MemberView]) -> None:
+        """Note the members that it hears of."""
+        self.known = [one.member for one in members]
 
     def sends(self) -> None:
         """Count."""
@@ -146,24 +109,11 @@ async def test_a_child_ends_when_the_shard_is_another_members() -> None:
     assert len(followed.ended) == 1
 
 
-async def test_a_child_has_permits_under_its_own_name_once_its_parent_has_named_it() -> None:
+async def test_a_child_hears_of_its_parent_alone() -> None:
+    """It sends all of its dispatches to that one."""
     followed = Followed()
-    parent = HeldPermits(lambda _: LIMIT, lambda: None)
-    for member in MEMBERS[1:]:
-        other = HeldPermits(lambda _: LIMIT, lambda: None)
-        for _ in range(2):
-            report = other.report(NoLoads(), followed.now_ms)
-            lease = await followed.renew(Renewal(member=member, permits=report))
-            other.hear(report, lease.permits)
-    for _ in range(3):
-        await followed.parent_renews(parent)
-        await followed.child.follow_once()
-    assert followed.permits.allowed(AGENT) == 0, "its parent has not named it"
-    parent.add_child(CHILD)
-    for _ in range(4):
-        await followed.parent_renews(parent)
-        await followed.child.follow_once()
-    assert (followed.permits.allowed(AGENT), parent.allowed(AGENT)) == (2, 2)
+    await followed.child.follow_once()
+    assert followed.known == [PARENT]
 
 
 async def test_a_child_asks_for_the_map_again_only_when_it_has_changed() -> None:

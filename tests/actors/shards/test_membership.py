@@ -15,7 +15,6 @@ from core.errors import ErrorCode, ServiceError
 from core.shards.assignment import target_addresses
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import SELF_FENCE_MS
-from core.shards.permit_messages import PermitAnswer, PermitReport
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.shards.shard_commands import GiveShards, TakeShards
@@ -32,7 +31,6 @@ class Work:
         self.settling = asyncio.Event()
         self.settling.set()
         self.calls = 0
-        self.is_wanting = False
 
     def load(self) -> int:
         """Implement `ShardWork`."""
@@ -73,19 +71,6 @@ class Work:
     def members_changed(self, members: Sequence[MemberView]) -> None:
         """Implement `ShardWork`."""
 
-    def permit_report(self) -> PermitReport:
-        """Implement `ShardWork`."""
-        return PermitReport(serial=1)
-
-    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
-        """Implement `ShardWork`."""
-        if answer.is_void:
-            self.did.append(("void", report.serial))
-
-    def wants_permits(self) -> bool:
-        """Implement `ShardWork`."""
-        return self.is_wanting
-
 
 class Cluster:
     """A ledger that holds a map and applies moves; what it answers can be held back."""
@@ -97,7 +82,6 @@ class Cluster:
         )
         self.shards = [HeldShard("", 0)] * SHARDS
         self.version = 1
-        self.answer = PermitAnswer()
         self.is_known = True
         self.error: Exception | None = None
         self.answering = asyncio.Event()
@@ -128,7 +112,6 @@ class Cluster:
             map_version=self.version,
             members=self.members,
             shards=tuple(self.shards) if is_new else (),
-            permits=self.answer,
         )
 
     async def renew(self, renewal: Renewal) -> Lease:
@@ -302,16 +285,6 @@ async def test_a_fenced_member_goes_on_when_a_renewal_is_acknowledged() -> None:
     assert cluster.member.may_send()
 
 
-async def test_permits_that_are_void_are_so_before_the_fence_ends() -> None:
-    cluster = Cluster()
-    await cluster.join()
-    cluster.now_ms = SELF_FENCE_MS + 1
-    assert not cluster.member.may_send()
-    cluster.answer = PermitAnswer(term=2, is_shared=True, is_void=True)
-    await cluster.member.renew_once()
-    assert cluster.work.did == [("void", 1), ("unfenced", None)]
-
-
 async def test_renewals_go_on_at_intervals_while_one_is_not_answered() -> None:
     cluster = Cluster()
     arrived = asyncio.Event()
@@ -324,7 +297,6 @@ async def test_renewals_go_on_at_intervals_while_one_is_not_answered() -> None:
         return cluster.lease(renewal)
 
     cluster.member._renew = slow
-    cluster.work.is_wanting = True
     cluster.member.start()
     async with asyncio.timeout(20):
         while len(times) < 4:
@@ -392,7 +364,7 @@ async def test_an_older_map_brings_back_no_shard_that_was_given() -> None:
     cluster.work.did.clear()
     assert given
     cluster.member._map_version = cluster.member._told_version = 0
-    cluster.member._acknowledge(0, Renewal(member="me"), before)
+    cluster.member._acknowledge(0, before)
     assert not given & held_of(cluster)
     assert not [one for one in cluster.work.did if one[0] in ("given", "taken")]
 

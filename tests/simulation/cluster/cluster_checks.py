@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.cluster_world import ClusterWorld
     from tests.simulation.cluster.ledger_process import LedgerProcess
     from tests.simulation.cluster.member_process import MemberProcess
+    from tests.simulation.cluster.shard_work import ShardRuns
 
 # How long it may take until a member has heard of another, true time.
 BOTH_MS = 6_000
 
 
 class AgentCall(NamedTuple):
-    """One attempt at its agent, and who has sent it."""
+    """One attempt at its agent, who has sent it, and in whose share, as one of which owners."""
 
     process: MemberProcess
     workflow_id: str
     step: int
+    place: ShardRuns
+    owners: tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class ClusterChecks:
@@ -58,6 +61,7 @@ class ClusterChecks:
         self._sent: set[tuple[str, int]] = set()
         self.steps: dict[str, int] = {}  # by workflow, how many are stored
         self.sends = self.takes = self.gives = self.repeated = 0
+        self.shared = 0  # how often all of an agent was in use by constant owners
 
     def committed(self, events: Sequence[ClusterEvent], ledger: LedgerProcess) -> None:
         """Check what a batch has stored, in its order."""
@@ -80,7 +84,7 @@ class ClusterChecks:
 
     def sent(self, call: AgentCall, epoch: int) -> None:
         """Check an attempt that goes to its agent now."""
-        process, workflow_id, step = call
+        process, workflow_id, step, *_ = call
         held = self._holders[shard_of(workflow_id)]
         require(process.loop.is_alive, "a dead process sends", process)
         is_holder = held == HeldShard(process.member, epoch)
@@ -136,18 +140,16 @@ class ClusterChecks:
         require(not (self._is_upgrade and able), "I9: not offered to", able, "by", process)
 
     def _may_take(self, agent: str) -> None:
-        """Check that an agent has no more calls than it takes, of members that are not lost."""
-        limit, calls = self._world.limit_of(agent), self._world.at_agents[agent]
-        if len(calls) <= limit:
-            return
-        holders = {held.member for held in self._holders}
-        counted = [call for call in calls if self._is_counted(call.process, holders)]
-        require(len(counted) <= limit, "I8: more calls than", limit, "at", agent, counted)
+        """Check that an agent has no more calls than it takes, unless the owners have changed.
 
-    def _is_counted(self, process: MemberProcess, holders: set[str]) -> bool:
-        """Say whether a member's calls count: others have not taken their places."""
-        is_renewing = process.loop.is_alive and process.may_send()
-        return process.member in holders or is_renewing
+        Calls that were sent while other members lived may still be open.
+        """
+        limit, calls = self._world.limit_of(agent), self._world.at_agents[agent]
+        is_constant = len({call.owners for call in calls}) == 1
+        require(
+            len(calls) <= limit or not is_constant, "I8: more calls than", limit, "at", agent, calls
+        )
+        self.shared += is_constant and len(calls) == limit
 
     def look(self) -> None:
         """Check that no member may send for a shard that another holds, whether it does or not."""

@@ -21,7 +21,7 @@ from tests.simulation.cluster.cluster_network import ClusterNetwork
 from tests.simulation.cluster.cluster_troubles import ADDRESSES, OLD, ClusterTroubles
 from tests.simulation.cluster.ledger_process import LedgerProcess
 from tests.simulation.cluster.member_process import MemberProcess
-from tests.simulation.cluster.shard_work import AGENT_MS
+from tests.simulation.cluster.shard_work import AGENT_MS, ShardRuns
 from tests.simulation.cluster.simulated_database import ClusterRows, SimulatedDatabase
 from tests.simulation.skewed_clock import START_MS, MachineClock, VirtualClock
 from tests.simulation.violation import Violation, require
@@ -210,17 +210,29 @@ class ClusterWorld:
         """Return how many calls an agent takes at once."""
         return AGENT_LIMITS[agent]
 
-    def send(self, process: MemberProcess, epoch: int, workflow_id: str, step: int) -> None:
-        """Send an attempt to its agent, whose reply comes back to the process that sends."""
-        call = AgentCall(process, workflow_id, step)
-        self.at_agents[self.agent_of(workflow_id)].add(call)
+    def send(
+        self, process: MemberProcess, epoch: int, workflow_id: str, step: int, place: ShardRuns
+    ) -> None:
+        """Send an attempt to its agent, whose reply comes back to the process that sends.
+
+        Args:
+            place: in whose share.
+        """
+        agent, shares = self.agent_of(workflow_id), place.shares
+        call = AgentCall(process, workflow_id, step, place, (shares.owners, shares._ready))
+        self.at_agents[agent].add(call)
+        place.at_agents[agent] += 1
         self.checks.sent(call, epoch)
         self.clock.call_in(self.chance.randint(*AGENT_MS), self._reply, call)
 
     def _reply(self, call: AgentCall) -> None:
-        process, workflow_id, step = call
-        self.at_agents[self.agent_of(workflow_id)].discard(call)
+        process, workflow_id, step, place, _ = call
+        agent = self.agent_of(workflow_id)
+        self.at_agents[agent].discard(call)
+        place.at_agents[agent] -= 1
         _call(process, process.work.take_reply, workflow_id, step)
+        for other in self.living.values():
+            _call(other, other.work.notify)
 
     def post_to(
         self, sender: MemberProcess, member: str, call: Callable[..., Any], *arguments: Any

@@ -1,23 +1,22 @@
 """The abstract work of a simulated member: per shard a few endless workflows, one attempt each.
 
-An attempt is sent once it is open in the rows, if `may_send` allows and there is a permit of its
-agent, which renewals bring; its agent's reply comes back to the process that has sent it; then the
-step is stored under the shard's epoch and opens the next attempt. What a shard that was given still
-waits for is named in the hint that follows it.
-shards.md (Hand-over). Decision 0204.
+An attempt is sent once it is open in the rows, if `may_send` allows and this member's share of its
+agent has room, or another's, which takes the attempt. Its agent's reply comes back to the process
+that has sent it; then the step is stored under the shard's epoch and opens the next attempt. What a
+shard that was given still waits for is named in the hint that follows it.
+shards.md (Hand-over).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from core.shards.held_permits import HeldPermits
-from core.shards.lease_messages import MemberView
-from core.shards.permit_messages import PermitAnswer, PermitReport
+from core.shards.agent_shares import AgentShares
+from core.shards.lease_messages import MemberState, MemberView
 from core.shards.shard import shard_of
 from ledger.commands import OutcomeStatus
 from tests.simulation.cluster.simulated_store import step_command
@@ -53,19 +52,6 @@ class _ShardRun:
     restored: set[str] = field(default_factory=set)
 
 
-class _Loads(NamedTuple):
-    """Implements `AgentLoads`."""
-
-    open: Counter[str]
-    waiting: Counter[str]
-
-    def agents(self) -> Iterable[str]:
-        return [*(+self.open), *(+self.waiting)]
-
-    def load(self, agent: str) -> tuple[int, int]:
-        return self.open[agent], self.waiting[agent]
-
-
 class ShardRuns:
     """What one process does with its shards; see `actors.shards.membership.ShardWork`."""
 
@@ -81,10 +67,9 @@ class ShardRuns:
         # The newest hint of each shard: the epoch under which it was given, what waits for a reply.
         self._hints: dict[int, tuple[int, Mapping[str, int]]] = {}
         self._waiting: list[asyncio.Future[None]] = []
-        self._permits = HeldPermits(self._world.limit_of, self._ask)
-        # By agent: calls from here that it has not answered, and attempts that wait for one.
-        self._at_agents: Counter[str] = Counter()
-        self._before_agents: Counter[str] = Counter()
+        self.shares = AgentShares(process.member, self._world.limit_of)
+        # By agent, calls in this member's share that it has not answered.
+        self.at_agents: Counter[str] = Counter()
 
     def load(self) -> int:
         """Return how many workflows are driven here."""
@@ -132,33 +117,18 @@ class ShardRuns:
 
     def thawed(self, shard: int) -> None:
         """Go on with a shard that was not given."""
-        self._notify()
+        self.notify()
 
     def unfenced(self) -> None:
         """Send what has waited."""
-        self._notify()
+        self.notify()
 
     def members_changed(self, members: Sequence[MemberView]) -> None:
-        """Do nothing: the world carries messages to members by their ids."""
-
-    def permit_report(self) -> PermitReport:
-        """Return what the next renewal says of permits."""
-        return self._permits.report(_Loads(self._at_agents, self._before_agents), self._boot_ms())
-
-    def permits_heard(self, report: PermitReport, answer: PermitAnswer) -> None:
-        """Use what a report is answered with."""
-        self._permits.hear(report, answer)
-        self._notify()
-
-    def wants_permits(self) -> bool:
-        """Say whether attempts wait for permits."""
-        return self._permits.is_wanting
-
-    def _ask(self) -> None:
-        self._process.membership.renew_soon()
-
-    def _boot_ms(self) -> int:
-        return self._process.clock.boot_us // 1_000
+        """Share agents with these; the world carries messages to members by their ids."""
+        live = {one.member: one.state for one in members if one.is_live}
+        draining = [member for member, state in live.items() if state is MemberState.DRAINING]
+        if self.shares.set_owners(live, draining):
+            self.notify()
 
     def take_hint(self, shard: int, hint: tuple[int, Mapping[str, int]]) -> None:
         """Hear from a shard's last member what it waits for."""
@@ -167,7 +137,7 @@ class ShardRuns:
             self.calls.update(hint[1].items())  # whose replies come through here, then
             # It comes back: replies that arrive before the map does are for this process.
             self._passed_to.pop(shard, None)
-        self._notify()
+        self.notify()
 
     def take_reply(self, workflow_id: str, step: int, epoch: int = 0) -> None:
         """Hear an agent's reply, or pass it on to the member that the shard was given to.
@@ -177,11 +147,6 @@ class ShardRuns:
                 it may overtake the hint, and then what was given before says nothing.
         """
         self.calls.discard((workflow_id, step))
-        if not epoch:  # else the call was another's
-            agent = self._world.agent_of(workflow_id)
-            self._at_agents[agent] -= 1
-            self._permits.note_freed(agent)
-            self._notify()
         shard = shard_of(workflow_id)
         reply = self._replies.get((workflow_id, step))
         if reply is not None and not reply.done():
@@ -209,7 +174,9 @@ class ShardRuns:
                 if self._world.chance.random() < QUEUED:
                     await asyncio.sleep(self._world.chance.uniform(*QUEUED_S))
                 await self._may_send(run, self._world.agent_of(workflow_id))
-                self._world.send(process, run.epoch, workflow_id, step)
+                place = self._place(self._world.agent_of(workflow_id))
+                assert place is not None, "in the turn in which there was one"
+                self._world.send(process, run.epoch, workflow_id, step, place)
                 self.calls.add((workflow_id, step))
             run.open[workflow_id] = step
             try:
@@ -242,7 +209,7 @@ class ShardRuns:
             outcome = await self._process.commit(command)
         finally:
             run.commits -= 1
-            self._notify()
+            self.notify()
         return outcome.status is not OutcomeStatus.STALE
 
     async def _awaited(self, run: _ShardRun) -> Mapping[str, int]:
@@ -265,17 +232,22 @@ class ShardRuns:
         process = self._process
 
         def may() -> bool:
-            is_free = self._at_agents[agent] < self._permits.allowed(agent)
             is_held = run.shard not in process.held.frozen()
-            return is_free and is_held and process.membership.may_send()
+            return is_held and process.membership.may_send() and self._place(agent) is not None
 
-        self._before_agents[agent] += 1
-        try:
-            self._permits.note_waiting(agent, self._at_agents[agent] + self._before_agents[agent])
-            await self._wait(may)
-            self._at_agents[agent] += 1
-        finally:
-            self._before_agents[agent] -= 1
+        await self._wait(may)
+
+    def _place(self, agent: str) -> ShardRuns | None:
+        """Return a member whose share of an agent has room: this one, or one that takes orders."""
+        for name in (self._process.member, *self.shares.others(agent)):
+            process = self._world.living.get(name)
+            if process is not None and process.work.has_room(agent):
+                return process.work
+        return None
+
+    def has_room(self, agent: str) -> bool:
+        """Say whether this member may have one more call at an agent."""
+        return self.at_agents[agent] < self.shares.own(agent)
 
     async def _wait(self, holds: Callable[[], bool]) -> None:
         """Return when a condition holds, in the same turn in which it was seen to."""
@@ -284,7 +256,8 @@ class ShardRuns:
             self._waiting.append(changed)
             await changed
 
-    def _notify(self) -> None:
+    def notify(self) -> None:
+        """Look again at what is waited for."""
         waiting, self._waiting = self._waiting, []
         for changed in waiting:
             if not changed.done():
