@@ -22,11 +22,11 @@ CREATE TABLE callboard.agent (
     status text NOT NULL CHECK (status IN ('active', 'inactive')),
     revision integer NOT NULL CHECK (revision > 0),
     token_revision integer NOT NULL DEFAULT 1 CHECK (token_revision > 0),
+    registered_ms bigint NOT NULL,
+    updated_ms bigint NOT NULL,
     key_number integer NOT NULL DEFAULT 1 CHECK (key_number > 0),
     key_from_ms bigint,
     inherited_from_did text,
-    registered_ms bigint NOT NULL,
-    updated_ms bigint NOT NULL,
     proven_by text CHECK (proven_by IN ('signature', 'own_credential', 'operator')),
     card_counter bigint NOT NULL DEFAULT 0 CHECK (card_counter >= 0),
     card_number integer NOT NULL DEFAULT 0,
@@ -168,13 +168,13 @@ CREATE TABLE callboard.reputation (
     failed bigint NOT NULL CHECK (failed >= 0),
     cancelled bigint NOT NULL CHECK (cancelled >= 0),
     latency_ms_sum bigint NOT NULL CHECK (latency_ms_sum >= 0),
+    updated_ms bigint NOT NULL,
     paid_successful bigint NOT NULL DEFAULT 0
         CHECK (paid_successful BETWEEN 0 AND successful),
     paid_failed bigint NOT NULL DEFAULT 0 CHECK (paid_failed BETWEEN 0 AND failed),
     paid_cancelled bigint NOT NULL DEFAULT 0 CHECK (paid_cancelled BETWEEN 0 AND cancelled),
     paid_latency_ms_sum bigint NOT NULL DEFAULT 0
-        CHECK (paid_latency_ms_sum BETWEEN 0 AND latency_ms_sum),
-    updated_ms bigint NOT NULL
+        CHECK (paid_latency_ms_sum BETWEEN 0 AND latency_ms_sum)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX reputation_updated ON callboard.reputation USING brin (updated_ms)
     WITH (pages_per_range = 4, autosummarize = on);

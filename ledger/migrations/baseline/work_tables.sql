@@ -78,12 +78,12 @@ CREATE TABLE callboard.node (
     selection_json text,
     price_json text,
     stake_micro bigint NOT NULL DEFAULT 0 CHECK (stake_micro >= 0),
-    promised_ms bigint NOT NULL DEFAULT 10000 CHECK (promised_ms >= 0),
-    is_own boolean NOT NULL DEFAULT false,
-    counts_as text CHECK (counts_as IN ('successful', 'failed', 'cancelled')),
     auction_round integer NOT NULL DEFAULT 0,
     auction_closes_ms bigint,
     key_version smallint NOT NULL DEFAULT 0 CHECK (key_version >= 0),
+    promised_ms bigint NOT NULL DEFAULT 10000 CHECK (promised_ms >= 0),
+    is_own boolean NOT NULL DEFAULT false,
+    counts_as text CHECK (counts_as IN ('successful', 'failed', 'cancelled')),
     PRIMARY KEY (workflow_id, name),
     CONSTRAINT node_result_once CHECK (result_json IS NULL OR result_ref IS NULL)
 ) WITH (fillfactor = 70);
