@@ -32,7 +32,6 @@ from ledger.agents.directory_reads import (
     OF_VERSIONS,
 )
 from ledger.connections.connecting import connect
-from ledger.connections.exchanges import receive
 from ledger.connections.timeouts import cut_after
 from ledger.reads.stored import RowDict
 from ledger.schema import READER_ROLE, driver_url, session_options, unreachable
@@ -150,7 +149,6 @@ _DATED_DECODERS: Final[tuple[msgspec.json.Decoder[list[DatedRow]], ...]] = (
     msgspec.json.Decoder(list[tuple[str, Tally, int]]),
     msgspec.json.Decoder(list[tuple[str, tuple[int, int], int]]),
 )
-_NAME: Final = b"look"
 _LOOK: Final = f"SELECT pg_snapshot_xmin(pg_current_snapshot())::text, {', '.join(_PARTS)}"
 
 _log = logging.getLogger("callboard.ledger")
@@ -159,6 +157,8 @@ _log = logging.getLogger("callboard.ledger")
 class DirectoryTail:
     """One connection, opened when first needed and again after it was lost.
 
+    For one task, which looks or waits for a notice; others may only `wake` it.
+
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.
     """
@@ -166,10 +166,8 @@ class DirectoryTail:
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: psycopg.AsyncConnection[Any] | None = None
-        # Of the connection, which does not tell it any more once it has broken.
-        self._socket = -1
-        self._turn = asyncio.Lock()
-        self._is_listening = False
+        # The socket on which notices are waited for: a connection that has broken does not tell it.
+        self._listening: int | None = None
         # Whether a notice has come since the last look began, and who waits for one.
         self.is_noticed = False
         self._waiting: asyncio.Future[None] | None = None
@@ -180,8 +178,7 @@ class DirectoryTail:
 
     async def close(self) -> None:
         """Close the connection."""
-        async with self._turn:
-            await self._drop()
+        await self._drop()
 
     async def look(self, asked: Asked) -> Look:
         """Return what has changed.
@@ -189,19 +186,14 @@ class DirectoryTail:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        try:
-            async with self._turn:
-                unseen, *texts = await self._run(asked)
-        finally:
-            self._listen()
-        assert unseen is not None
+        unseen, *texts = await self._run(asked)
         chained = tuple(read_json(text) if text else [] for text in texts[: len(CHAINED)])
         dated = tuple(
             decoder.decode(text) if text else []
             for decoder, text in zip(_DATED_DECODERS, texts[len(CHAINED) :], strict=True)
         )
         found = tuple(rows if len(rows) <= DATED_MAX else None for rows in dated)
-        return Look(chained, found, f"{self.connects} {unseen.decode()}")
+        return Look(chained, found, f"{self.connects} {unseen}")
 
     async def wait_notice(self, timeout_s: float) -> None:
         """Return after a notice that came since the last look began, a `wake`, or the timeout."""
@@ -216,30 +208,28 @@ class DirectoryTail:
         finally:
             timer.cancel()
             self._waiting = None
-            if not self._turn.locked():
-                self._deafen()
+            self._deafen()
 
     def wake(self) -> None:
         """Let who waits for a notice wait no longer."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    def _note(self) -> None:
+    def _note(self, _: object = None) -> None:
         self.is_noticed = True
         self.wake()
 
-    async def _run(self, asked: Asked) -> list[bytes | None]:
+    async def _run(self, asked: Asked) -> tuple[str, ...]:
         was_open, time_s = self._connection is not None, asyncio.get_running_loop().time
         begun_s = time_s()
         try:
             connection = self._connection or await self._connect()
             # What is noticed from here on may have been committed after the look.
             self.is_noticed = False
-            self._deafen()
             with cut_after(connection, LOOK_TIMEOUT_S):
-                connection.pgconn.send_query_prepared(_NAME, self._values(asked))
-                row = await receive(connection.pgconn, self._socket)
-                self._drain(connection.pgconn)
+                cursor = psycopg.AsyncRawCursor(connection)
+                await cursor.execute(_LOOK, self._values(asked), prepare=True)
+                row: tuple[str, ...] | None = await cursor.fetchone()
         except BaseException as error:
             await self._drop()
             if not isinstance(error, psycopg.Error):
@@ -247,11 +237,12 @@ class DirectoryTail:
             if not was_open or time_s() - begun_s >= LOOK_TIMEOUT_S:
                 raise unreachable(error) from None
         else:
-            return [row.get_value(0, place) for place in range(row.nfields)]
+            assert row is not None
+            return row
         # It had been lost since the look before: who asks is answered when its change is read.
         return await self._run(asked)
 
-    def _values(self, asked: Asked) -> list[bytes]:
+    def _values(self, asked: Asked) -> list[str]:
         """Return the statement's parameters.
 
         A database that was started anew, or another one in its place, may number transactions
@@ -266,30 +257,27 @@ class DirectoryTail:
 
     def _listen(self) -> None:
         """Hear of notices as long as they are waited for; a look hears of them by itself."""
-        if self._connection is not None and self._waiting is not None and not self._turn.locked():
-            self._is_listening = True
+        if self._connection is not None:
+            self._listening = self._connection.fileno()
             asyncio.get_running_loop().add_reader(
-                self._socket, self._read_notices, self._connection.pgconn
+                self._listening, self._read_notices, self._connection.pgconn
             )
 
     def _deafen(self) -> None:
         # Once: of a connection that was lost the socket's number is soon another one's.
-        if self._is_listening:
-            self._is_listening = False
-            asyncio.get_running_loop().remove_reader(self._socket)
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening = None
 
     def _read_notices(self, pgconn: PGconn) -> None:
         try:
             pgconn.consume_input()
-            self._drain(pgconn)
+            while pgconn.notifies() is not None:
+                self._note()
         except psycopg.Error as error:
-            # The next look finds the connection broken, the one after it connects again.
+            # The next look finds the connection broken and connects again.
             _log.warning("directory notices lost: %s", str(error).strip())
             self._deafen()
-            self._note()
-
-    def _drain(self, pgconn: PGconn) -> None:
-        while pgconn.notifies() is not None:
             self._note()
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
@@ -299,12 +287,10 @@ class DirectoryTail:
             application_name="callboard-tail",
         )
         # Kept at once, so that it is dropped whatever fails.
-        self._connection, self._socket = connection, connection.fileno()
+        self._connection = connection
+        connection.add_notify_handler(self._note)
         with cut_after(connection, LOOK_TIMEOUT_S):
             await connection.execute(f"LISTEN {CHANNEL}")
-            # By the protocol, which poolers know, not by PREPARE.
-            connection.pgconn.send_prepare(_NAME, _LOOK.encode())
-            await receive(connection.pgconn, self._socket)
         self.connects += 1
         return connection
 
@@ -315,6 +301,6 @@ class DirectoryTail:
             await connection.close()
 
 
-def _array(values: Sequence[int | str | None]) -> bytes:
-    """Return numbers as Postgres writes an array of them."""
-    return f"{{{','.join('NULL' if one is None else str(one) for one in values)}}}".encode()
+def _array(values: Sequence[int | str | None]) -> str:
+    """Return numbers as Postgres writes an array of them: one type, so one prepared statement."""
+    return f"{{{','.join('NULL' if one is None else str(one) for one in values)}}}"

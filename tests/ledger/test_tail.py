@@ -213,7 +213,8 @@ async def test_the_number_of_a_lost_socket_is_left_to_who_has_it_next(
     """libpq closes it; who opened a connection in the pause before the next look was cut off."""
     loop = asyncio.get_running_loop()
     await tail.look(START)
-    number = tail._socket
+    assert tail._connection is not None
+    number = tail._connection.fileno()
     waiting = asyncio.ensure_future(tail.wait_notice(10 * DEADLINE_S))
     with connect(database.superuser_url) as connection:
         connection.execute(
