@@ -27,7 +27,6 @@ from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.callers.readings import Readings
-from serve_app.callers.turns import RequestTurns
 from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDocuments
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.agents.served_cards import ServedCards
@@ -52,7 +51,6 @@ class Services:
     peers: Peers
     # None where the settings name no model.
     model_drafts: ModelDrafts | None = None
-    turns: RequestTurns = field(default_factory=RequestTurns)
     names: NameResolver = field(default_factory=NameResolver)
     # One invoice of a payer at a time: two at once would be added up twice, for one of them.
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)

@@ -3,10 +3,10 @@
 Plain ASGI under a Starlette route, without FastAPI's dependency and response models, which cost
 more than the rest of a publish (docs/decisions/0010). The order is fixed:
 1. name the request; 2. refuse a method, or an Accept header that no reply satisfies; 3. who calls,
-by what is known without asking; 4. take a place for it; 5. look a new key up; 6. wait for the
-caller's turn; 7. may they; 8. read the body; 9. count the call; 10. parse; 11. handle, once per
-idempotency key; what a single right has read is noted; 12. answer; 13. give it all back.
-Spec: Authentication, Errors, Limits; contract.md sections 1–3; decisions 0101 and 0191.
+by what is known without asking; 4. take a place for it; 5. look a new key up; 6. may they;
+7. read the body; 8. count the call; 9. parse; 10. handle, once per idempotency key; what a single
+right has read is noted; 11. answer; 12. give it all back.
+Spec: Authentication, Errors, Limits.
 """
 
 from __future__ import annotations
@@ -150,7 +150,6 @@ class Endpoint:
         address = call.address = services.peers.address_of(scope, call.headers)
         if operation.scope is not None or operation.rate is not RateClass.EXEMPT:
             await self._recognise(scope, call, address, place)
-            await services.turns.take(place.holder)
         elif operation.method in _WITH_BODY:
             place.enter(address)
         # The others are health and texts: they answer also when no key can be recognised, because
