@@ -110,7 +110,7 @@ class PublishedVersions:
         if refused:
             return refused[0]
         capability_id, versions = action.capability_id, action.versions
-        message = f"no version of {capability_id!r} is published that {versions!r} means"
+        message = f"no published version of {capability_id!r} matches {versions!r}"
         if self.find_within(capability_id, versions):
-            message = f"no agent offers a version of {capability_id!r} that {versions!r} means"
+            message = f"no agent offers a version of {capability_id!r} that matches {versions!r}"
         return Failure(NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL)

@@ -403,7 +403,7 @@ class Owner:
             settle(error)
         except Exception:  # the edge of one request: its agent may hand the result in again
             log.exception("result not judged workflow=%s", request.workflow_id)
-            detail = "judging the result took too long or broke off; hand it in again"
+            detail = "checking the result took too long or failed: submit it again"
             settle(ServiceError(ErrorCode.OVERLOADED, detail))
 
     async def _read_card(self, did: str) -> str | None:

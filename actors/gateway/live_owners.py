@@ -136,7 +136,7 @@ class LiveOwners:
             self._is_map_wanted.set()
             raise Moved(
                 ErrorCode.LEDGER_UNAVAILABLE,
-                "no process that lives drives the workflow's shard; repeat the request soon",
+                "no live process drives the workflow's shard: repeat the request soon",
                 retry_after_s=1,
             )
         try:

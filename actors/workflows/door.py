@@ -44,7 +44,7 @@ class Door:
         if not has_room(held, taken, self._dispatches_max):
             return _overloaded(held, taken, "dispatches wait", self._dispatches_max)
         if not self._ledger.has_room(payer):
-            message = "as many commands wait here for the ledger as may"
+            message = "ledger queue of this process is full: repeat the request later"
             return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)
         return None
 
@@ -66,5 +66,5 @@ class Door:
 
 
 def _overloaded(held: int, taken: int, what: str, limit: int) -> ServiceError:
-    message = f"{taken} {what} here, {held} of this payer, for {limit} there is room"
+    message = f"{taken} {what} in this process, {held} of this payer: the limit is {limit}"
     return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=1)

@@ -255,10 +255,10 @@ def _auction_reserve_price(prices: AskingPrices) -> Price | None:
 
 def _budget_required(name: str) -> ServiceError:
     path = f"{node_path(name)}.maxCostCredits"
-    expected = "a limit, or settings.maxBudgetCredits: its cost has no other bound"
+    expected = "maxCostCredits, or settings.maxBudgetCredits: the cost has no other bound"
     return ServiceError(
         ErrorCode.BUDGET_REQUIRED,
-        f"what node {name!r} costs is not known before it has run",
+        f"the cost of node {name!r} is not known in advance",
         (Problem(path, "nothing", expected),),
     )
 

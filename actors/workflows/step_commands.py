@@ -264,19 +264,19 @@ def quarantine_code(outcome: Outcome) -> tuple[str, bool] | None:
 
 def rereading_error(workflow_id: str) -> NotYet:
     """Return the error of a request while the workflow's rows are read again."""
-    message = f"workflow {workflow_id} is being read again"
+    message = f"workflow {workflow_id} is being reloaded: repeat the request"
     return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
 
 
 def moved_error(workflow_id: str) -> Moved:
     """Return the error of a request whose workflow's shard is not held here, or is given away."""
-    message = f"workflow {workflow_id} is driven by another member, or will be at once"
+    message = f"workflow {workflow_id} is moving to another process: repeat the request"
     return Moved(ErrorCode.OVERLOADED, message, retry_after_s=1)
 
 
 def quarantined_error(workflow_id: str) -> ServiceError:
     """Return the error of a result for a quarantined workflow."""
-    message = f"workflow {workflow_id} is quarantined: its results are taken when it is resumed"
+    message = f"workflow {workflow_id} is quarantined: its results are accepted after it is resumed"
     return ServiceError(ErrorCode.OVERLOADED, message, retry_after_s=30)
 
 

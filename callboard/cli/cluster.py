@@ -98,7 +98,10 @@ def _stop_undrained(
         {"machine": machine, "isDrained": False, "members": members},
         lambda: _print_members(members),
     )
-    stop(EXIT_UNSUCCESSFUL, f"after {wait_s:g} s {_left(members)} on {machine}, which drains on")
+    stop(
+        EXIT_UNSUCCESSFUL,
+        f"not drained after {wait_s:g} s: {_left(members)} on {machine}, and the drain goes on",
+    )
 
 
 def _print_members(members: Sequence[ClusterMember]) -> None:

@@ -309,7 +309,7 @@ class AnsweringAgent:
             work = (idempotency_key, request.workflow_id, request.node_id)
         task = self._find_task(request.event_id, work)
         if task is None and self.is_draining:
-            refusal = _failure(request.event_id, 503, "the agent is about to end", "DRAINING")
+            refusal = _failure(request.event_id, 503, "the agent is shutting down", "DRAINING")
             return replace(refusal, retry_after_s=DRAINING_RETRY_S)
         if task is None:
             context = context_of(request, traceparent, idempotency_key)
@@ -483,7 +483,9 @@ def _later_of(request: DispatchRequest) -> Later:
     ids = (request.workflow_id, request.node_id, request.result_id)
     workflow_id, node_id, result_id = ids
     if workflow_id is None or node_id is None or result_id is None:
-        raise AgentError("the dispatch names no resultId to hand a result in with", final=True)
+        raise AgentError(
+            "the dispatch has no resultId, so its result cannot be submitted", final=True
+        )
     return Later(request.event_id, workflow_id, node_id, result_id)
 
 

@@ -91,9 +91,11 @@ def bid_problem(
     money.md cases 20, 22, 23 and 24.
     """
     if received_ms >= terms.closes_ms:
-        return ServiceError(ErrorCode.CONFLICT, "the auction has closed: the bid is late")
+        return ServiceError(ErrorCode.CONFLICT, "the bid is late: the auction round has closed")
     if has_bid:
-        return ServiceError(ErrorCode.CONFLICT, "the agent has bid already: its first bid is final")
+        return ServiceError(
+            ErrorCode.CONFLICT, "the agent has already bid in this round: its first bid is final"
+        )
     if 0 <= amount_micro <= terms.reserve_micro:
         return None
     got, most = credits_text(amount_micro), credits_text(terms.reserve_micro)
@@ -146,7 +148,7 @@ def displaced_bid(
         return max(highest, own, key=_held_order) if is_spare else own
     if own is None and (is_spare or _held_order(bid) < _held_order(highest)):
         return highest
-    message = f"the round is full: {LIVE_BIDS_MAX} bids are as low; bid lower"
+    message = f"the round is full: it holds {LIVE_BIDS_MAX} bids that are as low: bid lower"
     return ServiceError(ErrorCode.CONFLICT, message)
 
 

@@ -216,7 +216,9 @@ def parse_price(
     prefix = f"{path}." if path else ""
     cents, pricing = as_whole(member.get("price_cents")), member.get("pricing")
     if cents is not None and pricing is not None:
-        return None, [Problem(f"{prefix}pricing", "price_cents beside it", "one of the two")]
+        return None, [
+            Problem(f"{prefix}pricing", "both price_cents and pricing", "only one of them")
+        ]
     if cents is not None:
         if type(cents) is int and 0 <= cents <= PRICE_CENTS_MAX:
             return FixedPrice(cents * MICRO_PER_CENT), []

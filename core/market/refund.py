@@ -69,7 +69,9 @@ def split_refund(
     left_micro = paid_micro - refunded.agent_micro - refunded.fee_micro
     if not 0 < refund_micro <= left_micro:
         got, most = credits_text(refund_micro), credits_text(left_micro)
-        problem = Problem("creditsRefunded", got, f"more than 0, at most the {most} still paid")
+        problem = Problem(
+            "creditsRefunded", got, f"more than 0, and at most {most}, the amount still paid"
+        )
         detail = f"creditsRefunded: got {got}, expected more than 0 and at most {most}"
         raise ServiceError(ErrorCode.INVALID_REQUEST, detail, (problem,))
     fee_left_micro = paid.fee_micro - refunded.fee_micro

@@ -162,7 +162,7 @@ def _read_mappings(
                 # With a cycle "before" has no meaning; the cycle itself is reported.
                 if not is_known or (ancestors is not None and not ancestors[name] & bits[source]):
                     got = f"{_shown(source)}, " + (
-                        "which does not run before this node" if is_known else "which is no node"
+                        "which does not run before this node" if is_known else "which is not a node"
                     )
                     plan.problems.append(Problem(path, got, "a node that this one depends on"))
                     continue

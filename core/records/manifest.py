@@ -297,7 +297,7 @@ def _checked(
     if manifest.max_cents_micro is not None:
         budget_micro = manifest.settings.max_budget_micro
         if budget_micro not in (None, manifest.max_cents_micro):
-            got = f"{plain['maxCents']}, beside another settings.maxBudgetCredits"
+            got = f"{plain['maxCents']}, which differs from settings.maxBudgetCredits"
             problems.append(Problem("maxCents", got, "maxBudgetCredits × 100"))
     add_unsupported_problems(plain, problems, path_of)
     if problems:
@@ -340,12 +340,12 @@ def _nodes_of_list(
         name = entry.get("id")
         if type(name) is not str or name in nodes:
             got = described(name) + (" again" if type(name) is str else "")
-            problems.append(Problem(f"{path}.id", got, "a name of its own"))
+            problems.append(Problem(f"{path}.id", got, "a unique name"))
             continue
         node = {key: value for key, value in entry.items() if key not in ("id", "input")}
         if "input" in entry and node.setdefault("payload", entry["input"]) != entry["input"]:
-            got = "another value than payload"
-            problems.append(Problem(f"{path}.input", got, "one value, as input"))
+            got = "a value that differs from payload"
+            problems.append(Problem(f"{path}.input", got, "one value: input or payload"))
         nodes[name] = node
         positions[name] = position
     return nodes, positions

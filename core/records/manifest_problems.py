@@ -134,7 +134,7 @@ def add_unsupported_problems(
     """Add a problem for each option, or combination of options, that this version lacks."""
     trigger = plain.get("trigger")
     if type(trigger) is dict and trigger.get("type") in ("scheduled", "webhook", "event"):
-        expected = "manual, the only trigger that this version runs"
+        expected = "manual, the only trigger that is supported yet"
         problems.append(Problem("trigger.type", described(trigger["type"]), expected))
     nodes = plain.get("nodes")
     for name, node in nodes.items() if type(nodes) is dict else ():
@@ -143,15 +143,15 @@ def add_unsupported_problems(
         is_auction = node.get("selection") == "auction"
         if not is_auction and node.get("auctionWindowMs") is not None:
             got = described(node["auctionWindowMs"])
-            expected = "an auction window only with selection: auction"
+            expected = "auctionWindowMs only with selection: auction"
             problems.append(Problem(f"{path_of(name)}.auctionWindowMs", got, expected))
         if is_auction and "@" in str(node.get("capabilityId")):
             got = described(node["capabilityId"])
-            expected = "no versions with selection: auction, in which all offers bid"
+            expected = "no range of versions with selection: auction"
             problems.append(Problem(f"{path_of(name)}.capabilityId", got, expected))
         if is_auction and node.get("targetAgentId") is not None:
             got = described(node["targetAgentId"])
-            expected = "no target with selection: auction, the winner takes the node"
+            expected = "no targetAgentId with selection: auction"
             problems.append(Problem(f"{path_of(name)}.targetAgentId", got, expected))
 
 

@@ -110,4 +110,4 @@ def _defect(expression: str, at: int) -> str:
         found = "several fields or indices at once"
     elif found is None and re.match(r"\[[0-9]", rest):
         found = "an index that is no whole number below 2^53"
-    return f"{found or 'text that is no step of a path'} at character {at + 1}"
+    return f"{found or 'text that is not a step of a path'} at character {at + 1}"

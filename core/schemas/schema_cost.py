@@ -346,5 +346,7 @@ def _division_cost(divisor: float) -> int:
 
 
 def _too_costly(path: str) -> SchemaDefect:
-    expected = f"at most {COST_MAX} looks at a place of a value, references followed"
+    expected = (
+        f"a schema that checks each part of a value at most {COST_MAX} times, references included"
+    )
     return SchemaDefect(path, "a schema that takes too long to judge by", expected)

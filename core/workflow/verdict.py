@@ -225,7 +225,7 @@ def _judge_object(reply: dict[str, Any], capability_id: str) -> Success | Accept
             is_refusal=is_refusal,
         )
     if status is None:
-        return _invalid_reply("neither status nor result")
+        return _invalid_reply("expected a status or a result")
     return _invalid_reply(f"status {_described(status)!r}, expected success or error")
 
 

@@ -218,7 +218,11 @@ def _check_card_is_newer(command: RegisterAgent, known: KnownAgent | None) -> No
         # A change needs an active agent; a card of a new version brings it back.
         or not (known.is_active or command.is_signed)
     ):
-        raise Refusal(ErrorCode.CONFLICT, f"the card of {command.did} has changed meanwhile")
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"the card of {command.did} was changed by another request: read it and repeat the"
+            " change",
+        )
     # The counter of an unproven claim is its claimant's: a proof by another starts anew.
     counts = known is not None and not _is_yielding(command, known)
     if (
@@ -289,8 +293,8 @@ def _check_claim(command: RegisterAgent, batch: Batch) -> None:
     if has_account or command.did in batch.cache.callers:
         raise Refusal(
             ErrorCode.FORBIDDEN,
-            f"{command.did} is in use here: only itself, a card that it signed for this deployment"
-            " or an administrator can register it",
+            f"{command.did} already has entries, keys or a stake: register it with its own"
+            " credential, with a cardProof, or as an administrator",
         )
 
 

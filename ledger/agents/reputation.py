@@ -144,7 +144,9 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
     cache = batch.cache
     if command.read_audit_id < max(cache.corrected_audit_id, cache.read_audit_id):
         raise Refusal(
-            ErrorCode.OVERLOADED, "the counts were just corrected: compare again", retry_after_s=1
+            ErrorCode.OVERLOADED,
+            "the counts changed during the comparison: repeat the request",
+            retry_after_s=1,
         )
     differences: dict[str, dict[str, int]] = {}
     for names, changes in ((_COUNTED, command.changes), (_PAID, command.paid_changes)):

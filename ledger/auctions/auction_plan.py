@@ -133,7 +133,7 @@ def plan_keep_bid(command: KeepBid, batch: Batch) -> Outcome:
         raise Refusal(ErrorCode.ESCROW_RELEASED, "the workflow has ended", is_stored=False)
     place = (command.workflow_id, command.node)
     if batch.cache.kept_bids[place] >= KEPT_BIDS_MAX:  # (3)
-        detail = f"the node has {KEPT_BIDS_MAX} bids that no auction counts: no more are kept"
+        detail = f"the node already has {KEPT_BIDS_MAX} bids outside a round: no more are stored"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     batch.cache.kept_bids[place] += 1
     bid = _build_bid(command, batch)
@@ -203,7 +203,7 @@ def _check_bidder(command: PlaceBid | KeepBid, batch: Batch) -> None:
 def _open_round(workflow_id: str, node: str, number: int, batch: Batch) -> OpenRound:
     known = batch.cache.rounds.get((workflow_id, node))
     if known is None or known.number != number:
-        detail = "no such round of this node's auction is open"
+        detail = "this round of the node's auction is not open"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     return known
 

@@ -128,7 +128,8 @@ class PartyIndex:
             behind = wanted - indexed.to
             raise ServiceError(
                 ErrorCode.OVERLOADED,
-                f"whose the newest {behind} audit entries are is not known yet",
+                f"the parties of the newest {behind} audit entries are not indexed yet: repeat the"
+                " request",
                 retry_after_s=min(1 + behind // _ROWS_PER_S, _RETRY_AFTER_S_MAX),
             )
         return indexed.to

@@ -52,7 +52,10 @@ def plan_publish_version(command: PublishVersion, batch: Batch) -> Outcome:
         raise Refusal(ErrorCode.CONFLICT, f"{own_id} is published already")
     count = 0 if line is None else line.versions
     if count != command.versions_expected:
-        detail = f"another version of {capability_id} was published meanwhile: try again"
+        detail = (
+            f"another version of {capability_id} was published by another request: repeat the"
+            " request"
+        )
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     _count_version(command, line, owner_did, batch)  # (3)
     if command.deprecates is not None:  # (4)
@@ -140,7 +143,7 @@ def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str
         or not (agent.is_active and agent.owner_did == owner_did)
         or ((command.needs_proof or line is not None) and agent.proven_by is None)
     ):
-        detail = f"the agent {command.agent_did} has changed meanwhile: try again"
+        detail = f"the agent {command.agent_did} was changed by another request: repeat the request"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     return owner_did
 
@@ -149,7 +152,7 @@ def _check_owner(command: PublishVersion | DeprecateVersion, line: KnownLine) ->
     own = command.actor_did if isinstance(command, DeprecateVersion) else command.owner_did
     if (own or command.actor_did) != line.owner_did and not command.is_admin:
         raise Refusal(
-            ErrorCode.FORBIDDEN, f"the versions of {command.capability_id} are another owner's"
+            ErrorCode.FORBIDDEN, f"the versions of {command.capability_id} belong to another owner"
         )
 
 

@@ -40,9 +40,12 @@ def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Outcome:
     if known is None:
         raise Refusal(ErrorCode.NOT_FOUND, f"the agent {did} is not known")
     if batch.cache.is_revoked(did, batch.clock_ms):
-        raise Refusal(ErrorCode.FORBIDDEN, f"{did} is revoked: its key proves nothing")
+        raise Refusal(ErrorCode.FORBIDDEN, f"{did} is revoked: its key cannot prove anything")
     if known.public_key != command.proven_key:
-        raise Refusal(ErrorCode.CONFLICT, f"the key of {did} was replaced meanwhile")
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"the key of {did} was replaced by another request: use the current key",
+        )
     check_new_key(did, known, command.new_key, batch)
     until_ms = batch.now_ms + command.overlap_ms
     agent = replace_key(did, known, command.new_key, batch, overlap_ms=command.overlap_ms)
@@ -79,7 +82,8 @@ def check_new_key(
     """
     if new_key == known.public_key or (did, new_key) in batch.cache.former_keys:
         raise Refusal(
-            ErrorCode.CONFLICT, f"the new key is in the history of {did}: none is accepted again"
+            ErrorCode.CONFLICT,
+            f"the new key is in the history of {did}: use a key that it never had",
         )
     is_full = known.key_number >= KEYS_MAX and not is_recovery
     if is_full and batch.now_ms - known.key_from_ms < KEY_AGE_MS_MIN:
@@ -168,6 +172,6 @@ def check_proven(did: str, agent: KnownAgent) -> None:
     if agent.proven_by is None:
         raise Refusal(
             ErrorCode.FORBIDDEN,
-            f"{did} is claimed without a proof: register it with a cardProof, with a key of {did}"
-            " itself, or by an administrator",
+            f"the ownership of {did} is unproven: register it with a cardProof, with a key of"
+            f" {did} itself, or as an administrator",
         )

@@ -59,7 +59,8 @@ def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Outcome:
     if command.heir_did in (command.did, agent.owner_did):
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"inheritsToDid: got {command.heir_did}, expected another than the agent and its owner",
+            f"inheritsToDid: got {command.heir_did}, expected a DID other than the agent and"
+            " its owner",
         )
     before = batch.cache.inheritances.get(command.did)
     revision = 1 if before is None else before.revision + 1
@@ -99,7 +100,9 @@ def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Outcome
     if known is None or known.status == "cancelled":
         raise Refusal(ErrorCode.NOT_FOUND, f"{command.did} has no heir")
     if known.status == "triggered":
-        raise Refusal(ErrorCode.NOT_CANCELLABLE, f"{command.did} has been inherited")
+        raise Refusal(
+            ErrorCode.NOT_CANCELLABLE, f"the inheritance of {command.did} has already taken place"
+        )
     end_switch(command.did, known, "cancelled", batch)
     audit_id = batch.record(
         AuditEventType.INHERITANCE_CANCELLED,
@@ -153,7 +156,7 @@ def _owned(command: SetInheritance | CancelInheritance, batch: Batch) -> KnownAg
     if agent is None:
         raise Refusal(ErrorCode.NOT_FOUND, f"the agent {command.did} is not known")
     if agent.owner_did != command.actor_did and not command.is_admin:
-        raise Refusal(ErrorCode.FORBIDDEN, f"only the owner of {command.did} says who inherits it")
+        raise Refusal(ErrorCode.FORBIDDEN, f"only the owner of {command.did} may set its heir")
     return agent
 
 

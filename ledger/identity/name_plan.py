@@ -40,7 +40,9 @@ def plan_register_name(command: RegisterName, batch: Batch) -> Outcome:
     agent = _agent(command.agent_did, batch)
     if agent.owner_did != command.actor_did and not command.is_admin:
         raise Refusal(
-            ErrorCode.FORBIDDEN, f"{command.agent_did} is another owner's: only that one names it"
+            ErrorCode.FORBIDDEN,
+            f"{command.agent_did} belongs to another owner: only that owner may register names"
+            " for it",
         )
     if command.needs_proof:
         check_proven(command.agent_did, agent)
@@ -80,7 +82,7 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Outcome:
     is_taking = (known.offered_did, agent.owner_did) == (command.agent_did, command.actor_did)
     is_giving = command.is_admin or known.owner_did == command.actor_did
     if not (is_taking or is_giving):
-        raise Refusal(ErrorCode.FORBIDDEN, f"the name {command.name} is another owner's")
+        raise Refusal(ErrorCode.FORBIDDEN, f"the name {command.name} belongs to another owner")
     if not (is_taking or command.is_admin or agent.owner_did == command.actor_did):
         offered = replace(known, offered_did=command.agent_did)
         event = AuditEventType.NAME_OFFERED
@@ -140,7 +142,7 @@ def _live(name: str, batch: Batch) -> KnownName:
 def _owned(command: RenewName | ReleaseName, batch: Batch) -> KnownName:
     known = _live(command.name, batch)
     if known.owner_did != command.actor_did and not command.is_admin:
-        raise Refusal(ErrorCode.FORBIDDEN, f"the name {command.name} is another owner's")
+        raise Refusal(ErrorCode.FORBIDDEN, f"the name {command.name} belongs to another owner")
     return known
 
 

@@ -68,7 +68,10 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Outcome:
     """Name who may replace an agent's key."""
     agent = _agent(command.did, batch)
     if command.actor_did not in (command.did, agent.owner_did) and not command.is_admin:
-        raise Refusal(ErrorCode.FORBIDDEN, f"only {command.did} or its owner names its guardians")
+        raise Refusal(
+            ErrorCode.FORBIDDEN,
+            f"only {command.did}, its owner or an administrator may set its guardians",
+        )
     before = batch.cache.guardians.get(command.did)
     named = Guardians(
         command.guardians, command.threshold, command.custodian_did, command.delay_hours
@@ -84,8 +87,8 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Outcome:
     if len(sets.replaced) > REPLACED_MAX:
         raise Refusal(
             ErrorCode.CONFLICT,
-            f"{command.did} has {REPLACED_MAX} sets of guardians that count on, each for the"
-            " delayHours after it was replaced: wait for one to end",
+            f"{command.did} has {REPLACED_MAX} replaced sets of guardians that are still"
+            " valid, each for its delayHours: wait until one expires",
         )
     _set_guardians(command.did, sets, batch)
     audit_id = _record_guardians(command.did, sets.current, command.actor_did, batch)
@@ -107,16 +110,19 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     signers = {signer: key for signer, key in command.signers if signer in named}
     is_owners = command.actor_did == agent.owner_did or command.is_admin
     if not (signers or is_owners or command.actor_did in (did, *named)):  # 1
-        detail = f"only {did}, its owner, guardians and custodian ask for its recovery"
+        detail = f"only {did}, its owner, its guardians or its custodian may request its recovery"
         raise Refusal(ErrorCode.FORBIDDEN, detail)
     if sets is None:  # 2
-        raise Refusal(ErrorCode.CONFLICT, f"{did} has no guardians: set them up before")
+        raise Refusal(ErrorCode.CONFLICT, f"{did} has no guardians: set them first")
     known = batch.cache.recoveries.get(command.recovery_id)
     kind = RecoveryType(command.recovery_type)
     if known is not None:  # 3
         _check_open(known)
         if known.recovery_type != kind:
-            detail = f"got {kind}, expected {known.recovery_type}, as the request was made"
+            detail = (
+                f"recoveryType: got {kind}, expected {known.recovery_type}, the type of the"
+                " existing request"
+            )
             raise Refusal(ErrorCode.CONFLICT, detail)
     check_new_key(did, agent, command.new_key, batch, is_recovery=True)
     for signer, public_key in command.signers:  # 4
@@ -162,10 +168,13 @@ def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Outcome:
     if known is None:
         raise Refusal(ErrorCode.NOT_FOUND, f"the recovery {command.recovery_id} is not known")
     if command.proven_key is not None and command.proven_key != agent.public_key:
-        raise Refusal(ErrorCode.CONFLICT, f"the key of {command.did} was replaced meanwhile")
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"the key of {command.did} was replaced by another request: use the current key",
+        )
     parties = (command.did, agent.owner_did, known.requested_by_did)
     if not (command.proven_key or command.is_admin or command.actor_did in parties):
-        detail = f"only {command.did}, its owner or who has made the request may cancel it"
+        detail = f"only {command.did}, its owner or the requester may cancel it"
         raise Refusal(ErrorCode.FORBIDDEN, detail)
     if not known.is_open:
         detail = f"the recovery {command.recovery_id} is {known.status}"
@@ -215,15 +224,20 @@ def _agent(did: str, batch: Batch) -> KnownAgent:
 
 def _check_open(known: KnownRecovery) -> None:
     if not known.is_open:
-        raise Refusal(ErrorCode.CONFLICT, f"the request is {known.status}: ask for another new key")
+        raise Refusal(
+            ErrorCode.CONFLICT, f"the request is already {known.status}: use another new key"
+        )
 
 
 def _check_signer(did: str, public_key: str, batch: Batch) -> None:
     """Refuse a signature by a key that is not its signer's any more, and one of a revoked DID."""
     if not is_current_key(did, public_key, batch):
-        raise Refusal(ErrorCode.CONFLICT, f"the key of {did} was replaced meanwhile")
+        raise Refusal(
+            ErrorCode.CONFLICT,
+            f"the key of {did} was replaced by another request: sign with the current key",
+        )
     if batch.cache.is_revoked(did, batch.clock_ms):
-        raise Refusal(ErrorCode.FORBIDDEN, f"{did} is revoked: its signature is worth nothing")
+        raise Refusal(ErrorCode.FORBIDDEN, f"{did} is revoked: its signature does not count")
 
 
 def _standing(known: KnownRecovery, batch: Batch) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ async def with_content(reader: LedgerReader, command: CreateInvoice) -> CreateIn
         if life["end_ms"] is None:
             raise ServiceError(
                 ErrorCode.CONFLICT,
-                f"the workflow {command.workflow_id} has not ended: invoice it then",
+                f"the workflow {command.workflow_id} has not ended: invoice it after its end",
             )
         start_ms, end_ms = life["start_ms"], max(life["start_ms"], life["end_ms"]) + 1
         row = await _content(reader, _PAID_BY_WORKFLOW, _BACK_OF_WORKFLOW, values)
@@ -104,7 +104,7 @@ async def with_content(reader: LedgerReader, command: CreateInvoice) -> CreateIn
     if not is_whole or len(lines) > LINES_MAX:
         raise ServiceError(
             ErrorCode.INVALID_REQUEST,
-            f"the period has more than {LINES_MAX} payments, expected a shorter one",
+            f"the period has more than {LINES_MAX} payments: use a shorter period",
         )
     payments = tuple((entry_id, micro) for entry_id, micro, is_back in lines if not is_back)
     if command.workflow_id is not None and row["payments"] and not payments:

@@ -47,7 +47,9 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
     latest_audit_id = cache.invoiced.get(command.payer_did, cache.read_audit_id)
     if stored.is_stale or command.read_audit_id < latest_audit_id:  # (3)
         raise Refusal(
-            ErrorCode.OVERLOADED, "the period was just written to: ask again", retry_after_s=1
+            ErrorCode.OVERLOADED,
+            "payments of the period changed during the request: repeat it",
+            retry_after_s=1,
         )
     totals = invoice_totals(
         (micro for _, micro in command.payments), (micro for _, micro in command.refunds)

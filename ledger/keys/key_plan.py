@@ -88,7 +88,9 @@ def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
     live = batch.cache.live_keys
     known = live.get(command.key_id)
     if known is None or command.owner_did not in (None, known.owner_did):
-        raise Refusal(ErrorCode.NOT_FOUND, f"no key {command.key_id} to revoke")
+        raise Refusal(
+            ErrorCode.NOT_FOUND, f"the key {command.key_id} does not exist or has already ended"
+        )
     ended = _with_descendants([command.key_id], live)
     for key_id in ended:
         del live[key_id]
@@ -110,7 +112,7 @@ def plan_rotate_key(command: RotateKey, batch: Batch) -> Outcome:
     """
     known = batch.cache.live_keys.get(command.key_id)
     if known is None or command.owner_did not in (None, known.owner_did):
-        raise Refusal(ErrorCode.NOT_FOUND, f"no key {command.key_id} to rotate")
+        raise Refusal(ErrorCode.NOT_FOUND, f"the key {command.key_id} does not exist or has ended")
     if known.expires_ms is not None and known.expires_ms <= batch.clock_ms:
         raise Refusal(ErrorCode.CONFLICT, f"the key {command.key_id} has expired")
     ends_ms = batch.clock_ms + command.overlap_ms if command.overlap_ms else None
@@ -147,19 +149,21 @@ def _depth_below(command: CreateKey, batch: Batch) -> int:
     """
     parent = batch.cache.live_keys.get(command.parent_id or "")
     if parent is None or (parent.expires_ms is not None and parent.expires_ms <= batch.clock_ms):
-        raise Refusal(ErrorCode.UNAUTHORIZED, f"the key {command.parent_id} has ended")
+        raise Refusal(ErrorCode.UNAUTHORIZED, f"the creating key {command.parent_id} has ended")
     if parent.expires_ms is not None and (
         command.expires_ms is None or command.expires_ms > parent.expires_ms
     ):
         raise Refusal(
-            ErrorCode.FORBIDDEN, f"the key {command.parent_id} expires before the new one"
+            ErrorCode.FORBIDDEN,
+            f"the creating key {command.parent_id} expires before the new key: choose an"
+            " earlier expiresAt",
         )
     depth = parent.depth + 1
     if command.depth_max is not None and depth > command.depth_max:
         raise Refusal(
             ErrorCode.CONFLICT,
-            f"the key {command.parent_id} stands on {parent.depth} others, and a key on at most"
-            f" {command.depth_max}: use one of those",
+            f"API key {command.parent_id} is derived {parent.depth} levels deep, and"
+            f" {command.depth_max} is the maximum: create the new key from one of its parents",
         )
     return depth
 

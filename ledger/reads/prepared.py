@@ -86,7 +86,7 @@ class PreparedReads:
             ends_s = loop.time() + self._timeout_s
             return await self._read(statement, {**statement.constants, **values}, ends_s)
         except psycopg.errors.QueryCanceled:
-            detail = "the search took too long; ask for less, or again later"
+            detail = "the search took too long: narrow it, or repeat it later"
             raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=5) from None
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise unreachable(error) from None

@@ -102,6 +102,6 @@ class SearchReads:
                     return [dict(row) for row in result.mappings()]
             except UNREACHABLE as error:
                 if was_ended(error):
-                    detail = "the search took too long; ask for less, or again later"
+                    detail = "the search took too long: narrow it, or repeat it later"
                     raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=5) from None
                 raise unreachable(error) from None

@@ -51,8 +51,8 @@ class ReadTurns:
         if waiting >= WAITING_MAX or own >= WAITING_OF_ONE_MAX:
             raise ServiceError(
                 ErrorCode.OVERLOADED,
-                f"{waiting} such reads wait, {own} of them the caller's: at most {WAITING_MAX}"
-                f" and {WAITING_OF_ONE_MAX} may",
+                f"the queue of such reads is full: {waiting} wait (limit {WAITING_MAX}), {own} of"
+                f" this caller (limit {WAITING_OF_ONE_MAX})",
                 retry_after_s=1,
             )
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -97,8 +97,8 @@ def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Outcome:
         raise Refusal(
             ErrorCode.STAKE_LOCKED,
             f"got {credits_text(command.amount_micro)} credits to withdraw, expected at most"
-            f" {credits_text(most_micro)}: {credits_text(locked_micro)} are locked by running work,"
-            f" and so much of its share each depositor leaves",
+            f" {credits_text(most_micro)}: {credits_text(locked_micro)} are locked by running"
+            " work, and each depositor leaves that amount of its share",
         )
     wallet = batch.account(wallet_address(wallet_did), "wallet", wallet_did)
     free, _ = stake_accounts(command.agent_did, batch)

@@ -66,7 +66,7 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
     if command.expires_ms is not None and command.expires_ms <= batch.clock_ms:  # (3)
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
-            f"expiresAt: got {iso_ms(command.expires_ms)}, expected a time to come",
+            f"expiresAt: got {iso_ms(command.expires_ms)}, expected a time in the future",
         )
     cache.revoked[did] = Revocation(command.actor_did, command.expires_ms)
     evidence = read_json(command.evidence_json)
@@ -108,7 +108,8 @@ def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Outcome:
     if command.actor_did != revocation.by_did and not command.is_admin:
         raise Refusal(
             ErrorCode.FORBIDDEN,
-            f"only who has revoked {did}, or an administrator, may take it back",
+            f"{did} was revoked by {revocation.by_did}: only {revocation.by_did} or an"
+            " administrator can lift the revocation",
         )
     cache.revoked[did] = None
     batch.put(UNREVOCATIONS, did, {"did": did, "ended_by_did": command.actor_did})
@@ -130,13 +131,13 @@ def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:
     """
     check_not_quarantined(command, escrow)
     if escrow.is_halted and not command.is_fresh:
-        detail = "an earlier step of the workflow was refused: its rows have to be read again"
+        detail = "an earlier step of the workflow was refused: its rows must be read again"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     for record in command.records:
         did = _speaker(record)
         if did is not None and batch.cache.is_revoked(did, batch.clock_ms):
             set_halted(command.workflow_id, escrow, batch, is_halted=True)
-            detail = f"{did} is revoked: what it has done is neither taken nor paid"
+            detail = f"{did} is revoked: its result is neither accepted nor paid"
             # Not stored: when the revocation has ended, the same step may be decided again.
             raise Refusal(ErrorCode.FORBIDDEN, detail, is_audited=True, is_stored=False)
 

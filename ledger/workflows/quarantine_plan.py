@@ -37,7 +37,7 @@ def held_escrow(workflow_id: str, batch: Batch) -> Escrow:
     if escrow is None or escrow.is_released:
         raise Refusal(
             ErrorCode.ESCROW_RELEASED,
-            "the workflow has ended and its escrow is released: nothing of it can change",
+            "the workflow has ended and its escrow is released: it cannot change any more",
             is_audited=True,
         )
     return escrow

@@ -268,7 +268,8 @@ class GroupCommit:
         if self._queue.commands + len(commands) > self._queue_max:
             raise ServiceError(
                 ErrorCode.OVERLOADED,
-                f"{self._queue.commands} commands are waiting, at most {self._queue_max} may",
+                f"ledger queue is full: {self._queue.commands} commands wait, the limit is"
+                f" {self._queue_max}",
                 retry_after_s=1,
             )
         reply: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()

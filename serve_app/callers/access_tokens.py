@@ -109,7 +109,7 @@ def read_key_set(text: bytes) -> dict[str, _VerifyingKey]:
     parsed = read_foreign_json(text)
     listed = parsed.get("keys") if isinstance(parsed, dict) else None
     if not isinstance(listed, list) or len(listed) > KEYS_MAX:
-        raise ValueError(f"got no key set of at most {KEYS_MAX} keys")
+        raise ValueError(f"expected a key set of at most {KEYS_MAX} keys")
     found = {}
     for item in listed:
         key = _verifying_key(item)
@@ -194,7 +194,9 @@ class AccessTokens:
             return frozenset(DEFAULT_SCOPES)
         listed = claims["scope"]
         if not isinstance(listed, str) or len(listed) > _SCOPES_CHARS_MAX:
-            raise _refused(f"the access token's scope is no text of {_SCOPES_CHARS_MAX} characters")
+            raise _refused(
+                f"the access token's scope is not a text of at most {_SCOPES_CHARS_MAX} characters"
+            )
         scopes = RIGHTS.intersection(listed.split())
         return scopes if self._issuer is not None else scopes - {ADMIN}
 
@@ -202,7 +204,7 @@ class AccessTokens:
 def _subject(claims: dict[str, Any]) -> str:
     did = claims["sub"]
     if not is_did(did):
-        raise _refused("the access token names no DID as sub")
+        raise _refused("the access token's sub is not a DID")
     return str(did)
 
 

@@ -81,9 +81,15 @@ class Place:
             self._held.append((shares, amount))
             return
         if shares.is_taken(amount):
-            code, detail = ErrorCode.OVERLOADED, f"too many {what} here"
+            code, detail = (
+                ErrorCode.OVERLOADED,
+                f"too many {what} at this replica: repeat the request later",
+            )
         else:
-            code, detail = ErrorCode.RATE_LIMITED, f"too many {what} for {self.holder}"
+            code, detail = (
+                ErrorCode.RATE_LIMITED,
+                f"too many {what} for {self.holder}: repeat the request later",
+            )
         raise ServiceError(code, detail, retry_after_s=RETRY_AFTER_S)
 
     def give_back(self, shares: Shares, amount: int = 1) -> None:

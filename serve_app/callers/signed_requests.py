@@ -78,13 +78,13 @@ class SignedRequest:
         if not body and self.digests is None:
             return
         if self.digests is None:
-            raise unauthorized(f"the request has a body and its signature covers no {DIGEST}")
+            raise unauthorized(f"the request has a body, but its signature does not cover {DIGEST}")
         if len(body) > _HASHED_IN_LOOP_BYTES_MAX:
             is_signed = await asyncio.to_thread(is_digest_of, self.digests, body)
         else:
             is_signed = is_digest_of(self.digests, body)
         if not is_signed:
-            raise unauthorized(f"the body does not have the {DIGEST} that was signed")
+            raise unauthorized(f"the body does not match the signed {DIGEST}")
 
 
 class SignedRequests:
@@ -209,7 +209,9 @@ class SignedRequests:
         key = signing_key(fields.did, standing)
         if key is None or not is_signed_by_key(key_bytes(key), request.message, fields.signature):
             self._wrong.take(address, clock_ms)
-            why = "no key is known for" if key is None else "the signature is not that of"
+            why = (
+                "no key is known for" if key is None else "the signature does not match the key of"
+            )
             raise unauthorized(f"{why} {fields.did}")
         return key
 
@@ -235,8 +237,8 @@ class SignedRequests:
             self._counts.give_back(counted, clock_ms)
             self._wrong.take(address, clock_ms)
             raise unauthorized(
-                "the signature's nonce was used before, or it was not created within"
-                f" {AGE_S_MAX} s of the database's time and after its start"
+                "the signature's nonce was used before, or the signature was not created within"
+                f" {AGE_S_MAX} s of the database's time and after the database's start"
             )
 
 

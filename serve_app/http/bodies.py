@@ -147,7 +147,7 @@ def coded_body() -> ServiceError:
     """Return the refusal of a body with a content coding."""
     return ServiceError(
         ErrorCode.UNSUPPORTED_MEDIA_TYPE,
-        "the body has a Content-Encoding; send it as it is, without one",
+        "the body has a Content-Encoding: send it without encoding",
     )
 
 

@@ -214,8 +214,8 @@ def _opened(kept: bytes, keys: DeploymentKeys) -> _Kept:
     if text is None:
         raise ServiceError(
             ErrorCode.CONFLICT,
-            "this request was answered before, but the deployment's key has changed since:"
-            " the reply cannot be read; look at what exists, or use another Idempotency-Key",
+            "the stored reply of this request cannot be read, because the deployment key has"
+            " changed: check what exists, or use another Idempotency-Key",
         )
     stored = read_json(text)
     headers = tuple(

@@ -120,11 +120,15 @@ def _parser() -> argparse.ArgumentParser:
     join = verbs.add_parser("join", help="start this machine's part of a cluster")
     down = verbs.add_parser("down", help="end a deployment, or this machine's part of a cluster")
     settings = verbs.add_parser("settings", help="print all settings with their sources")
-    roll = verbs.add_parser("upgrade", help="replace what runs by another release")
-    roll.add_argument("--to", type=Path, help="its folder; default: this one")
-    turn = verbs.add_parser("rotate-deployment-key", help="bring a new deployment key into use")
-    turn.add_argument("--end", action="store_true", help="end the key of before")
-    turn.add_argument("--force", action="store_true", help="also while it is needed")
+    roll = verbs.add_parser("upgrade", help="upgrade a running deployment to another release")
+    roll.add_argument(
+        "--to", type=Path, help="the release's folder; default: the release of this command"
+    )
+    turn = verbs.add_parser("rotate-deployment-key", help="rotate the deployment key")
+    turn.add_argument("--end", action="store_true", help="end the previous key")
+    turn.add_argument(
+        "--force", action="store_true", help="also while data can be read only with it"
+    )
     for verb in (up, join, down, settings, roll, turn):
         verb.add_argument("--home", help="the deployment's folder")
     for verb in (up, join, settings):
@@ -132,11 +136,13 @@ def _parser() -> argparse.ArgumentParser:
         verb.add_argument("--host", help="address that the API listens on")
         verb.add_argument("--region", help="region, for federation")
     for verb in (up, join):
-        verb.add_argument("--detach", action="store_true", help="return when ready, run on")
+        verb.add_argument(
+            "--detach", action="store_true", help="return when the deployment is ready"
+        )
         verb.add_argument("--report-to", type=int, help=argparse.SUPPRESS)
     role = join.add_mutually_exclusive_group(required=True)
     role.add_argument("--head", help="the head's address, host or host:port")
-    role.add_argument("--as-head", action="store_true", help="be the head")
+    role.add_argument("--as-head", action="store_true", help="start the head of the cluster")
     join.add_argument("--node-address", required=True, help="this machine's own address")
     join.add_argument(
         "--ports", type=_first_port, default=CLUSTER_PORTS_FROM,

@@ -51,7 +51,7 @@ async def test_one_caller_fills_only_its_own_places() -> None:
     all_ = Turns()
     started = await all_.start(*["a"] * (1 + WAITING_OF_ONE_MAX), "b")
     (refused,) = await all_.start("a")
-    with pytest.raises(ServiceError, match=f"{WAITING_OF_ONE_MAX} of them the caller's"):
+    with pytest.raises(ServiceError, match=f"{WAITING_OF_ONE_MAX} of this caller"):
         await refused
     all_.may_end.set()
     await asyncio.gather(*started)

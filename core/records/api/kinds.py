@@ -166,7 +166,7 @@ def _cursor(value: Any) -> str:
         if text_defect(key) is not None:
             raise ValueError(value)
     except (ValueError, binascii.Error):
-        raise Mismatch(value, "the nextCursor of the page before") from None
+        raise Mismatch(value, "the nextCursor of the previous page") from None
     return key
 
 

@@ -355,7 +355,9 @@ def _name_given(member: Member, also: str, raw: Json, prefix: str, problems: Pro
         return also
     if raw[also] != raw[name] and not (member.may_be_null and raw[also] is None):
         problems.append(
-            Problem(prefix + also, got_of(raw[also]), f"the same as {name}, or nothing")
+            Problem(
+                prefix + also, got_of(raw[also]), f"the same value as {name}, or only one of both"
+            )
         )
     return name
 

@@ -111,5 +111,5 @@ def check_secret(secret: str | None, named_hash: str | None) -> None:
     """
     found = "" if secret is None else secret_hash(secret)
     if not hmac.compare_digest(found, named_hash or ""):
-        detail = "signingSecret is not the one that cardProof.signingSecretSha256 names"
+        detail = "signingSecret does not match cardProof.signingSecretSha256"
         raise ServiceError(ErrorCode.FORBIDDEN, detail)

@@ -51,7 +51,7 @@ def document_keys(text: bytes, did: str) -> tuple[str, ...]:
     """
     document = read_foreign_json(text)
     if not isinstance(document, dict) or document.get("id") != did:
-        raise ValueError(f"got no DID document whose id is {did}")
+        raise ValueError(f"expected a DID document with the id {did}")
     methods = document.get("verificationMethod", [])
     if doubled := doubled_member(text):
         raise ValueError(f"{doubled} stands twice")

@@ -76,7 +76,7 @@ def settle_tokens(
     if due_micro > most_micro:
         return Failure(
             NodeErrorCode.BUDGET_EXCEEDED,
-            f"its tokens cost {credits_text(due_micro)} credits,"
+            f"the reported tokens cost {credits_text(due_micro)} credits, only"
             f" {credits_text(most_micro)} are left for the node",
             # Another agent may take the node: this one's rates must not end it.
             Verdict.FINAL_FOR_AGENT,
@@ -104,8 +104,8 @@ def price_above_limit(event: AgentSelected | VerifierSelected, limit_micro: int)
     """Return the failure of a selection whose price is above the limit."""
     return Failure(
         NodeErrorCode.BUDGET_EXCEEDED,
-        f"{event.agent_did} costs {credits_text(event.price_micro)} credits,"
-        f" {credits_text(limit_micro)} are left",
+        f"{event.agent_did} costs {credits_text(event.price_micro)} credits, only"
+        f" {credits_text(limit_micro)} are left for the node",
         Verdict.FINAL,
     )
 

@@ -78,7 +78,7 @@ class DidDocuments:
         """
         url = document_url(did)
         if url is None:
-            raise ServiceError(ErrorCode.INVALID_SIGNATURE, f"{did} names no host by https")
+            raise ServiceError(ErrorCode.INVALID_SIGNATURE, f"{did} does not name an https host")
         known = self._known.get(did)
         if known is not None and clock_ms < known.until_ms:
             return known.keys
@@ -95,7 +95,8 @@ class DidDocuments:
         if not window.is_allowed:
             raise ServiceError(
                 ErrorCode.RATE_LIMITED,
-                f"{account} has had {FETCHES_PER_OWNER} DID documents read in a minute",
+                f"{FETCHES_PER_OWNER} DID documents a minute were fetched for {account}, which is"
+                " the limit",
                 retry_after_s=-(-(window.ends_ms - clock_ms) // 1_000),
             )
         code = ErrorCode.OVERLOADED

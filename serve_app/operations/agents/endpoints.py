@@ -47,7 +47,8 @@ async def endpoint_refusals(
     for (host, _), indexes in places.items():
         for index in indexes:
             found[index] = ServiceError(
-                ErrorCode.OVERLOADED, f"{host} was not looked up within {timeout_s:g} s; try again"
+                ErrorCode.OVERLOADED,
+                f"the name {host} was not resolved within {timeout_s:g} s: try again",
             )
     waiting = iter(places.items())
 
@@ -87,6 +88,6 @@ def _denial(endpoint: str, host: str, reason: str | None) -> ServiceError | None
         return None
     return ServiceError(
         ErrorCode.POLICY_DENIED,
-        f"agents may not live at {host}: {reason}",
+        f"the endpoint host {host} is not allowed: {reason}",
         (Problem("acard.endpoint", endpoint, "an address that the egress policy allows"),),
     )

@@ -24,7 +24,7 @@ async def heartbeat(call: Call) -> Reply:
     body = call.given(Heartbeat)
     did = call.given(AnyDidPath).did
     if body.did not in (None, did):
-        raise invalid("did", str(body.did), f"{did}, the agent in the path, or nothing")
+        raise invalid("did", str(body.did), f"{did}, the agent in the path, or no did")
     return await _beat(call, did, body)
 
 
@@ -49,7 +49,9 @@ async def _beat(call: Call, did: str, body: Heartbeat | HeartbeatFlat) -> Reply:
         revision = int(caller.key_id.removeprefix(HEARTBEAT_KEY_ID))
         if revision != row["token_revision"]:
             raise ServiceError(
-                ErrorCode.UNAUTHORIZED, "the heartbeat token is older than the agent's return"
+                ErrorCode.UNAUTHORIZED,
+                "the heartbeat token was replaced when the agent was registered again: use the"
+                " new one",
             )
     if row["status"] != "active":
         raise ServiceError(ErrorCode.CONFLICT, f"{did} was deregistered; register it again")

@@ -51,7 +51,7 @@ async def get_price(call: Call) -> Reply:
     capability_id = call.given(CapabilityPath).capability_id
     row = await price_row(call.services.reader, capability_id)
     if row is None:
-        detail = f"no registered price for {capability_id}: agents ask by their cards"
+        detail = f"no registered price for {capability_id}: agents ask the prices of their cards"
         raise ServiceError(ErrorCode.NOT_FOUND, detail)
     return Reply(
         {

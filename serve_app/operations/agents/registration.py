@@ -182,7 +182,7 @@ def changed(did: str, card: dict[str, Any], body: dict[str, Any]) -> dict[str, A
     if not isinstance(patch, dict):
         raise invalid("acard", kind_of(patch), "an object with the members to change")
     if patch.get("did", did) != did:
-        raise invalid("did", str(patch["did"]), f"{did}, or nothing")
+        raise invalid("did", str(patch["did"]), f"{did}, or no did")
     merged = _merged(without_secrets(card), patch)
     if not card.get("endpoint") and "endpoint" not in patch:
         # It was registered without one, which is stored as "" and never sent so.
@@ -337,7 +337,8 @@ def _by_signature_alone(stored: RowDict | None, body: Registration) -> _Signed:
     if not is_same or body.signing_secret is not None:
         raise ServiceError(
             ErrorCode.FORBIDDEN,
-            f"the card of {card.did} changes by its owner, or by a signature with a cardProof",
+            f"the card of {card.did} can only be changed by its owner, or with a signature"
+            " over card and cardProof",
         )
     return _Signed(is_by_its_key=True, revision=stored["revision"], is_unchanged=True)
 
@@ -418,7 +419,8 @@ def _signer(body: Registration, keys: Sequence[str]) -> str:
     except ValueError:  # a card without a canonical form cannot have been signed
         pass
     raise ServiceError(
-        ErrorCode.INVALID_SIGNATURE, f"acardSignature is not {did}'s over this acard"
+        ErrorCode.INVALID_SIGNATURE,
+        f"acardSignature is not a valid signature of {did} over this acard",
     )
 
 

@@ -168,8 +168,8 @@ async def _offer_to_lead_with(
         raise ServiceError(
             ErrorCode.FORBIDDEN,
             f"{owner_did} may not publish the first version of {body.capability_id}: another"
-            " owner's agent comes first (proven DIDs first, then by how long they offer it); that"
-            " owner or an administrator may",
+            " owner's agent has offered it longer (proven DIDs come first). Only that owner"
+            " or an administrator may",
         )
     return offer
 
@@ -300,7 +300,7 @@ def _not_acceptable(body: Negotiation, versions: list[PublishedVersion]) -> Serv
     got = ", ".join(body.supported_versions)[:200]
     return ServiceError(
         ErrorCode.NOT_ACCEPTABLE,
-        f"no version of {body.capability_id} is among the supported ones, there are {shown_ones}",
+        f"{body.capability_id} has no version among supportedVersions: published are {shown_ones}",
         (Problem("supportedVersions", got, f"one of {shown_ones}"),),
     )
 
@@ -350,15 +350,23 @@ def _judged(
         broken = compatibility(str(before), body.version, breaks)
         if before.promise == version.promise:
             problems.extend(
-                Problem(one.path, one.now, f"{one.was}, as in {before}, or a version that may break"
-                        f" {one.affected}")
+                Problem(
+                    one.path,
+                    one.now,
+                    f"{one.was}, as in {before}, or a version number that allows breaking"
+                    f" {one.affected}",
+                )
                 for one in breaks
                 if one.is_decided
-            )  # fmt: skip
+            )
     if after is not None:
         theirs = schemas_of(known[version_id(body.capability_id, str(after))])
         problems.extend(
-            Problem(one.path, one.was, f"{one.now}, as in {after}, which may not break this one")
+            Problem(
+                one.path,
+                one.was,
+                f"{one.now}, as in {after}, whose version number allows no breaking change",
+            )
             for one in find_breaks(*mine, *theirs)
             if one.is_decided
         )

@@ -35,7 +35,7 @@ async def rotate(call: Call) -> Reply:
     if proven_key is None or not is_signed_by(proven_key, message, body.rotation_proof):
         raise ServiceError(
             ErrorCode.INVALID_SIGNATURE,
-            f"rotationProof is not by the current key of {did} over"
+            f"rotationProof is not a signature by the current key of {did} over"
             " rotate:{agentDid}:{newPublicKey}",
         )
     command = RotateAgentKey(
@@ -68,7 +68,7 @@ def new_key_of(did: str, given: str) -> str:
         ServiceError: INVALID_REQUEST; CONFLICT for a DID whose key is its name.
     """
     if key_of_did(did) is not None:
-        raise ServiceError(ErrorCode.CONFLICT, f"{did} is its own key, which has no successor")
+        raise ServiceError(ErrorCode.CONFLICT, f"{did} is a did:key: its key cannot be rotated")
     try:
         return canonical_key(given)
     except ValueError as error:

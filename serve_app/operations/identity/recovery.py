@@ -79,7 +79,7 @@ async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None
     for one in named:
         if one == did or one not in keys:
             where = "guardians" if one in body.guardians else "custodianDid"
-            raise invalid(where, one, "another DID than the agent, with a key here or a did:key")
+            raise invalid(where, one, "a did:key, or another registered agent with a key")
 
 
 async def get_guardians(call: Call) -> Reply:
@@ -151,7 +151,7 @@ async def _verified(
     dids = [one.did for one in signatures]
     if len(dids) > GUARDIANS_MAX + 1 or len(set(dids)) < len(dids):
         got = f"{len(dids)} signatures"
-        raise invalid("proof.signatures", got, f"at most {GUARDIANS_MAX + 1}, one of each DID")
+        raise invalid("proof.signatures", got, f"at most {GUARDIANS_MAX + 1}, one for each DID")
     if not dids:
         return ()
     row = await _guardians(call, did)
@@ -165,8 +165,8 @@ async def _verified(
         ):
             raise ServiceError(
                 ErrorCode.INVALID_SIGNATURE,
-                f"the signature of {one.did} is not a guardian's or the custodian's over"
-                f" {messages[0].decode()}",
+                f"the signature of {one.did} is not valid: expected one by a guardian or the"
+                f" custodian over {messages[0].decode()}",
             )
     return tuple((one.did, keys[one.did]) for one in signatures)
 

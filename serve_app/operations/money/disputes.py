@@ -120,9 +120,11 @@ async def _subject(call: Call, body: DisputeRequest) -> _Subject:
     accused, node_id, workflow_id = body.respondent_did, body.node_id, body.workflow_id
     if workflow_id is None:
         if body.dispute_type not in TYPES_AT_LARGE:
-            raise invalid("workflowId", "nothing", f"a workflow's id, for {body.dispute_type}")
+            raise invalid(
+                "workflowId", "nothing", f"the id of a workflow, which {body.dispute_type} requires"
+            )
         if node_id is not None:
-            raise invalid("nodeId", str(node_id), "nothing without a workflowId")
+            raise invalid("nodeId", str(node_id), "no nodeId without a workflowId")
         return _Subject(None, accused, None)
     stored = await visible_record(call, workflow_id)
     if stored is None:

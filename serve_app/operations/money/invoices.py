@@ -177,7 +177,7 @@ async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
     except ServiceError as error:
         if error.code is not ErrorCode.KEY_REUSED:
             raise
-        raise ServiceError(ErrorCode.CONFLICT, "the invoice was settled before") from None
+        raise ServiceError(ErrorCode.CONFLICT, "the invoice is already settled") from None
     settled = await invoice_row(call.services.reader, row["id"])
     assert settled is not None, row
     return Reply({"success": True, **invoice_record(settled)})
@@ -196,7 +196,7 @@ async def _paid_workflow(call: Call, body: InvoiceRequest, workflow_id: str) -> 
     """Return a workflow's id and payer, if the caller may have it invoiced."""
     for name, at_ms in (("periodStart", body.period_start), ("periodEnd", body.period_end)):
         if at_ms is not None:
-            raise invalid(name, "a period and a workflow", "one of them")
+            raise invalid(name, "a period and a workflow", "only one of them")
     stored = await paid_workflow(call, workflow_id)
     if body.payer_did not in (None, stored.payer_did):
         raise invalid("payerDid", str(body.payer_did), "the workflow's payer")

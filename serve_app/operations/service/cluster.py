@@ -60,13 +60,14 @@ async def _change_machine(call: Call, state: MemberState) -> Reply:
         if state is MemberState.DRAINING and not has_other_holder(lease.members, machine):
             raise ServiceError(
                 ErrorCode.CONFLICT,
-                f"no member on a machine other than {machine} is ready and lives, so that none"
-                " could take its shards",
+                f"no process on another machine is ready to take the shards of {machine}: start"
+                " another machine first",
             )
         refusal = await _change_members(call, different, state)
     raise ServiceError(
         ErrorCode.CONFLICT,
-        f"members of the machine {machine} changed meanwhile; {refusal or 'repeat the request'}",
+        f"the processes of the machine {machine} changed during the request:"
+        f" {refusal or 'repeat the request'}",
     )
 
 
@@ -93,7 +94,7 @@ def _machine_of(lease: Lease, prefix: str) -> str:
     """
     found = find_machines(lease.members, prefix)
     if len(found) > 1:
-        detail = f"the ids of {len(found)} machines begin with {prefix}, expected one"
+        detail = f"the prefix {prefix} matches {len(found)} machines: give more of the id"
         raise ServiceError(ErrorCode.NOT_FOUND, detail)
     if not found:
         raise not_found(f"the machine {prefix}")

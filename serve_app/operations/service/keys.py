@@ -82,8 +82,8 @@ async def create(call: Call) -> Reply:
         # Made by another credential, or by a call that ended before its reply was kept.
         raise ServiceError(
             ErrorCode.CONFLICT,
-            f"the key {outcome.result['id']} was made under this Idempotency-Key and its secret"
-            " cannot be shown again; make another with another Idempotency-Key",
+            f"the key {outcome.result['id']} was created with this Idempotency-Key and its"
+            " secret cannot be shown again: create another key with another Idempotency-Key",
         )
     return Reply(
         {
@@ -122,8 +122,8 @@ async def rotate(call: Call) -> Reply:
     if outcome.status is OutcomeStatus.REPEATED:
         raise ServiceError(
             ErrorCode.CONFLICT,
-            f"the key {key_id} was rotated under this Idempotency-Key and its secret cannot be"
-            " shown again; rotate it with another Idempotency-Key",
+            f"the key {key_id} was rotated with this Idempotency-Key and its secret cannot be"
+            " shown again: rotate it with another Idempotency-Key",
         )
     rotated = {**row, "previous_ends_ms": outcome.result["previous_ends_ms"]}
     return Reply(rotated_key_record(rotated, api_key))
@@ -144,8 +144,8 @@ def _check_rotates(call: Call, row: RowDict) -> None:
     if caller.key_id not in _NOT_KEYS or beyond or is_longer:
         raise ServiceError(
             ErrorCode.FORBIDDEN,
-            f"the key {row['id']} is rotated by itself, by its owner's DID signature or access"
-            " token with all of its rights, or by an administrator",
+            f"the key {row['id']} can only be rotated by itself, by its owner's DID signature"
+            " or access token with all of its scopes, or by an administrator",
         )
 
 
@@ -190,7 +190,7 @@ def _scopes(call: Call, body: KeyRequest) -> tuple[str, ...]:
     if refused:
         raise ServiceError(
             ErrorCode.INSUFFICIENT_SCOPE,
-            f"the credential lacks {', '.join(refused)} and cannot hand it on",
+            f"the credential lacks {', '.join(refused)} and cannot grant it",
         )
     return tuple(dict.fromkeys(scopes))
 
@@ -205,7 +205,7 @@ def _rates(
     rate_class, limits = body.rate_class, body.rate_limits
     if (rate_class != "standard" or limits is not None) and not call.holds(ADMIN):
         raise ServiceError(
-            ErrorCode.INSUFFICIENT_SCOPE, "only an administrator sets rateClass or rateLimits"
+            ErrorCode.INSUFFICIENT_SCOPE, "only an administrator may set rateClass or rateLimits"
         )
     if limits is None:
         return rate_class, dict(maker.rate_limits) or None if maker is not None else None
@@ -220,7 +220,7 @@ def _expires_ms(call: Call, body: KeyRequest, maker: Principal | None) -> int | 
     if expires_ms is None:
         return latest_ms
     if expires_ms <= call.services.now_ms():
-        raise invalid("expiresAt", iso_ms(expires_ms), "a time to come")
+        raise invalid("expiresAt", iso_ms(expires_ms), "a time in the future")
     if latest_ms is not None and expires_ms > latest_ms:
         expected = f"at most {iso_time(latest_ms)}, when the credential that makes the key expires"
         raise invalid("expiresAt", iso_ms(expires_ms), expected)

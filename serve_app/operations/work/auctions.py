@@ -143,7 +143,9 @@ async def _committed(call: Call, command: PlaceBid | KeepBid) -> dict[str, Any]:
         if error.code is not ErrorCode.KEY_REUSED:
             raise
         raise ServiceError(
-            ErrorCode.CONFLICT, f"{command.agent_did} has bid already: its first bid is final"
+            ErrorCode.CONFLICT,
+            f"{command.agent_did} has already bid for node {command.node!r}: its first bid is"
+            " final",
         ) from None
     return _received(command, outcome.result["receivedMs"])
 

@@ -55,7 +55,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
     body = call.given(FeedbackRequest)
     agent_did = body.agent_did or default_agent
     if agent_did is None:
-        raise invalid("agentDid", "nothing", "the agent, of several")
+        raise invalid("agentDid", "nothing", "the DID of one of the agents")
     rating_milli = rating_of(body.rating, body.scale)
     _check_ended(stored, agent_did)
     await _check_foreign(call, stored.payer_did, agent_did)
@@ -76,7 +76,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
         if error.code is not ErrorCode.KEY_REUSED:
             raise
         raise ServiceError(
-            ErrorCode.CONFLICT, f"feedback on {agent_did} was given for this workflow before"
+            ErrorCode.CONFLICT, f"feedback for {agent_did} was already given for this workflow"
         ) from None
     rows = await feedback_rows(call.services.reader, stored.id)
     (row,) = (row for row in rows if row["agent_did"] == agent_did)

@@ -264,7 +264,7 @@ def _check_agent(agent_did: object, sent: _Dispatched) -> None:
 def _unauthorized() -> ServiceError:
     """Return the refusal of a token that names nothing."""
     return ServiceError(
-        ErrorCode.UNAUTHORIZED, "the resultId is not that of a dispatch of this node"
+        ErrorCode.UNAUTHORIZED, "the resultId does not belong to a dispatch of this node"
     )
 
 
@@ -318,7 +318,7 @@ async def _judged(
             process = call.services.gateway.value_process
             judged = await process.judge_handed_in(owner_did, handed_in)
         except ValueProcessEnded:
-            detail = "judging the result took too long or broke off; hand it in again"
+            detail = "checking the result took too long or failed: submit it again"
             raise ServiceError(ErrorCode.OVERLOADED, detail) from None
     if isinstance(judged, HandedInDefect):
         raise invalid(judged.path, judged.got, judged.expected)

@@ -117,7 +117,7 @@ async def bid(call: Call) -> Reply:
     """
     body = call.given(TaskBidRequest)
     task_id = call.given(TaskPath).task_id
-    unknown = not_found(f"a task {task_id} to bid for, or its node `nodeId`,")
+    unknown = not_found(f"a task {task_id} that is open for bids, or its node,")
     services = call.services
     workflow_id = await task_workflow_id(services.reader, task_id)
     # Without the nodes: a bidder may not see the task yet, and their results are large.
@@ -179,7 +179,7 @@ async def settle(call: Call) -> Reply:
     except ServiceError as error:
         if error.code is not ErrorCode.KEY_REUSED:
             raise
-        detail = f"the task {stored.task_id} was settled before"
+        detail = f"the task {stored.task_id} is already settled"
         raise ServiceError(ErrorCode.ALREADY_SETTLED, detail) from None
     spent_micro, held_micro = int(stored.row["spent_micro"]), int(stored.row["hold_micro"])
     return Reply(
@@ -240,7 +240,7 @@ async def _offer(call: Call, body: TaskBidRequest, agent_did: str, capability_id
         prices = (parse_price(one)[0] for one in cards if one["id"] == capability_id)
         price = next(prices, None)
         if not isinstance(price, FixedPrice):
-            raise invalid("bidAmount", "nothing", "an amount: the card has no fixed price")
+            raise invalid("bidAmount", "nothing", "an amount, because the card has no fixed price")
         amount_micro = price.micro
     return Offer(amount_micro, body.eta_ms, body.stake_offered)
 
@@ -337,7 +337,9 @@ def find_accepted(stored: StoredWorkflow, *, is_amount_named: bool) -> RowDict |
     # One whose result is being verified has named its tokens: it is for its owner to refuse.
     has_named = node["price_json"] is None or node["metrics"] is not None
     if not has_named and not is_amount_named:
-        raise invalid("payouts", "nothing", "an amount: the agent is paid by tokens, it named none")
+        raise invalid(
+            "payouts", "nothing", "an amount, because the agent is paid by tokens and reported none"
+        )
     return node
 
 
@@ -374,7 +376,10 @@ async def _pay_accepted(
 
 
 def _nothing_accepted() -> ServiceError:
-    detail = "no agent has accepted the task without a result; it is settled when it has succeeded"
+    detail = (
+        "nothing to settle: the task has not succeeded, and no agent has accepted it with"
+        " a result to come"
+    )
     return ServiceError(ErrorCode.CONFLICT, detail)
 
 

@@ -128,12 +128,14 @@ class KeyRotation:
             before = min(self._keys.versions)
             if not is_forced:
                 if self._replace is None:
-                    raise DeploymentError("what needs the key of before is known while it is up")
+                    raise DeploymentError(
+                        "the deployment must be up, so that it can tell what needs the previous key"
+                    )
                 left = asyncio.run(self._left(before))
                 if left:
                     raise DeploymentError(
-                        f"the key of version {before} is needed: {_told(left)}; --force ends it"
-                        " all the same, and all that can be read with it alone"
+                        f"the key of version {before} is still needed: {_told(left)}; --force"
+                        " removes it anyway, and what only it can read is lost"
                     )
             self._distribute(self._keys.with_one())
         self._distribute(self._keys)
@@ -157,7 +159,7 @@ class KeyRotation:
         if self._replace is not None:
             self._say(f"replacing what runs, for the keys {keys.versions}")
             if not self._replace():
-                raise DeploymentError("not all was replaced: say the same again")
+                raise DeploymentError("not everything was replaced: run the same command again")
         _replace_secret(known, digest)
         (self._deployment.home / _NEXT).unlink(missing_ok=True)
 
@@ -169,8 +171,8 @@ class KeyRotation:
             if not self._is_proposed(following, keys):  # else people may have taken it already
                 _replace_secret(following, keys.text())
             raise DeploymentError(
-                f"put what is in {following} in the place of deployment_key on every machine, the"
-                " head last, then say the same again"
+                f"replace deployment_key by the content of {following} on every machine, the head"
+                " last, then run the same command again"
             )
         _replace_secret(file, keys.text())
 

@@ -155,7 +155,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ("$.a.result[?@.x]", "a filter"),
         ("$.a.result['\\x41']", "the unknown escape \\x"),
         ("$.a.result['\\ud800']", "half of a surrogate pair"),
-        ("$.a.result x", "no step"),
+        ("$.a.result x", "not a step"),
     ],
 )
 def test_what_is_refused_is_named_with_its_place(expression: str, said: str) -> None:
