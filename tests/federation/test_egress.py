@@ -10,7 +10,9 @@ from federation.egress import EgressDenied, gated_socket_factory
 
 
 async def _get(url: str, allowed: tuple[str, ...]) -> int:
-    connector = aiohttp.TCPConnector(socket_factory=gated_socket_factory(allowed))
+    connector = aiohttp.TCPConnector(
+        socket_factory=gated_socket_factory(allowed), resolver=aiohttp.ThreadedResolver()
+    )
     async with (
         aiohttp.ClientSession(connector=connector) as session,
         session.get(url, allow_redirects=False) as response,
