@@ -27,7 +27,7 @@ class SignedBy(Message, frozen=True):
 class OpenedBy(Message, frozen=True):
     """An API key, by its id.
 
-    `key_hash`: SHA-256 of the secret that was given. Code of before says neither it nor the owner.
+    `key_hash`: SHA-256 of the secret that was given.
     """
 
     key_id: str

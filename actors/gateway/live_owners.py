@@ -233,9 +233,7 @@ class LiveOwners:
                     self._note_failed(address)
                     await asyncio.sleep(RETRY_DELAY_S)
                     continue
-                # An owner of an older version tells ids alone.
-                ends = finished if isinstance(finished, dict) else dict.fromkeys(finished)
-                for workflow_id, body in ends.items():
+                for workflow_id, body in finished.items():
                     self._on_finished(workflow_id, None if body is None else _told(body))
 
 

@@ -110,8 +110,7 @@ def replace_key(
         before = batch.row(FORMER_KEYS, (did, number - 1))
         if before is not None:
             before["valid_until_ms"] = min(before["valid_until_ms"], batch.now_ms)
-        # Code of before may have put a former key back by a card, while an upgrade went on: it is
-        # in the history already.
+        # A claim that has yielded may have put the key into the history already.
         if (did, known.public_key) not in batch.cache.former_keys:
             batch.put(
                 FORMER_KEYS,

@@ -5,7 +5,6 @@ Spec: Key rotation, Name, Inheritance, Recovery request. Decisions 0230 to 0233 
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from typing import Any
 
 import psycopg
@@ -106,7 +105,6 @@ async def load_recoveries(connection: Connection, cache: StateCache, read_set: R
 
 
 def _recovery(row: dict[str, Any]) -> KnownRecovery:
-    keys = row["signer_keys"] or ()
     return KnownRecovery(
         row["agent_did"],
         RecoveryType(row["recovery_type"]),
@@ -114,7 +112,7 @@ def _recovery(row: dict[str, Any]) -> KnownRecovery:
         row["requested_by_did"],
         row["created_ms"],
         row["recovery_address"],
-        dict(zip_longest(row["signers"], keys, fillvalue="")),
+        dict(zip(row["signers"], row["signer_keys"], strict=True)),
         row["status"],
         row["waiting_ms"],
         row["delay_ms"],

@@ -241,12 +241,11 @@ def _check_signer(did: str, public_key: str, batch: Batch) -> None:
 
 
 def _standing(known: KnownRecovery, batch: Batch) -> tuple[str, ...]:
-    """Return whose stored signatures still count: by a key of now, and of none that is revoked."""
+    """Return the signers whose key is still current and who are not revoked."""
     return tuple(
         did
         for did, key in known.signers.items()
-        if (not key or is_current_key(did, key, batch))
-        and not batch.cache.is_revoked(did, batch.clock_ms)
+        if is_current_key(did, key, batch) and not batch.cache.is_revoked(did, batch.clock_ms)
     )
 
 

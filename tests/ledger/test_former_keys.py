@@ -109,10 +109,9 @@ async def test_no_key_of_the_history_comes_back(database: Database, auditor: Aud
     await store.close()
 
 
-async def test_a_key_that_code_of_before_has_put_back_can_be_replaced(
+async def test_a_key_that_stands_in_the_history_already_can_be_replaced(
     database: Database, auditor: Auditor
 ) -> None:
-    """In an upgrade, by a card; it stands in the history already. Decision 0230."""
     store = await registered(database.service_url)
     await store.commit([rotate("K2", "K1")], AT + 1)
     await store.close()

@@ -458,21 +458,6 @@ async def test_a_stored_signature_counts_as_long_as_its_key(
     await store.close()
 
 
-@pytest.mark.parametrize("kind", [SOCIAL, TIME_LOCK])
-async def test_what_code_of_before_has_stored_counts_by_names(
-    database: Database, auditor: Auditor, kind: str
-) -> None:
-    """In an upgrade: it knows no keys of signers, and no guardians by whose word a lock waits."""
-    store = await opened(database.service_url)
-    await store.commit([request(kind, ONE)], AT + 1)
-    auditor.connection.execute("UPDATE recovery SET signer_keys = NULL, agreed = NULL")
-    await ready_since(database, auditor)
-    rest = complete() if kind == TIME_LOCK else request(kind, TWO)
-    (done,) = await store.commit([rest], AT + 2)
-    assert (done.error, current(auditor)) == (None, "K2")
-    await store.close()
-
-
 async def test_a_full_history_shuts_no_guardian_out(database: Database, auditor: Auditor) -> None:
     """Who has stolen the key can rotate it until the history is full: only that ends."""
     store = await opened(database.service_url)

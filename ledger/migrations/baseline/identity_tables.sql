@@ -80,7 +80,7 @@ CREATE TABLE callboard.recovery (
     waiting_ms bigint,
     delay_ms bigint CHECK ((delay_ms IS NULL) = (waiting_ms IS NULL)),
     ended_ms bigint CHECK ((ended_ms IS NULL) = (status IN ('pending', 'waiting'))),
-    signer_keys text[] CHECK (cardinality(signer_keys) <= cardinality(signers)),
+    signer_keys text[] CHECK (cardinality(signer_keys) = cardinality(signers)),
     agreed json,
     UNIQUE (agent_did, new_key),
     CHECK (status <> 'waiting' OR waiting_ms IS NOT NULL)
