@@ -121,6 +121,7 @@ class Dedicated:
         """Implement `Children`."""
         for run in self._of_shards(shards):
             run.child.end()
+            self._owner.child_ended(run.name)  # nothing more of it is sent from here
 
     def works_in(self, shard: int) -> bool:
         """Implement `Children`."""

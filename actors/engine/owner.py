@@ -90,6 +90,11 @@ def new_member(address: str) -> str:
     return f"{address}~{os.urandom(4).hex()}"
 
 
+def address_of(member: str) -> str:
+    """Return the address of a member, which is in its id."""
+    return member.rpartition("~")[0]
+
+
 def boot_ms() -> int:
     """Return a monotonic time that runs while the machine or the process is suspended."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
@@ -212,9 +217,7 @@ class Owner:
                 on_ended=on_lost,
             )
         self.held.add(parent.shard, parent.epoch)
-        return ChildLease(
-            parent, self, renew=renew, boot_ms=boot_ms, on_ended=on_lost, on_unfenced=self.unfenced
-        )
+        return ChildLease(parent, on_lost)
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -255,6 +258,10 @@ class Owner:
             outcome = await self._commit(join)
             assert outcome.error is None, f"{join.key}: {outcome}"
             self.membership.note_joined(outcome)
+        else:  # its parent sends all of its dispatches
+            self._others = {member: address_of(member)}
+            self._shares.set_owners([member])
+            self._set_peers()
         self.membership.start()
         log.info("owner started member=%s ms=%d", member, self._clock.now_ms() - started_ms)
 
@@ -563,11 +570,8 @@ class Owner:
         live = {one.member: one for one in members if one.is_live}
         draining = [one.member for one in live.values() if one.state is MemberState.DRAINING]
         own, self._others = self.held.member, {one.member: one.address for one in live.values()}
-        if isinstance(self.membership, Membership):
-            self._others.pop(own, None)
-            has_changed = self._shares.set_owners(live, draining)
-        else:  # all of its dispatches go to its parent
-            has_changed = self._shares.set_owners([own])
+        self._others.pop(own, None)
+        has_changed = self._shares.set_owners(live, draining)
         self._set_peers()
         if has_changed:
             self._dispatcher.wake()
@@ -599,9 +603,9 @@ class Owner:
         self._set_peers()
 
     def child_ended(self, child: str) -> None:
-        """Drop the dispatches of such a process, which has ended for certain."""
-        del self._children[child]
-        self._set_peers()
+        """Drop the dispatches of such a process."""
+        if self._children.pop(child, None) is not None:
+            self._set_peers()
 
     def _note_outcome(self, order: DispatchOrder, contact: Contact) -> None:
         did, payer_did = order.agent_did, order.payer_did

@@ -320,17 +320,15 @@ class Runner:
         workflow_id = stored.workflow_id
         if not self._held.is_held(workflow_id):
             return False  # its shard was lost while the rows were read
-        is_ending = self._quarantine.is_ending(workflow_id)
-        is_left = workflow_id in changed_ids or workflow_id in self._quarantine
-        if self.is_driving(workflow_id) or (is_left and not is_ending):
+        if workflow_id in self._quarantine:
+            self._quarantine.end_from_rows(stored)
             return False
-        code, deadline_ms = stored.row["quarantine_code"], stored.row["deadline_ms"]
-        is_poison, is_known = self._at_work.is_poison(workflow_id), code is not None
-        if is_poison and is_ending:
-            self._quarantine.end(stored, None)  # its restore would end this process
+        if self.is_driving(workflow_id) or workflow_id in changed_ids:
             return False
-        if (is_poison or is_known) and not is_ending:
-            code, payer_did = code or QuarantineCode.STEP_FAILED, stored.payer_did
+        known, deadline_ms = stored.row["quarantine_code"], stored.row["deadline_ms"]
+        if known is not None or self._at_work.is_poison(workflow_id):
+            code, payer_did = known or QuarantineCode.STEP_FAILED, stored.payer_did
+            is_known = known is not None
             self._quarantine.add(workflow_id, code, deadline_ms, payer_did, is_known=is_known)
             return False
         before = self._at_work.begin(workflow_id)
@@ -340,18 +338,13 @@ class Runner:
         except Exception:  # rows of another version, or damaged: other workflows go on
             self._guard.raised += 1
             log.exception("workflow cannot be restored workflow=%s", workflow_id)
-            if is_ending:
-                self._quarantine.end(stored, None)
-            elif not self._offer_shard(shard_of(workflow_id)):
+            if not self._offer_shard(shard_of(workflow_id)):
                 lost = QuarantineCode.NOT_RESTORABLE
                 self._quarantine.add(workflow_id, lost, deadline_ms, stored.payer_did)
             return False
         else:
-            if is_ending:
-                self._quarantine.end(stored, restored[:2])
-            else:
-                self.adopt(*restored)
-            return not is_ending
+            self.adopt(*restored)
+            return True
         finally:
             self._at_work.end(before)
 

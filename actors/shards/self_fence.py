@@ -1,9 +1,8 @@
 """Whether a process may send anything new to agents, by what the ledger has acknowledged.
 
 Its last acknowledged renewal must have been *sent* at most 2.5 s ago, on a clock that runs while
-the process is suspended; of the process of a single workflow its parent's renewal counts. So one
-that was frozen or cut off sends nothing for a shard that another member has taken. shards.md
-(Self-fence). Decision 0200.
+the process is suspended. So one that was frozen or cut off sends nothing for a shard that another
+member has taken. shards.md (Self-fence). Decision 0200.
 """
 
 from __future__ import annotations

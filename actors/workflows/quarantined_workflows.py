@@ -1,40 +1,30 @@
 """Quarantined workflows: a step failed unexpectedly, and the owner drives the workflow no further.
 
 A quarantined workflow keeps its status and its escrow. It leaves the quarantine in three ways: an
-administrator resumes it, a caller cancels it, or its deadline passes. The last two end it by one
-step that is decided from its current rows: `request_rows` asks for them, `end` receives them.
-contract.md section 6 (Quarantine). Decision 0090.
+administrator resumes it, a caller cancels it, or its deadline passes. The last two end it from its
+current rows, without its machine: `request_rows` asks for them, `end_from_rows` receives them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from actors.ports import Clock, Timer
 from actors.transport.messages import CancelReply, CancelRequest, NotYet, ResumeReply, ResumeRequest
 from actors.workflows.door import Door
-from actors.workflows.running_workflow import RunningWorkflow
 from actors.workflows.step_commands import (
     OwnerCommands,
     build_cancel_reply,
-    newest_rows,
     not_cancellable_error,
 )
 from actors.workflows.workflow_restore import build_end_from_rows
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.shards.shard import shard_of
-from core.workflow.events import (
-    CancelRequested,
-    Record,
-    RuntimeExceeded,
-    WorkflowChanged,
-)
-from core.workflow.transitions import WorkflowStatus
-from ledger.authority import Authority
+from core.workflow.events import CancelRequested, Record, RuntimeExceeded
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflow
@@ -46,23 +36,20 @@ Resume = Callable[[ResumeReply | ServiceError | None], None]
 
 # The end of a workflow is retried, after a refusal or a failure, while its escrow is held.
 END_RETRY_MS: Final = 60_000
-_NO_END: Final = Outcome(
-    OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, "its rows cannot be read"
-)
 
 
 @dataclass(slots=True)
 class _QuarantinedWorkflow:
-    """One quarantined workflow. `ending`: the event that ends it once its rows are read;
-    `authority`: the right beyond a usual key's that permits that."""
+    """One quarantined workflow. `cancel`: the cancellation that waits for its rows; `is_due`: its
+    deadline has passed; `is_ending`: its end is on its way to the ledger."""
 
     deadline_ms: int
     watchers: set[str]
     payer_did: str
-    timer: Timer | None = None
-    ending: CancelRequested | RuntimeExceeded | None = None
-    authority: Authority | None = None
-    cancels: list[Cancel] = field(default_factory=list)
+    timer: Timer
+    cancel: tuple[CancelRequest, Cancel] | None = None
+    is_due: bool = False
+    is_ending: bool = False
 
 
 class Quarantine:
@@ -131,21 +118,15 @@ class Quarantine:
             is_known: whether the ledger has stored the code.
         """
         log.error("workflow quarantined workflow=%s code=%s", workflow_id, code)
-        self._add(workflow_id, deadline_ms, payer_did, watchers)
+        if workflow_id not in self._workflows:
+            timer = self._clock.call_at(deadline_ms, self._deadline_passed, workflow_id)
+            self._workflows[workflow_id] = _QuarantinedWorkflow(
+                deadline_ms, set(watchers), payer_did, timer
+            )
+            self._door.enter(payer_did)
+            self._on_changed(workflow_id)
         if not is_known:
             self._store_code(workflow_id, QuarantineCode(code))
-
-    def _add(
-        self, workflow_id: str, deadline_ms: int, payer_did: str, watchers: Collection[str]
-    ) -> None:
-        if workflow_id in self._workflows:
-            return
-        quarantined = self._workflows[workflow_id] = _QuarantinedWorkflow(
-            deadline_ms, set(watchers), payer_did
-        )
-        self._door.enter(payer_did)
-        self._on_changed(workflow_id)
-        self._end_at(workflow_id, quarantined, deadline_ms)
 
     def _store_code(self, workflow_id: str, code: QuarantineCode) -> None:
         command = QuarantineWorkflow(
@@ -174,17 +155,16 @@ class Quarantine:
     def remove(self, workflow_id: str) -> set[str]:
         """Remove a workflow that has ended or is driven elsewhere or again; return its watchers.
 
-        Waiting cancellations hear that it is not driven here: its row tells whether it has ended.
+        A waiting cancellation is answered as "not driven here": the row tells whether it has ended.
         """
         quarantined = self._workflows.pop(workflow_id, None)
         if quarantined is None:
             return set()
         self._door.leave(quarantined.payer_did)
-        if quarantined.timer is not None:
-            quarantined.timer.cancel()
+        quarantined.timer.cancel()
         self._on_changed(workflow_id)
-        for done in quarantined.cancels:
-            done(None)
+        if quarantined.cancel is not None:
+            quarantined.cancel[1](None)
         return quarantined.watchers
 
     def drop(self, shards: Collection[int]) -> None:
@@ -218,7 +198,7 @@ class Quarantine:
                 done(ServiceError(outcome.error, outcome.detail))
                 return
             quarantined = self._workflows.get(workflow_id)
-            if quarantined is not None and quarantined.ending is None:
+            if quarantined is not None and quarantined.cancel is None:
                 self.remove(workflow_id)
             self._on_resumed(workflow_id)
             self._request_rows(workflow_id)
@@ -231,97 +211,82 @@ class Quarantine:
     def cancel(self, request: CancelRequest, done: Cancel) -> None:
         """Cancel a quarantined workflow; `done` after the commit of its end."""
         quarantined = self._workflows[request.workflow_id]
-        if quarantined.ending is not None:
+        if quarantined.cancel is not None or quarantined.is_ending:
             done(ending_error(request.workflow_id))
             return
-        quarantined.cancels.append(done)
-        quarantined.ending = CancelRequested(
-            request.reason, request.details, request.actor_did, self._clock.now_ms()
-        )
-        quarantined.authority = request.authority
+        quarantined.cancel = request, done
         self._request_rows(request.workflow_id)
 
-    def is_ending(self, workflow_id: str) -> bool:
-        """Say whether a workflow ends as soon as its rows are read."""
-        quarantined = self._workflows.get(workflow_id)
-        return quarantined is not None and quarantined.ending is not None
-
-    def end(
-        self, stored: StoredWorkflow, restored: tuple[RunningWorkflow, list[Record]] | None
-    ) -> None:
-        """End a workflow for which `is_ending` holds, from its rows.
+    def end_from_rows(self, stored: StoredWorkflow) -> None:
+        """End a quarantined workflow that is cancelled or whose deadline has passed.
 
         Args:
             stored: the rows that were just read.
-            restored: the workflow restored from them and the records of its restore; None when the
-                restore failed: then the workflow ends without its machine.
         """
-        workflow_id = stored.workflow_id
+        workflow_id, now_ms = stored.workflow_id, self._clock.now_ms()
         quarantined = self._workflows[workflow_id]
-        event = quarantined.ending
-        assert event is not None, workflow_id
+        is_wanted = quarantined.cancel is not None or quarantined.is_due
+        if quarantined.is_ending or not is_wanted:
+            return
+        authority, by_did = None, self._commands.held.member
+        event: CancelRequested | RuntimeExceeded = RuntimeExceeded(now_ms)
+        if quarantined.cancel is not None:
+            request, _ = quarantined.cancel
+            authority, by_did = request.authority, request.actor_did
+            event = CancelRequested(request.reason, request.details, by_did, now_ms)
         try:
-            records = None if restored is None else _last_step(*restored, event)
-            if records is None:
-                records = build_end_from_rows(stored, event)
+            records = build_end_from_rows(stored, event)
         except Exception:  # rows of another version: a later retry may run code that reads them
             log.exception("no end for workflow=%s", workflow_id)
-            self._end_committed(workflow_id, event, [], _NO_END)
+            self._retry_end(workflow_id, quarantined)
             return
-        by_did = event.by_did if isinstance(event, CancelRequested) else self._commands.held.member
-        key = self._key("end", workflow_id)
+        quarantined.is_ending = True
         command = self._commands.advance(
             workflow_id,
-            key,
+            self._key("end", workflow_id),
             records,
             by_did,
             is_fresh=True,
-            authority=quarantined.authority,
+            authority=authority,
         )
-        ended = partial(self._end_committed, workflow_id, event, records)
+        ended = partial(self._handle_end, workflow_id, now_ms, records)
         self._submit(command, ended, stored.payer_did)
 
-    def _end_committed(
-        self,
-        workflow_id: str,
-        event: CancelRequested | RuntimeExceeded,
-        records: list[Record],
-        outcome: Outcome,
+    def _handle_end(
+        self, workflow_id: str, at_ms: int, records: list[Record], outcome: Outcome
     ) -> None:
         quarantined = self._workflows.get(workflow_id)
         if quarantined is None:
             return
-        quarantined.ending = quarantined.authority = None
-        cancels, quarantined.cancels = quarantined.cancels, []
-        is_over = outcome.error in (None, ErrorCode.ESCROW_RELEASED)
-        if is_over:
-            self._on_ended(workflow_id, self.remove(workflow_id))
-        else:
+        if outcome.error not in (None, ErrorCode.ESCROW_RELEASED):
             log.error("end refused workflow=%s outcome=%s", workflow_id, outcome)
-            self._end_at(workflow_id, quarantined, self._clock.now_ms() + END_RETRY_MS)
-        is_cancelled = any(
-            isinstance(record, WorkflowChanged) and record.status is WorkflowStatus.CANCELLED
-            for record in records
-        )
-        for done in cancels:
-            if not is_over:
-                done(ServiceError(ErrorCode.INTERNAL_ERROR, "the ledger refused the cancellation"))
-            elif outcome.error is not None or not is_cancelled:
-                done(not_cancellable_error(workflow_id))
-            else:
-                done(build_cancel_reply(workflow_id, event.at_ms, records, outcome))
+            self._retry_end(workflow_id, quarantined)
+            return
+        cancel, quarantined.cancel = quarantined.cancel, None
+        self._on_ended(workflow_id, self.remove(workflow_id))
+        if cancel is None:
+            return
+        _, done = cancel
+        if outcome.error is not None:
+            done(not_cancellable_error(workflow_id))
+        else:
+            done(build_cancel_reply(workflow_id, at_ms, records, outcome))
 
-    def _end_at(self, workflow_id: str, quarantined: _QuarantinedWorkflow, at_ms: int) -> None:
-        at_ms = max(at_ms, quarantined.deadline_ms)
-        if quarantined.timer is not None:
-            quarantined.timer.cancel()
+    def _retry_end(self, workflow_id: str, quarantined: _QuarantinedWorkflow) -> None:
+        """Refuse a cancellation that waits; end the workflow later, after its deadline."""
+        cancel, quarantined.cancel = quarantined.cancel, None
+        quarantined.is_due = quarantined.is_ending = False
+        quarantined.timer.cancel()
+        at_ms = max(self._clock.now_ms() + END_RETRY_MS, quarantined.deadline_ms)
         quarantined.timer = self._clock.call_at(at_ms, self._deadline_passed, workflow_id)
+        if cancel is not None:
+            _, done = cancel
+            done(ServiceError(ErrorCode.INTERNAL_ERROR, "the workflow could not be ended"))
 
     def _deadline_passed(self, workflow_id: str) -> None:
-        quarantined = self._workflows.get(workflow_id)
-        if quarantined is not None and quarantined.ending is None:
-            quarantined.ending = RuntimeExceeded(self._clock.now_ms())
-            self._request_rows(workflow_id)
+        # A flag: the wall clock may have been set back since the timer was set.
+        self._workflows[workflow_id].is_due = True
+        self._request_rows(workflow_id)
 
     def _key(self, kind: str, workflow_id: str) -> str:
         """Return a key that no other command has, because a retry here is decided anew."""
@@ -333,16 +298,3 @@ def ending_error(workflow_id: str) -> NotYet:
     """Return the error of a cancellation while the workflow is being ended."""
     message = f"workflow {workflow_id} is being ended"
     return NotYet(ErrorCode.OVERLOADED, message, retry_after_s=1)
-
-
-def _last_step(
-    run: RunningWorkflow, records: list[Record], event: CancelRequested | RuntimeExceeded
-) -> list[Record] | None:
-    """Return the records of the end; None when the restored machine cannot decide it."""
-    if run.machine.is_finished:  # the restore found the deadline passed
-        return newest_rows(records)
-    try:
-        return newest_rows([*records, *run.machine.step(event).records])
-    except Exception:  # the edge of one workflow: its escrow is released even so
-        log.exception("a machine cannot end workflow=%s", run.workflow_id)
-        return None

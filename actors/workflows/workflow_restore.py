@@ -6,8 +6,10 @@ decision is committed and performed like that of any step. design.md section 3.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from msgspec import DecodeError
 from msgspec.structs import replace
 
 from actors.workflows.handover import Awaited
@@ -15,6 +17,7 @@ from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.json_text import read_json
 from core.records.manifest import parse_manifest
+from core.records.stored_manifest import read_stored_manifest
 from core.settings import Settings
 from core.workflow.actions import Action
 from core.workflow.blob_ref import BlobRef
@@ -68,7 +71,7 @@ def restore_workflow(
 def build_end_from_rows(
     stored: StoredWorkflow, event: CancelRequested | RuntimeExceeded
 ) -> list[Record]:
-    """Return the records that end a workflow whose machine cannot; its escrow is released.
+    """Return the records that end a quarantined workflow; its escrow is released.
 
     Unfinished nodes are skipped in any state and their locked stakes are freed, because their
     agents are not to blame.
@@ -99,6 +102,12 @@ def build_end_from_rows(
                 completed_ms=event.at_ms,
             )
         )
+    started = {node["name"] for node in stored.nodes}
+    records += (
+        NodeChanged(name, NodeStatus.SKIPPED, error=error, completed_ms=event.at_ms)
+        for name in _node_names(stored)
+        if name not in started
+    )
     if isinstance(event, CancelRequested):
         end = WorkflowChanged(
             WorkflowStatus.CANCELLED,
@@ -126,6 +135,13 @@ def compile_stored_manifest(manifest_json: str, settings: Settings) -> CompiledW
         max_runtime_ms_max=2**62,
     )
     return compile_workflow(parse_manifest(read_json(manifest_json)), limits)
+
+
+def _node_names(stored: StoredWorkflow) -> Iterable[str]:
+    try:
+        return read_stored_manifest(stored.row["manifest"]).nodes
+    except DecodeError:  # the workflow may be quarantined because of it
+        return ()
 
 
 def _node_changed(node: RowDict) -> NodeChanged:

@@ -43,8 +43,8 @@ class Renewal(Message, frozen=True, kw_only=True):
 class MemberView(Message, frozen=True, kw_only=True):
     """A member that is not GONE, as the ledger knows it.
 
-    `is_live`: its lease has not expired. `silent_ms`: since its last renewal, by the ledger's
-    running time. `load`, `open_calls`, `is_drained`, `refused_shards`: as it has last said itself.
+    `is_live`: its lease has not expired. `load`, `open_calls`, `is_drained`, `refused_shards`: as
+    it has last said itself.
     """
 
     member: str
@@ -54,7 +54,6 @@ class MemberView(Message, frozen=True, kw_only=True):
     state: MemberState
     load: int = 0
     is_live: bool = True
-    silent_ms: int = 0
     open_calls: int = 0
     is_drained: bool = False
     refused_shards: tuple[int, ...] = ()

@@ -155,11 +155,6 @@ class LeaseTable:
         is_spared = self._running_ms < self._starved_until_ms and self._is_counted(life)
         return is_spared or not self._is_silent(life)
 
-    def silent_ms(self, member: str) -> int:
-        """Return the running time since a member's last renewal, 0 for one that is not known."""
-        life = self._lives.get(member)
-        return 0 if life is None else max(0, self._silence_ms(life))
-
     def _is_counted(self, life: _Life) -> bool:
         return not life.is_ended and self._silence_ms(life) <= STARVED_MS
 

@@ -132,7 +132,6 @@ class MemberLeases:
             state=known.state,
             load=told.load,
             is_live=self._table.is_live(member),
-            silent_ms=self._table.silent_ms(member),
             open_calls=told.open_calls,
             refused_shards=told.refused_shards,
             # What it said before it was resumed is of the past.

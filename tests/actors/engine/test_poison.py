@@ -126,33 +126,6 @@ def test_a_poison_workflow_does_not_end_its_owner_when_it_is_cancelled(
     assert isinstance(bench.replies[-1], CancelReply)
 
 
-def test_a_workflow_that_ends_its_owner_at_its_deadline_ends_without_its_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The step of its end is at work, too: no end of it was counted."""
-    path = tmp_path / "work"
-    bench = Bench()
-    bench.runner = bench.new_runner(at_work=AtWork(path))
-    bench.publish()
-    bench.gate.commit()
-    bench.model.workflows[wid("w1")]["quarantine_code"] = "STEP_FAILED"
-
-    def step_or_end(*_: object) -> Any:
-        end_process(path)
-
-    for _ in range(ENDS_MAX + 1):
-        new_process(bench, path, is_to_blame=True)
-        with monkeypatch.context() as patch:
-            patch.setattr("actors.workflows.quarantined_workflows._last_step", step_or_end)
-            bench.clock.run_until(bench.model.workflows[wid("w1")]["deadline_ms"])
-            try:
-                bench.adopt_all()
-                bench.gate.commit()
-            except Killed as end:
-                path.write_bytes(end.args[0])
-    assert bench.status() == "timeout"
-
-
 def test_a_resume_that_the_ledger_refuses_is_no_new_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
