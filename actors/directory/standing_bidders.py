@@ -42,13 +42,12 @@ Groups = tuple[tuple[RankedBidder, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class BidderRanking:
-    """The bidders of one capability: those whose free stake covers their bid, and all.
+    """The bidders of one capability by owner.
 
     `bids`: how many agents have a standing bid, able or not.
     """
 
-    free: Groups
-    whole: Groups
+    groups: Groups
     bids: int
     offers: int
     made_ms: int
@@ -67,7 +66,7 @@ class BidderRanking:
             passed: owners whose bidders are passed over; the caller adds an owner whose bid counts.
             counts_locked: whether locked stakes count too.
         """
-        groups = self.whole if counts_locked else self.free
+        groups = self.groups
         begun = 0  # so many owners
         later: list[tuple[RankedBidder, int, int]] = []  # next bidders of owners that were begun
         while later or begun < len(groups):
@@ -79,7 +78,7 @@ class BidderRanking:
             bidder = groups[group][place]
             if bidder.amount_micro > reserve_micro:
                 return
-            if bidder.owner_did not in passed:
+            if bidder.owner_did not in passed and (counts_locked or bidder.is_free):
                 yield bidder
             if bidder.owner_did not in passed and place + 1 < len(groups[group]):
                 heappush(later, (groups[group][place + 1], group, place + 1))
@@ -113,9 +112,7 @@ class StandingBidders:
         if known is not None and known.is_fresh(at_ms):
             return known
         able, bids = rank()
-        bidders = sorted(able)
-        free = _group_by_owner(one for one in bidders if one.is_free)
-        made = BidderRanking(free, _group_by_owner(bidders), bids, offers, at_ms)
+        made = BidderRanking(_group_by_owner(sorted(able)), bids, offers, at_ms)
         # Only what is in use is kept: there may be as many rankings as capabilities.
         self._rankings = {key: one for key, one in self._rankings.items() if one.is_fresh(at_ms)}
         self._rankings[key] = made
