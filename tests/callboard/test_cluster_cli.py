@@ -108,7 +108,8 @@ def test_drain_ends_with_1_and_says_what_is_left(
     result = run("drain", MACHINE, *arguments, "--url", service.url)
     assert result.exit_code == 1
     assert result.stderr == (
-        "callboard: after 0 s 3 shards and 2 open calls are left on b16b00b5, which drains on\n"
+        "callboard: not drained after 0 s: 3 shards and 2 open calls are left on b16b00b5,"
+        " and the drain goes on\n"
     )
     assert "m-1" in result.stdout, "of which member"
 

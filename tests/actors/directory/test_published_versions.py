@@ -93,7 +93,7 @@ def test_a_price_that_is_too_high_tells_more_than_a_version_without_agents() -> 
     none = made.select(select(versions="7"), 0)
     assert isinstance(none, AgentNotSelected)
     assert none.failure.code is NodeErrorCode.NO_CANDIDATE
-    assert "no version" in none.failure.message
+    assert "no published version" in none.failure.message
 
 
 def test_a_dry_run_lists_the_agents_of_the_version() -> None:
