@@ -78,7 +78,6 @@ RESERVED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "actors/",
             "serve_app/app.py",
             "serve_app/supervisor/deploy.py",
-            "serve_app/supervisor/machines/head_probe.py",
             "serve_app/supervisor/releases/upgrade.py",
         ),
     ),

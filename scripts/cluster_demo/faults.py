@@ -151,17 +151,17 @@ class Faults:
         raise HostError(f"no fault is named {name}")
 
     def _kill_of(self, name: str, machine: Host, what: str) -> Fault:
-        relieve = self._start_head if machine is self._demo.machines[0] else None
-        text = f"kill -9 of everything on {machine.name}{what}"
+        text = f"kill -9 of everything on {machine.name}{what}, which then joins again"
         return Fault(
-            name, text, lambda: machine.signal_all("KILL"), relieve, machine, is_lost=True,
-            nodes=self._chain_nodes,
+            name, text, lambda: machine.signal_all("KILL"), lambda: self._join(machine), machine,
+            is_lost=True, nodes=self._chain_nodes,
         )  # fmt: skip
 
-    def _start_head(self) -> None:
+    def _join(self, machine: Host) -> None:
         head = self._demo.machines[0]
-        join = f"callboard join --as-head --detach --node-address {head.address}"
-        head.run(f"source ~/.bashrc; {join}", timeout_s=STEP_TIMEOUT_S)
+        place = "--as-head" if machine is head else f"--head {head.address}"
+        join = f"callboard join {place} --detach --node-address {machine.address}"
+        machine.run(f"source ~/.bashrc; {join}", timeout_s=STEP_TIMEOUT_S)
 
     def _drain(self, machine: Host, wait_s: float) -> None:
         """Drain a machine by the command line, and wait until it holds nothing.
@@ -179,9 +179,7 @@ class Faults:
         """End a drained machine's part as docs/operations.md says, and let it join again."""
         self._drain(machine, WAIT_S)
         machine.run("~/callboard/.venv/bin/callboard down", timeout_s=STEP_TIMEOUT_S)
-        head = self._demo.machines[0].address
-        join = f"callboard join --detach --head {head} --node-address {machine.address}"
-        machine.run(f"source ~/.bashrc; {join}", timeout_s=STEP_TIMEOUT_S)
+        self._join(machine)
 
     def _make_release(self) -> None:
         """Put a release beside the running one on every machine: the same code at another path."""

@@ -8,7 +8,6 @@ reason.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import sys
@@ -18,7 +17,6 @@ from pathlib import Path
 import ray
 from ray import serve
 from ray.exceptions import RayActorError
-from ray.experimental.internal_kv import _internal_kv_put
 from ray.serve.schema import ApplicationStatus
 
 from actors.cluster.runtime import ensure_runtime, own_environment
@@ -31,8 +29,6 @@ from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key, publish_key
 from serve_app.supervisor.front import serve_host
 from serve_app.supervisor.machines.answers import missing_at
-from serve_app.supervisor.machines.head_probe import OUR_KEY, OUR_SPACE
-from serve_app.supervisor.machines.preflight import facts
 
 READY_TIMEOUT_S = 120.0
 START_ATTEMPTS = 5
@@ -61,7 +57,6 @@ def main() -> int:
         # After an upgrade the Ray of another machine may be of the release before still.
         runtime_env=own_environment() if settings.generation else None,
     )  # fmt: skip
-    _internal_kv_put(OUR_KEY, json.dumps(facts(settings)).encode(), namespace=OUR_SPACE)
     _say(began, "starting the actors and the API")
     # The replicas would start the actors too; from here they start while Serve itself does.
     ensure_runtime(settings)

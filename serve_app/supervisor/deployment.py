@@ -93,11 +93,6 @@ class Deployment:
     def deployment_key_file(self) -> Path:
         return self.home / "deployment.key"
 
-    @property
-    def cluster_file(self) -> Path:
-        """The configuration of `ray up` on a head, while its workers are wanted."""
-        return self.home / "cluster.json"
-
     def prepare(self, *, deployment_key: str = "", ray_token: str = "") -> None:
         """Make the folders and the secrets that a first start needs.
 

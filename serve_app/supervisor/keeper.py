@@ -80,7 +80,6 @@ class Keeper:
         self._ray_log_from = 0
         self._vital: list[int] | None = None
         self._standstill = Standstill()
-        self._watch: subprocess.Popen[bytes] | None = None
         self._variables: dict[str, str] = {}
         self._mark = f"{self._deployment.id}.{secrets.token_hex(4)}"
         self._release = Release.own()
@@ -116,7 +115,7 @@ class Keeper:
         self._deployment.make_run_folder()
         self._release = Release.own().by_plain_path(self._deployment.run_folder)
         if self._place.is_cluster:
-            check_reachable(settings, self._deployment, self._place, self._say)
+            check_reachable(settings, self._place, self._say)
             self._ports = PortBlock.reserve_at(self._ports_from)
         else:
             self._ports = PortBlock.reserve(self._deployment.id)
@@ -213,8 +212,9 @@ class Keeper:
                 if _RAY_READY.encode() in file.read():
                     return
             if self._ray.poll() is not None or time.monotonic() > deadline:
+                heads = "" if self._place.is_head else " are ray_token, Ray and Python the head's,"
                 raise StartFailed(
-                    "Ray did not start: is there memory and disk left, and does the"
+                    f"Ray did not start:{heads} is there memory and disk left, and does the"
                     f" machine's own name resolve?\n{last_lines(log)}"
                 )
             time.sleep(0.02)
@@ -306,20 +306,6 @@ class Keeper:
             self._postgres.start()
             self._say("Postgres is back")
 
-    def _heal_watch(self) -> None:
-        """Have the workers of `ray up` watched, once they are wanted (machines/watch.py)."""
-        config = self._deployment.cluster_file
-        if not (self._place.is_cluster and self._place.is_head and config.exists()):
-            return
-        if self._watch is None or self._watch.poll() is not None:
-            module = ["serve_app.supervisor.machines.watch", str(config)]
-            command = tethered_command([sys.executable, "-m", *module], end_signal=signal.SIGKILL)
-            with (self._deployment.logs / "watch.log").open("ab") as log:
-                self._watch = subprocess.Popen(
-                    command, env=self._ray_environment(), cwd=ROOT, stdin=subprocess.DEVNULL,
-                    stdout=log, stderr=log, start_new_session=True,
-                )  # fmt: skip
-
     def _heal(self) -> None:
         """Wait a moment; restart what is found dead or frozen."""
         assert self._ray is not None
@@ -334,7 +320,6 @@ class Keeper:
             self._say(f"Ray is back, {self.ready}")
             return
         assert self._vital is not None
-        self._heal_watch()
         watched = [self._ray.pid, *self._vital]
         if self._postgres and self._postgres.pid:
             watched.append(self._postgres.pid)
@@ -353,7 +338,7 @@ class Keeper:
         self._release = release.by_plain_path(self._deployment.run_folder)
         if not self._place.is_head:
             time.sleep(restart_pause_s(self._ray_environment()))
-            check_reachable(self._settings, self._deployment, self._place, self._say)
+            check_reachable(self._settings, self._place, self._say)
             self._start_ray()
             self._wait_ray()
             return

@@ -15,7 +15,6 @@ from core.settings import setting_names
 from scripts.cluster_demo.hosts import PROGRAMS
 from serve_app.supervisor.keeper import CLUSTER_PORTS_FROM
 from serve_app.supervisor.machines.launch import MachineFailed, read_cluster
-from serve_app.supervisor.machines.watch import PAUSE_S, SILENCE_S, silent_workers
 from tests.platform.deployments import PACKAGES, ROOT
 
 TEXT = (ROOT / "cluster.yaml").read_text(encoding="utf-8")
@@ -76,7 +75,6 @@ def test_head_reads_the_configuration_as_ray_leaves_it() -> None:
     assert cluster.ssh_key == "~/ray_bootstrap_key.pem"
     assert set(cluster.mounts) == set(MOUNTS)
     assert list(cluster.setup) == CLUSTER["setup_commands"]
-    # The head lets a machine join again by the last one alone.
     assert "callboard join" in cluster.start[-1]
     assert "callboard down" not in cluster.start[-1]
 
@@ -84,14 +82,6 @@ def test_head_reads_the_configuration_as_ray_leaves_it() -> None:
 def test_configuration_without_a_member_is_refused_by_its_name() -> None:
     with pytest.raises(MachineFailed, match="the cluster's configuration has no 'auth'"):
         read_cluster("provider: {head_ip: a, worker_ips: []}")
-
-
-def test_silent_worker_is_started_again_after_half_a_minute_and_then_once_a_minute() -> None:
-    silent = {"a": 100.0, "b": 120.0}
-    assert silent_workers(silent, 100.0 + SILENCE_S - 0.1) == []
-    assert silent_workers(silent, 100.0 + SILENCE_S) == ["a"]
-    assert silent_workers(silent, 120.0 + SILENCE_S) == ["b"]
-    assert silent_workers(silent, 100.0 + SILENCE_S + PAUSE_S) == ["a"]
 
 
 def test_ssh_key_stands_in_one_place() -> None:

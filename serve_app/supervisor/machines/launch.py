@@ -30,8 +30,6 @@ from serve_app.supervisor.deployment import Deployment
 from serve_app.supervisor.machines.answers import wait_api
 
 SERVE_TIMEOUT_S = 240.0
-# The exit status of `join` where its supervisor lives.
-REFUSED = 3
 _SSH_TIMEOUT_S = 60.0
 _COPY_TIMEOUT_S = 600.0
 _SETUP_TIMEOUT_S = 1_800.0
@@ -141,18 +139,6 @@ class Worker:
         for command in self._cluster.start:
             self._ssh(self._shell(command), "joins", _START_TIMEOUT_S)
 
-    def join_again(self) -> None:
-        """Let it join unless its supervisor lives: the last of the start commands alone.
-
-        Raises:
-            MachineFailed: it could not be reached, or did not start.
-        """
-        self._ssh(
-            f"{self._shell(self._cluster.start[-1])} || test $? -eq {REFUSED}",
-            "joins again",
-            _START_TIMEOUT_S,
-        )
-
     def end(self) -> None:
         """End every process of the service there.
 
@@ -238,8 +224,6 @@ def launch(text: str, say: Callable[[str], None]) -> bool:
         for start in joined:
             start.result()
     addresses = (cluster.head, *cluster.workers)
-    # From now on the head brings back what has died (watch.py).
-    deployment.cluster_file.write_text(text, encoding="utf-8")
     serving = 0
     deadline = time.monotonic() + SERVE_TIMEOUT_S
     for address in addresses:
@@ -277,8 +261,7 @@ def end(text: str, say: Callable[[str], None]) -> bool:
 
 
 def _workers(cluster: Cluster, deployment: Deployment) -> list[Worker]:
-    """Return the workers; the head does not bring them back while they start or end."""
-    deployment.cluster_file.unlink(missing_ok=True)
+    """Return the workers."""
     deployment.logs.mkdir(parents=True, exist_ok=True)
     return [Worker(cluster, one, deployment.logs / f"{one}.log") for one in cluster.workers]
 

@@ -3,37 +3,27 @@
 1. Settings that all machines share: deployment key, Ray's token, a Postgres that all reach.
 2. The node address is this machine's own; the secrets are readable by this user only.
 3. Postgres answers with the service's login; the head's port answers.
-4. The head runs the same Ray and the same Python, and takes the token.
 
 1 and 2 are wrong for good and refused at once; 3 may be late, as after a power cut, and is waited
-for. Decision 0207.
+for. Ray itself refuses a machine with another Ray, another Python or another token.
 """
 
 from __future__ import annotations
 
 import errno
-import json
-import platform
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
 from core.settings import Settings
-from ledger.code_version import CODE_VERSION
 from ledger.connections.reaching import EMBEDDED_HOSTS, why_unreachable
-from serve_app.settings_from_env import child_environment
-from serve_app.supervisor.deployment import Deployment, DeploymentError
+from serve_app.supervisor.deployment import DeploymentError
 from serve_app.supervisor.ray_node import Place
 
 REACH_TIMEOUT_S = 60.0
 _CONNECT_TIMEOUT_S = 5.0
-_PROBE_TIMEOUT_S = 60.0
 _PAUSE_S = 1.0
-_ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 
 def check_machine(settings: Settings, place: Place) -> None:
@@ -55,19 +45,16 @@ def check_machine(settings: Settings, place: Place) -> None:
         raise DeploymentError(missing)
 
 
-def check_reachable(
-    settings: Settings, deployment: Deployment, place: Place, say: Callable[[str], None]
-) -> None:
-    """Wait for what this machine needs of others, then compare versions (3 and 4).
+def check_reachable(settings: Settings, place: Place, say: Callable[[str], None]) -> None:
+    """Wait for what this machine needs of others (3).
 
     Args:
         settings: the machine's.
-        deployment: whose token file exists.
         place: where the machine stands.
-        say: gets a line when something is waited for, and for differences that do not matter.
+        say: gets a line when something is waited for.
 
     Raises:
-        DeploymentError: it was not reachable within 60 s, or is of other versions.
+        DeploymentError: it was not reachable within 60 s.
     """
     deadline = time.monotonic() + REACH_TIMEOUT_S
     said = ""
@@ -78,18 +65,6 @@ def check_reachable(
             said = missing
             say(f"waiting: {missing}")
         time.sleep(_PAUSE_S)
-    if not place.is_head:
-        _compare_with_head(settings, deployment, place.head, say)
-
-
-def facts(settings: Settings) -> dict[str, str]:
-    """Return what machines of a cluster compare: versions, and where the sockets are."""
-    return {
-        "ray": version("ray"),
-        "python": platform.python_version(),
-        "code": f"{version('callboard')} (schema {CODE_VERSION})",
-        "run_folder": settings.run_folder,
-    }
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -160,43 +135,3 @@ def _unreachable(settings: Settings, place: Place) -> str | None:
             " let this machine through?"
         )
     return None
-
-
-def _compare_with_head(
-    settings: Settings, deployment: Deployment, head: str, say: Callable[[str], None]
-) -> None:
-    environment = child_environment(
-        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(deployment.ray_token_file)}
-    )
-    command = [sys.executable, "-m", "serve_app.supervisor.machines.head_probe", head]
-    try:
-        probe = subprocess.run(
-            command, cwd=_ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=_PROBE_TIMEOUT_S,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise DeploymentError(
-            f"the head at {head} did not say its versions within {_PROBE_TIMEOUT_S:.0f} s"
-        ) from None
-    if probe.returncode != 0:
-        lines = probe.stdout.strip().splitlines() or probe.stderr.strip().splitlines() or [""]
-        raise DeploymentError(f"the head at {head} refuses this machine: {lines[-1]}")
-    for name, kind, got, wanted in differences(facts(settings), json.loads(probe.stdout)):
-        text = f"this machine has {name} {got}, the head has {wanted}"
-        if kind == "refused":
-            raise DeploymentError(f"{text}: install the same on both")
-        say(text)
-
-
-def differences(own: dict[str, str], heads: dict[str, str]) -> list[tuple[str, str, str, str]]:
-    """Return (name, `refused` or `told`, own value, head's) of each fact that differs.
-
-    Ray and Python must be the same; other code is told only, for machines change their code one
-    after the other. A fact that the head has not published yet is left out.
-    """
-    names = {"ray": "Ray", "python": "Python", "code": "code", "run_folder": "the run folder"}
-    return [
-        (text, "refused" if name in ("ray", "python") else "told", own[name], heads[name])
-        for name, text in names.items()
-        if name in heads and heads[name] != own[name]
-    ]
