@@ -142,8 +142,7 @@ class DispatchPort(Protocol):
     accepted order occupies its agent's capacity until `abort` or `release`; `hold` occupies it for
     an order that was accepted before this process started. Orders are compared by identity.
     `waiting`: how many orders are queued and not sent, `waiting_of`: how many of them of one payer.
-    `hand_over` lets an order's events go to another member and returns the number of its sending,
-    or drops it unsent and returns None; `expect` is the other member's side of it.
+    `cancel` stops waiting for the reply of an order, and does not tell the agent.
     """
 
     @property
@@ -159,11 +158,7 @@ class DispatchPort(Protocol):
 
     def abort(self, order: DispatchOrder, reason: str) -> None: ...
 
-    def hand_over(self, order: DispatchOrder, to: str) -> int | None: ...
-
-    def expect(
-        self, serial: int, order: DispatchOrder, receive: Callable[[str, Event], None]
-    ) -> None: ...
+    def cancel(self, order: DispatchOrder) -> object: ...
 
 
 class AgentEntry(Message, frozen=True):

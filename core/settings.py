@@ -277,6 +277,9 @@ class Settings:
     ledger_queue_max: int = _setting(50_000, "commands waiting for the ledger", low=1)
     fee_bps: int = _setting(500, "protocol fee of a node payment, basis points", low=0, high=10_000)
     unreachable_retry_after_s: int = _setting(1, "Retry-After of a 503", low=1, high=60)
+    shard_drain_ms: int = _setting(
+        10_000, "how long open calls may delay the move of a workflow to another owner", low=0
+    )
     owner_silence_ms: int = _setting(5_000, "silence after which an owner is replaced", low=1_000)
     ledger_silence_ms: int = _setting(15_000, "the same of the ledger actor", low=5_000)
     timekeeper_silence_ms: int = _setting(15_000, "the same of the timekeeper", low=5_000)

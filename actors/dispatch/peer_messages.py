@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from actors.dispatch.handed_calls import HandedShard
 from actors.ports import DispatchOrder
 from actors.transport.wire import Undecodable, Wire
 from core.message import Message
@@ -57,10 +56,9 @@ class SentEvent(Message, frozen=True):
 
 
 OrderMessage = Send | End | Abort
-ReturnMessage = SentEvent | HandedShard
 
 ORDERS: Final = Wire[OrderMessage](OrderMessage)
-RETURNS: Final = Wire[ReturnMessage](ReturnMessage)
+RETURNS: Final = Wire[SentEvent](SentEvent)
 
 # Encoded messages out; for each of them back, whether it was taken.
 PeerCall = Callable[[list[bytes]], Awaitable[Sequence[bool]]]

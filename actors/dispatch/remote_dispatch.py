@@ -33,7 +33,6 @@ from itertools import islice
 from typing import NamedTuple, assert_never
 
 from actors.dispatch.dispatcher import Dispatcher, deliver_event
-from actors.dispatch.handed_calls import HandedCall, HandedShard
 from actors.dispatch.peer_messages import (
     ORDERS,
     RETURNS,
@@ -42,7 +41,6 @@ from actors.dispatch.peer_messages import (
     OrderMessage,
     PeerCall,
     PeerCalls,
-    ReturnMessage,
     Send,
     SentEvent,
     take_each,
@@ -80,8 +78,6 @@ OFFER_MS, OFFER_MS_MAX = 100, 1_600
 OFFERED_AGENTS_MAX = 500
 # Aborted sendings that are remembered, because an abort may overtake its order.
 ABORTED_MAX = 10_000
-# Hand-overs that are remembered, because their message may come again.
-HANDED_MAX = 1_000
 # Events that wait until their member is known again; the results in them may have 64 KiB each.
 UNRETURNED_MAX = 1_000
 
@@ -147,14 +143,6 @@ class _Foreign:
     is_accepted: bool = False
 
 
-@dataclass(slots=True)
-class _Handed:
-    """A call that the member `peer` has handed over; `events`: what came of it before its order."""
-
-    peer: str
-    events: list[Event]
-
-
 class _Refusal(NamedTuple):
     """A peer had no room for an agent's order: until then it is offered none."""
 
@@ -171,7 +159,6 @@ class RemoteDispatch:
         now_ms: wall time.
         is_always: use all machines in turn even with capacity here (`CALLBOARD_DISPATCH=spread`).
         shares: of agents among owners; None: what waits here is offered to nobody.
-        on_handed: receives the shards that other members have handed over, before their events.
         may_send: whether anything new may be sent now.
     """
 
@@ -183,7 +170,6 @@ class RemoteDispatch:
         now_ms: Callable[[], int],
         is_always: bool,
         shares: AgentShares | None = None,
-        on_handed: Callable[[HandedShard], None] = lambda _: None,
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self._local = local
@@ -195,7 +181,6 @@ class RemoteDispatch:
         self._waiting: dict[str, dict[str, _Refusal]] = {}
         self._offers: asyncio.Handle | None = None
         local.on_waiting = self._note_waiting
-        self._on_handed = on_handed
         self._may_send = may_send
         self._peers: dict[str, _Peer] = {}
         # Other numbers than those of this owner's predecessor, whose events may still come.
@@ -204,8 +189,6 @@ class RemoteDispatch:
         self._accepted_away = 0  # of these, how many are accepted
         self._serial_of: dict[int, int] = {}  # by the identity of the order that is away
         self._foreign: dict[tuple[str, int], _Foreign] = {}  # by origin and serial number
-        self._handed: dict[int, _Handed] = {}  # by serial number
-        self._handed_shards: OrderedDict[tuple[str, int, int], None] = OrderedDict()
         self._aborted: OrderedDict[tuple[str, int], None] = OrderedDict()
         # By member: one that has just joined, or whose lease had expired for a moment.
         self._unreturned: deque[tuple[str, int, bytes, DispatchOrder | None]]
@@ -391,6 +374,11 @@ class RemoteDispatch:
         else:
             self._local.abort(order, reason)
 
+    def cancel(self, order: DispatchOrder) -> None:
+        """Stop waiting for an order's reply, or never send it; its agent is not told."""
+        if not self._end_away(order, Abort):
+            self._local.cancel(order)
+
     def accept(self, bodies: Sequence[bytes]) -> list[bool]:
         """Send orders of another machine; their events return through its channel.
 
@@ -432,102 +420,32 @@ class RemoteDispatch:
         return True
 
     def deliver(self, bodies: Sequence[bytes]) -> list[bool]:
-        """Receive shards that were handed over, and the events of orders at other machines.
+        """Receive the events of orders at other machines.
 
         Args:
-            bodies: encoded `ReturnMessage`s.
+            bodies: encoded `SentEvent`s.
 
         Returns: for each of them, whether it could be read.
         """
         return take_each(RETURNS, bodies, self._take_return)
 
-    def _take_return(self, message: ReturnMessage) -> bool:
-        self._deliver(message)
-        return True
-
-    def _deliver(self, message: ReturnMessage) -> None:
-        if isinstance(message, HandedShard):
-            self._take_handed(message)
-            return
+    def _take_return(self, message: SentEvent) -> bool:
         serial, event = message.serial, message.event
         away = self._away.get(serial)
-        if away is None and (handed := self._handed.get(serial)) is not None:
-            handed.events.append(event)
-            return
         if away is None:
             if isinstance(event, AttemptAccepted):
                 # The order has ended, or an earlier process of this owner sent it.
                 self._send_end(message.sender, End(serial, self._name))
-            return
+            return True
         if away.is_accepted:
-            return  # it came before
+            return True  # it came before
         if isinstance(event, AttemptAccepted):
             away.is_accepted = True
             self._accepted_away += 1
         elif not isinstance(event, WorkStarted):
             self._forget_away(serial)
         deliver_event(away.order, away.receive, event)
-
-    # -- hand-over --------------------------------------------------------------------------------
-
-    def hand_over(self, order: DispatchOrder, to: str) -> int | None:
-        """Let what comes of an order go to another member, as if it had sent the order from here.
-
-        Returns: the number of its sending, None for one that was not sent yet and never will be.
-        """
-        serial = next(self._serials)
-        receive = partial(self._return_event, to, serial)
-        away_serial = self._serial_of.get(id(order))
-        if away_serial is not None:
-            self._away[away_serial].receive = receive
-        elif not self._local.redirect(order, receive):
-            return None
-        self._foreign[to, serial] = _Foreign(order)
-        return serial
-
-    def tell_handed(self, to: str, handed: HandedShard, heard: Sequence[tuple[int, Event]]) -> None:
-        """Tell a member of the shard that it was given, then what has come of its calls."""
-        peer = self._peers.get(to)
-        if peer is None:
-            for call in handed.calls:
-                self._abort_foreign((to, call.serial))
-            return
-        # One that it cannot read was only a hint.
-        peer.replies.submit_always(RETURNS.encode(handed), lambda _: None)
-        for serial, event in heard:
-            self._return_event(to, serial, "", event)
-
-    def _take_handed(self, message: HandedShard) -> None:
-        if message.to != self._name:
-            return  # of a process before this one: nothing comes of its calls to this one
-        given = (message.sender, message.shard, message.epoch)
-        if given in self._handed_shards:
-            return  # it came before
-        self._handed_shards[given] = None
-        if len(self._handed_shards) > HANDED_MAX:
-            self._handed_shards.popitem(last=False)
-        for call in message.calls:
-            self._handed[call.serial] = _Handed(message.sender, [])
-        self._on_handed(message)
-
-    def expect(self, serial: int, order: DispatchOrder, receive: Receive) -> None:
-        """Wait for a call that was handed over as for an order that was sent from there."""
-        handed = self._handed.pop(serial, None)
-        peer = "" if handed is None else handed.peer
-        self._away[serial] = _Away(peer, order, receive)
-        self._serial_of[id(order)] = serial
-        if peer not in self._peers:
-            self._lose(serial)
-            return
-        for event in [] if handed is None else handed.events:
-            self._deliver(SentEvent(serial, peer, event))
-
-    def forget_handed(self, calls: Sequence[HandedCall]) -> None:
-        """End calls that were handed over and that no workflow waits for."""
-        for call in calls:
-            handed = self._handed.pop(call.serial, None)
-            if handed is not None:
-                self._send_end(handed.peer, Abort(call.serial, self._name))
+        return True
 
     def _return_event(self, origin: str, serial: int, _: str, event: Event) -> None:
         sending = origin, serial

@@ -19,7 +19,6 @@ from collections.abc import (
     Collection,
     Coroutine,
     Iterable,
-    Mapping,
     Sequence,
 )
 from functools import partial
@@ -31,7 +30,6 @@ from actors.directory.auction_candidates import AuctioningDirectory
 from actors.directory.directory_sync import DirectorySync
 from actors.directory.health.circuits import Opened
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.handed_calls import HandedShard
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.peer_messages import PeerCalls
 from actors.dispatch.remote_dispatch import RemoteDispatch
@@ -45,7 +43,6 @@ from actors.process.loop_clock import LoopClock
 from actors.process.slices import Slices, run_in_slices
 from actors.shards.child_lease import ChildLease, Parentage
 from actors.shards.held_shards import HeldShards
-from actors.shards.hint_waits import HintWaits
 from actors.shards.membership import Membership
 from actors.shards.shard_ledger import ShardLedger
 from actors.transport.late_replies import LateReplies
@@ -188,7 +185,6 @@ class Owner:
             now_ms=self._clock.now_ms,
             is_always=settings.dispatch == "spread",
             shares=self._shares,
-            on_handed=self._take_handed,
             may_send=self.may_send,
         )
         self.outboxes = Outboxes()
@@ -196,7 +192,6 @@ class Owner:
         self._restorer: Restorer | None = None
         self._shard_ledger = ShardLedger(ledger, self.membership.note_stale)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._hint_waits = HintWaits(self.held)
         # The addresses of other members, and of the processes of single workflows, by name.
         self._others, self._children = dict[str, str](), dict[str, str]()
         self._drops = 0  # of lost shards, of which orders may still stand in queues
@@ -215,6 +210,7 @@ class Owner:
                 commit=self._commit,
                 boot_ms=boot_ms,
                 on_ended=on_lost,
+                drain_ms=self._settings.shard_drain_ms,
             )
         self.held.add(parent.shard, parent.epoch)
         return ChildLease(parent, on_lost)
@@ -237,6 +233,7 @@ class Owner:
             on_rows_needed=self.restore_one,
             at_work=self._at_work,
             offer_shard=self.membership.offer,
+            on_answered=self.membership.note_answered,
         )
         self._restorer = Restorer(
             self._runner,
@@ -465,60 +462,21 @@ class Owner:
         """Implement `ShardWork`."""
         return self.remote_dispatch.open_calls
 
-    def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
+    def taken(self, shards: Sequence[int]) -> None:
         """Implement `ShardWork`."""
         assert self._restorer is not None, "a member holds shards after it has joined"
-        self._restorer.expect(shards)
-        epochs = {shard: self.held.epoch(shard) for shard in shards}
-        if not is_given:
-            self._begin(self._restore(epochs))
-            return
-        for shard, epoch in epochs.items():
-            self._begin(self._restore_given(shard, epoch))
-
-    async def _restore_given(self, shard: int, epoch: int) -> None:
-        """Restore a shard after the hint of its giver, unless that does not come."""
-        if self.held.epoch(shard) == epoch and not self._require_runner().shards.hints.has(shard):
-            await self._hint_waits.wait(shard)
-        if self.held.epoch(shard) == epoch:
-            await self._restore({shard: epoch})
-
-    async def _restore(self, epochs: Mapping[int, int]) -> None:
-        """Restore shards that are held under these epochs."""
-        assert self._restorer is not None
-        await self._restorer.restore_shards(epochs)
-        for shard, epoch in epochs.items():
-            left = self._require_runner().shards.hints.forget(shard, epoch)
-            self.remote_dispatch.forget_handed(left)
-
-    def _take_handed(self, handed: HandedShard) -> None:
-        """Keep the open calls of a shard that another member has given to this one.
-
-        Calls of which a hint comes too late are ended: their attempts are repeated already, or the
-        shard has been given on.
-        """
-        assert self._restorer is not None
-        shard, hints = handed.shard, self._require_runner().shards.hints
-        is_held = self.held.epoch(shard) == handed.epoch + 1
-        if is_held and not self._restorer.is_expecting(shard):
-            self.remote_dispatch.forget_handed(handed.calls)
-            return
-        self.remote_dispatch.forget_handed(hints.keep(handed))
-        if hints.has(shard):
-            self._hint_waits.end(shard)
-        else:
-            self.membership.renew_soon()
+        self._restorer.restore_shards(shards)
 
     def lost(self, shards: Sequence[int]) -> None:
         """Implement `ShardWork`."""
         if self.children is not None:
             self.children.drop(shards)
-        assert self._restorer is not None, "a member holds shards after it has joined"
-        self._restorer.drop(shards)
-        for shard in shards:
-            self._hint_waits.end(shard)
+        self._end_runs(shards, is_told=True)
+
+    def _end_runs(self, shards: Sequence[int], *, is_told: bool) -> None:
         self._drops += 1
-        self._begin(self._drop(self._require_runner().shards.drop(set(shards))))
+        steps = self._require_runner().shards.drop(set(shards), is_told=is_told)
+        self._begin(self._drop(steps))
 
     async def _drop(self, steps: Iterable[object]) -> None:
         try:
@@ -539,27 +497,20 @@ class Owner:
         """Implement `ShardWork`."""
         assert self._restorer is not None, "a member holds shards after it has joined"
         if self.children is not None and self.children.works_in(shard):
-            return False  # its calls are open in another process, which cannot pass them on
+            return False  # another process drives it, under the epoch of this member
         return not self._restorer.is_restoring_shard(shard)
 
     async def settled(self, shard: int) -> None:
         """Implement `ShardWork`."""
         await self._shard_ledger.settled(shard)
 
-    def given(self, shard: int, epoch: int, to: MemberView) -> None:
+    def is_idle(self, shard: int) -> bool:
         """Implement `ShardWork`."""
-        assert self._restorer is not None, "a member holds shards after it has joined"
-        self._restorer.drop([shard])
-        given = self._require_runner().shards.give(shard, to.member)
-        calls, watchers = given.calls, given.watchers
-        handed = HandedShard(self.held.member, shard, epoch, calls, watchers, to.member)
-        self.remote_dispatch.tell_handed(to.member, handed, given.heard)
+        return self._require_runner().shards.is_idle(shard)
 
-    def thawed(self, shard: int) -> None:
+    def frozen(self, shard: int) -> None:
         """Implement `ShardWork`."""
-        self._require_runner().shards.thaw(shard)
-        assert self._restorer is not None, "a member holds shards after it has joined"
-        self._restorer.thaw(shard)
+        self._end_runs([shard], is_told=False)
 
     def unfenced(self) -> None:
         """Implement `ShardWork`."""
@@ -575,9 +526,6 @@ class Owner:
         self._set_peers()
         if has_changed:
             self._dispatcher.wake()
-        self._hint_waits.set_live(self._others.keys())
-        if self._runner is not None:
-            self.remote_dispatch.forget_handed(self._runner.shards.hints.forget_outdated())
 
     def _set_peers(self) -> None:
         addresses = {**self._others, **self._children}

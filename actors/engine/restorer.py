@@ -146,11 +146,8 @@ class Restorer:
         # Shards whose scan is wanted, and those of the scan under way.
         self._wanted: set[int] = set()
         self._scanning: set[int] = set()
-        self._expected: set[int] = set()
         self._scanned: list[asyncio.Future[None]] = []
         self._requested: dict[str, None] = {}  # in order
-        # By shard, workflows whose rows came while it was frozen: nothing begins in it then.
-        self._frozen: dict[int, set[str]] = {}
         self._scan: asyncio.Task[None] | None = None
         self._single: asyncio.Task[None] | None = None
 
@@ -173,20 +170,11 @@ class Restorer:
 
     def is_restoring_shard(self, shard: int) -> bool:
         """Whether a shard is not read to its end."""
-        return any(shard in some for some in (self._scanning, self._wanted, self._expected))
-
-    def expect(self, shards: Iterable[int]) -> None:
-        """Know that these shards are held and that their restore will be asked for soon."""
-        self._expected.update(shards)
-
-    def is_expecting(self, shard: int) -> bool:
-        """Whether a shard's restore is not asked for yet."""
-        return shard in self._expected
+        return shard in self._scanning or shard in self._wanted
 
     def restore_shards(self, shards: Collection[int]) -> asyncio.Future[None]:
         """Restore every workflow of these shards that is not driven; the future is done then."""
         self._wanted.update(shards)
-        self._expected.difference_update(shards)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._scanned.append(done)
         if self._scan is None:
@@ -194,27 +182,10 @@ class Restorer:
         return done
 
     def restore_one(self, workflow_id: str) -> None:
-        """Read and restore one workflow in the background.
-
-        Not while its shard's restore is only expected, which reads it: before the hint of the
-        shard's giver its open calls are not known, and would be repeated.
-        """
-        if shard_of(workflow_id) in self._expected:
-            return
+        """Read and restore one workflow in the background."""
         self._requested[workflow_id] = None
         if self._single is None:
             self._single = asyncio.create_task(self._read_requested())
-
-    def thaw(self, shard: int) -> None:
-        """Read again what was not restored because its shard was frozen."""
-        for workflow_id in sorted(self._frozen.pop(shard, ())):
-            self.restore_one(workflow_id)
-
-    def drop(self, shards: Iterable[int]) -> None:
-        """Forget what was not restored of shards that are another member's now."""
-        for shard in shards:
-            self._frozen.pop(shard, None)
-            self._expected.discard(shard)
 
     async def close(self) -> None:
         """End every task."""
@@ -317,14 +288,13 @@ class Restorer:
         slices = Slices()
         for stored in workflows:
             shard = shard_of(stored.workflow_id)
-            if self._held.epoch(shard) != epochs[shard] or shard in self._expected:
+            if self._held.epoch(shard) != epochs[shard]:
                 # Lost since; when it has come back, another has driven these workflows meanwhile,
-                # and a later scan reads them, after the hint if it was given.
-                continue
-            if self._is_skipped(stored.workflow_id):
+                # and a later scan reads them.
                 continue
             if self._held.is_frozen(stored.workflow_id):
-                self._frozen.setdefault(shard, set()).add(stored.workflow_id)
+                continue  # it is given away, or restored as a whole
+            if self._is_skipped(stored.workflow_id):
                 continue
             try:
                 with counting():

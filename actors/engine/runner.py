@@ -11,8 +11,7 @@ Each step has this order, which is the guarantee of the engine:
 A step that the ledger refuses because of a revoked agent halts its workflow: the machine is ahead
 of the rows, and a machine restored from the rows replaces it. Any other refusal, and any exception
 in a callback from the ledger, a timer or a dispatch, quarantines that workflow alone. A shard that
-another member holds now is dropped with its workflows; the others go on. While a shard is handed
-over (it is frozen) events of its workflows are parked.
+another member holds now is dropped with its workflows; the others go on.
 Spec: Execution order; design.md section 3; shards.md. Decisions 0090, 0200.
 """
 
@@ -37,7 +36,6 @@ from actors.workflows.dispatch_orders import (
     build_timeout_event,
     build_unstaked_event,
     rebuild_accepted_orders,
-    rebuild_handed_orders,
 )
 from actors.workflows.door import Door
 from actors.workflows.driven_shards import DrivenShards
@@ -128,6 +126,7 @@ class Runner:
         at_work: names the workflow at work, and knows which of them have ended this owner.
         offer_shard: offers a shard, of which a workflow cannot be restored, to members of another
             version; returns whether there are any.
+        on_answered: receives the shard of a workflow whose open call has ended.
     """
 
     def __init__(
@@ -143,6 +142,7 @@ class Runner:
         on_rows_needed: Callable[[str], None],
         at_work: AtWork,
         offer_shard: Callable[[int], bool] = lambda _: False,
+        on_answered: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._held = held
         self._member = held.member
@@ -155,6 +155,7 @@ class Runner:
         self._on_rows_needed = on_rows_needed
         self._at_work = at_work
         self._offer_shard = offer_shard
+        self._on_answered = on_answered
         self._door = Door(settings, dispatcher, ledger)
         self._running = DrivenWorkflows(self._door)
         self._published = self._finished = self._submitted = 0
@@ -176,13 +177,7 @@ class Runner:
             on_ended=self._handle_quarantined_end,
         )
         self.shards = DrivenShards(
-            held,
-            self._running,
-            self._quarantine,
-            dispatcher=dispatcher,
-            clock=clock,
-            receive=self.receive,
-            stop=self._stop,
+            self._running, self._quarantine, dispatcher=dispatcher, stop=self._stop
         )
 
     def __repr__(self) -> str:
@@ -333,8 +328,7 @@ class Runner:
             return False
         before = self._at_work.begin(workflow_id)
         try:
-            awaited = self.shards.hints.awaited(workflow_id)
-            restored = restore_workflow(stored, self._settings, self._clock.now_ms(), awaited)
+            restored = restore_workflow(stored, self._settings, self._clock.now_ms())
         except Exception:  # rows of another version, or damaged: other workflows go on
             self._guard.raised += 1
             log.exception("workflow cannot be restored workflow=%s", workflow_id)
@@ -372,11 +366,6 @@ class Runner:
         for order in rebuild_accepted_orders(run, self._directory.entry, self._clock.now_ms()):
             run.orders[order.node, False] = order
             self._dispatcher.hold(order)
-        calls, watchers = self.shards.hints.take(run.workflow_id)
-        run.watchers |= watchers
-        for call, order in rebuild_handed_orders(run, calls, self._directory.entry):
-            run.orders[order.node, order.is_verification] = order
-            self._dispatcher.expect(call.serial, order, self.receive)
         records, actions = resolve_selections(run, self._directory, self._clock, records, actions)
         # An agent may have been revoked while no owner drove this workflow.
         for event in revoked_at_work(run, self._directory, self._clock):
@@ -399,9 +388,6 @@ class Runner:
         run = self.find_run(workflow_id)
         if run is None or not run.is_stored:
             return
-        if self._held.is_frozen(workflow_id):
-            self.shards.park(workflow_id, event, done)
-            return
         otherwise = None if done is None else partial(done, False)
         self._guard(run, self._receive, run, event, done, otherwise=otherwise)
 
@@ -409,6 +395,7 @@ class Runner:
         order = run.close_order(event)
         if order is not None:
             self._orders.release(order, event)
+            self._on_answered(shard_of(run.workflow_id))
         records, actions = self._decide(run, event)
         if records:
             by = event.settled_by if isinstance(event, AttemptSucceeded) else None

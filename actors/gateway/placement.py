@@ -6,7 +6,8 @@ moving a request to another machine costs more than a small difference in load, 
 load everything stays near. A member's load is what the ledger says, up to a second old, and
 what this replica has placed there since. Equal loads are shared out by the workflows' ids. A member
 to which a call has failed gets nothing for the time of a lease, unless there is no other: it may
-have ended, and what is placed there then waits until its shards are taken.
+have ended, and what is placed there then waits until its shards are taken. Shards that move soon
+get no new workflows.
 
 Decides only; the caller measures the time. Any thread may ask: what it reads is replaced, not
 changed, but for counts, of which one that two threads raise at once is lost, which misplaces
@@ -74,9 +75,9 @@ class Placement:
         if chosen is None:
             return None
         placed[chosen.member] = placed.get(chosen.member, 0) + 1
-        if shard_map.holder(workflow_id) is chosen:
+        numbers = shard_map.open_shards_of(chosen.member)
+        if shard in numbers:
             return workflow_id
-        numbers = shard_map.shards_of(chosen.member)
         return id_in_shard(workflow_id, numbers[shard % len(numbers)])
 
     def _choose(

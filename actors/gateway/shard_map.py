@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from core.shards.assignment import target_addresses
 from core.shards.lease_messages import HeldShard, MemberState, MemberView
 from core.shards.shard import SHARDS, shard_of
 
@@ -31,6 +32,13 @@ class ShardMap:
             if held.member in self.live:
                 numbers[held.member].append(shard)
         self._numbers = dict(numbers)
+        ready = [one.address for one in self.live.values() if one.state is MemberState.READY]
+        targets = target_addresses(ready)
+        # Without those that another member should hold: these move soon.
+        self._staying = {
+            member: [one for one in held if targets and targets[one] == self.live[member].address]
+            for member, held in numbers.items()
+        }
         # Those that take new work: they live, are READY and hold shards.
         self.open_members = tuple(
             one
@@ -71,3 +79,7 @@ class ShardMap:
     def shards_of(self, member: str) -> Sequence[int]:
         """Return the numbers of the shards that a live member holds, in their order."""
         return self._numbers.get(member, ())
+
+    def open_shards_of(self, member: str) -> Sequence[int]:
+        """Return the shards of a live member for new workflows: all, if all of them move soon."""
+        return self._staying.get(member) or self.shards_of(member)

@@ -47,6 +47,9 @@ class ChildLease:
         """Return False: the parent holds the shard."""
         return False
 
+    def note_answered(self, shard: int) -> None:
+        """Do nothing: the parent gives no shard in which this process works."""
+
     def note_stale(self, shard: int, epoch: int) -> None:
         """End this process: the ledger refused a command because another member has the shard."""
         self._on_ended(f"{self._of} holds shard {shard} no longer under epoch {epoch}")
@@ -56,6 +59,3 @@ class ChildLease:
 
     async def close(self) -> None:
         """End nothing."""
-
-    def renew_soon(self) -> None:
-        """Renew nothing."""

@@ -50,11 +50,11 @@ class HeldShards:
         return shard_of(workflow_id) in self._epochs
 
     def is_frozen(self, workflow_id: str) -> bool:
-        """Say whether a workflow's shard is being handed over."""
+        """Say whether a workflow's shard is being given."""
         return shard_of(workflow_id) in self._frozen
 
     def frozen(self) -> tuple[int, ...]:
-        """Return the shards that are being handed over."""
+        """Return the shards that are being given."""
         return tuple(self._frozen)
 
     def is_news(self, shard: int, epoch: int) -> bool:
@@ -65,13 +65,6 @@ class HeldShards:
         other = self._others.get(shard)
         is_later = other is None or epoch > other.epoch
         return is_later and epoch > self._epochs.get(shard, 0)
-
-    def giver(self, shard: int) -> str:
-        """Return the member that held a shard just before this one, "" when it is not known."""
-        other = self._others.get(shard)
-        if other is None or other.epoch + 1 != self._epochs.get(shard):
-            return ""
-        return other.member
 
     def add(self, shard: int, epoch: int) -> None:
         """Hold a shard under an epoch that is news; what was held of it was dropped before."""
@@ -96,5 +89,5 @@ class HeldShards:
         self._frozen.add(shard)
 
     def thaw(self, shard: int) -> None:
-        """Take a shard up again that was frozen."""
+        """Take up a shard again that was frozen."""
         self._frozen.discard(shard)

@@ -5,9 +5,13 @@ The map is compared with what is held here: what the ledger says is this member'
 on, what it says is another's is dropped. Epochs tell which of two news of a shard is newer, so an
 outcome that is late and a map that is old change nothing (`held_shards.py`). Then each member
 computes for itself which shards it should take and give (`core/shards/assignment.py`); two commands
-move them, and only the ledger's answer counts: a shard that is being given stays frozen until the
-outcome of its Give is known, whatever a map says meanwhile. An answer of a ledger that does not
-know yet what this member knew when it asked is none: another ledger is the head.
+move them, and only the ledger's answer counts. An answer of a ledger that does not know yet what
+this member knew when it asked is none: another ledger is the head.
+
+A shard that is to be given drains first: gateways choose other shards for new workflows, and it is
+given when none of its calls of agents is open, or after `drain_ms`. From then on it is frozen until
+the outcome of its Give is known, whatever a map says meanwhile: its workflows are driven no longer,
+and the member that holds it afterwards restores them from their rows and tries open calls again.
 
 Several renewals may be under way, and their answers may come in another order.
 
@@ -24,21 +28,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from actors.shards.held_shards import HeldShards
-from actors.shards.renewal_times import RenewalTimes
 from actors.shards.self_fence import SelfFence
 from core.shards.assignment import Moves, moves_of, other_version_for
 from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
+from core.shards.leases import RENEWAL_MS
 from ledger.commands import Command, Outcome
 from ledger.shards.shard_commands import GiveShards, TakeShards
 
 log = logging.getLogger("callboard.membership")
 
 RENEWAL_TIMEOUT_S: Final = 2.0
-# Shards that are handed over at the same time.
-GIVES_MAX: Final = 4
-# A shard whose commands are not answered in that time is taken up again and given later.
-FREEZE_S: Final = 1.0
+# Shards that are given at the same time.
+GIVES_MAX: Final = 16
 
 
 class ShardWork(Protocol):
@@ -50,30 +52,23 @@ class ShardWork(Protocol):
     def open_calls(self) -> int:
         """Return how many calls of agents would be lost with this process now."""
 
-    def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
-        """Restore the workflows of these shards, which are held from now on.
-
-        `is_given`: another member has given them and tells in a hint, soon, which calls it still
-        waits for; else no hint comes.
-        """
+    def taken(self, shards: Sequence[int]) -> None:
+        """Restore the workflows of these shards, which are held from now on."""
 
     def lost(self, shards: Sequence[int]) -> None:
         """Drop these shards' workflows at once: another member drives them."""
 
     def may_give(self, shard: int) -> bool:
-        """Say whether all open calls of a shard could be handed over with it now.
+        """Say whether a shard may be given: it is restored, and driven by this process alone."""
 
-        Not before it is restored, with its giver's hint; nor while another process has such calls.
-        """
+    def is_idle(self, shard: int) -> bool:
+        """Say whether no call of an agent is open for a shard's workflows."""
+
+    def frozen(self, shard: int) -> None:
+        """Drop a shard's workflows, because the shard is given away; their agents are not told."""
 
     async def settled(self, shard: int) -> None:
         """Return when no command of a frozen shard is without its outcome, or it is not held."""
-
-    def given(self, shard: int, epoch: int, to: MemberView) -> None:
-        """Pass the open calls of a shard on that was held under this epoch; it is another's now."""
-
-    def thawed(self, shard: int) -> None:
-        """Take a frozen shard's work up again: it was not given."""
 
     def unfenced(self) -> None:
         """Send what has waited for a renewal to be acknowledged."""
@@ -93,6 +88,7 @@ class Membership:
         boot_ms: a monotonic clock that runs while the machine or the process is suspended.
         on_ended: receives the reason when the ledger does not know this member any more: its
             process ends, and a successor is a new member.
+        drain_ms: how long open calls may keep a shard here that is to be given.
     """
 
     def __init__(
@@ -104,6 +100,7 @@ class Membership:
         commit: Callable[[Command], Awaitable[Outcome]],
         boot_ms: Callable[[], int],
         on_ended: Callable[[str], None],
+        drain_ms: int = 10_000,
     ) -> None:
         self._held = held
         self._work = work
@@ -111,6 +108,7 @@ class Membership:
         self._commit = commit
         self._boot_ms = boot_ms
         self._on_ended = on_ended
+        self._drain_ms = drain_ms
         self._members: tuple[MemberView, ...] = ()
         self._shards: tuple[HeldShard, ...] = ()
         # Of the code that all of the cluster understands; what only later code does is not written.
@@ -126,14 +124,14 @@ class Membership:
         self._due = Moves((), ())
         self._moves_seen: object = None  # what `_due` was worked out from
         self._refused: set[int] = set()
-        self._asked: dict[int, int] = {}  # of the Take that is under way, by shard its epoch
         self._taking: asyncio.Task[None] | None = None
         self._giving: dict[int, asyncio.Task[None]] = {}
-        self._tried = -1  # the shard of the newest hand-over; the next ones come after it
+        self._drains_ms: dict[int, int] = {}  # by shard that is to be given, since when
+        self._answered: set[int] = set()  # of them, those that are looked at in this turn
+        self._tried = -1  # the shard of the newest Give; the next ones come after it
         self._unreported: list[int] = []  # lost shards that no line of the log names yet
         self._renewing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
-        self._times = RenewalTimes()
 
     def __repr__(self) -> str:
         return f"<Membership {self._held!r} map={self._map_version} {self._fence!r}>"
@@ -185,8 +183,7 @@ class Membership:
         """Note that the ledger refused a command as of another's shard: drop that shard alone.
 
         Not when it is held under a newer one: then the command came of what was held before. Nor
-        when it is being given: the outcome of the Give says whether its calls are passed on, and
-        may be heard after the refusal of a command that was committed with it.
+        when it is being given, because the outcome of the Give follows.
 
         Args:
             epoch: that the command carried, 0 for a shard that was not held.
@@ -202,11 +199,7 @@ class Membership:
             task = asyncio.get_running_loop().create_task(self._renew_safely())
             self._renewing.add(task)
             task.add_done_callback(self._renewing.discard)
-            await self._times.pause()
-
-    def renew_soon(self) -> None:
-        """Let the next renewal be soon."""
-        self._times.soon()
+            await asyncio.sleep(RENEWAL_MS / 1_000)
 
     async def _renew_safely(self) -> None:
         try:
@@ -289,22 +282,16 @@ class Membership:
                 lost.append(shard)
             self._held.note_other(shard, seen)
         self._drop(lost)
-        asked = {shard: epoch for shard, epoch in mine.items() if self._is_asked(shard, epoch)}
-        self._hold(asked, is_given=False)
-        self._hold(mine, is_given=True)
+        self._hold(mine)
 
-    def _is_asked(self, shard: int, epoch: int) -> bool:
-        """Say whether a shard is this member's by its Take whose outcome is not known yet."""
-        return self._asked.get(shard, -1) + 1 == epoch
-
-    def _hold(self, epochs: dict[int, int], *, is_given: bool) -> None:
+    def _hold(self, epochs: dict[int, int]) -> None:
         new = [shard for shard, epoch in epochs.items() if self._held.is_news(shard, epoch)]
         self._drop([shard for shard in new if shard in self._held])  # of an older epoch
         for shard in new:
             self._held.add(shard, epochs[shard])
         if new:
             log.info("shards held member=%s new=%d", self._held.member, len(new))
-            self._work.taken(new, is_given=is_given)
+            self._work.taken(new)
 
     def _drop(self, shards: Sequence[int]) -> None:
         for shard in shards:
@@ -324,7 +311,7 @@ class Membership:
         ]
         self._refused.difference_update(kept)
         if kept:
-            self._work.taken(kept, is_given=False)
+            self._work.taken(kept)
 
     # -- moving -----------------------------------------------------------------------------------
 
@@ -346,22 +333,45 @@ class Membership:
         if self._taking is None:
             shards = self._due_moves().take
             if shards:
-                self._asked = dict(shards)
                 self._taking = asyncio.get_running_loop().create_task(self._take(shards))
 
     def _begin_gives(self) -> None:
-        views = {one.member: one for one in self._members}
-        # In turn: a few whose commands stay open must not keep all others here.
-        give = self._due_moves().give
+        """Give the shards that have drained, a few at a time."""
+        give, now_ms = self._due_moves().give, self._boot_ms()
+        self._drains_ms = {shard: self._drains_ms.get(shard, now_ms) for shard, _ in give}
+        # In turn: a few that are refused must not keep all others here.
         for shard, to in (*(move for move in give if move[0] > self._tried), *give):
             if len(self._giving) >= GIVES_MAX:
                 break
-            is_giving = shard in self._giving
-            if shard in self._held and not is_giving and self._work.may_give(shard):
+            if self._has_drained(shard, now_ms):
                 self._tried = shard
-                self._held.freeze(shard)
-                task = asyncio.get_running_loop().create_task(self._give(shard, views[to]))
-                self._giving[shard] = task
+                self._begin_give(shard, to)
+
+    def note_answered(self, shard: int) -> None:
+        """Note that an agent has answered: its shard may have no open call until the next step."""
+        if shard in self._drains_ms and shard not in self._answered:
+            self._answered.add(shard)
+            asyncio.get_running_loop().call_soon(self._give_answered, shard)
+
+    def _give_answered(self, shard: int) -> None:
+        self._answered.discard(shard)
+        if len(self._giving) < GIVES_MAX and self._has_drained(shard, self._boot_ms()):
+            self._begin_give(shard, dict(self._due_moves().give).get(shard))
+
+    def _begin_give(self, shard: int, to: str | None) -> None:
+        view = next((one for one in self._members if one.member == to), None)
+        if view is None:
+            return
+        self._held.freeze(shard)
+        self._work.frozen(shard)
+        self._giving[shard] = asyncio.get_running_loop().create_task(self._give(shard, view))
+
+    def _has_drained(self, shard: int, now_ms: int) -> bool:
+        is_here = shard in self._held and shard not in self._giving
+        if not is_here or not self._work.may_give(shard):
+            return False
+        is_late = now_ms - self._drains_ms.get(shard, now_ms) >= self._drain_ms
+        return is_late or self._work.is_idle(shard)
 
     def _key(self, kind: str) -> str:
         self._moves += 1
@@ -373,20 +383,20 @@ class Membership:
             outcome = await self._commit(command)
         finally:
             self._taking = None
-            self._asked = {}
         if outcome.error is not None:
             log.warning("take refused member=%s outcome=%s", self._held.member, outcome)
             return
         self._note_moved(outcome)
         taken = {int(shard): int(epoch) for shard, epoch in outcome.result["taken"].items()}
-        self._hold(taken, is_given=False)
+        self._hold(taken)
 
     async def _give(self, shard: int, to: MemberView) -> None:
-        """Hand a frozen shard over: wait for its commands, give it, pass its calls on."""
+        """Give a frozen shard away, or restore it."""
         epoch = self._held.epoch(shard)
         is_given = False
         try:
-            if await self._is_settled(shard) and self._held.epoch(shard) == epoch:
+            await self._work.settled(shard)
+            if self._held.epoch(shard) == epoch:
                 is_given = await self._commit_give(shard, epoch, to)
         finally:
             del self._giving[shard]
@@ -395,16 +405,7 @@ class Membership:
             self._begin_gives()
         elif self._held.epoch(shard) == epoch:
             self._held.thaw(shard)
-            self._work.thawed(shard)
-
-    async def _is_settled(self, shard: int) -> bool:
-        try:
-            async with asyncio.timeout(FREEZE_S):
-                await self._work.settled(shard)
-        except TimeoutError:
-            log.info("shard not given, commands are open shard=%d", shard)
-            return False
-        return True
+            self._work.taken([shard])
 
     async def _commit_give(self, shard: int, epoch: int, to: MemberView) -> bool:
         """Give a shard away; return whether it is another's now, False when that was refused."""
@@ -423,7 +424,6 @@ class Membership:
         if self._held.epoch(shard) == epoch:  # else a command of it was refused meanwhile
             if shard in outcome.result["given"]:
                 self._held.drop(shard)
-                self._work.given(shard, epoch, to)
             else:
                 self._drop([shard])
         return True

@@ -6,10 +6,9 @@ send, or the event of its failure out. Spec: Dispatch request, Verification; con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 
-from actors.dispatch.handed_calls import HandedCall
 from actors.dispatch.order_inputs import verifier_sources
 from actors.ports import (
     UNREAD_SCHEMA,
@@ -235,64 +234,6 @@ def rebuild_order_to_judge(run: RunningWorkflow, name: str) -> DispatchOrder | N
         timeout_ms=node.timeout_ms,
         output_schema=UNREAD_SCHEMA,
     )
-
-
-def rebuild_handed_orders(
-    run: RunningWorkflow,
-    calls: Iterable[HandedCall],
-    entry_of: Callable[[str], AgentEntry | None],
-) -> Iterator[tuple[HandedCall, DispatchOrder]]:
-    """Return the orders of a restored workflow's calls that another member keeps open.
-
-    They carry what judging, holding and cancelling need. A call whose attempt is not open any more
-    has none: its attempt was not awaited.
-    """
-    machine = run.machine
-    for call in calls:
-        state, node = machine.node(call.node), machine.compiled.nodes[call.node]
-        is_verification = call.verify_attempt > 0
-        did = state.verifier_did if is_verification else state.agent_did
-        attempts = (call.attempt, call.verify_attempt if is_verification else 0)
-        is_open = state.is_active and attempts == (
-            state.attempt,
-            state.verify_attempt if is_verification else 0,
-        )
-        if not is_open or did is None:
-            continue
-        entry = entry_of(did)  # None of an agent that was deregistered since
-        yield (
-            call,
-            DispatchOrder(
-                workflow_id=machine.workflow_id,
-                task_id=run.task_id,
-                payer_did=run.payer_did,
-                node=call.node,
-                attempt=call.attempt,
-                capability_id=(
-                    node.verifier_capability_id if is_verification else node.capability_id
-                ),
-                agent_did=did,
-                url="" if entry is None else entry.url,
-                cancel_url="" if entry is None else entry.cancel_url,
-                secret=None if entry is None else entry.secret,
-                timeout_ms=node.timeout_ms,
-                is_verification=is_verification,
-                verify_attempt=call.verify_attempt,
-                public_key=None if entry is None else entry.public_key,
-                key_version=state.key_version,
-                ends_ms=machine.deadline_ms,
-                input_schema="" if is_verification else _input_schema(entry, node.capability_id),
-                output_schema="" if is_verification else _output_schema(entry, node.capability_id),
-            ),
-        )
-
-
-def _input_schema(entry: AgentEntry | None, capability_id: str) -> str:
-    return "" if entry is None else entry.input_schemas.get(capability_id, "")
-
-
-def _output_schema(entry: AgentEntry | None, capability_id: str) -> str:
-    return UNREAD_SCHEMA if entry is None else entry.output_schemas.get(capability_id, "")
 
 
 def build_timeout_event(action: AwaitResult) -> Event:

@@ -5,7 +5,7 @@ Values only. design.md section 3.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
@@ -104,6 +104,7 @@ class DrivenWorkflows:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._runs: dict[str, RunningWorkflow] = {}
+        self._of_shard: defaultdict[int, set[str]] = defaultdict(set)
 
     def __repr__(self) -> str:
         return f"<DrivenWorkflows {len(self)}>"
@@ -132,17 +133,19 @@ class DrivenWorkflows:
 
     def of_shards(self, shards: Collection[int]) -> list[RunningWorkflow]:
         """Return those of these shards."""
-        return [run for name, run in self._runs.items() if shard_of(name) in shards]
+        return [self._runs[name] for one in shards for name in sorted(self._of_shard.get(one, ()))]
 
     def add(self, run: RunningWorkflow) -> None:
         """Know a workflow as driven, instead of another run of it."""
         if run.workflow_id not in self._runs:
             self._door.enter(run.payer_did)
+            self._of_shard[shard_of(run.workflow_id)].add(run.workflow_id)
         self._runs[run.workflow_id] = run
 
     def remove(self, workflow_id: str) -> None:
         """Know a workflow as driven no longer."""
         self._door.leave(self._runs.pop(workflow_id).payer_did)
+        self._of_shard[shard_of(workflow_id)].discard(workflow_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import DecodeError
 from msgspec.structs import replace
 
-from actors.workflows.handover import Awaited
 from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.json_text import read_json
@@ -38,7 +37,7 @@ from ledger.reads.reader import RowDict, StoredWorkflow
 
 
 def restore_workflow(
-    stored: StoredWorkflow, settings: Settings, now_ms: int, awaited: Awaited = frozenset()
+    stored: StoredWorkflow, settings: Settings, now_ms: int
 ) -> tuple[RunningWorkflow, list[Record], list[Action]]:
     """Return the running workflow with the records and actions of its restore.
 
@@ -46,7 +45,6 @@ def restore_workflow(
         stored: an unfinished workflow's row and its node rows.
         settings: defaults for members that the manifest leaves out, and the deployment's keys.
         now_ms: the time of the restore.
-        awaited: the attempts whose calls another member keeps open (`WorkflowMachine.restore`).
     """
     row = stored.row
     reserved, terms = reserved_from_json(row["reserved"])
@@ -61,7 +59,6 @@ def restore_workflow(
         nodes=[_node_changed(node) for node in stored.nodes],
         agents_used={node["name"]: node["agents_used"] or () for node in stored.nodes},
         at_ms=now_ms,
-        awaited=awaited,
         key_version=settings.deployment_keys.version,
     )
     running = RunningWorkflow(stored.task_id, machine, payer_did=stored.payer_did)

@@ -15,7 +15,7 @@ Spec: States and transitions, Execution order, Verification and budget; contract
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -194,7 +194,6 @@ class WorkflowMachine:
         nodes: Iterable[NodeChanged],
         agents_used: Mapping[str, Sequence[str]],
         at_ms: int,
-        awaited: Set[tuple[str, int, int]] = frozenset(),
         key_version: int = FIRST_VERSION,
     ) -> tuple[WorkflowMachine, Decision]:
         """Return the machine of a stored, unfinished workflow and the decision of its restore.
@@ -203,8 +202,6 @@ class WorkflowMachine:
             nodes: the stored rows; a node without a row was never ready.
             agents_used: by node, the agents of its ended attempts, in order, repeats included.
             at_ms: now.
-            awaited: attempts (node, attempt, verification attempt or 0) whose calls are still open:
-                another process waits for their replies and passes them on.
 
         1. Rows become states. 2. If the deadline has passed, the workflow ends. 3. Otherwise open
         work goes on (`rules/restoration.py`). Spec: design.md section 3 (Recovery).
@@ -225,7 +222,7 @@ class WorkflowMachine:
         if at_ms >= deadline_ms:
             return self, self.step(RuntimeExceeded(at_ms))
         decision = Decision()
-        resume_nodes(workflow, at_ms, awaited, decision)
+        resume_nodes(workflow, at_ms, decision)
         return self, decision
 
 

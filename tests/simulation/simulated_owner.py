@@ -20,7 +20,6 @@ from actors.engine.runner import Runner
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock, SteadyTime
 from actors.shards.held_shards import HeldShards
-from actors.shards.hint_waits import HintWaits
 from actors.shards.membership import Membership
 from actors.shards.shard_ledger import ShardLedger
 from actors.transport.ledger_client import LedgerClient
@@ -225,14 +224,12 @@ class SimulatedOwner(Owner):
             now_ms=self.clock.now_ms,
             is_always=False,
             shares=self._shares,
-            on_handed=self._take_handed,
             may_send=self.may_send,
         )
         self.outboxes = Outboxes()
         self._runner: Runner | None = None
         self._shard_ledger = ShardLedger(self._ledger, self.membership.note_stale)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._hint_waits = HintWaits(self.held)
         self._drops = 0
         self._others: dict[str, str] = {}
         self._children: dict[str, str] = {}
@@ -250,14 +247,16 @@ class SimulatedOwner(Owner):
         """The runner, once the owner has begun to restore."""
         return self._runner
 
-    def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
+    def taken(self, shards: Sequence[int]) -> None:
         """As the product's; their rows may be read once."""
-        self._process.scans_needed += len(shards) if is_given else 1
-        super().taken(shards, is_given=is_given)
+        self._process.scans_needed += 1
+        super().taken(shards)
+        assert self._restorer is not None
+        self._restorer._scanned[-1].add_done_callback(self._restored)
 
-    async def _restore(self, epochs: Mapping[int, int]) -> None:
-        await super()._restore(epochs)
-        self._process.note_restored()
+    def _restored(self, done: asyncio.Future[None]) -> None:
+        if not done.cancelled():
+            self._process.note_restored()
 
     def _peer_calls(self, address: str) -> PeerCalls:  # type: ignore[override]
         return self._process.peer_calls(address)

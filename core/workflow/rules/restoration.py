@@ -9,7 +9,7 @@ Spec: design.md section 3 (Recovery).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 
 from core.errors import NodeErrorCode
 from core.workflow.actions import AwaitResult, Decision, ScheduleRetry
@@ -36,17 +36,10 @@ def load_nodes(
     budget.fit({name: budget.reserved_micro(name) for name in active})
 
 
-def resume_nodes(
-    workflow: WorkflowState, at_ms: int, awaited: Set[tuple[str, int, int]], decision: Decision
-) -> None:
-    """Resume the open work of each node, except what is awaited (`WorkflowMachine.restore`)."""
+def resume_nodes(workflow: WorkflowState, at_ms: int, decision: Decision) -> None:
+    """Resume the open work of each node."""
     for state in workflow.nodes.values():
-        name, attempt = state.compiled.name, state.attempt
-        is_verified = state.has_unverified_result and state.verifier_did is not None
-        verify_attempt = state.verify_attempt if is_verified else 0
-        is_open = state.is_active and state.retry_at_ms is None
-        if not (is_open and (name, attempt, verify_attempt) in awaited):
-            _resume_node(workflow, state, at_ms, decision)
+        _resume_node(workflow, state, at_ms, decision)
 
 
 def _load_node(workflow: WorkflowState, row: NodeChanged, agents_used: Sequence[str]) -> None:

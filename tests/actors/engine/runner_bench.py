@@ -83,8 +83,7 @@ class Outbox:
         self.aborted: list[tuple[DispatchOrder, str]] = []
         self.held: list[DispatchOrder] = []
         self.over: list[DispatchOrder] = []
-        self.handed: list[tuple[DispatchOrder, str]] = []
-        self.expected: list[tuple[int, DispatchOrder]] = []
+        self.cancelled: list[DispatchOrder] = []
         self.waiting = 0
 
     def waiting_of(self, payer: str) -> int:
@@ -107,16 +106,9 @@ class Outbox:
         """Implement `DispatchPort`."""
         self.aborted.append((order, reason))
 
-    def hand_over(self, order: DispatchOrder, to: str) -> int | None:
+    def cancel(self, order: DispatchOrder) -> None:
         """Implement `DispatchPort`."""
-        self.handed.append((order, to))
-        return len(self.handed)
-
-    def expect(
-        self, serial: int, order: DispatchOrder, receive: Callable[[str, Event], None]
-    ) -> None:
-        """Implement `DispatchPort`."""
-        self.expected.append((serial, order))
+        self.cancelled.append(order)
 
 
 class Bench:

@@ -1,4 +1,4 @@
-"""What an owner does with shards that it is given: each is restored once, after its own hint."""
+"""What an owner does with its shards besides driving them: when it gives them, what it drops."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 
-from actors.dispatch.handed_calls import HandedCall, HandedShard
-from actors.dispatch.peer_messages import RETURNS, PeerCalls
+from actors.dispatch.peer_messages import PeerCalls
 from actors.engine.owner import Owner
 from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.slices import SLICE_MS
 from actors.transport.actor_calls import is_unknown_outcome
 from actors.transport.ledger_client import LedgerClient
-from actors.workflows.handover import ReceivedHints
 from actors.workflows.running_workflow import RunnerStatistics
 from core.settings import Settings
-from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
+from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
 from core.workflow.events import Event, WorkStarted
 from ledger.writer.boot_clock import boot_time_ms
 from tests.actors.engine.runner_bench import FIRST, SHARD
@@ -31,8 +29,7 @@ pytestmark = pytest.mark.anyio
 class Idle:
     """Stands for a runner, and for its shards, that drives no workflow."""
 
-    def __init__(self, owner: Owner) -> None:
-        self.hints = ReceivedHints(owner.held)
+    def __init__(self) -> None:
         self.shards = self
         self.drops: Iterable[None] = ()
 
@@ -40,53 +37,31 @@ class Idle:
         """Return counters of nothing."""
         return RunnerStatistics(0, 0, 0, 0)
 
-    def drop(self, shards: Collection[int]) -> Iterable[None]:
+    def drop(self, shards: Collection[int], *, is_told: bool) -> Iterable[None]:
         """Do nothing, or what the test says."""
         return self.drops
 
 
 class Scans:
-    """Stands for a restorer whose scans end when the test says."""
+    """Stands for a restorer."""
 
     is_scanning = False
-
-    def __init__(self) -> None:
-        self.expected: set[int] = set()
-        self.scans: list[asyncio.Future[None]] = []
-
-    def expect(self, shards: Collection[int]) -> None:
-        """As the restorer's."""
-        self.expected.update(shards)
-
-    def is_expecting(self, shard: int) -> bool:
-        """As the restorer's."""
-        return shard in self.expected
-
-    def drop(self, shards: Collection[int]) -> None:
-        """As the restorer's."""
-        self.expected.difference_update(shards)
 
     def is_restoring_shard(self, shard: int) -> bool:
         """Say no."""
         return False
-
-    def restore_shards(self, shards: Collection[int]) -> asyncio.Future[None]:
-        """Begin a scan."""
-        self.expected.difference_update(shards)
-        self.scans.append(asyncio.get_running_loop().create_future())
-        return self.scans[-1]
 
     async def close(self) -> None:
         """Do nothing."""
 
 
 class Recipient:
-    """An owner without a database, which is given a shard."""
+    """An owner without a database."""
 
     def __init__(self, owner: Owner) -> None:
         self.owner, self.scans = owner, Scans()
         made: Any = owner
-        made._runner = self.shards = Idle(owner)
+        made._runner = self.shards = Idle()
         made._restorer = self.scans
         self.owner.members_changed(
             [
@@ -94,30 +69,6 @@ class Recipient:
                 for n in ("giver", "other")
             ]
         )
-
-    @property
-    def calls(self) -> list[int]:
-        """Return the numbers of the calls that are kept."""
-        return list(self.owner.remote_dispatch._handed)
-
-    def hear(self, epoch: int, serial: int, sender: str = "giver") -> None:
-        """Receive the hint of a shard that was given under an epoch, with one call."""
-        call = HandedCall(serial, FIRST, "a", 1, 0)
-        handed = HandedShard(sender, SHARD, epoch, (call,), (), self.owner.held.member)
-        self.owner.remote_dispatch.deliver([RETURNS.encode(handed)])
-
-    async def hold(self, epoch: int) -> None:
-        """Come to hold the shard, which another member has given."""
-        self.owner.held.note_other(SHARD, HeldShard("giver", epoch - 1))
-        self.owner.held.add(SHARD, epoch)
-        self.owner.taken([SHARD], is_given=True)
-        await self.turn()
-
-    async def lose(self) -> None:
-        """Lose the shard to another member."""
-        self.owner.held.drop(SHARD)
-        self.owner.lost([SHARD])
-        await self.turn()
 
     async def turn(self) -> None:
         """Let everything go on that can."""
@@ -151,94 +102,6 @@ async def recipient() -> AsyncIterator[Recipient]:
     await owner.close()
 
 
-@pytest.mark.parametrize("is_early", [True, False], ids=["before the map", "after the map"])
-async def test_a_given_shard_is_restored_when_its_hint_has_come(
-    recipient: Recipient, *, is_early: bool
-) -> None:
-    if is_early:
-        recipient.hear(4, serial=1)
-    await recipient.hold(5)
-    assert len(recipient.scans.scans) == is_early
-    if not is_early:
-        recipient.hear(4, serial=1)
-        await recipient.turn()
-    assert len(recipient.scans.scans) == 1
-    assert recipient.shards.hints.awaited(FIRST) == {("a", 1, 0)}
-    recipient.scans.scans[0].set_result(None)
-    await recipient.turn()
-    assert recipient.calls == [], "what no workflow has taken is ended"
-
-
-async def test_a_hint_that_comes_after_its_shard_was_given_on_is_not_kept(
-    recipient: Recipient,
-) -> None:
-    """It was taken for the hint of the next time that the shard was given to this member."""
-    await recipient.hold(5)
-    await recipient.lose()
-    recipient.hear(4, serial=1)
-    assert recipient.calls == []
-    await recipient.hold(7)
-    assert recipient.scans.scans == [], "its own hint is still to come"
-    recipient.hear(6, serial=2)
-    await recipient.turn()
-    assert len(recipient.scans.scans) == 1
-    assert recipient.calls == [2]
-
-
-async def test_a_hint_of_a_shard_that_came_and_went_between_two_maps_is_forgotten(
-    recipient: Recipient,
-) -> None:
-    recipient.hear(4, serial=1)
-    assert recipient.calls == [1], "the map may not know of it yet"
-    recipient.owner.held.note_other(SHARD, HeldShard("other", 6))
-    recipient.owner.members_changed([])
-    assert recipient.calls == []
-
-
-async def test_a_shard_that_is_given_twice_during_one_scan_keeps_its_second_hint(
-    recipient: Recipient,
-) -> None:
-    """The end of the first restore ended the calls of the second hint: agents were called again."""
-    recipient.hear(4, serial=1)
-    await recipient.hold(5)
-    await recipient.lose()
-    recipient.hear(6, serial=2)
-    await recipient.hold(7)
-    first, second = recipient.scans.scans
-    first.set_result(None)
-    await recipient.turn()
-    assert recipient.calls == [2]
-    assert recipient.shards.hints.awaited(FIRST) == {("a", 1, 0)}
-    second.set_result(None)
-    await recipient.turn()
-    assert recipient.calls == []
-
-
-async def test_a_shard_that_is_lost_before_its_hint_came_is_not_restored(
-    recipient: Recipient,
-) -> None:
-    await recipient.hold(5)
-    await recipient.lose()
-    assert recipient.scans.scans == []
-    assert not recipient.scans.expected
-
-
-async def test_a_hint_of_the_next_time_comes_while_the_shard_is_still_held(
-    recipient: Recipient,
-) -> None:
-    """This member has not heard yet that the shard was taken from it, and given to it again."""
-    recipient.hear(4, serial=1)
-    await recipient.hold(5)
-    recipient.scans.scans[0].set_result(None)
-    await recipient.turn()
-    recipient.hear(6, serial=2)
-    assert recipient.calls == [2]
-    assert recipient.shards.hints.awaited(FIRST) == frozenset(), "of this epoch nothing is told"
-    await recipient.lose()
-    await recipient.hold(7)
-    assert len(recipient.scans.scans) == 2
-
-
 class Children:
     """One workflow's own process."""
 
@@ -259,7 +122,7 @@ async def test_a_shard_is_not_given_while_a_process_of_its_own_drives_a_workflow
     recipient: Recipient,
 ) -> None:
     """It was ended before the Give was certain, and its agents were called again."""
-    await recipient.hold(5)
+    recipient.owner.held.add(SHARD, 5)
     recipient.owner.children = Children()
     assert not recipient.owner.may_give(SHARD)
     assert recipient.owner.may_give(SHARD + 1)

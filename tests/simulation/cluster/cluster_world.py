@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from core.shards.assignment import target_addresses
@@ -233,15 +232,6 @@ class ClusterWorld:
         _call(process, process.work.take_reply, workflow_id, step)
         for other in self.living.values():
             _call(other, other.work.notify)
-
-    def post_to(
-        self, sender: MemberProcess, member: str, call: Callable[..., Any], *arguments: Any
-    ) -> None:
-        """Call something of another member's work."""
-        receiver = self.living.get(member)
-        if receiver is not None:
-            ends = (sender.address, receiver.address)
-            self.network.post(ends, receiver.loop, partial(call, receiver.work), *arguments)
 
     async def read_step(self, process: MemberProcess, workflow_id: str) -> tuple[int, int]:
         """Return a workflow's open attempt, and the version its rows need, as committed."""

@@ -2,16 +2,15 @@
 
 An attempt is sent once it is open in the rows, if `may_send` allows and this member's share of its
 agent has room, or another's, which takes the attempt. Its agent's reply comes back to the process
-that has sent it; then the step is stored under the shard's epoch and opens the next attempt. What a
-shard that was given still waits for is named in the hint that follows it.
-shards.md (Hand-over).
+that has sent it; then the step is stored under the shard's epoch and opens the next attempt. A
+shard that is given away is given between two calls, if there is such a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,8 @@ from tests.simulation.cluster.simulated_store import step_command
 if TYPE_CHECKING:
     from tests.simulation.cluster.member_process import MemberProcess
 
-# How long a shard that was given waits for its hint, and for the reply of a call named there.
-HINT_S, REPLY_S = 2.0, 8.0
+# How long the reply of a call is waited for.
+REPLY_S = 8.0
 AGENT_MS = (20, 1_500)
 # Some attempts wait for a place at their agent, and are sent when their commit is long past.
 QUEUED, QUEUED_S = 0.3, (0.1, 3.5)
@@ -37,19 +36,18 @@ RENEWED = 0.2
 class _ShardRun:
     """A shard as this process drives it.
 
-    `open`: attempts that were sent and whose step is not stored; `answered`: those of them whose
-    reply is here; `commits`: how many are without an outcome; `restored`: workflows whose rows and
-    hint have been read.
+    `open`: attempts that were sent and whose reply is not here; `committing`: tasks whose
+    step is without an outcome; `restored`: workflows whose rows have been read; `is_over`: it is
+    given away.
     """
 
     shard: int
     epoch: int
-    is_given: bool
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    open: dict[str, int] = field(default_factory=dict)
-    answered: set[str] = field(default_factory=set)
-    commits: int = 0
+    committing: set[asyncio.Task[None]] = field(default_factory=set)
+    open: set[str] = field(default_factory=set)
     restored: set[str] = field(default_factory=set)
+    is_over: bool = False
 
 
 class ShardRuns:
@@ -59,13 +57,9 @@ class ShardRuns:
         self._process = process
         self._world = process.world
         self._runs: dict[int, _ShardRun] = {}
-        # Of agents that have not replied, to this process or to one that has given it the shard.
-        self.calls: set[tuple[str, int]] = set()
+        self._given: dict[int, _ShardRun] = {}  # frozen ones
+        self.calls: set[tuple[str, int]] = set()  # of agents that have not replied
         self._replies: dict[tuple[str, int], asyncio.Future[None]] = {}
-        # By shard, to whom it was given, and under which epoch that member holds it.
-        self._passed_to: dict[int, tuple[str, int]] = {}
-        # The newest hint of each shard: the epoch under which it was given, what waits for a reply.
-        self._hints: dict[int, tuple[int, Mapping[str, int]]] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self.shares = AgentShares(process.member, self._world.limit_of)
         # By agent, calls in this member's share that it has not answered.
@@ -79,12 +73,11 @@ class ShardRuns:
         """Return how many agents called from here have not replied."""
         return len(self.calls)
 
-    def taken(self, shards: Sequence[int], *, is_given: bool) -> None:
+    def taken(self, shards: Sequence[int]) -> None:
         """Read the rows of these shards and drive their workflows on."""
         for shard in shards:
             self._end(shard)
-            run = self._runs[shard] = _ShardRun(shard, self._process.held.epoch(shard), is_given)
-            self._passed_to.pop(shard, None)
+            run = self._runs[shard] = _ShardRun(shard, self._process.held.epoch(shard))
             for workflow_id in self._world.workflows_of(shard):
                 task = self._process.loop.create_task(self._drive(run, workflow_id))
                 run.tasks.append(task)
@@ -96,28 +89,31 @@ class ShardRuns:
             self._world.checks.lost(self._process, shard)
 
     def may_give(self, shard: int) -> bool:
-        """Say whether what a shard waits for is known."""
+        """Say whether a shard is restored."""
         run = self._runs.get(shard)
         return run is None or len(run.restored) == len(run.tasks)
 
+    def is_idle(self, shard: int) -> bool:
+        """Say whether no agent works for a shard."""
+        run = self._runs.get(shard)
+        return run is None or not run.open
+
+    def frozen(self, shard: int) -> None:
+        """Drive a shard no longer; steps that are under way end."""
+        run = self._runs.pop(shard, None)
+        if run is None:
+            return
+        run.is_over = True
+        self._given[shard] = run
+        self.calls = {call for call in self.calls if shard_of(call[0]) != shard}
+        for task in run.tasks:
+            if task not in run.committing:
+                task.cancel()
+
     async def settled(self, shard: int) -> None:
         """Return when no command of a frozen shard is without its outcome."""
-        run = self._runs.get(shard)
-        await self._wait(lambda: run is None or not run.commits)
-
-    def given(self, shard: int, epoch: int, to: MemberView) -> None:
-        """Tell the shard's next member which attempts wait for a reply that will come here."""
-        run = self._end(shard)
-        if run is not None:
-            self._passed_to[shard] = (to.member, run.epoch + 1)
-            hint = (run.epoch + 1, dict(run.open))
-            self._world.post_to(self._process, to.member, ShardRuns.take_hint, shard, hint)
-            for workflow_id in sorted(run.answered):
-                self._pass_on(workflow_id, run.open[workflow_id])
-
-    def thawed(self, shard: int) -> None:
-        """Go on with a shard that was not given."""
-        self.notify()
+        run = self._given.pop(shard, None)
+        await self._wait(lambda: run is None or not run.committing)
 
     def unfenced(self) -> None:
         """Send what has waited."""
@@ -130,65 +126,41 @@ class ShardRuns:
         if self.shares.set_owners(live, draining):
             self.notify()
 
-    def take_hint(self, shard: int, hint: tuple[int, Mapping[str, int]]) -> None:
-        """Hear from a shard's last member what it waits for."""
-        if hint[0] > self._hints.get(shard, (0, {}))[0]:
-            self._hints[shard] = hint
-            self.calls.update(hint[1].items())  # whose replies come through here, then
-            # It comes back: replies that arrive before the map does are for this process.
-            self._passed_to.pop(shard, None)
-        self.notify()
-
-    def take_reply(self, workflow_id: str, step: int, epoch: int = 0) -> None:
-        """Hear an agent's reply, or pass it on to the member that the shard was given to.
-
-        Args:
-            epoch: under which the shard was given to this member, of a reply that was passed on;
-                it may overtake the hint, and then what was given before says nothing.
-        """
+    def take_reply(self, workflow_id: str, step: int) -> None:
+        """Hear an agent's reply, if it is still waited for."""
         self.calls.discard((workflow_id, step))
-        shard = shard_of(workflow_id)
         reply = self._replies.get((workflow_id, step))
         if reply is not None and not reply.done():
             reply.set_result(None)
-        elif self._passed_to.get(shard, ("", -1))[1] >= epoch and shard not in self._runs:
-            self._pass_on(workflow_id, step)
-        elif reply is None:
-            # It may be of a workflow whose hint or rows are still to come.
-            self._reply(workflow_id, step).set_result(None)
 
     # -- driving -----------------------------------------------------------------------------------
 
     async def _drive(self, run: _ShardRun, workflow_id: str) -> None:
         process, shard = self._process, run.shard
         step, form = await self._world.read_step(process, workflow_id)
-        awaited = await self._awaited(run)
         run.restored.add(workflow_id)
         if form > process.version:
             is_offered = process.membership.offer(shard)
             self._world.checks.not_restored(process, workflow_id, form, is_offered=is_offered)
             return
-        is_open = awaited.get(workflow_id) == step
         while True:
-            if not is_open:
-                if self._world.chance.random() < QUEUED:
-                    await asyncio.sleep(self._world.chance.uniform(*QUEUED_S))
-                await self._may_send(run, self._world.agent_of(workflow_id))
-                place = self._place(self._world.agent_of(workflow_id))
-                assert place is not None, "in the turn in which there was one"
-                self._world.send(process, run.epoch, workflow_id, step, place)
-                self.calls.add((workflow_id, step))
-            run.open[workflow_id] = step
+            if self._world.chance.random() < QUEUED:
+                await asyncio.sleep(self._world.chance.uniform(*QUEUED_S))
+            await self._may_send(run, self._world.agent_of(workflow_id))
+            place = self._place(self._world.agent_of(workflow_id))
+            assert place is not None, "in the turn in which there was one"
+            self._world.send(process, run.epoch, workflow_id, step, place)
+            self.calls.add((workflow_id, step))
+            run.open.add(workflow_id)
             try:
                 async with asyncio.timeout(REPLY_S):
                     await self._reply(workflow_id, step)
             except TimeoutError:
-                is_open = False
                 continue
             finally:
                 self._replies.pop((workflow_id, step), None)
-            run.answered.add(workflow_id)
-            await self._wait(lambda: not process.held.is_frozen(workflow_id))
+                run.open.discard(workflow_id)
+            process.membership.note_answered(shard)
             step += 1
             is_understood = process.version <= process.membership.cluster_version
             if is_understood and self._world.chance.random() < RENEWED:
@@ -196,36 +168,22 @@ class ShardRuns:
             if not await self._store(run, workflow_id, step, form):
                 process.membership.note_stale(shard, run.epoch)
                 return
-            del run.open[workflow_id]
-            run.answered.discard(workflow_id)
-            is_open = False
+            if run.is_over:
+                return
 
     async def _store(self, run: _ShardRun, workflow_id: str, step: int, form: int) -> bool:
         command = step_command(
             workflow_id, step, form, member=self._process.member, shard_epoch=run.epoch
         )
-        run.commits += 1
+        task = asyncio.current_task()
+        assert task is not None
+        run.committing.add(task)
         try:
             outcome = await self._process.commit(command)
         finally:
-            run.commits -= 1
+            run.committing.discard(task)
             self.notify()
         return outcome.status is not OutcomeStatus.STALE
-
-    async def _awaited(self, run: _ShardRun) -> Mapping[str, int]:
-        """Return the open calls of a shard's last member, if it has given the shard."""
-        if not run.is_given:
-            return {}
-
-        def hint() -> tuple[int, Mapping[str, int]]:
-            return self._hints.get(run.shard, (0, {}))
-
-        try:
-            async with asyncio.timeout(HINT_S):
-                await self._wait(lambda: hint()[0] >= run.epoch)
-        except TimeoutError:
-            return {}
-        return hint()[1]
 
     async def _may_send(self, run: _ShardRun, agent: str) -> None:
         """Return when an attempt may go to its agent, as one that is there."""
@@ -262,10 +220,6 @@ class ShardRuns:
         for changed in waiting:
             if not changed.done():
                 changed.set_result(None)
-
-    def _pass_on(self, workflow_id: str, step: int) -> None:
-        to, epoch = self._passed_to[shard_of(workflow_id)]
-        self._world.post_to(self._process, to, ShardRuns.take_reply, workflow_id, step, epoch)
 
     def _reply(self, workflow_id: str, step: int) -> asyncio.Future[None]:
         key = (workflow_id, step)
