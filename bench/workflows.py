@@ -13,19 +13,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import orjson
 
 from bench.figures.process_usage import cpu_seconds
+from bench.load.clients import Api, Target
+from bench.peers.graphs import CAPABILITY, GRAPHS, manifest
 
 CLIENTS = 32
 # Of the case `paced`: all clients together, workflows a second.
 PACE = 200
-CAPABILITY = "cap.bench.v1"
-SHAPES = ("chain3", "fan10")
-NODES = {"chain3": 3, "fan10": 10}
+REPLY_WITHIN_S = 120.0
+SHAPES = tuple(GRAPHS)
+NODES = {shape: len(nodes) for shape, nodes in GRAPHS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,66 +48,32 @@ class Figures:
         return 1000 * sum(self.cpu.values()) / self.workflows
 
 
-def manifest(shape: str) -> dict[str, Any]:
-    """Return a 3-node chain or a fan of nine nodes into one; 1 cent per node, inputs mapped."""
-    node = {"capabilityId": CAPABILITY, "payload": {"n": 1}}
-    if shape == "chain3":
-        nodes: dict[str, Any] = {"a": node}
-        for name, parent in (("b", "a"), ("c", "b")):
-            mapping = {"text": f"$.{parent}.result.text"}
-            nodes[name] = {**node, "dependsOn": [parent], "inputMappings": mapping}
-        return {"intent": "bench", "nodes": nodes}
-    nodes = {f"n{i}": node for i in range(9)}
-    nodes["last"] = {
-        **node,
-        "dependsOn": [f"n{i}" for i in range(9)],
-        "inputMappings": {f"t{i}": f"$.n{i}.result.text" for i in range(9)},
-    }
-    return {"intent": "bench", "nodes": nodes}
-
-
 class Service:
     """A deployment under measurement, reached over HTTP."""
 
     def __init__(self, home: Path, ports: list[int]) -> None:
         self.home = home
-        self.ports = ports
-        self.url = (home / "url").read_text().strip()
-        key = (home / "admin.key").read_text().strip()
-        self.headers = {"x-api-key": key, "Content-Type": "application/json"}
+        self._ports = ports
+        self._target = Target.at(home)
 
     async def prepare(self) -> None:
         """Register the stub agents and fill the payer's wallet."""
-        async with aiohttp.ClientSession(headers=self.headers) as session:
-            for index, port in enumerate(self.ports):
-                card = {
-                    "did": f"did:bench:agent{index}",
-                    "endpoint": f"http://127.0.0.1:{port}",
-                    "version": 1,
-                    "maxConcurrency": 512,
-                    "capabilities": [{"id": CAPABILITY, "description": "", "price_cents": 1}],
-                }
-                await self._post(session, "/v1/agents/register", {"acard": card})
-            await self._post(session, "/v1/ledger/deposit", {"amount": 1_000_000})
-
-    async def _post(self, session: aiohttp.ClientSession, path: str, body: Any) -> Any:
-        async with session.post(self.url + path, data=orjson.dumps(body)) as response:
-            reply = orjson.loads(await response.read())
-            if response.status != 200 and response.status != 201:
-                raise SystemExit(f"{path}: {response.status} {reply}")
-            return reply
+        async with self._api() as api:
+            for port in self._ports:
+                await api.register_agent(CAPABILITY, port)
+            await api.must("POST", "/v1/ledger/deposit", {"amount": 1_000_000})
 
     async def single(self, shape: str, count: int, clients: int) -> list[float]:
         """Publish one by one from `clients` clients with `Prefer: wait`; return latencies in ms."""
         body = orjson.dumps(manifest(shape))
         left = iter(range(count))
         latencies: list[float] = []
-        async with self._waiting_session(clients) as session:
+        async with self._api() as api:
 
             async def client() -> None:
                 for _ in left:
                     started = time.perf_counter()
-                    await self._run_one(session, body)
+                    await _run_one(api, body)
                     latencies.append(1000 * (time.perf_counter() - started))
 
             await asyncio.gather(*(client() for _ in range(clients)))
@@ -117,60 +83,35 @@ class Service:
         """Publish like `single`, at `PACE` set times a second; return latencies from those, ms."""
         body = orjson.dumps(manifest(shape))
         latencies: list[float] = []
-        async with self._waiting_session(clients) as session:
+        async with self._api() as api:
             began = time.perf_counter()
 
             async def client(number: int) -> None:
                 for turn in range(number, count, clients):
                     due = began + turn / PACE
                     await asyncio.sleep(due - time.perf_counter())
-                    await self._run_one(session, body)
+                    await _run_one(api, body)
                     latencies.append(1000 * (time.perf_counter() - due))
 
             await asyncio.gather(*map(client, range(clients)))
         return latencies
 
-    def _waiting_session(self, clients: int) -> aiohttp.ClientSession:
-        headers = {**self.headers, "Prefer": "wait=30"}
-        connector = aiohttp.TCPConnector(limit=clients)
-        return aiohttp.ClientSession(headers=headers, connector=connector)
-
-    async def _run_one(self, session: aiohttp.ClientSession, body: bytes) -> None:
-        async with session.post(f"{self.url}/v1/workflows/publish", data=body) as response:
-            reply = orjson.loads(await response.read())
-            if reply.get("status") != "success":
-                raise SystemExit(f"publish: {response.status} {reply}")
-
     async def bulk(self, shape: str, count: int) -> None:
         """Publish `count` workflows by bulk requests of 1,000 and wait until the last has ended."""
-        one = manifest(shape)
-        async with aiohttp.ClientSession(headers=self.headers) as session:
-            ids: list[str] = []
-            for start in range(0, count, 1_000):
-                size = min(1_000, count - start)
-                reply = await self._post(
-                    session, "/v1/workflows/publish/bulk", {"workflows": [one] * size}
-                )
-                ids += [result["workflowId"] for result in reply["results"]]
-            await self._wait(session, ids[-1])
+        async with self._api() as api:
+            ids = await api.publish_bulk(manifest(shape), count)
+            await api.wait_ended(ids[-1])
             # The last one published is not always the last to end.
-            while (unfinished := await self._unfinished(session)) is not None:
-                await self._wait(session, unfinished)
+            await api.wait_all_ended()
 
-    async def _wait(self, session: aiohttp.ClientSession, workflow_id: str) -> None:
-        path = f"{self.url}/v1/workflows/{workflow_id}"
-        async with session.get(path, headers={"Prefer": "wait=60"}) as response:
-            record = orjson.loads(await response.read())
-            if record["status"] != "success":
-                raise SystemExit(f"{workflow_id}: {record}")
+    def _api(self) -> Api:
+        return Api(self._target.url, self._target.admin_key, timeout_s=REPLY_WITHIN_S)
 
-    async def _unfinished(self, session: aiohttp.ClientSession) -> str | None:
-        for status in ("running", "pending"):
-            path = f"{self.url}/v1/workflows?status={status}&limit=1"
-            async with session.get(path) as response:
-                for workflow in orjson.loads(await response.read())["workflows"]:
-                    return str(workflow["id"])
-        return None
+
+async def _run_one(api: Api, body: bytes) -> None:
+    reply = await api.must("POST", "/v1/workflows/publish", body, prefer="wait=30")
+    if reply["status"] != "success":
+        raise SystemExit(f"publish: {reply}")
 
 
 async def measure(service: Service, shape: str, case: str, count: int) -> Figures:

@@ -13,6 +13,10 @@ CORES_EACH: Final = 2
 # More than these do not fill the one ledger faster (docs/performance.md, Many cores).
 OWNERS_MAX: Final = 4
 REPLICAS_MAX: Final = 4
+# Connections of one process for its reads, at most.
+READER_POOL_SIZE: Final = 5
+# Processes of single workflows that an owner has at once.
+DEDICATED_ACTORS_MAX: Final = 8
 
 # Besides the pool of its reads. An owner: large results 2, changes of the directory 1.
 OWNER_CONNECTIONS: Final = 3

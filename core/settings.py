@@ -1,8 +1,7 @@
-"""The settings of a deployment: every choice and every bound, by name, in one frozen value.
+"""The settings of a deployment: what an operator changes, by name, in one frozen value.
 
 `serve_app/settings_from_env.py` builds it once per process; no other module reads the environment.
-Code that needs a limit takes it from here.
-Spec: Limits; contract.md sections 1–5, design.md sections 3 and 6.
+Bounds that no operator changes are constants beside their use.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from core.machine_size import Wanted
-from core.market.ranking import RankingRules
+from core.machine_size import DEDICATED_ACTORS_MAX, READER_POOL_SIZE, Wanted
 from core.market.sharing.fair_queue import parse_weights
 from core.records.bounds import is_did
 from core.trust.deployment_keys import FORM, DeploymentKeys, parse_deployment_keys
@@ -46,10 +44,6 @@ _GOT_MAX: Final = 80
 KIB, MIB = 1024, 1024 * 1024
 DAY_MS = 86_400_000
 
-Dispatch = Literal["local", "spread"]
-Isolation = Literal["pooled", "dedicated"]
-Claims = Literal["first", "proven"]
-
 
 class SettingsError(ValueError):
     """A setting has a value that the deployment cannot run with."""
@@ -70,6 +64,7 @@ def _setting(
     *,
     low: int | None = None,
     high: int | None = None,
+    choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
     """Declare one setting: its default, its sentence, its range (both ends included)."""
@@ -77,7 +72,7 @@ def _setting(
     return field(
         default=default,
         repr=not secret,
-        metadata={"about": about, "range": (low, high), "secret": secret},
+        metadata={"about": about, "range": (low, high), "choices": choices, "secret": secret},
     )
 
 
@@ -104,9 +99,6 @@ class Settings:
     # Postgres. Empty URLs: the embedded server in the deployment's folder.
     database_url: str = _setting("", "Postgres, as the service's login", secret=True)
     owner_url: str = _setting("", "Postgres, as the owner; used by migrations only", secret=True)
-    embedded_shared_buffers_mib: int = _setting(256, "embedded Postgres: shared buffers", low=16)
-    embedded_max_connections: int = _setting(100, "embedded Postgres: connections", low=20)
-    reader_pool_size: int = _setting(5, "read connections per process, at most", low=1, high=50)
     machine_connections_max: int = _setting(
         84, "connections of a machine's owners and replicas together", low=16
     )
@@ -122,10 +114,6 @@ class Settings:
     )
     jwt_issuer: str = _setting("", "iss that access tokens must have; without it none is admin")
     jwt_audience: str = _setting("", "aud that access tokens must have; empty: any")
-    jwt_leeway_s: int = _setting(30, "by how much clocks may differ", low=0, high=300)
-    jwks_refresh_s: int = _setting(300, "age at which the keys are fetched again", low=10)
-    jwks_pause_s: int = _setting(30, "least time from one fetch to the next", low=1)
-    jwks_kept_s: int = _setting(3_600, "how long keys count that cannot be fetched again", low=60)
     free_tier_key: str = _setting(
         "", "API key that may call suggest alone, counted per address; empty: none", secret=True
     )
@@ -134,10 +122,11 @@ class Settings:
     )
 
     # Processes and the distribution of work.
-    dispatch: Dispatch = _setting("local", "local: own loop first; spread: over all machines")
-    isolation: Isolation = _setting("pooled", "pooled or dedicated workflow actors")
-    dedicated_actors_max: int = _setting(
-        8, "workflows at once per owner, each in a process of its own", low=1, high=256
+    dispatch: str = _setting(
+        "local", "local: own loop first; spread: over all machines", choices=("local", "spread")
+    )
+    isolation: str = _setting(
+        "pooled", "pooled or dedicated workflow actors", choices=("pooled", "dedicated")
     )
     workflow_actors_per_machine: int = _setting(
         0, "processes that drive workflows; 0: by the machine's cores", low=0, high=64
@@ -153,30 +142,15 @@ class Settings:
         "unfinished ones that ask Ray's autoscaler for one more machine; 0: it is not asked",
         low=0,
     )
-    machines_min: int = _setting(1, "machines that are kept whatever the load", low=1, high=1_024)
     machine_idle_ms: int = _setting(
         300_000, "how long one machine less must be enough until one is given back", low=1_000
     )
     replica_requests_max: int = _setting(2_000, "open requests per replica", low=10)
     ray_cpus: int = _setting(0, "CPUs that Ray may count on; 0: all of the machine", low=0)
-    object_store_mib: int = _setting(128, "Ray's shared object memory", low=75)
     generation: str = _setting("", "of the actors; `callboard upgrade` gives each one of its own")
 
     # Requests.
-    body_bytes_max: int = _setting(512 * KIB, "largest request body", low=KIB)
-    bulk_body_bytes_max: int = _setting(16 * MIB, "largest body of a /bulk path", low=KIB)
-    bulk_items_max: int = _setting(1_000, "manifests or cards in one bulk request", low=1)
-    json_depth_max: int = _setting(64, "deepest nesting of a body", low=4, high=256)
     nodes_max: int = _setting(1_000, "nodes of one workflow", low=1, high=10_000)
-    page_default: int = _setting(50, "rows of a list without limit", low=1, high=100)
-    page_max: int = _setting(100, "most rows of a list", low=1, high=1_000)
-    audit_page_max: int = _setting(1_000, "most rows of an audit list", low=1, high=10_000)
-    prefer_wait_max_s: int = _setting(60, "longest Prefer: wait", low=0, high=600)
-    keys_per_owner_max: int = _setting(1_000, "live API keys of one owner", low=1, high=100_000)
-    key_depth_max: int = _setting(8, "keys that an API key may stand on", low=0, high=64)
-    reply_kept_s: int = _setting(86_400, "how long Idempotency-Key replies are kept", low=86_400)
-    reply_bytes_max: int = _setting(4 * MIB, "a list ends its page before this size", low=64 * KIB)
-    health_cache_ms: int = _setting(500, "age up to which a state of health is told", low=1)
 
     cors_origins: tuple[str, ...] = _setting(
         (), "origins whose pages may call the API in a browser; *: all; empty: none"
@@ -187,36 +161,10 @@ class Settings:
         (), "networks of proxies whose X-Forwarded-For names the caller's address"
     )
     connections_max: int = _setting(6_000, "connections to the API per machine", low=100)
-    address_connections_max: int = _setting(
-        3_000, "connections of one address; a tenth of it when few are left", low=10
-    )
-    header_timeout_s: int = _setting(10, "for a request's headers and first 16 KiB", low=1)
-    idle_timeout_s: int = _setting(60, "a connection without a request is closed after", low=1)
-    stall_timeout_s: int = _setting(20, "a client that moves no byte is cut off after", low=1)
-    transfer_timeout_s: int = _setting(
-        10, "a body or a reply may take so long, and more at transfer_rate_min", low=1
-    )
-    transfer_rate_min: int = _setting(64 * KIB, "slowest longer transfer, bytes a second", low=1)
     bodies_max: int = _setting(500, "requests per replica whose body is incomplete", low=10)
-    bodies_bytes_max: int = _setting(512 * MIB, "bytes of bodies that a replica holds", low=MIB)
-    replies_bytes_max: int = _setting(512 * MIB, "bytes of replies that a replica holds", low=MIB)
     waits_max: int = _setting(1_600, "requests per replica that wait (Prefer: wait)", low=10)
     share_of_free: int = _setting(
         8, "one owner or address holds at most 1/n of what is free", low=2, high=100
-    )
-    addresses_max: int = _setting(10_000, "addresses counted one by one, per replica", low=10)
-    wrong_keys_rate: int = _setting(
-        300, "unknown keys a minute and address looked up at once", low=1
-    )
-    wrong_keys_pause_ms: int = _setting(
-        100, "pause before each batch of look-ups for addresses above wrong_keys_rate", low=1
-    )
-    keys_cached_max: int = _setting(10_000, "API keys, and DIDs, that a replica remembers", low=100)
-    signed_rate: int = _setting(
-        8_000, "signed requests a minute and DID, or address of unknown DIDs, per replica", low=1
-    )
-    signed_total_rate: int = _setting(
-        60_000, "signed requests a minute and replica, whose nonces are kept for 11 min", low=1
     )
 
     # Rates per minute and owner, or per minute and address without a key (specification, Limits).
@@ -226,65 +174,34 @@ class Settings:
     machine_rate: int = _setting(6_000, "heartbeats and node results a minute", low=1)
 
     # Workflows and nodes.
-    node_timeout_ms: int = _setting(
-        60_000, "node timeoutMs when not given", low=1, high=30 * DAY_MS
-    )
-    max_retries: int = _setting(3, "node maxRetries when not given", low=0, high=100)
-    max_runtime_ms: int = _setting(
-        300_000, "workflow maxRuntimeMs when not given", low=1, high=30 * DAY_MS
-    )
     max_runtime_ms_max: int = _setting(30 * DAY_MS, "largest maxRuntimeMs", low=1, high=30 * DAY_MS)
     workflows_per_actor_max: int = _setting(
         22_500, "unfinished workflows of an owner, eight ninths of them of one payer", low=1
     )
 
     # Dispatch.
-    inflight_start: int = _setting(64, "dispatches in flight per actor, at first", low=1)
-    inflight_max: int = _setting(2_048, "dispatches in flight per actor, at most", low=1)
-    inflight_share: int = _setting(
-        4, "a payer has at most 1/n of the dispatches that others leave", low=1, high=1_000
-    )
-    inflight_bytes_max: int = _setting(
-        256 * MIB, "bytes of dispatch bodies that an actor is sending", low=MIB
-    )
-    dispatch_queue_max: int = _setting(100_000, "dispatches waiting in an actor", low=1)
     payer_weights: tuple[str, ...] = _setting(
         (), "did=weight: payers that an agent's queue serves more often in their turn"
     )
     agent_concurrency: int = _setting(32, "dispatches at once to an agent", low=1)
-    dispatch_body_bytes_max: int = _setting(8 * MIB, "largest dispatch body", low=KIB)
-    agent_reply_bytes_max: int = _setting(1 * MIB, "largest reply of an agent", low=KIB)
-    result_inline_bytes_max: int = _setting(64 * KIB, "larger results go by reference", low=KIB)
-    blob_cache_bytes_max: int = _setting(64 * MIB, "large results kept in an actor's memory", low=0)
-    record_bytes_max: int = _setting(
-        4 * MIB, "largest workflow record; results beyond it go by reference", low=64 * KIB
-    )
-    card_bytes_max: int = _setting(64 * KIB, "largest agent card", low=KIB)
-    claims: Claims = _setting(
+    claims: str = _setting(
         "first",
         "who may have names, heirs and versions: first (unproven claims too) or proven only",
+        choices=("first", "proven"),
     )
-    agents_per_owner_max: int = _setting(10_000, "active agents of one owner", low=1)
-    connect_timeout_ms: int = _setting(5_000, "opening a connection to an agent", low=1)
-    cancel_notice_timeout_ms: int = _setting(2_000, "the one try of a cancel notice", low=1)
     egress_allow: tuple[str, ...] = _setting(
         ("127.0.0.0/8", "::1/128"),
         "networks that agents may live in although not public; join: none when not given",
     )
 
     # Ledger.
-    batch_commands_max: int = _setting(1_000, "commands in one transaction", low=1, high=10_000)
-    ledger_queue_max: int = _setting(50_000, "commands waiting for the ledger", low=1)
     fee_bps: int = _setting(500, "protocol fee of a node payment, basis points", low=0, high=10_000)
-    unreachable_retry_after_s: int = _setting(1, "Retry-After of a 503", low=1, high=60)
     shard_drain_ms: int = _setting(
         10_000, "how long open calls may delay the move of a workflow to another owner", low=0
     )
     owner_silence_ms: int = _setting(5_000, "silence after which an owner is replaced", low=1_000)
-    ledger_silence_ms: int = _setting(15_000, "the same of the ledger actor", low=5_000)
-    timekeeper_silence_ms: int = _setting(15_000, "the same of the timekeeper", low=5_000)
-    serve_silence_ms: int = _setting(
-        30_000, "the same of Serve's controller, and of replicas of the API", low=6_000
+    ledger_silence_ms: int = _setting(
+        15_000, "the same of the ledger and the timekeeper; twice as long: of Serve", low=5_000
     )
     drain_ms: int = _setting(
         600_000,
@@ -297,12 +214,6 @@ class Settings:
     key_overlap_s: int = _setting(
         0, "how long a rotated key stays valid for results", low=0, high=86_400
     )
-    names_per_owner_max: int = _setting(100, "names of one owner's agents", low=1)
-    names_per_agent_max: int = _setting(10, "names of one agent", low=1)
-    versions_per_owner_max: int = _setting(1_000, "versions of one owner's capabilities", low=1)
-    versions_per_capability_max: int = _setting(
-        100, "versions of one capability", low=1, high=1_000
-    )
 
     # Drafts of workflows by a model (decision 0295).
     model_url: str = _setting(
@@ -310,11 +221,6 @@ class Settings:
     )
     model_name: str = _setting("", "the model that it is asked for")
     model_key: str = _setting("", "its API key, sent as a bearer token", secret=True)
-    model_timeout_ms: int = _setting(
-        20_000, "how long a suggestion waits for it", low=1, high=60_000
-    )
-    model_calls_max: int = _setting(8, "calls to it at once, per replica", low=1, high=1_000)
-    model_rate: int = _setting(10, "calls to it a minute and caller, per replica", low=1)
 
     # Market.
     stake_bps: int = _setting(
@@ -331,18 +237,6 @@ class Settings:
     )
     slash_fraud_bps: int = _setting(
         10_000, "locked stake lost by fraud, basis points", low=0, high=10_000
-    )
-    reputation_latency_ms_max: int = _setting(
-        60_000, "average latency at which speed counts nothing", low=0, high=30 * DAY_MS
-    )
-    rank_reputation: int = _setting(25, "weight of the reputation score", low=0, high=1_000)
-    rank_availability: int = _setting(40, "weight of free capacity", low=0, high=1_000)
-    rank_price: int = _setting(15, "weight of the price", low=0, high=1_000)
-    rank_latency: int = _setting(10, "weight of the speed of successes", low=0, high=1_000)
-    rank_success: int = _setting(10, "weight of the success rate", low=0, high=1_000)
-    trial_tasks: int = _setting(10, "finished nodes until an agent is no longer new", low=0)
-    trial_share_bps: int = _setting(
-        1_000, "choices that go to a new agent for a trial, basis points", low=0, high=10_000
     )
     trusted_verifiers: tuple[str, ...] = _setting(
         (), "proven DIDs that may verify, besides agents that an administrator registered"
@@ -365,21 +259,11 @@ class Settings:
             if not is_did(did):
                 raise SettingsError("trusted_verifiers", did[:_GOT_MAX], "DIDs, as did:example:me")
         _check_connections(self)
-        _require_member("dispatch", self.dispatch, ("local", "spread"))
-        _require_member("isolation", self.isolation, ("pooled", "dedicated"))
-        _require_member("claims", self.claims, ("first", "proven"))
         try:
             parse_weights(self.payer_weights)
         except ValueError:
             weights = ",".join(self.payer_weights)
             raise SettingsError("payer_weights", weights, "did=weight, each 1 to 1000") from None
-        others = (self.rank_availability, self.rank_price, self.rank_latency, self.rank_success)
-        if self.rank_reputation == 0 and not any(others):
-            raise SettingsError("rank_reputation", "0, as every rank_ setting", "one of them above")
-        if self.inflight_start > self.inflight_max:
-            raise SettingsError(
-                "inflight_start", str(self.inflight_start), f"at most {self.inflight_max}"
-            )
 
     @property
     def deployment_keys(self) -> DeploymentKeys:
@@ -387,26 +271,13 @@ class Settings:
         return parse_deployment_keys(self.deployment_key)
 
     @property
-    def ranking(self) -> RankingRules:
-        """Return the weights of the agents' ranking."""
-        return RankingRules(
-            reputation=self.rank_reputation,
-            availability=self.rank_availability,
-            price=self.rank_price,
-            latency=self.rank_latency,
-            success=self.rank_success,
-            trial_tasks=self.trial_tasks,
-            trial_share_bps=self.trial_share_bps,
-        )
-
-    @property
     def wanted_size(self) -> Wanted:
         """Return what decides how many owners and replicas a machine runs."""
         return Wanted(
             self.workflow_actors_per_machine,
             self.serve_replicas,
-            self.dedicated_actors_max if self.isolation == "dedicated" else 0,
-            self.reader_pool_size,
+            DEDICATED_ACTORS_MAX if self.isolation == "dedicated" else 0,
+            READER_POOL_SIZE,
             self.machine_connections_max,
         )
 
@@ -421,8 +292,17 @@ class Settings:
             self,
             workflow_actors_per_machine=size.owners,
             serve_replicas=size.replicas,
-            reader_pool_size=size.reader_pool_size,
         )
+
+    @property
+    def reader_pool_size(self) -> int:
+        """Return the connections of each process for its reads, once the machine's size is set."""
+        return self.wanted_size.size(1).reader_pool_size
+
+    @property
+    def serve_silence_ms(self) -> int:
+        """Return the silence after which Serve's controller or an API replica is replaced."""
+        return 2 * self.ledger_silence_ms
 
     @property
     def needs_proof(self) -> bool:
@@ -494,11 +374,6 @@ def _check_connections(settings: Settings) -> None:
     if least > most:
         expected = f"{least} or more for the owners and replicas that the settings name"
         raise SettingsError("machine_connections_max", str(most), expected)
-
-
-def _require_member(name: str, value: str, members: tuple[str, ...]) -> None:
-    if value not in members:
-        raise SettingsError(name, repr(value), " or ".join(members))
 
 
 def about(name: str) -> str:
@@ -594,6 +469,9 @@ def _toml_type(value: object) -> str:
 
 
 def _check_range(item: dataclasses.Field[Any], value: Any) -> None:
+    choices = item.metadata["choices"]
+    if choices and value not in choices:
+        raise SettingsError(item.name, repr(value), " or ".join(choices))
     low, high = item.metadata["range"]
     if (low is not None and value < low) or (high is not None and value > high):
         wanted = f"{low} or more" if high is None else f"{low} to {high}"

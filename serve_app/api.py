@@ -122,4 +122,4 @@ async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
         return
     request_id = request_id_of(dict(scope["headers"]))
     error = ServiceError(ErrorCode.NOT_FOUND, f"there is no path {path_text(scope)[:200]}")
-    await send_reply(send, refused(error, request_id, 1), [])
+    await send_reply(send, refused(error, request_id), [])

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
@@ -46,6 +46,9 @@ from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.work.model_drafts import model_drafts_of
 from serve_app.services import Services
 from serve_app.settings_from_env import read_settings
+
+# How long replies are kept under their Idempotency-Key.
+REPLY_KEPT_S: Final = 86_400
 
 APPLICATION = "callboard"
 # Longer than Serve needs to see that a lost machine's replica has ended: before, it might end
@@ -94,7 +97,7 @@ class ApiDeployment:
                 settings.replica_requests_max,
                 gateway.owners.refresh,
             ),
-            ReplyStore(settings.database_url, kept_s=settings.reply_kept_s),
+            ReplyStore(settings.database_url, kept_s=REPLY_KEPT_S),
             Admission(settings),
             Peers(settings.deployment_keys),
             model_drafts_of(settings),

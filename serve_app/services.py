@@ -27,6 +27,7 @@ from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.callers.readings import Readings
+from serve_app.http.pace import RequestBounds
 from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDocuments
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.agents.served_cards import ServedCards
@@ -51,6 +52,7 @@ class Services:
     peers: Peers
     # None where the settings name no model.
     model_drafts: ModelDrafts | None = None
+    bounds: RequestBounds = field(default_factory=RequestBounds)
     names: NameResolver = field(default_factory=NameResolver)
     # One invoice of a payer at a time: two at once would be added up twice, for one of them.
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)

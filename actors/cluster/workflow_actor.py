@@ -37,6 +37,7 @@ from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import LIVENESS
 from actors.transport.sockets import socket_path
 from actors.transport.wire import answer_requests
+from core.machine_size import DEDICATED_ACTORS_MAX
 from core.settings import Settings
 
 log = logging.getLogger("callboard.workflows")
@@ -85,7 +86,7 @@ class WorkflowActor:
         self._dedicated: Dedicated | None = None
         if settings.isolation == "dedicated":
             spawn = partial(_spawn, settings, name)
-            slots, silence_ms = settings.dedicated_actors_max, settings.owner_silence_ms
+            slots, silence_ms = DEDICATED_ACTORS_MAX, settings.owner_silence_ms
             self._dedicated = Dedicated(self._owner, spawn, slots=slots, silence_ms_max=silence_ms)
         # Not awaited: a constructor that waits for an absent Postgres would hang the creation.
         self._start = asyncio.create_task(self._begin())
@@ -176,7 +177,7 @@ def _peer_calls(settings: Settings, address: str) -> PeerCalls:
 def _spawn(settings: Settings, name: str, slot: int, parent: Parentage) -> ActorChild:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1_000}
-    own = replace(settings, isolation="pooled", reader_pool_size=1)
+    own = replace(settings, isolation="pooled")
     actor = WorkflowActor.options(**options, scheduling_strategy=here)  # type: ignore[attr-defined]
     return ActorChild(actor.remote(f"{name}.{slot}", settings_argument(own), parent))
 

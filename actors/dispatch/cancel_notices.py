@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 from actors.dispatch.envelope import cancel_notice
+from actors.dispatch.ticket import DispatchLimits
 from actors.ports import DispatchOrder
 from core.market.sharing.fair_queue import FairQueue
 from core.market.sharing.fair_share import Held, has_room
-from core.settings import Settings
 from federation.http_client import HttpClient, HttpRequest
 from federation.http_connection import Exchange, Outcome
 
@@ -31,16 +31,21 @@ class CancelNotices:
     """The notices of one dispatcher.
 
     Args:
-        settings: the service's name and the time of a notice.
+        service: the name in the path of a notice.
         client: sends them.
         weight_of: a payer's weight.
+        limits: the timeout of the one try of a notice.
     """
 
     def __init__(
-        self, settings: Settings, client: HttpClient, weight_of: Callable[[str], int]
+        self,
+        service: str,
+        client: HttpClient,
+        weight_of: Callable[[str], int],
+        limits: DispatchLimits,
     ) -> None:
-        self._service = settings.service
-        self._timeout_s = settings.cancel_notice_timeout_ms / 1000
+        self._service = service
+        self._timeout_s = limits.cancel_notice_timeout_ms / 1000
         self._client = client
         self._waiting: FairQueue[int, tuple[DispatchOrder, str]] = FairQueue(weight_of)
         self._sent: dict[int, Exchange] = {}

@@ -29,7 +29,7 @@ from actors.dispatch.order_inputs import (
     is_small,
     limit_bytes,
 )
-from actors.dispatch.ticket import Receive, Ticket
+from actors.dispatch.ticket import DEFAULT_LIMITS, DispatchLimits, Receive, Ticket
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
 from actors.process.slices import SLICE_MS, run_in_slices
@@ -44,6 +44,7 @@ from actors.values.value_process import ValueProcess
 from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
 from core.market.sharing.inflight_bytes import InflightBytes
+from core.records.bounds import AGENT_REPLY_BYTES_MAX
 from core.settings import Settings
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import (
@@ -103,8 +104,9 @@ class Dispatcher:
         valid_keys: Callable[[str], tuple[str, ...]] = lambda _: (),
         may_send: Callable[[], bool] = lambda: True,
         schemas: AgentSchemas | None = None,
+        limits: DispatchLimits = DEFAULT_LIMITS,
     ) -> None:
-        self._settings = settings
+        self._limits = limits
         self._service = settings.service
         self._keys = settings.deployment_keys
         self._clock = clock
@@ -117,17 +119,17 @@ class Dispatcher:
         # Receives the agent of an order that has to wait.
         self.on_waiting: Callable[[str], None] = lambda _: None
         weights = parse_weights(settings.payer_weights)
-        self._bytes = InflightBytes(settings.inflight_bytes_max)
+        self._bytes = InflightBytes(limits.inflight_bytes_max)
 
         def weight_of(payer: str) -> int:
             return weights.get(payer, 1)
 
         self._queues: AgentQueues[Ticket] = AgentQueues(
-            settings.inflight_start,
-            settings.inflight_max,
+            limits.inflight_start,
+            limits.inflight_max,
             concurrency_of or (lambda _: settings.agent_concurrency),
             weight_of,
-            settings.inflight_share,
+            limits.inflight_share,
             self._may_open,
         )
         self._value_process = ValueProcess(weight_of)
@@ -144,7 +146,7 @@ class Dispatcher:
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
         self._sent = 0
         self._client = HttpClient(settings.egress_allow, names, may_write=may_send)
-        self._notices = CancelNotices(settings, self._client, weight_of)
+        self._notices = CancelNotices(self._service, self._client, weight_of, limits)
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self._queues!r}>"
@@ -204,8 +206,8 @@ class Dispatcher:
     @property
     def has_room(self) -> bool:
         """Whether an order could be sent here without queueing, if its payer had no other."""
-        settings = self._settings
-        return self._queues.open_count < settings.inflight_max // settings.inflight_share
+        limits = self._limits
+        return self._queues.open_count < limits.inflight_max // limits.inflight_share
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order once its agent and the limits allow; `receive` gets its events."""
@@ -234,7 +236,7 @@ class Dispatcher:
         ticket = Ticket(order, receive)
         assert order.sources is not None, "an order that is held elsewhere was sent"
         if not is_small(order.sources):
-            ticket.bytes_max = limit_bytes(order.sources, self._settings.dispatch_body_bytes_max)
+            ticket.bytes_max = limit_bytes(order.sources, self._limits.body_bytes_max)
         return ticket
 
     def hold(self, order: DispatchOrder) -> None:
@@ -495,7 +497,7 @@ class Dispatcher:
             deliver_event(order, ticket.receive, began)
             if ticket not in self._open:
                 return  # the receiver has aborted it
-        sources, bytes_max = order.sources, self._settings.dispatch_body_bytes_max
+        sources, bytes_max = order.sources, self._limits.body_bytes_max
         assert sources is not None
         if ticket.bytes_max:
             self._take_task(ticket, self._build_in_child_and_post, sources, bytes_max)
@@ -554,8 +556,7 @@ class Dispatcher:
         body = dispatch_body(
             order, event, built.inputs.inputs, built.parents, ticket.started_ms, self._keys
         )
-        settings = self._settings
-        bytes_max = settings.dispatch_body_bytes_max
+        bytes_max = self._limits.body_bytes_max
         if len(body) > bytes_max:
             message = f"the dispatch has {len(body)} bytes, limit {bytes_max}"
             too_large = Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
@@ -566,9 +567,9 @@ class Dispatcher:
             order.url,
             dispatch_headers(order, event, body, self._service),
             body,
-            connect_timeout_s=settings.connect_timeout_ms / 1000,
+            connect_timeout_s=self._limits.connect_timeout_ms / 1000,
             timeout_s=order.timeout_ms / 1000,
-            reply_bytes_max=settings.agent_reply_bytes_max,
+            reply_bytes_max=AGENT_REPLY_BYTES_MAX,
             payer=order.payer_did,
         )
 
@@ -584,7 +585,7 @@ class Dispatcher:
         if is_counted or ticket.bytes_held:
             self._hold_bytes(ticket, len(body) if is_counted else 0)
         if is_counted:
-            limit_s = settings.transfer_timeout_s + len(body) / settings.transfer_rate_min
+            limit_s = self._limits.transfer_timeout_s + len(body) / self._limits.transfer_rate_min
 
             def not_taken() -> None:
                 self._stop(ticket)
@@ -600,7 +601,7 @@ class Dispatcher:
     def _answer(self, ticket: Ticket, event: str, input_hash: str, outcome: Outcome) -> None:
         order = ticket.order
         if isinstance(outcome, HttpFailure):
-            failure, contact = judge_failure(order, outcome, self._settings)
+            failure, contact = judge_failure(order, outcome, self._limits.connect_timeout_ms)
             self._fail(ticket, failure, contact)
             return
         received = ReceivedReply(
@@ -647,7 +648,7 @@ class Dispatcher:
         """Return the bytes of the event's result if they are to be stored by themselves."""
         if self._blobs is None:
             return None
-        return large_body(event, self._settings.result_inline_bytes_max)
+        return large_body(event, self._limits.result_inline_bytes_max)
 
     async def _store_and_end(
         self, ticket: Ticket, event: Event, body: bytes, contact: Contact

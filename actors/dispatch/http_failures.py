@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from actors.ports import Contact, DispatchOrder
 from actors.values.reply_events import offline_failure
 from core.errors import NodeErrorCode
-from core.settings import Settings
+from core.records.bounds import AGENT_REPLY_BYTES_MAX
 from core.workflow.events import Failure, Verdict
 from federation.http_connection import HttpFailure, HttpFailureKind
 
@@ -21,18 +21,18 @@ TELLING_TIMEOUT_MS: Final = 1_000
 
 
 def judge_failure(
-    order: DispatchOrder, outcome: HttpFailure, settings: Settings
+    order: DispatchOrder, outcome: HttpFailure, connect_timeout_ms: int
 ) -> tuple[Failure, Contact]:
     """Return the failure of an attempt without a reply, and what it tells of reaching the agent.
 
     Args:
         outcome: why no reply came.
-        settings: the connect timeout and the largest reply.
+        connect_timeout_ms: the timeout of opening a connection.
     """
     match outcome.kind:
         case HttpFailureKind.CONNECT_TIMEOUT:
             failure = offline_failure(order, outcome.detail)
-            if order.timeout_ms >= settings.connect_timeout_ms:
+            if order.timeout_ms >= connect_timeout_ms:
                 return failure, Contact.UNREACHABLE  # no payer has chosen that time
             return failure, _contact_of_timeout(order)
         case HttpFailureKind.TIMEOUT:
@@ -55,8 +55,7 @@ def judge_failure(
             failure = offline_failure(order, "the connection was refused")
             return replace(failure, is_declined=True), Contact.UNREACHABLE
         case HttpFailureKind.TOO_LARGE:
-            bytes_max = settings.agent_reply_bytes_max
-            message = f"the reply is larger than {bytes_max} bytes"
+            message = f"the reply is larger than {AGENT_REPLY_BYTES_MAX} bytes"
             return Failure(NodeErrorCode.RESULT_TOO_LARGE, message), Contact.REACHED
         case HttpFailureKind.BROKEN:
             message = f"the connection broke: {outcome.detail}"

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from core.errors import ServiceError
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import AttemptSucceeded, Event
+
+# Large results that are kept in a process's memory.
+BLOB_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 RETRY_DELAY_S_MIN = 0.1
 RETRY_DELAY_S_MAX = 2.0

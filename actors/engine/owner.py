@@ -30,7 +30,7 @@ from actors.directory.auction_candidates import AuctioningDirectory
 from actors.directory.directory_sync import DirectorySync
 from actors.directory.health.circuits import Opened
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.large_results import Blobs
+from actors.dispatch.large_results import BLOB_CACHE_BYTES_MAX, Blobs
 from actors.dispatch.peer_messages import PeerCalls
 from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.node_results import find_order_to_judge, take_result
@@ -61,6 +61,7 @@ from actors.transport.messages import (
 from actors.values.agent_schemas import AgentSchemas
 from actors.workflows.step_commands import moved_error, rereading_error
 from core.errors import ErrorCode, ServiceError
+from core.market.reputation import LATENCY_MS_MAX
 from core.settings import Settings
 from core.shards.agent_shares import AgentShares
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
@@ -150,7 +151,7 @@ class Owner:
         self.held = HeldShards(new_member(address) if parent is None else parent.member)
         self.membership = self._build_lease(parent, renew, on_lost)
         self._clock = LoopClock()
-        self._reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
+        self._reader = LedgerReader(settings.database_url, pool_size=_pool_size(settings, parent))
         self._blob_store = BlobStore(settings.database_url, self._reader)
         self._schemas = AgentSchemas(self._read_card)
         self._directory = _build_directory(settings, self._schemas)
@@ -174,7 +175,7 @@ class Owner:
             names=NameResolver(),
             concurrency_of=self._shares.own,
             at_work=self._at_work,
-            blobs=Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max),
+            blobs=Blobs(self._blob_store, cache_bytes_max=BLOB_CACHE_BYTES_MAX),
             valid_keys=lambda did: self._directory.valid_keys(did, self._clock.now_ms()),
             may_send=self.may_send,
             schemas=self._schemas,
@@ -587,14 +588,18 @@ class Owner:
         return self._runner
 
 
+def _pool_size(settings: Settings, parent: Parentage | None) -> int:
+    # A process of one workflow reads little.
+    return settings.reader_pool_size if parent is None else 1
+
+
 def _build_directory(settings: Settings, schemas: AgentSchemas) -> AuctioningDirectory:
     return AuctioningDirectory(
         service=settings.service,
         deployment_keys=settings.deployment_keys,
         default_secret=settings.signing_secret or None,
         max_concurrency=settings.agent_concurrency,
-        rules=settings.ranking,
-        latency_ms_max=settings.reputation_latency_ms_max,
+        latency_ms_max=LATENCY_MS_MAX,
         stake_bps=settings.stake_bps,
         score_min_percent=settings.auction_score_min_percent,
         schemas=schemas,

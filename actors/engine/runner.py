@@ -37,7 +37,7 @@ from actors.workflows.dispatch_orders import (
     build_unstaked_event,
     rebuild_accepted_orders,
 )
-from actors.workflows.door import Door
+from actors.workflows.door import DISPATCHES_MAX, Door
 from actors.workflows.driven_shards import DrivenShards
 from actors.workflows.mapping_checks import check_mappings
 from actors.workflows.publish_estimate import (
@@ -127,6 +127,7 @@ class Runner:
         offer_shard: offers a shard, of which a workflow cannot be restored, to members of another
             version; returns whether there are any.
         on_answered: receives the shard of a workflow whose open call has ended.
+        dispatches_max: as of `Door`.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class Runner:
         at_work: AtWork,
         offer_shard: Callable[[int], bool] = lambda _: False,
         on_answered: Callable[[int], None] = lambda _: None,
+        dispatches_max: int = DISPATCHES_MAX,
     ) -> None:
         self._held = held
         self._member = held.member
@@ -156,7 +158,7 @@ class Runner:
         self._at_work = at_work
         self._offer_shard = offer_shard
         self._on_answered = on_answered
-        self._door = Door(settings, dispatcher, ledger)
+        self._door = Door(settings, dispatcher, ledger, dispatches_max=dispatches_max)
         self._running = DrivenWorkflows(self._door)
         self._published = self._finished = self._submitted = 0
         self._commands = OwnerCommands(held, settings)

@@ -11,18 +11,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from actors.cluster.runtime import ensure_runtime, this_machine
-from actors.dispatch.large_results import Blobs
+from actors.dispatch.large_results import BLOB_CACHE_BYTES_MAX, Blobs
 from actors.gateway.ends import Ended, Ends
 from actors.gateway.live_owners import LiveOwners, Tries
 from actors.gateway.publishes import publish_once
 from actors.gateway.shard_map import ShardMap
 from actors.gateway.timekeeper_watch import TimekeeperWatch
-from actors.gateway.workflow_reads import WorkflowReads
+from actors.gateway.workflow_reads import RECORD_BYTES_MAX, WorkflowReads
 from actors.process.bulk_window import request_all
 from actors.process.cached_answer import CachedAnswer
 from actors.process.foreground import Foreground
@@ -59,6 +59,9 @@ from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
 from ledger.reads.reader import LedgerReader, StoredWorkflow
 
+# Age up to which a state of health is told.
+HEALTH_AGE_MAX_S: Final = 0.5
+
 log = logging.getLogger("callboard.gateway")
 
 REQUEST_TIMEOUT_S = 15.0
@@ -93,6 +96,8 @@ class Gateway:
         settings: Settings,
         machine: str = "",
         on_map: Callable[[ShardMap], None] = lambda _: None,
+        *,
+        record_bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
         self.settings = settings
         self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
@@ -100,9 +105,11 @@ class Gateway:
         self.parties = PartyIndex(settings.database_url)
         self.foreground = Foreground()
         self._blob_store = BlobStore(settings.database_url, self.reader)
-        self.blobs = Blobs(self._blob_store, cache_bytes_max=settings.blob_cache_bytes_max)
+        self.blobs = Blobs(self._blob_store, cache_bytes_max=BLOB_CACHE_BYTES_MAX)
         self.value_process = ValueProcess(lambda owner_did: 1)
-        self.reads = WorkflowReads(settings, self.reader, self.blobs)
+        self.reads = WorkflowReads(
+            settings, self.reader, self.blobs, record_bytes_max=record_bytes_max
+        )
         self._route = LedgerRoute(settings)
         self._ledger = self._route.client()
         self._ends = Ends(settings.replica_requests_max)
@@ -119,9 +126,8 @@ class Gateway:
         self._watching: asyncio.Task[None] | None = None
         self._ask_ledgers = {name: ActorCall(name, "ping") for name in LEDGERS}
         self._ask_timekeeper = ActorCall(TIMEKEEPER, "ping")
-        age_max_s = settings.health_cache_ms / 1_000
-        self._health = CachedAnswer(self._check_components, age_max_s=age_max_s)
-        self._readiness = CachedAnswer(self._check_postgres, age_max_s=age_max_s)
+        self._health = CachedAnswer(self._check_components, age_max_s=HEALTH_AGE_MAX_S)
+        self._readiness = CachedAnswer(self._check_postgres, age_max_s=HEALTH_AGE_MAX_S)
 
     @classmethod
     async def connect(

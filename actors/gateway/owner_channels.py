@@ -19,7 +19,10 @@ from actors.transport.messages import (
 )
 from actors.transport.wire import REQUESTS, decode_reply
 from core.errors import ServiceError
+from core.records.bounds import BULK_ITEMS_MAX
 from core.settings import Settings
+
+CALLS_PER_BATCH_MAX: Final = 1_000
 
 # Requests of a replica that may wait for an owner to know what they have stored.
 REFRESHES_MAX: Final = 100_000
@@ -77,8 +80,8 @@ def _channel_to(name: str, settings: Settings, method: str) -> Channel[bytes, by
     return Channel(
         f"owner {name}",
         call,
-        capacity=settings.replica_requests_max + settings.bulk_items_max,
-        batch_size=settings.batch_commands_max,
+        capacity=settings.replica_requests_max + BULK_ITEMS_MAX,
+        batch_size=CALLS_PER_BATCH_MAX,
         weight_of=len,
         batch_weight=CALL_BYTES_MAX,
         on_close=call.close,

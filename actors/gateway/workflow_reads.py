@@ -8,6 +8,7 @@ decision 0108.
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from actors.dispatch.large_results import Blobs
 from actors.gateway.record_bound import bound_results
@@ -23,6 +24,8 @@ from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
 from ledger.workflows.workflow_heads import workflow_heads
 from ledger.workflows.workflow_records import workflow_records
 
+RECORD_BYTES_MAX: Final = 4 * 1024 * 1024
+
 # Of records their bytes bound a batch too, by the largest of one record.
 RECORDS_BATCH = 32
 ENDINGS_BATCH = 1_000
@@ -35,10 +38,18 @@ class WorkflowReads:
         settings: bounds.
         reader: of the ledger's rows.
         blobs: the texts of large results.
+        record_bytes_max: of a workflow record; results beyond it go by reference.
     """
 
-    def __init__(self, settings: Settings, reader: LedgerReader, blobs: Blobs) -> None:
-        self._record_bytes_max = settings.record_bytes_max
+    def __init__(
+        self,
+        settings: Settings,
+        reader: LedgerReader,
+        blobs: Blobs,
+        *,
+        record_bytes_max: int = RECORD_BYTES_MAX,
+    ) -> None:
+        self._record_bytes_max = record_bytes_max
         self._reader = reader
         self._blobs = blobs
         capacity = settings.replica_requests_max
@@ -53,8 +64,8 @@ class WorkflowReads:
             in_halves(self._read_records),
             capacity=capacity,
             batch_size=RECORDS_BATCH,
-            weight_of=lambda asked: min(asked[1], settings.record_bytes_max),
-            batch_weight=settings.record_bytes_max,
+            weight_of=lambda asked: min(asked[1], record_bytes_max),
+            batch_weight=record_bytes_max,
         )
         self._dispatched: Channel[tuple[str, str], RowDict | None] = Channel(
             "dispatched nodes",

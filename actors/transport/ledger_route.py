@@ -26,6 +26,7 @@ from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.shards.ledger_head import LedgerAddress, LedgerHead
 from ledger.shards.head_row import HeadReader
+from ledger.writer.group_commit import BATCH_MAX, QUEUE_MAX
 
 log = logging.getLogger("callboard.ledger_client")
 
@@ -87,8 +88,8 @@ class LedgerRoute:
             self.call("submit"),
             is_unknown_outcome,
             on_lost=on_lost,
-            capacity=self._settings.ledger_queue_max,
-            batch_size=self._settings.batch_commands_max,
+            capacity=QUEUE_MAX,
+            batch_size=BATCH_MAX,
         )
 
     async def close(self) -> None:

@@ -8,24 +8,37 @@ decision 0119.
 
 from __future__ import annotations
 
+from typing import Final
+
 from actors.ports import DispatchPort, LedgerPort
 from core.errors import ErrorCode, ServiceError
 from core.market.sharing.fair_share import Held, has_room
 from core.settings import Settings
+
+# Dispatches that wait at one owner.
+DISPATCHES_MAX: Final = 100_000
 
 
 class Door:
     """Counts what each payer has at one owner.
 
     Args:
-        settings: the room for workflows and for waiting dispatches.
+        settings: the room for workflows.
         dispatcher: knows the dispatches that wait.
         ledger: knows the commands that wait.
+        dispatches_max: dispatches that may wait.
     """
 
-    def __init__(self, settings: Settings, dispatcher: DispatchPort, ledger: LedgerPort) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        dispatcher: DispatchPort,
+        ledger: LedgerPort,
+        *,
+        dispatches_max: int = DISPATCHES_MAX,
+    ) -> None:
         self._workflows_max = settings.workflows_per_actor_max
-        self._dispatches_max = settings.dispatch_queue_max
+        self._dispatches_max = dispatches_max
         self._dispatcher = dispatcher
         self._ledger = ledger
         self._workflows = Held()

@@ -43,14 +43,14 @@ def restore_workflow(
 
     Args:
         stored: an unfinished workflow's row and its node rows.
-        settings: defaults for members that the manifest leaves out, and the deployment's keys.
+        settings: the deployment's keys.
         now_ms: the time of the restore.
     """
     row = stored.row
     reserved, terms = reserved_from_json(row["reserved"])
     machine, decision = WorkflowMachine.restore(
         stored.workflow_id,
-        compile_stored_manifest(row["manifest"], settings),
+        compile_stored_manifest(row["manifest"]),
         hold_micro=row["hold_micro"],
         reserved=reserved,
         terms=terms,
@@ -118,7 +118,7 @@ def build_end_from_rows(
     return [*records, end]
 
 
-def compile_stored_manifest(manifest_json: str, settings: Settings) -> CompiledWorkflow:
+def compile_stored_manifest(manifest_json: str) -> CompiledWorkflow:
     """Compile a stored manifest again.
 
     The publish checked its bounds. They are not checked again, because a workflow accepted under
@@ -126,9 +126,6 @@ def compile_stored_manifest(manifest_json: str, settings: Settings) -> CompiledW
     """
     limits = WorkflowLimits(
         nodes_max=2**31,
-        timeout_ms_default=settings.node_timeout_ms,
-        max_retries_default=settings.max_retries,
-        max_runtime_ms_default=settings.max_runtime_ms,
         max_runtime_ms_max=2**62,
     )
     return compile_workflow(parse_manifest(read_json(manifest_json)), limits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from serve_app.supervisor.deployment import run_folder_of
 # What a payer may do by default, and pay in.
 PAYER_RIGHTS = ("workflows:read", "workflows:write", "ledger:read", "ledger:deposit")
 TIMEOUT_S = 30.0
-LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +164,30 @@ class Api:
                 ids.append(result["workflowId"])
         return ids
 
-    async def wait_all_ended(self, payer_did: str) -> None:
-        """Return when no workflow of the payer is unfinished."""
+    async def wait_ended(self, workflow_id: str) -> None:
+        """Return when a workflow has ended.
+
+        Raises:
+            SystemExit: it has not succeeded.
+        """
+        status = "running"
+        while status in ("pending", "running"):
+            record = await self.must("GET", f"/v1/workflows/{workflow_id}", prefer="wait=60")
+            status = record["status"]
+        if status != "success":
+            raise SystemExit(f"{workflow_id}: got {record}, expected success")
+
+    async def wait_all_ended(self, payer_did: str = "") -> None:
+        """Return when no workflow of the payer (without one: of anybody) is unfinished.
+
+        Raises:
+            SystemExit: one that was unfinished has not succeeded.
+        """
+        payer = f"&payerDid={payer_did}" if payer_did else ""
         for status in ("pending", "running"):
-            path = f"/v1/workflows?status={status}&limit=1&payerDid={payer_did}"
-            while True:
-                if not (await self.must("GET", path))["workflows"]:
-                    break
-                await asyncio.sleep(LOOK_S)
+            path = f"/v1/workflows?status={status}&limit=1{payer}"
+            while found := (await self.must("GET", path))["workflows"]:
+                await self.wait_ended(found[0]["id"])
 
 
 def chain(capability: str, length: int, **settings: Any) -> dict[str, Any]:

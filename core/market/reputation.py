@@ -16,6 +16,9 @@ from msgspec.structs import replace
 
 from core.market.settlement import FEE_BPS_MAX
 
+# The average latency at which the speed counts nothing.
+LATENCY_MS_MAX: Final = 60_000
+
 NEUTRAL: Final = 0.5
 _MILLION: Final = 1_000_000
 # Weights of success, speed and completion in tenths (spec: Settlement rules 9).

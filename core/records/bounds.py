@@ -18,6 +18,12 @@ TEXT_CHARS_MAX: Final = 10_000
 NODE_NAME_CHARS_MAX: Final = 128
 # An agent's metrics of one attempt, as compact JSON, which are stored with the node.
 METRICS_BYTES_MAX: Final = 16 * 1024
+# Manifests or cards in one bulk request.
+BULK_ITEMS_MAX: Final = 1_000
+# Larger results of nodes go by reference.
+RESULT_INLINE_BYTES_MAX: Final = 64 * 1024
+# The largest reply of an agent.
+AGENT_REPLY_BYTES_MAX: Final = 1024 * 1024
 # The last millisecond that has a text form: 9999-12-31T23:59:59.999Z.
 TIME_MS_MAX: Final = 253_402_300_799_999
 

@@ -46,7 +46,7 @@ from ledger.writer.store import (
 
 BATCH_MAX: Final = 1000
 BATCH_BYTES_MAX: Final = 1024 * 1024
-QUEUE_MAX: Final = 20_000
+QUEUE_MAX: Final = 50_000
 REOPEN_DELAY_MIN_S: Final = 0.1
 REOPEN_DELAY_MAX_S: Final = 2.0
 # A command alone gets so many times the usual timeout, and is tried so often before it is too slow.

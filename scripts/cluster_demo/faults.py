@@ -81,8 +81,8 @@ class Faults:
     def names() -> list[str]:
         """Return the names of all faults, in the order in which they are made."""
         return [
-            "link", "kill", "freeze", "gcs", "raylet-frozen", "gcs-frozen", "postgres", "drain",
-            "ledger-frozen", "ledger", "head",
+            "link", "kill", "drain", "ledger-frozen", "ledger", "head", "freeze", "gcs",
+            "raylet-frozen", "gcs-frozen", "postgres",
         ]  # fmt: skip
 
     def run(self, names: Sequence[str]) -> None:

@@ -28,6 +28,14 @@ from core.settings import Settings
 from core.trust.access import ADMIN, DEFAULT_SCOPES, JWT_KEY_ID, RIGHTS, Principal
 from federation.documents import DocumentUnavailable
 
+# The age at which the issuer's keys are fetched again, the least time from one fetch to the next,
+# and how long keys are valid that cannot be fetched again.
+REFRESH_S: Final = 300
+PAUSE_S: Final = 30
+KEPT_S: Final = 3_600
+# By how much the clocks of issuer and service may differ.
+LEEWAY_S: Final = 30
+
 log = logging.getLogger("callboard.api")
 
 HS256: Final = "HS256"
@@ -53,14 +61,23 @@ class IssuerKeys:
 
     Args:
         fetch: the key set's text; None without an issuer that publishes one.
-        settings: how often.
+        refresh_s: age at which the keys are fetched again.
+        pause_s: least time from one fetch to the next.
+        kept_s: how long keys are valid that cannot be fetched again.
     """
 
-    def __init__(self, fetch: FetchKeySet | None, settings: Settings) -> None:
+    def __init__(
+        self,
+        fetch: FetchKeySet | None,
+        *,
+        refresh_s: int = REFRESH_S,
+        pause_s: int = PAUSE_S,
+        kept_s: int = KEPT_S,
+    ) -> None:
         self._fetch = fetch
-        self._refresh_ms = settings.jwks_refresh_s * 1_000
-        self._pause_ms = settings.jwks_pause_s * 1_000
-        self._kept_ms = settings.jwks_kept_s * 1_000
+        self._refresh_ms = refresh_s * 1_000
+        self._pause_ms = pause_s * 1_000
+        self._kept_ms = kept_s * 1_000
         self._keys: dict[str, _VerifyingKey] = {}
         self._fetched_ms: int | None = None
         self._tried_ms: int | None = None
@@ -131,7 +148,7 @@ class AccessTokens:
         self._secret = settings.jwt_secret
         self._issuer = settings.jwt_issuer or None
         self._audience = settings.jwt_audience or None
-        self._leeway_s = settings.jwt_leeway_s
+        self._leeway_s = LEEWAY_S
         self._is_open = bool(settings.jwt_secret or settings.jwks_url)
 
     def __repr__(self) -> str:

@@ -8,10 +8,12 @@ not to be had is refused at once, so nothing queues. Decision 0101.
 from __future__ import annotations
 
 from core.errors import ErrorCode, ServiceError
-from core.settings import Settings
+from core.settings import MIB, Settings
 from serve_app.callers.shares import Shares
 
 RETRY_AFTER_S = 1
+# Bytes of bodies, and of replies, that a replica holds.
+BYTES_MAX = 512 * MIB
 
 
 class Admission:
@@ -29,8 +31,8 @@ class Admission:
         self.lookups = Shares(settings.replica_requests_max, part)
         self.waits = Shares(settings.waits_max, part)
         self.incomplete_bodies = Shares(settings.bodies_max, part)
-        self.body_bytes = Shares(settings.bodies_bytes_max, part)
-        self.reply_bytes = Shares(settings.replies_bytes_max, part)
+        self.body_bytes = Shares(BYTES_MAX, part)
+        self.reply_bytes = Shares(BYTES_MAX, part)
 
     def __repr__(self) -> str:
         return f"<Admission requests={self.requests!r} waits={self.waits!r}>"

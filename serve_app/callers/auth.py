@@ -39,6 +39,9 @@ from serve_app.callers.signed_requests import (
     unauthorized,
 )
 
+# API keys, and DIDs, that a replica remembers.
+CACHED_MAX: Final = 10_000
+
 KEY_PREFIX: Final = "cb_"
 # The key id of a caller with a heartbeat token ends in the token's revision.
 HEARTBEAT_KEY_ID: Final = "heartbeat:"
@@ -104,16 +107,26 @@ class Authenticator:
         sources: what credentials are proven by.
         settings: the bounds, the free-tier key, and the secrets of access tokens and heartbeat
             tokens; an empty one accepts none.
+        wrong: counts wrong credentials; None: with the usual rate.
+        cached_max: keys, and DIDs, that are remembered.
     """
 
-    def __init__(self, sources: Sources, settings: Settings) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        settings: Settings,
+        *,
+        wrong: WrongCredentials | None = None,
+        cached_max: int = CACHED_MAX,
+    ) -> None:
         self._free_tier = key_hash(settings.free_tier_key) if settings.free_tier_key else b""
         self._deployment_keys = settings.deployment_keys
-        self._wrong = WrongCredentials(settings)
-        most = settings.keys_cached_max
-        self._keys = Lookups("keys", sources.find_keys, self._wrong, remembered_max=most)
-        self._standings = Lookups("DIDs", sources.find_standings, self._wrong, remembered_max=most)
-        self._tokens = AccessTokens(IssuerKeys(sources.fetch_jwks, settings), settings)
+        self._wrong = wrong or WrongCredentials(settings.share_of_free)
+        self._keys = Lookups("keys", sources.find_keys, self._wrong, remembered_max=cached_max)
+        self._standings = Lookups(
+            "DIDs", sources.find_standings, self._wrong, remembered_max=cached_max
+        )
+        self._tokens = AccessTokens(IssuerKeys(sources.fetch_jwks), settings)
         self._signed = SignedRequests(self._standings, sources.take_nonces, self._wrong, settings)
 
     def __repr__(self) -> str:

@@ -20,7 +20,7 @@ from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import BY_ADDRESS, Principal
 from serve_app.callers.keyed_locks import KeyedLocks
-from serve_app.callers.windows import WINDOW_MS, AddressWindows, Window
+from serve_app.callers.windows import ADDRESSES_MAX, WINDOW_MS, AddressWindows, Window
 
 UNLIMITED = "unlimited"
 # By this header of a refusal HAProxy refuses the caller's next calls itself (decision 0151).
@@ -127,7 +127,7 @@ class RateLimiter:
         }
         # Each replica counts addresses for itself, so each gives its part of the limit.
         self._addresses = {
-            rate: AddressWindows(-(-limit // replicas), settings.addresses_max)
+            rate: AddressWindows(-(-limit // replicas), ADDRESSES_MAX)
             for rate, limit in self._limits.items()
         }
         self._take_block = take_block

@@ -18,9 +18,11 @@ from typing import Final, Generic, TypeVar
 
 from actors.transport.channel import Channel
 from core.errors import ErrorCode, ServiceError
-from core.settings import Settings
 from serve_app.callers.shares import Shares
-from serve_app.callers.windows import AddressWindows
+from serve_app.callers.windows import ADDRESSES_MAX, AddressWindows
+
+WRONG_RATE: Final = 300
+PAUSE_S: Final = 0.1
 
 REMEMBERED_MS: Final = 1_000
 BATCH: Final = 200
@@ -35,13 +37,15 @@ class WrongCredentials:
     """How many wrong credentials each address may send; one count for all kinds.
 
     Args:
-        settings: the budget and the pause.
+        share: an address holds at most 1/n of the free places for look-ups after a pause.
+        rate: wrong credentials a minute and address that are looked up at once.
+        pause_s: the pause before each batch of look-ups for addresses above that rate.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._counts = AddressWindows(settings.wrong_keys_rate, settings.addresses_max)
-        self._pause_s = settings.wrong_keys_pause_ms / 1_000
-        self._paused = Shares(BATCH, settings.share_of_free)
+    def __init__(self, share: int, *, rate: int = WRONG_RATE, pause_s: float = PAUSE_S) -> None:
+        self._counts = AddressWindows(rate, ADDRESSES_MAX)
+        self._pause_s = pause_s
+        self._paused = Shares(BATCH, share)
 
     def __repr__(self) -> str:
         return f"<WrongCredentials paused={self._paused!r}>"

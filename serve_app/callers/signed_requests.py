@@ -45,7 +45,12 @@ from core.trust.requests.signature_fields import (
 from core.trust.signatures import is_signed_by_key, key_bytes
 from ledger.keys.nonces import Nonce
 from serve_app.callers.lookups import BATCH, WAITING_MAX, Lookups, WrongCredentials
-from serve_app.callers.windows import AddressWindows
+from serve_app.callers.windows import ADDRESSES_MAX, AddressWindows
+
+# Signed requests a minute: of a DID (or the address of an unknown DID), and of all callers of a
+# replica, whose nonces are kept for 11 min.
+SIGNED_RATE: Final = 8_000
+SIGNED_TOTAL_RATE: Final = 60_000
 
 SIGNATURE_HEADER: Final = b"signature-input"
 # Hashing a larger body takes long enough to be another thread's.
@@ -103,12 +108,15 @@ class SignedRequests:
         take_nonces: TakeNonces,
         wrong: WrongCredentials,
         settings: Settings,
+        *,
+        rate: int = SIGNED_RATE,
+        total_rate: int = SIGNED_TOTAL_RATE,
     ) -> None:
         self._standings = standings
         self._wrong = wrong
         self._bases = bases_by_host((*settings.own_urls, *settings.signed_urls))
-        self._counts = AddressWindows(settings.signed_rate, settings.addresses_max)
-        self._all = AddressWindows(settings.signed_total_rate, 1)
+        self._counts = AddressWindows(rate, ADDRESSES_MAX)
+        self._all = AddressWindows(total_rate, 1)
         self._nonces: Channel[Nonce, bool] = Channel(
             "nonces", take_nonces, capacity=WAITING_MAX, batch_size=BATCH
         )

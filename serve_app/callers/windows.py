@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+# Addresses that a replica counts one by one.
+ADDRESSES_MAX: Final = 10_000
+
 WINDOW_MS: Final = 60_000
 
 

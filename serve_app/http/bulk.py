@@ -88,15 +88,15 @@ async def judged(
         ServiceError: INVALID_REQUEST or PAYLOAD_TOO_LARGE; what stands around the items is no JSON
             object, or not with 1 to `bulk_items_max` items.
     """
-    settings = call.services.settings
+    bounds = call.services.bounds
     slices = Slices(foreground=call.services.gateway.foreground)
-    outline, parts = await cut(call.body, settings.body_bytes_max, slices)
-    body = parse_json(outline, depth_max=settings.json_depth_max)
+    outline, parts = await cut(call.body, bounds.body_bytes_max, slices)
+    body = parse_json(outline, depth_max=bounds.json_depth_max)
     items = body.get(plural) if isinstance(body, dict) else None
     if not isinstance(items, list):
-        raise invalid(plural, kind_of(items), f"an array of 1 to {settings.bulk_items_max}")
-    if not 0 < len(items) <= settings.bulk_items_max:
-        raise invalid(plural, f"{len(items)} items", f"1 to {settings.bulk_items_max} items")
+        raise invalid(plural, kind_of(items), f"an array of 1 to {bounds.bulk_items_max}")
+    if not 0 < len(items) <= bounds.bulk_items_max:
+        raise invalid(plural, f"{len(items)} items", f"1 to {bounds.bulk_items_max} items")
     found: Judged[T] = Judged([None] * len(items))
     for index, item in enumerate(items):
         value, part = item, b""
@@ -198,12 +198,12 @@ def _parsed_item(call: Call, part: bytes, index: int) -> Any:
     Raises:
         ServiceError: PAYLOAD_TOO_LARGE or INVALID_REQUEST.
     """
-    settings = call.services.settings
-    most = settings.body_bytes_max
+    bounds = call.services.bounds
+    most = bounds.body_bytes_max
     if len(part) > most:
         raise ServiceError(
             ErrorCode.PAYLOAD_TOO_LARGE,
             f"item {index} has {len(part)} bytes, at most {most} are read",
             (Problem(f"[{index}]", f"{len(part)} bytes", f"{most} bytes"),),
         )
-    return parse_json(part, depth_max=settings.json_depth_max)
+    return parse_json(part, depth_max=bounds.json_depth_max)

@@ -20,6 +20,7 @@ from typing import Any
 
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
+from core.records.bounds import AGENT_REPLY_BYTES_MAX
 from core.trust.access import BY_ADDRESS
 from serve_app.callers.admission import Place
 from serve_app.callers.auth import Pending, Unproven
@@ -74,7 +75,7 @@ class Endpoint:
     def __init__(self, operations: Iterable[Operation], services: Services) -> None:
         self._operations = {operation.method: operation for operation in operations}
         self._services = services
-        self._pace = Pace.of(services.settings)
+        self._pace = Pace()
         if "GET" in self._operations:
             self._operations["HEAD"] = self._operations["GET"]
         self._allowed = ", ".join(sorted(self._operations)).encode()
@@ -99,7 +100,6 @@ class Endpoint:
         receive: Receive,
         send: Send,
     ) -> None:
-        settings = self._services.settings
         request_id = request_id_of(headers)
         # Not x-request-id: Serve echoes that header, made up when the client sent none, by itself.
         sent_headers: Headers = []
@@ -111,7 +111,7 @@ class Endpoint:
                 # holder are in memory once for all.
                 place.take(place.admission.reply_bytes, len(reply.body), "bytes of replies wait")
         except ServiceError as error:
-            reply = refused(error, request_id, settings.unreachable_retry_after_s)
+            reply = refused(error, request_id)
             if error.code is ErrorCode.METHOD_NOT_ALLOWED:
                 sent_headers.append((b"allow", self._allowed))
         except ClientGone:
@@ -120,7 +120,7 @@ class Endpoint:
             # The edge of the process: an unforeseen error becomes a 500 that only names itself.
             _LOG.exception("request failed request_id=%s path=%s", request_id, path_text(scope))
             inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service")
-            reply = refused(inside, request_id, 1)
+            reply = refused(inside, request_id)
         await send_reply(send, reply, sent_headers, pace=self._pace)
 
     def _call(self, scope: Scope, headers: Mapping[bytes, bytes], request_id: str) -> Call:
@@ -174,7 +174,7 @@ class Endpoint:
             place.take(place.admission.waits, 1, "requests wait")
         has_body = operation.method in _WITH_BODY and (call.body or not operation.is_body_optional)
         if has_body and not operation.is_parsed_by_handler:
-            depth_max = services.settings.json_depth_max
+            depth_max = services.bounds.json_depth_max
             parse = partial(parse_json, call.body, depth_max=depth_max)
             call.json = await in_thread(call.account, len(call.body), parse)
             if operation.check is not None:
@@ -237,12 +237,12 @@ class Endpoint:
         receive: Receive,
         sent_headers: Headers,
     ) -> None:
-        settings = self._services.settings
-        bytes_max = settings.body_bytes_max
+        bounds = self._services.bounds
+        bytes_max = bounds.body_bytes_max
         if operation.is_bulk_body:
-            bytes_max = settings.bulk_body_bytes_max
+            bytes_max = bounds.bulk_body_bytes_max
         elif operation.is_agent_reply:
-            bytes_max = settings.agent_reply_bytes_max
+            bytes_max = AGENT_REPLY_BYTES_MAX
         admission = place.admission
         declared = call.headers.get(b"content-length")
         size = held_bytes(declared, bytes_max)
@@ -285,12 +285,12 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> str:
     return os.urandom(16).hex()
 
 
-def refused(error: ServiceError, request_id: str, retry_after_s: int) -> Reply:
+def refused(error: ServiceError, request_id: str) -> Reply:
     """Return the reply of a refusal."""
     return Reply(
         problem(error, request_id),
         status=STATUS[error.code],
-        headers=tuple(problem_headers(error, retry_after_s=retry_after_s)),
+        headers=tuple(problem_headers(error)),
         content_type=PROBLEM_TYPE,
     )
 

@@ -7,9 +7,12 @@ contract.md section 1 (RFC 9457 with extra members).
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from core.errors import PROBLEMS_MAX, ErrorCode, ServiceError
+
+# Seconds, for a refusal that passes by itself but names no time.
+RETRY_AFTER_S: Final = 1
 
 PROBLEM_TYPE = b"application/problem+json"
 # A method that HTTP servers know and no operation has: HAProxy puts it in the place of any that
@@ -105,7 +108,9 @@ def problem_text(error: ServiceError, request_id: str) -> str:
     return json.dumps(problem(error, request_id), separators=(",", ":"))
 
 
-def problem_headers(error: ServiceError, *, retry_after_s: int) -> list[tuple[bytes, bytes]]:
+def problem_headers(
+    error: ServiceError, *, retry_after_s: int = RETRY_AFTER_S
+) -> list[tuple[bytes, bytes]]:
     """Return the headers that belong to a refusal.
 
     Args:

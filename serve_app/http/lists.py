@@ -9,13 +9,19 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from core.json_text import Raw, write_json
 from core.records.api.kinds import Uuid
 from core.records.api.record import PageQuery
 from core.records.api.shape import value_of
 from serve_app.http.calls import Call, invalid
+
+# Rows of a list without `limit`, and the most rows of a list.
+PAGE_DEFAULT: Final = 50
+PAGE_MAX: Final = 100
+# A list ends its page before this size.
+REPLY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +38,19 @@ class Page:
 
 
 def page_of(
-    call: Call, asked: PageQuery, *, default: int | None = None, most: int | None = None
+    call: Call, asked: PageQuery, *, default: int = PAGE_DEFAULT, most: int = PAGE_MAX
 ) -> Page:
     """Return the page that a call asks for.
 
     Args:
         call: a GET of a list.
         asked: its query.
-        default: rows when `limit` is not given; None for the setting of most lists.
-        most: the largest `limit`; None for the setting of most lists.
+        default: rows when `limit` is not given.
+        most: the largest `limit`.
 
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    settings = call.services.settings
-    most = settings.page_max if most is None else most
-    default = settings.page_default if default is None else default
     limit = default if asked.limit is None else asked.limit
     if limit > most:
         raise invalid("limit", str(limit), f"a whole number from 1 to {most}")
@@ -55,7 +58,7 @@ def page_of(
         limit=limit,
         offset=asked.offset or 0,
         after=asked.cursor,
-        bytes_max=settings.reply_bytes_max,
+        bytes_max=REPLY_BYTES_MAX,
     )
 
 

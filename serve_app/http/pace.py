@@ -1,4 +1,4 @@
-"""How slowly a client may send a body or take a reply: a time, and more of it as bytes move.
+"""How large a request may be, and how slowly a client may send it or take the reply.
 
 Measured by the event loop's monotonic clock. contract.md section 2 (Limits); decision 0100.
 """
@@ -7,20 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.settings import Settings
+from core.records.bounds import BULK_ITEMS_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """`timeout_s` for any transfer, and one second more for every `rate_min` bytes of it."""
 
-    timeout_s: float
-    rate_min: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> Pace:
-        """Return the deployment's."""
-        return cls(settings.transfer_timeout_s, settings.transfer_rate_min)
+    timeout_s: float = 10.0
+    rate_min: int = 64 * 1024
 
     def end(self, began: float, moved: int) -> float:
         """Return when a transfer is too slow, by the clock of `began`, in seconds.
@@ -29,3 +24,20 @@ class Pace:
             moved: bytes so far.
         """
         return began + self.timeout_s + moved / self.rate_min
+
+
+@dataclass(frozen=True, slots=True)
+class RequestBounds:
+    """How large a request's body may be, and how deeply it may nest.
+
+    Attributes:
+        body_bytes_max: of a body, or of an item of a bulk request.
+        bulk_body_bytes_max: of the body of a bulk request.
+        bulk_items_max: manifests or cards in one bulk request.
+        json_depth_max: levels of objects and arrays.
+    """
+
+    body_bytes_max: int = 512 * 1024
+    bulk_body_bytes_max: int = 16 * 1024 * 1024
+    bulk_items_max: int = BULK_ITEMS_MAX
+    json_depth_max: int = 64

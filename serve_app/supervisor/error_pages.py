@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from core.errors import ErrorCode, ServiceError
@@ -39,9 +40,25 @@ _SEGMENT: Final = struct.Struct("<IIQQQQ")
 _LOADED: Final = 1
 
 
-def own_refusals(settings: Settings) -> dict[int, tuple[ErrorCode, str]]:
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long HAProxy waits for clients, seconds.
+
+    `header_s`: for a request's headers and its first 16 KiB. `stall_s`: for a byte to move.
+    `idle_s`: for the next request of a connection.
+    """
+
+    header_s: int = 10
+    stall_s: int = 20
+    idle_s: int = 60
+
+
+DEFAULT_TIMEOUTS: Final = Timeouts()
+
+
+def own_refusals(timeouts: Timeouts) -> dict[int, tuple[ErrorCode, str]]:
     """Return the refusal in place of each of HAProxy's errors, by HAProxy's status."""
-    late = f"the request was not complete after {settings.header_timeout_s} s"
+    late = f"the request was not complete after {timeouts.header_s} s"
     return {
         400: _BROKEN,
         408: (ErrorCode.REQUEST_TIMEOUT, late),
@@ -60,12 +77,8 @@ def page(refusal: tuple[ErrorCode, str], settings: Settings) -> bytes:
     """Return the whole reply of a refusal."""
     error = ServiceError(*refusal)
     body = problem_text(error, "")
-    wait_s = settings.unreachable_retry_after_s
     more = [
-        *(
-            (name.decode(), text.decode())
-            for name, text in problem_headers(error, retry_after_s=wait_s)
-        ),
+        *((name.decode(), text.decode()) for name, text in problem_headers(error)),
         *security_headers(settings),
     ]
     lines = [

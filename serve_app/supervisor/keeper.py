@@ -168,8 +168,6 @@ class Keeper:
             self._postgres = EmbeddedPostgres(
                 self._deployment.home,
                 self._deployment.run_folder,
-                shared_buffers_mib=self._settings.embedded_shared_buffers_mib,
-                max_connections=self._settings.embedded_max_connections,
                 progress=self._say,
             )
             changed["database_url"] = self._postgres.database_url

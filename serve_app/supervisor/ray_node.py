@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from core.settings import MIB, Settings
 from ledger.embedded.tethered import tethered_command
@@ -28,6 +29,9 @@ from serve_app.supervisor.deployment import Deployment, PortBlock
 from serve_app.supervisor.front import connections_possible, write_front
 from serve_app.supervisor.processes import command_of, marked_processes, process_name, send
 from serve_app.supervisor.releases.release import Release
+
+# Ray's shared memory for objects.
+OBJECT_STORE_BYTES: Final = 128 * MIB
 
 # Offsets in the deployment's block of ports.
 _GCS, _DASHBOARD, _AGENT, _CLIENT, _METRICS, _PROXY_STATS, _PROXY_METRICS = range(7)
@@ -225,7 +229,7 @@ class RayNode:
         command += [f"--metrics-export-port={self._ports.first + _METRICS}"]
         # 0: the kernel chooses, always above the blocks of `deployment.PortBlock`.
         command += ["--min-worker-port=0", "--max-worker-port=0", "--include-log-monitor=false"]
-        command += [f"--object-store-memory={self._settings.object_store_mib * MIB}"]
+        command += [f"--object-store-memory={OBJECT_STORE_BYTES}"]
         command += [f"--temp-dir={session}", "--disable-usage-stats", "--log-color=false"]
         # To count machines, and for replicas: actors/cluster/scaling/ray_machines.py.
         command.append('--resources={"callboard_machine": 1, "callboard_api": 1}')

@@ -53,7 +53,7 @@ def test_processes_of_single_workflows_are_counted() -> None:
         {"workflow_actors_per_machine": 64},
         {"serve_replicas": 7},
         {"machine_connections_max": 16, "serve_replicas": 2},
-        {"isolation": "dedicated", "dedicated_actors_max": 20},
+        {"isolation": "dedicated", "machine_connections_max": 40},
     ],
 )
 def test_more_processes_than_connections_are_refused(values: dict[str, object]) -> None:

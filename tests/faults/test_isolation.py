@@ -22,16 +22,16 @@ from tests.platform.deployments import RunningDeployment, free_port, start_deplo
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-SLOTS = 3
+WORKFLOWS = 3
 AGENT_DELAY_S = 4.0
 
 
 @pytest.fixture
 def isolated(short_folder: Path) -> Iterator[RunningDeployment]:
-    """A deployment that gives each workflow a process, three at once."""
+    """A deployment that gives each workflow a process."""
     home = short_folder / "isolated"
     home.mkdir()
-    text = f'isolation = "dedicated"\ndedicated_actors_max = {SLOTS}\nowner_silence_ms = 1000\n'
+    text = 'isolation = "dedicated"\nowner_silence_ms = 1000\n'
     (home / "callboard.toml").write_text(text, encoding="utf-8")
     running = start_deployment(home, port=free_port())
     yield running
@@ -45,12 +45,12 @@ def test_each_workflow_has_a_process_and_a_killed_or_frozen_one_loses_nothing(
     load.start()
     try:
         (pooled,) = find_all(isolated, "workflows")
-        slow = [load.publish(chain(delay_s=AGENT_DELAY_S)) for _ in range(SLOTS)]
+        slow = [load.publish(chain(delay_s=AGENT_DELAY_S)) for _ in range(WORKFLOWS)]
         wait(lambda: set(slow) <= load.workflows_seen(), "dispatches")
         children = [pid for pid in find_all(isolated, "workflows") if pid != pooled]
-        assert len(children) == SLOTS
+        assert len(children) == WORKFLOWS
         os.kill(children[0], signal.SIGKILL)
-        load.publish(chain())  # told to come again until a slot is free
+        load.publish(chain())
         with frozen([children[1]]):
             wait(lambda: not is_running(children[1]), "the end of the frozen one")
         check(load, isolated)

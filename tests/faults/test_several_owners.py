@@ -40,7 +40,7 @@ def victim(short_folder: Path) -> Iterator[RunningDeployment]:
     home.mkdir()
     (home / "callboard.toml").write_text(
         f'dispatch = "spread"\nworkflow_actors_per_machine = {OWNERS}\n'
-        f"serve_replicas = {REPLICAS}\nreader_pool_size = 50\n"
+        f"serve_replicas = {REPLICAS}\n"
         f"machine_connections_max = {CONNECTIONS_MAX}\n",
         encoding="utf-8",
     )

@@ -28,7 +28,7 @@ from serve_app.callers.limits import SPENT_HEADER, RateClass
 from serve_app.callers.peers import PEER_HEADER, peer_tokens
 from serve_app.openapi.docs_page import DOCS_POLICY
 from serve_app.supervisor.deployment import Deployment, PortBlock
-from serve_app.supervisor.error_pages import with_pages
+from serve_app.supervisor.error_pages import DEFAULT_TIMEOUTS, Timeouts, with_pages
 from serve_app.supervisor.front import (
     ANCHOR,
     MARK,
@@ -60,9 +60,11 @@ backend replicas
 """
 
 
-def run(folder: Path, configuration: Path, **settings: int) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, configuration: Path, timeouts: Timeouts = DEFAULT_TIMEOUTS
+) -> subprocess.CompletedProcess[str]:
     """Let the script have HAProxy check a configuration, as Serve lets it run one."""
-    script = write_front(folder, Settings(**settings), KEYS)  # type: ignore[arg-type]  # numbers
+    script = write_front(folder, Settings(), KEYS, timeouts)
     return subprocess.run(
         [str(script), "-c", "-db", "-f", str(configuration)], capture_output=True, text=True
     )
@@ -72,7 +74,7 @@ def test_the_limits_stand_in_the_frontend_once_and_haproxy_takes_them(tmp_path: 
     configuration = tmp_path / "haproxy.cfg"
     configuration.write_text(SERVES, encoding="ascii")
     for _ in range(2):
-        checked = run(tmp_path / "front", configuration, header_timeout_s=7)
+        checked = run(tmp_path / "front", configuration, Timeouts(header_s=7))
         assert checked.returncode == 0, checked.stderr
     text = configuration.read_text(encoding="ascii")
     assert text.count(MARK) == 1
@@ -226,24 +228,28 @@ class Echo(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def haproxy(folder: Path, settings: Settings) -> Iterator[httpx.Client]:
+def haproxy(
+    folder: Path, settings: Settings, timeouts: Timeouts = DEFAULT_TIMEOUTS
+) -> Iterator[httpx.Client]:
     """Run HAProxy with our limits in front of an `Echo`, and yield a client of it."""
     port = free_port()
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
         threading.Thread(target=server.serve_forever).start()
         text = SERVES.replace("127.0.0.1:1\n", f"127.0.0.1:{port}\n")
         text = text.replace("127.0.0.1:2\n", f"127.0.0.1:{server.server_port}\n")
-        with started(folder, text, settings, port) as http:
+        with started(folder, text, settings, port, timeouts) as http:
             yield http
         server.shutdown()
 
 
 @contextmanager
-def started(folder: Path, text: str, settings: Settings, port: int) -> Iterator[httpx.Client]:
+def started(
+    folder: Path, text: str, settings: Settings, port: int, timeouts: Timeouts = DEFAULT_TIMEOUTS
+) -> Iterator[httpx.Client]:
     """Run HAProxy with this configuration and our limits, and yield a client of it."""
     configuration = folder / "haproxy.cfg"
     configuration.write_text(text, encoding="ascii")
-    script = write_front(folder / "front", settings, KEYS)
+    script = write_front(folder / "front", settings, KEYS, timeouts)
     with subprocess.Popen([str(script), "-db", "-f", str(configuration)]) as process:
         transport = httpx.HTTPTransport(retries=8)  # until it listens
         url = f"http://127.0.0.1:{port}"
@@ -266,10 +272,10 @@ def public_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Cli
         public_url="https://board.example",
         cors_origins=(ORIGIN, "http://[::1]:3000"),
         trusted_proxies=("127.0.0.2/31", "2001:db8:1::/48"),
-        header_timeout_s=1,
-        idle_timeout_s=1,
     )
-    with haproxy(tmp_path_factory.mktemp("public"), settings) as http:
+    with haproxy(
+        tmp_path_factory.mktemp("public"), settings, Timeouts(header_s=1, idle_s=1)
+    ) as http:
         yield http
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from core.market.ranking import RankingRules
 from core.settings import (
     Settings,
     SettingsError,
@@ -83,7 +82,6 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
         ({"CALLBOARD_PORT": "http"}, "port"),
         ({"CALLBOARD_FEE_BPS": "10001"}, "fee_bps"),
         ({"CALLBOARD_DISPATCH": "everywhere"}, "dispatch"),
-        ({"CALLBOARD_INFLIGHT_MAX": "10"}, "inflight_start"),
         ({"CALLBOARD_DEPLOYMENT_KEY": "2:" + "ab" * 31}, "deployment_key"),
         ({"CALLBOARD_PAYER_WEIGHTS": "did:x:a=2,did:x:b"}, "payer_weights"),
         ({"CALLBOARD_CORS_ORIGINS": "https://a.example/"}, "cors_origins"),
@@ -96,13 +94,6 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
         ({"CALLBOARD_TRUSTED_PROXIES": "proxy.example"}, "trusted_proxies"),
         ({"CALLBOARD_TRUSTED_VERIFIERS": "did:x:a,judge"}, "trusted_verifiers"),
         ({"CALLBOARD_EGRESS_ALLOW": "10.0.0.0/33"}, "egress_allow"),
-        (
-            {
-                f"CALLBOARD_RANK_{part}": "0"
-                for part in ("REPUTATION", "AVAILABILITY", "PRICE", "LATENCY", "SUCCESS")
-            },
-            "rank_reputation",
-        ),
     ],
 )
 def test_wrong_setting_is_refused_by_name(
@@ -254,15 +245,6 @@ def test_every_setting_has_a_sentence_and_a_readable_default() -> None:
 )
 def test_url_is_one_that_clients_can_use(values: dict[str, object], url: str) -> None:
     assert build_settings(values).url == url
-
-
-def test_ranking_follows_the_settings_and_has_one_set_of_defaults() -> None:
-    assert build_settings({}).ranking == RankingRules()
-    changed = {
-        "rank_reputation": 1, "rank_availability": 2, "rank_price": 3, "rank_latency": 4,
-        "rank_success": 5, "trial_tasks": 6, "trial_share_bps": 7,
-    }  # fmt: skip
-    assert build_settings(changed).ranking == RankingRules(*range(1, 8))
 
 
 def test_unknown_setting_is_refused() -> None:

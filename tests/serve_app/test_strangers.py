@@ -69,10 +69,8 @@ class Known:
 @pytest.fixture
 async def gateway(database: Database, tmp_path: Path) -> AsyncIterator[Gateway]:
     """A gateway with a database and no owners."""
-    settings = Settings(
-        run_folder=str(tmp_path), database_url=database.service_url, record_bytes_max=64 * 1024
-    )
-    gateway = Gateway(settings)
+    settings = Settings(run_folder=str(tmp_path), database_url=database.service_url)
+    gateway = Gateway(settings, record_bytes_max=64 * 1024)
     yield gateway
     await gateway.close()
 

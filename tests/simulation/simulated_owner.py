@@ -32,6 +32,7 @@ from ledger.merged_runs import MergedRuns
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows import unfinished
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.writer.group_commit import BATCH_MAX
 from tests.simulation.costs import (
     COMMAND_US,
     OUTCOME_US,
@@ -152,8 +153,8 @@ class SimulatedClient(LedgerClient):
             partial(answer_commands, partial(world.ledger.call, process)),
             lambda error: not isinstance(error, AssertionError),
             on_lost=process.lost,
-            capacity=world.settings.ledger_queue_max,
-            batch_size=world.settings.batch_commands_max,
+            capacity=world.queue_max,
+            batch_size=BATCH_MAX,
         )
         self._process = process
 

@@ -24,6 +24,7 @@ from core.settings import Settings
 from core.shards.assignment import target_addresses
 from core.shards.shard import shard_of
 from core.workflow.events import Failure
+from ledger.writer.group_commit import QUEUE_MAX
 from tests.simulation.faults import Faults
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.ledger_service import LedgerService
@@ -127,8 +128,8 @@ class World:
         self.settling = Settling(self, is_on=has_settlements)
         self.model = self.new_model()
         self.market = Market(self, stake_bps, is_whole=has_market)
-        queue_max = self.troubles.queue_max or Settings().ledger_queue_max
-        made = Settings(stake_bps=stake_bps, ledger_queue_max=queue_max)
+        self.queue_max = self.troubles.queue_max or QUEUE_MAX
+        made = Settings(stake_bps=stake_bps)
         self.settings = made if settings is None else settings
         self.ledger = LedgerService(self)
         self.model.now_ms = self.ledger.now_ms

@@ -59,8 +59,6 @@ class LedgerActor:
             settings.database_url,
             genesis=Genesis(origin=f"callboard/{settings.region}", fee_bps=settings.fee_bps),
             on_fatal=_stop,
-            batch_max=settings.batch_commands_max,
-            queue_max=settings.ledger_queue_max,
         )
         self._batches = BatchServer(settings, self._name)
         # Not awaited: an absent Postgres must not make the creation of the actor fail for good.

@@ -135,7 +135,7 @@ def _count(settings: Settings) -> MachineCount | None:
         return None
     return MachineCount(
         workflows_per_machine=settings.workflows_per_machine,
-        least=min(settings.machines_min, settings.machines_max),
+        least=1,
         most=settings.machines_max,
         lower_ms=settings.machine_idle_ms,
     )

@@ -19,7 +19,6 @@ from bench.peers.caller import REPLY_WITHIN_S, Caller
 from bench.peers.durability import ask_postgres
 from bench.peers.graphs import CAPABILITY, manifest
 from bench.peers.systems.system import DATABASE
-from core.workflow.transitions import WorkflowStatus
 
 # One payer alone may not hold more than an eighth of what is free: 256 callers are of several.
 PAYERS = 8
@@ -85,28 +84,16 @@ class Callboard:
         """Publish by bulk requests; wait for the last published, then for all others."""
         async with self._api(self.headers[0]["x-api-key"]) as payer:
             published = await payer.publish_bulk(manifest(shape), count, at_once=BULK_MAX)
-            await self._wait(payer, published[-1])
+            await payer.wait_ended(published[-1])
         await self.wait_idle()
 
     async def wait_idle(self) -> None:
-        """Return when no workflow is unfinished.
-
-        Raises:
-            SystemExit: not all have succeeded.
-        """
+        """Return when no workflow is unfinished."""
         async with self._api(self._target.admin_key) as admin:
-            for status in (one for one in WorkflowStatus if one is not WorkflowStatus.SUCCESS):
-                path = f"/v1/workflows?status={status}&limit=1"
-                while found := (await admin.must("GET", path))["workflows"]:
-                    await self._wait(admin, found[0]["id"])
+            await admin.wait_all_ended()
 
     def _api(self, key: str) -> Api:
         return Api(self._target.url, key, timeout_s=REPLY_WITHIN_S)
-
-    async def _wait(self, api: Api, workflow_id: str) -> None:
-        record = await api.must("GET", f"/v1/workflows/{workflow_id}", prefer=_WAIT)
-        if record["status"] not in ("success", "running", "pending"):
-            raise SystemExit(f"{workflow_id}: got {record}, expected success")
 
 
 @contextmanager

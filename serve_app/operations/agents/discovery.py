@@ -14,7 +14,7 @@ from core.capabilities.choosing_versions import find_within
 from core.capabilities.semver import parse_range
 from core.errors import ErrorCode
 from core.market.pricing import FixedPrice, Price, asks_price, effective_price, parse_price
-from core.market.reputation import Tally, score
+from core.market.reputation import LATENCY_MS_MAX, Tally, score
 from core.market.standing_bid import standing_offers
 from core.money import MICRO_PER_CENT
 from core.records.agent import without_secrets
@@ -87,7 +87,7 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
             services.reader,
             asked,
             limit=looked_at,
-            slowest_ms=services.settings.reputation_latency_ms_max,
+            slowest_ms=LATENCY_MS_MAX,
             caller=call.caller.did,
         )
         results, agents = await _kept(
@@ -152,7 +152,7 @@ def _scored_by_what_counts(
     prices = {} if registered is None else {row["capability_id"]: registered}
     if not asks_price(own, prices, has_bid=bool(standing_offers(card["capabilities"]))):
         return row
-    slowest_ms = call.services.settings.reputation_latency_ms_max
+    slowest_ms = LATENCY_MS_MAX
     reputation = score(paid, latency_ms_max=slowest_ms)
     change = (1 - words_share(asked)) * (reputation - row["reputation"])
     return {**row, "reputation": reputation, "score": row["score"] + change}

@@ -40,6 +40,10 @@ from serve_app.operations.agents.endpoints import endpoint_refusals
 from serve_app.operations.views import current_card
 from serve_app.services import Services
 
+CARD_BYTES_MAX: Final = 64 * 1024
+# Active agents of one owner.
+AGENTS_PER_OWNER_MAX: Final = 10_000
+
 # Larger schemas are not remembered.
 SMALL_SCHEMA_BYTES: Final = 4 * 1024
 
@@ -88,8 +92,8 @@ async def registration_before_endpoint(
     public_key = _public_key(card)
     card_json = _canonical_json(card)
     size = len(card_json.encode())
-    if size > services.settings.card_bytes_max:
-        raise _too_large(size, services.settings)
+    if size > CARD_BYTES_MAX:
+        raise _too_large(size)
     if body.card_proof is not None and body.acard_signature is None:
         raise invalid("acardSignature", "nothing", "a signature over acard and cardProof")
     proof = _proof_by_credential(principal, body)
@@ -125,7 +129,7 @@ async def registration_before_endpoint(
         secret_encrypted=_sealed(services, body.signing_secret),
         revision_expected=signed.revision,
         is_unchanged=signed.is_unchanged,
-        owner_agents_max=services.settings.agents_per_owner_max,
+        owner_agents_max=AGENTS_PER_OWNER_MAX,
         lines_taken=await _lines_taken(services, card.did, owner_did, offered, proof),
     )
 
@@ -266,13 +270,13 @@ def check_size(settings: Settings, body: Any, written_bytes: int) -> None:
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    most = settings.card_bytes_max + BESIDE_BYTES_MAX
+    most = CARD_BYTES_MAX + BESIDE_BYTES_MAX
     if written_bytes > most and (size := len(write_json(body))) > most:
-        raise _too_large(size, settings)
+        raise _too_large(size)
 
 
-def _too_large(size: int, settings: Settings) -> ServiceError:
-    expected = f"an agent card of at most {settings.card_bytes_max} bytes"
+def _too_large(size: int) -> ServiceError:
+    expected = f"an agent card of at most {CARD_BYTES_MAX} bytes"
     return invalid("acard", f"{size} bytes", expected)
 
 

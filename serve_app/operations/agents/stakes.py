@@ -9,6 +9,7 @@ from __future__ import annotations
 from core.errors import ErrorCode
 from core.json_text import read_json
 from core.market.pricing import asks_price, parse_price
+from core.market.reputation import LATENCY_MS_MAX
 from core.market.standing_bid import standing_offers
 from core.money import credits_number
 from core.records.api.market import (
@@ -128,7 +129,7 @@ async def get_reputation(call: Call) -> Reply:
     did = call.given(AnyDidPath).did
     tally, updated_ms = await reputation_row(call.services.reader, did)
     counted = tally.counted(asks_price=await _asks_price(call, did))
-    latency_ms_max = call.services.settings.reputation_latency_ms_max
+    latency_ms_max = LATENCY_MS_MAX
     return Reply(reputation_record(did, counted, updated_ms, latency_ms_max=latency_ms_max))
 
 

@@ -69,6 +69,9 @@ from serve_app.operations.capabilities.version_comparisons import (
 )
 from serve_app.operations.views import iso_time, shown
 
+VERSIONS_PER_OWNER_MAX: Final = 1_000
+VERSIONS_PER_CAPABILITY_MAX: Final = 100
+
 
 async def publish(call: Call) -> Reply:
     """Publish a version of a capability.
@@ -107,8 +110,8 @@ async def publish(call: Call) -> Reply:
         changelog=body.changelog,
         deprecates=body.deprecates_version,
         versions_expected=len(rows),
-        owner_versions_max=services.settings.versions_per_owner_max,
-        line_versions_max=services.settings.versions_per_capability_max,
+        owner_versions_max=VERSIONS_PER_OWNER_MAX,
+        line_versions_max=VERSIONS_PER_CAPABILITY_MAX,
         needs_proof=services.settings.needs_proof,
         takes_over=offer is not None and owner_did is not None,
     )

@@ -5,7 +5,7 @@ Spec: Name, /v1/identity/names; contract.md section 6 (Names). Decision 0231.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from core.errors import ErrorCode
 from core.records.api.identity import (
@@ -28,6 +28,9 @@ from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, shown
 
+NAMES_PER_OWNER_MAX: Final = 100
+NAMES_PER_AGENT_MAX: Final = 10
+
 
 async def register(call: Call) -> Reply:
     """Register a name for an agent."""
@@ -42,8 +45,8 @@ async def register(call: Call) -> Reply:
             name=body.name,
             agent_did=body.agent_did,
             months=body.duration_months,
-            owner_names_max=settings.names_per_owner_max,
-            agent_names_max=settings.names_per_agent_max,
+            owner_names_max=NAMES_PER_OWNER_MAX,
+            agent_names_max=NAMES_PER_AGENT_MAX,
             needs_proof=settings.needs_proof,
         ),
     )
@@ -71,8 +74,8 @@ async def transfer(call: Call) -> Reply:
         is_admin=call.caller.is_admin,
         name=name,
         agent_did=call.given(NameTransfer).agent_did,
-        owner_names_max=settings.names_per_owner_max,
-        agent_names_max=settings.names_per_agent_max,
+        owner_names_max=NAMES_PER_OWNER_MAX,
+        agent_names_max=NAMES_PER_AGENT_MAX,
         needs_proof=settings.needs_proof,
     )
     return await _changed(call, name, command)

@@ -9,6 +9,7 @@ decisions 0107 and 0222.
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
@@ -43,6 +44,10 @@ from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_f
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, key_record, rotated_key_record
 
+# Live API keys of one owner, and the keys that an API key may be derived from, one by one.
+KEYS_PER_OWNER_MAX: Final = 1_000
+KEY_DEPTH_MAX: Final = 8
+
 SCOPES_MAX = 100
 # Credentials that are no API keys: a key made with one stands by itself.
 _NOT_KEYS = (JWT_KEY_ID, DID_KEY_ID)
@@ -74,8 +79,8 @@ async def create(call: Call) -> Reply:
         rate_limits_json=None if rate_limits is None else write_json(rate_limits).decode(),
         expires_ms=expires_ms,
         parent_id=parent_id,
-        owner_keys_max=call.services.settings.keys_per_owner_max,
-        depth_max=call.services.settings.key_depth_max,
+        owner_keys_max=KEYS_PER_OWNER_MAX,
+        depth_max=KEY_DEPTH_MAX,
     )
     outcome = await call.commit(command)
     if outcome.status is OutcomeStatus.REPEATED:

@@ -28,6 +28,10 @@ from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 log = logging.getLogger("callboard.api")
 
 CALLERS_MAX: Final = 4_096
+# Of one replica.
+CALLS_MAX: Final = 8
+CALLER_RATE: Final = 10
+TIMEOUT_S: Final = 20.0
 
 
 class NoModelDraft(Exception):
@@ -39,14 +43,23 @@ class ModelDrafts:
 
     Args:
         model: which is asked.
-        settings: how often, and how large a draft may be.
+        settings: how large a draft may be, and the share of a caller.
+        calls_max: calls at once.
+        rate: calls a minute and caller.
     """
 
-    def __init__(self, model: ChatModel, settings: Settings) -> None:
+    def __init__(
+        self,
+        model: ChatModel,
+        settings: Settings,
+        *,
+        calls_max: int = CALLS_MAX,
+        rate: int = CALLER_RATE,
+    ) -> None:
         self._model = model
         self._nodes_max = settings.nodes_max
-        self._places = Shares(settings.model_calls_max, settings.share_of_free)
-        self._calls = AddressWindows(settings.model_rate, CALLERS_MAX)
+        self._places = Shares(calls_max, settings.share_of_free)
+        self._calls = AddressWindows(rate, CALLERS_MAX)
 
     def __repr__(self) -> str:
         return f"<ModelDrafts of {self._model.name} {self._places}>"
@@ -87,15 +100,19 @@ class ModelDrafts:
             self._places.give_back(caller.did)
 
 
-def model_drafts_of(settings: Settings) -> ModelDrafts | None:
-    """Return the calls to the model that these settings name, None where they name none."""
+def model_drafts_of(settings: Settings, **bounds: int) -> ModelDrafts | None:
+    """Return the calls to the model that these settings name, None where they name none.
+
+    Args:
+        bounds: as of `ModelDrafts`.
+    """
     if not settings.model_url:
         return None
     model = ChatModel(
         url=settings.model_url,
         name=settings.model_name,
         key=settings.model_key,
-        timeout_s=settings.model_timeout_ms / 1_000,
+        timeout_s=TIMEOUT_S,
         egress_allow=settings.egress_allow,
     )
-    return ModelDrafts(model, settings)
+    return ModelDrafts(model, settings, **bounds)

@@ -26,9 +26,6 @@ def workflow_limits(settings: Settings) -> WorkflowLimits:
     """Return the bounds and defaults of a manifest that these settings ask for."""
     return WorkflowLimits(
         nodes_max=settings.nodes_max,
-        timeout_ms_default=settings.node_timeout_ms,
-        max_retries_default=settings.max_retries,
-        max_runtime_ms_default=settings.max_runtime_ms,
         max_runtime_ms_max=settings.max_runtime_ms_max,
     )
 

@@ -33,6 +33,7 @@ from core.errors import ErrorCode, ServiceError
 from core.ids import event_id
 from core.records.api.shape import parsed
 from core.records.api.workflows import NodeResult, NodeResultTaken
+from core.records.bounds import RESULT_INLINE_BYTES_MAX
 from core.records.stored_manifest import read_stored_manifest
 from core.trust.access import Principal, agent_holder
 from core.trust.deployment_keys import DeploymentKeys
@@ -330,7 +331,7 @@ async def _successful(
 ) -> NodeResultRequest:
     """Return the request of a good result; a large one is stored and goes by reference."""
     services, text = call.services, result.text
-    is_large = len(text) > services.settings.result_inline_bytes_max
+    is_large = len(text) > RESULT_INLINE_BYTES_MAX
     return NodeResultRequest(
         workflow_id=workflow_id,
         node=sent.node["name"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import decode
@@ -37,6 +37,7 @@ from core.records.api.workflows import (
     WorkflowPage,
     WorkflowsQuery,
 )
+from core.records.bounds import RESULT_INLINE_BYTES_MAX
 from core.records.manifest import WorkflowManifest, parse_list_form, parse_manifest
 from core.records.manifest_forms import Manifest, ManifestBulk, ManifestList
 from core.workflow.transitions import WorkflowStatus, is_terminal
@@ -61,6 +62,8 @@ from serve_app.operations.work.publishing import (
     published,
     workflow_limits,
 )
+
+PREFER_WAIT_MAX_S: Final = 60
 
 # Of a workflow whose record is read without a look-up of its size.
 SMALL_NODES_MAX = 8
@@ -153,7 +156,7 @@ def _record_bytes(call: Call, request: PublishRequest | PackedPublish) -> int | 
     """
     if isinstance(request, PackedPublish) or len(request.compiled.nodes) > SMALL_NODES_MAX:
         return None
-    nodes_bytes = len(request.compiled.nodes) * call.services.settings.result_inline_bytes_max
+    nodes_bytes = len(request.compiled.nodes) * RESULT_INLINE_BYTES_MAX
     return len(call.body) + nodes_bytes
 
 
@@ -302,7 +305,7 @@ def _wait_of(call: Call) -> float | None:
     match = _WAIT.search(preferences) if preferences is not None else None
     if match is None:
         return None
-    return min(float(match.group(1)), call.services.settings.prefer_wait_max_s)
+    return min(float(match.group(1)), PREFER_WAIT_MAX_S)
 
 
 def _publish_rate(call: Call) -> RateClass:

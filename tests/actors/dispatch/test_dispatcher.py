@@ -10,7 +10,7 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,6 +22,7 @@ from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.http_failures import TELLING_TIMEOUT_MS
 from actors.dispatch.large_results import Blobs
 from actors.dispatch.order_inputs import BUILT_IN_LOOP_BYTES_MAX
+from actors.dispatch.ticket import DEFAULT_LIMITS
 from actors.ports import Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
 from actors.process.loop_clock import LoopClock
@@ -102,9 +103,12 @@ async def scene(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     contacts: list[Contact] = []
+    bounds = {name: settings.pop(name) for name in settings.keys() & asdict(DEFAULT_LIMITS).keys()}
+    limits = replace(DEFAULT_LIMITS, **bounds)
     dispatcher = Dispatcher(
         Settings(deployment_key="00" * 32, **settings),
         clock or LoopClock(),
+        limits=limits,
         begin=lambda _: None,
         note=lambda _, contact: contacts.append(contact),
         names=names or NameResolver(),
@@ -439,7 +443,7 @@ async def test_a_name_server_that_is_silent_counts_against_no_agent() -> None:
 
 
 async def test_an_oversized_dispatch_is_not_sent() -> None:
-    async with scene(replying(), dispatch_body_bytes_max=2_000) as here:
+    async with scene(replying(), body_bytes_max=2_000) as here:
         event = await here.outcome(sources=sources_of({"text": "x" * 3_000}))
     assert isinstance(event, AttemptFailed)
     assert event.failure.code is NodeErrorCode.INPUT_TOO_LARGE
@@ -552,7 +556,7 @@ async def test_an_order_of_sources_that_lack_what_is_mapped_fails(*, is_large: b
 @pytest.mark.parametrize("is_large", [False, True])
 async def test_an_order_of_sources_that_exceed_a_dispatch_fails(*, is_large: bool) -> None:
     result = ["x" * (BUILT_IN_LOOP_BYTES_MAX if is_large else 600)]
-    async with scene(replying(), dispatch_body_bytes_max=1_024) as here:
+    async with scene(replying(), body_bytes_max=1_024) as here:
         event = await here.outcome(sources=_sources(result))
         assert isinstance(event, AttemptFailed)
         assert event.failure.code is NodeErrorCode.INPUT_TOO_LARGE

@@ -18,6 +18,7 @@ from actors.process.at_work import AtWork
 from actors.shards.held_shards import HeldShards
 from actors.shards.shard_ledger import ShardLedger
 from actors.transport.messages import CancelRequest, PublishRequest
+from actors.workflows.door import DISPATCHES_MAX
 from core.settings import Settings
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.events import AttemptSucceeded, Event
@@ -115,8 +116,14 @@ class Bench:
     """One runner and everything around it, in reach."""
 
     def __init__(
-        self, *, settings: Settings | None = None, deposit: int = 10**9, stake_bps: int = 0
+        self,
+        *,
+        settings: Settings | None = None,
+        deposit: int = 10**9,
+        stake_bps: int = 0,
+        dispatches_max: int = DISPATCHES_MAX,
     ) -> None:
+        self._dispatches_max = dispatches_max
         self.settings = settings or Settings()
         self.clock = VirtualClock()
         self.has_other_version = False
@@ -182,6 +189,7 @@ class Bench:
             on_rows_needed=self.unsure.append,
             at_work=at_work or AtWork(),
             offer_shard=self.offer_shard,
+            dispatches_max=self._dispatches_max,
         )
         return runner
 

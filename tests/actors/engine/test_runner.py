@@ -152,7 +152,7 @@ def test_a_payer_has_its_room_back_when_its_workflows_have_ended() -> None:
 
 
 def test_publish_is_refused_while_as_many_dispatches_wait_as_may() -> None:
-    bench = Bench(settings=Settings(dispatch_queue_max=5))
+    bench = Bench(dispatches_max=5)
     bench.outbox.waiting = 5
     bench.publish()
     assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED]
@@ -166,7 +166,7 @@ def test_publish_is_refused_while_as_many_dispatches_wait_as_may() -> None:
 
 def test_dispatches_that_are_being_committed_wait_too() -> None:
     """Else a thousand publishes of one batch would all find an empty queue."""
-    bench = Bench(settings=Settings(dispatch_queue_max=2))
+    bench = Bench(dispatches_max=2)
     for number in range(4):
         bench.publish(workflow_id=wid(f"w{number}"))
     assert [reply.code for reply in bench.replies] == [ErrorCode.OVERLOADED] * 2
@@ -178,7 +178,7 @@ def test_dispatches_that_are_being_committed_wait_too() -> None:
 
 
 def test_dispatches_of_a_refused_publish_do_not_wait() -> None:
-    bench = Bench(settings=Settings(dispatch_queue_max=1), deposit=5)
+    bench = Bench(dispatches_max=1, deposit=5)
     for number in range(2):
         bench.publish(workflow_id=wid(f"w{number}"))
         bench.gate.commit()
@@ -187,7 +187,7 @@ def test_dispatches_of_a_refused_publish_do_not_wait() -> None:
 
 
 def test_children_of_what_was_accepted_are_let_in_however_much_waits() -> None:
-    bench = Bench(settings=Settings(dispatch_queue_max=1))
+    bench = Bench(dispatches_max=1)
     bench.publish()
     bench.gate.commit()
     bench.outbox.waiting = 1

@@ -23,9 +23,9 @@ def test_settings_come_back_as_they_were() -> None:
 
 def test_arguments_from_before_a_setting_was_added_take_its_default() -> None:
     """By position every later value would have shifted, and the actor died for good."""
-    old = settings_argument(Settings(port=9_000, node_timeout_ms=7, stake_bps=11))
-    del old["host"], old["max_retries"]
-    assert arrived(old) == Settings(port=9_000, node_timeout_ms=7, stake_bps=11)
+    old = settings_argument(Settings(port=9_000, nodes_max=7, stake_bps=11))
+    del old["host"], old["fee_bps"]
+    assert arrived(old) == Settings(port=9_000, nodes_max=7, stake_bps=11)
 
 
 def test_arguments_of_a_newer_code_lose_what_is_unknown_with_a_warning(
@@ -48,4 +48,4 @@ def test_secret_that_is_left_out_is_not_logged(caplog: pytest.LogCaptureFixture)
 
 def test_values_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(SettingsError):
-        arrived({"inflight_start": 3_000, "inflight_max": 2_048})
+        arrived({"model_url": "https://models.example/v1", "model_name": ""})

@@ -57,8 +57,11 @@ class Issuer:
 
 
 def tokens(issuer: Issuer, **settings: Any) -> AccessTokens:
+    ages = {
+        name: settings.pop(name) for name in ("refresh_s", "pause_s", "kept_s") & settings.keys()
+    }
     made = Settings(deployment_key="00" * 32, jwks_url="https://issuer.example/jwks", **settings)
-    return AccessTokens(IssuerKeys(issuer.fetch, made), made)
+    return AccessTokens(IssuerKeys(issuer.fetch, **ages), made)
 
 
 def token(key: Any = RSA_KEY, alg: str = "RS256", kid: str | None = "r", **claims: Any) -> bytes:
@@ -178,7 +181,7 @@ def test_a_token_carries_the_rights_that_it_lists_and_admin_of_a_named_issuer_al
 def test_an_unknown_key_is_fetched_once_in_a_while() -> None:
     async def scenario() -> None:
         issuer = Issuer(published(RSA_KEY, "r"))
-        asked = tokens(issuer, jwks_pause_s=30)
+        asked = tokens(issuer, pause_s=30)
         assert await outcome(asked, token()) == BOB
         new = token(ED_KEY, "EdDSA", "e")
         issuer.keys = [published(ED_KEY, "e")]
@@ -195,7 +198,7 @@ def test_an_unknown_key_is_fetched_once_in_a_while() -> None:
 def test_keys_count_for_a_while_when_the_issuer_is_away() -> None:
     async def scenario() -> None:
         issuer = Issuer(published(RSA_KEY, "r"))
-        asked = tokens(issuer, jwks_refresh_s=60, jwks_kept_s=100, jwks_pause_s=1)
+        asked = tokens(issuer, refresh_s=60, kept_s=100, pause_s=1)
         assert await outcome(asked, token()) == BOB
         issuer.is_away = True
         assert await outcome(asked, token(), 99_000) == BOB

@@ -18,7 +18,7 @@ from core.trust.deployment_keys import DeploymentKeys
 from core.trust.requests.did_standing import DidStanding
 from ledger.keys.nonces import Nonce
 from ledger.replies import ReplyStore
-from serve_app.callers.admission import Admission, Place
+from serve_app.callers.admission import BYTES_MAX, Admission, Place
 from serve_app.callers.auth import Authenticator, Sources, StoredKey, key_hash
 from serve_app.callers.limits import Granted, RateClass, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_tokens
@@ -275,7 +275,7 @@ def test_large_bodies_are_counted_by_their_bytes() -> None:
         taken.enter(HERE)
         large = {b"content-length": b"%d" % (300 * KIB)}
         assert (await api.ask(headers=large))[0] == 200
-        taken.take(api.admission.body_bytes, SETTINGS.bodies_bytes_max // 5, "bytes")
+        taken.take(api.admission.body_bytes, BYTES_MAX // 5, "bytes")
         assert await api.ask(headers=large) == (429, "RATE_LIMITED")
         assert (await api.ask(address=THERE, headers=large))[0] == 200
         assert (await api.ask(headers={b"content-length": b"2"}))[0] == 200
@@ -289,7 +289,7 @@ def test_a_large_reply_is_counted_until_it_is_taken() -> None:
     async def scenario() -> None:
         api = Api()
         api.may_end.set()
-        api.reply_bytes = SETTINGS.replies_bytes_max // 6
+        api.reply_bytes = BYTES_MAX // 6
         may_take = asyncio.Event()
         slow = asyncio.ensure_future(
             api.ask(ALICE, on_send=lambda: cast(Awaitable[None], may_take.wait()))

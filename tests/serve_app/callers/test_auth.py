@@ -16,6 +16,7 @@ from core.trust.access import BY_ADDRESS, DEFAULT_SCOPES, JWT_KEY_ID, SUGGEST, P
 from core.trust.requests.did_standing import DidStanding
 from ledger.keys.nonces import Nonce
 from serve_app.callers.auth import (
+    CACHED_MAX,
     Authenticator,
     Pending,
     Sources,
@@ -23,6 +24,7 @@ from serve_app.callers.auth import (
     key_hash,
     new_api_key,
 )
+from serve_app.callers.lookups import PAUSE_S, WRONG_RATE, WrongCredentials
 from tests.serve_app.bounded import run
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -65,10 +67,19 @@ async def take_none(nonces: list[Nonce]) -> list[bool]:
 
 
 def authenticator(
-    keys: Keys, secret: str = "", dids: Dids | None = None, **settings: Any
+    keys: Keys,
+    secret: str = "",
+    dids: Dids | None = None,
+    *,
+    wrong_rate: int = WRONG_RATE,
+    pause_s: float = PAUSE_S,
+    cached_max: int = CACHED_MAX,
+    **settings: Any,
 ) -> Authenticator:
     made = replace(Settings(**settings), jwt_secret=secret, deployment_key="00" * 32)
-    return Authenticator(Sources(keys.find, (dids or Dids()).find, take_none), made)
+    sources = Sources(keys.find, (dids or Dids()).find, take_none)
+    wrong = WrongCredentials(made.share_of_free, rate=wrong_rate, pause_s=pause_s)
+    return Authenticator(sources, made, wrong=wrong, cached_max=cached_max)
 
 
 async def principal_of(
@@ -225,7 +236,7 @@ def test_a_wall_clock_that_is_set_back_keeps_no_revoked_key_alive() -> None:
 def test_wrong_keys_cost_no_query_each_and_are_limited_by_address() -> None:
     async def scenario() -> None:
         keys = Keys(StoredKey(ALICE, None))
-        asked = authenticator(keys, wrong_keys_rate=50, wrong_keys_pause_ms=1)
+        asked = authenticator(keys, wrong_rate=50, pause_s=0.001)
         keys.may_answer.clear()
         tries = [asyncio.ensure_future(outcome(asked, f"cb_{n}")) for n in range(200)]
         while keys.asked < 2:
@@ -243,7 +254,7 @@ def test_wrong_keys_cost_no_query_each_and_are_limited_by_address() -> None:
 def test_a_new_right_key_gets_through_from_an_address_that_sends_wrong_ones() -> None:
     async def scenario() -> None:
         keys = Keys(StoredKey(ALICE, None))
-        asked = authenticator(keys, wrong_keys_rate=1, wrong_keys_pause_ms=1)
+        asked = authenticator(keys, wrong_rate=1, pause_s=0.001)
         assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
         answers = await asyncio.gather(
             *(outcome(asked, f"cb_{n}") for n in range(2, 9)), outcome(asked, API_KEY)
@@ -257,7 +268,7 @@ def test_a_new_right_key_gets_through_from_an_address_that_sends_wrong_ones() ->
 def test_each_address_has_its_own_budget_of_wrong_keys() -> None:
     async def scenario() -> None:
         keys = Keys(None)
-        asked = authenticator(keys, wrong_keys_rate=1, wrong_keys_pause_ms=3_600_000)
+        asked = authenticator(keys, wrong_rate=1, pause_s=3_600)
         assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
         paused = asyncio.ensure_future(outcome(asked, "cb_2"))
         assert await outcome(asked, "cb_3", 0, THERE) == "UNAUTHORIZED"
@@ -273,9 +284,7 @@ def test_a_known_key_is_not_hurt_by_wrong_ones_from_its_address() -> None:
 
     async def scenario() -> None:
         keys = Keys(StoredKey(ALICE, None))
-        asked = authenticator(
-            keys, wrong_keys_rate=1_000, wrong_keys_pause_ms=1, keys_cached_max=100
-        )
+        asked = authenticator(keys, wrong_rate=1_000, pause_s=0.001, cached_max=100)
         assert await outcome(asked, API_KEY) == ALICE.did
         refused = await asyncio.gather(*(outcome(asked, f"cb_{n}") for n in range(1_500)))
         assert "RATE_LIMITED" in refused
@@ -296,7 +305,7 @@ def test_a_known_key_is_not_hurt_by_wrong_ones_from_its_address() -> None:
 def test_a_right_key_is_not_counted_as_a_wrong_one() -> None:
     async def scenario() -> None:
         keys = Keys(StoredKey(ALICE, None))
-        asked = authenticator(keys, wrong_keys_rate=1, wrong_keys_pause_ms=3_600_000)
+        asked = authenticator(keys, wrong_rate=1, pause_s=3_600)
         assert await outcome(asked, API_KEY) == ALICE.did
         assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
 
@@ -308,7 +317,7 @@ def test_the_key_used_last_is_forgotten_last() -> None:
         keys = Keys(StoredKey(ALICE, None))
         others = [new_api_key() for _ in range(100)]
         keys.stored |= {key_hash(other): StoredKey(ALICE, None) for other in others}
-        asked = authenticator(keys, keys_cached_max=100)
+        asked = authenticator(keys, cached_max=100)
         await outcome(asked, API_KEY)
         for other in others:
             await outcome(asked, other)
@@ -343,7 +352,7 @@ def test_a_token_of_a_revoked_did_is_refused_but_for_an_administrators() -> None
 
 def test_wrong_tokens_wait_for_their_turn_once_their_address_has_spent_its_budget() -> None:
     async def scenario() -> None:
-        asked = authenticator(Keys(None), SECRET, wrong_keys_rate=3, wrong_keys_pause_ms=3_600_000)
+        asked = authenticator(Keys(None), SECRET, wrong_rate=3, pause_s=3_600)
         wrong = {b"authorization": b"Bearer a.b.c"}
         for _ in range(3):
             with pytest.raises(ServiceError, match="not valid"):

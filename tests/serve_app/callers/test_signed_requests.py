@@ -16,8 +16,14 @@ from core.trust.did_key import did_of_key
 from core.trust.requests.did_standing import DidStanding
 from core.trust.requests.request_signature import signature_headers
 from ledger.keys.nonces import Nonce
-from serve_app.callers.lookups import Lookups, WrongCredentials
-from serve_app.callers.signed_requests import SignedRequest, SignedRequests, bases_by_host
+from serve_app.callers.lookups import PAUSE_S, WRONG_RATE, Lookups, WrongCredentials
+from serve_app.callers.signed_requests import (
+    SIGNED_RATE,
+    SIGNED_TOTAL_RATE,
+    SignedRequest,
+    SignedRequests,
+    bases_by_host,
+)
 from tests.serve_app.bounded import run
 
 SEED, OTHER_SEED = b"s" * 32, b"o" * 32
@@ -58,11 +64,22 @@ class Stored:
 class Service:
     """One replica before a database."""
 
-    def __init__(self, stored: Stored, **settings: Any) -> None:
+    def __init__(
+        self,
+        stored: Stored,
+        *,
+        wrong_rate: int = WRONG_RATE,
+        pause_s: float = PAUSE_S,
+        rate: int = SIGNED_RATE,
+        total_rate: int = SIGNED_TOTAL_RATE,
+        **settings: Any,
+    ) -> None:
         made = Settings(deployment_key="00" * 32, **settings)
-        wrong = WrongCredentials(made)
-        standings = Lookups("DIDs", stored.find, wrong, remembered_max=made.keys_cached_max)
-        self.signed = SignedRequests(standings, stored.take, wrong, made)
+        wrong = WrongCredentials(made.share_of_free, rate=wrong_rate, pause_s=pause_s)
+        standings = Lookups("DIDs", stored.find, wrong, remembered_max=10_000)
+        self.signed = SignedRequests(
+            standings, stored.take, wrong, made, rate=rate, total_rate=total_rate
+        )
 
     async def take(
         self,
@@ -179,7 +196,7 @@ def test_a_replayed_request_is_refused_by_every_replica() -> None:
 
 def test_a_replay_takes_nothing_from_the_signer() -> None:
     async def scenario() -> None:
-        service = Service(Stored(), signed_rate=3)
+        service = Service(Stored(), rate=3)
         request = signed()
         assert await outcome(service.take(request)) == OWN
         for _ in range(5):
@@ -283,7 +300,7 @@ def test_wrong_signatures_cost_no_query_each_and_are_limited_by_address() -> Non
     async def scenario() -> None:
         stored = Stored()
         stored.standings[NET] = registered()
-        service = Service(stored, wrong_keys_rate=5, wrong_keys_pause_ms=1)
+        service = Service(stored, wrong_rate=5, pause_s=0.001)
         assert await outcome(service.take(signed(NET))) == NET
         asked, took = stored.asked, stored.took
         tries = [service.take(signed(did, OTHER_SEED)) for did in (NET, OWN) for _ in range(100)]
@@ -299,7 +316,7 @@ def test_wrong_signatures_cost_no_query_each_and_are_limited_by_address() -> Non
 def test_made_up_dids_are_looked_up_in_batches() -> None:
     async def scenario() -> None:
         stored = Stored()
-        service = Service(stored, wrong_keys_rate=50, wrong_keys_pause_ms=1)
+        service = Service(stored, wrong_rate=50, pause_s=0.001)
         tries = [service.take(signed(f"did:net:{number}")) for number in range(200)]
         refused = await asyncio.gather(*(outcome(one) for one in tries))
         assert set(refused) == {"UNAUTHORIZED", "RATE_LIMITED"}
@@ -313,7 +330,7 @@ def test_signed_requests_are_counted_for_a_did_and_for_the_address_of_unknown_on
     async def scenario() -> None:
         stored = Stored()
         stored.standings[NET] = registered()
-        service = Service(stored, signed_rate=2)
+        service = Service(stored, rate=2)
         known = [await outcome(service.take(signed(NET))) for _ in range(3)]
         assert known == [NET, NET, "RATE_LIMITED"]
         seeds = [bytes([number]) * 32 for number in range(3)]
@@ -324,7 +341,7 @@ def test_signed_requests_are_counted_for_a_did_and_for_the_address_of_unknown_on
         ]
         assert found == [*made[:2], "RATE_LIMITED"]
         assert await outcome(service.take(signed(made[2], seeds[2]), address=THERE)) == made[2]
-        small = Service(stored, signed_total_rate=1)
+        small = Service(stored, total_rate=1)
         assert await outcome(small.take(signed(NET))) == NET
         assert await outcome(small.take(signed(OWN))) == "OVERLOADED"
 

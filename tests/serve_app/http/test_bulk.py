@@ -24,6 +24,7 @@ from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
 from serve_app.http.bulk import Judged, cut, judged
 from serve_app.http.calls import Call
+from serve_app.http.pace import RequestBounds
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
 
@@ -74,7 +75,8 @@ def test_items_and_the_rest_are_the_whole(
 class SettingsOnly:
     """A gateway of which only the settings are used, and that no single request is under way."""
 
-    settings = Settings(body_bytes_max=KIB, bulk_items_max=5, json_depth_max=4)
+    settings = Settings()
+    bounds = RequestBounds(body_bytes_max=KIB, bulk_items_max=5, json_depth_max=4)
 
     def __init__(self) -> None:
         self.foreground = Foreground()
@@ -92,6 +94,7 @@ def judge_all(
         cast(ReplyStore, None),
         cast(Admission, None),
         cast(Peers, None),
+        bounds=SettingsOnly.bounds,
     )
     call = Call(
         services=services,

@@ -22,6 +22,7 @@ from serve_app.callers.peers import Peers
 from serve_app.http.endpoint import Endpoint
 from serve_app.operations.agents.agents import OPERATIONS
 from serve_app.operations.agents.heartbeat_store import Heartbeats
+from serve_app.operations.agents.registration import CARD_BYTES_MAX
 from serve_app.services import Services
 from tests.serve_app.bounded import run
 
@@ -191,7 +192,7 @@ def test_a_card_that_is_only_written_out_at_length_is_judged() -> None:
 
     async def scenario() -> None:
         change = {"more": "x", **SECRET}
-        path, blanks = "/v1/agents/{did}", b" " * SETTINGS.card_bytes_max
+        path, blanks = "/v1/agents/{did}", b" " * CARD_BYTES_MAX
         status, detail = await refused(Registry(), "PATCH", path, change, after=blanks)
         assert (status, "a secret" in detail) == (400, True), detail
 

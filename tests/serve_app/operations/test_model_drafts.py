@@ -25,7 +25,7 @@ def caller(name: str, **more: Any) -> Principal:
 
 def drafts_of(stub: StubModel, **more: Any) -> ModelDrafts:
     """Return what asks this model."""
-    drafts = model_drafts_of(Settings(model_url=stub.url, model_name="m-1", **more))
+    drafts = model_drafts_of(Settings(model_url=stub.url, model_name="m-1"), **more)
     assert drafts is not None
     return drafts
 
@@ -49,13 +49,13 @@ def test_a_caller_has_so_many_calls_a_minute() -> None:
         assert await nodes(drafts, caller("a"), 60_000) == ["fetch"]
 
     with stub_model(lambda _: DRAFT) as stub:
-        asyncio.run(calls(drafts_of(stub, model_rate=2)))
+        asyncio.run(calls(drafts_of(stub, rate=2)))
     assert len(stub.asked) == 4
 
 
 def test_places_are_shared_and_given_back_by_those_who_leave() -> None:
     async def calls(stub: StubModel) -> None:
-        drafts = drafts_of(stub, model_calls_max=2)
+        drafts = drafts_of(stub, calls_max=2)
         waiting = asyncio.ensure_future(nodes(drafts, caller("a")))
         await asyncio.to_thread(stub.wait_asked)
         with pytest.raises(NoModelDraft, match="busy"):

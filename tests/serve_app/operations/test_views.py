@@ -99,7 +99,7 @@ async def shown_nodes(
     rows: list[dict[str, Any]], blobs: Blobs, bytes_max: int
 ) -> list[dict[str, Any]]:
     """Return nodes as a record of a bounded size shows them."""
-    reads = WorkflowReads(Settings(record_bytes_max=bytes_max), cast(LedgerReader, None), blobs)
+    reads = WorkflowReads(Settings(), cast(LedgerReader, None), blobs, record_bytes_max=bytes_max)
     await reads.load_results(StoredWorkflow({"manifest": "{}", "intent": ""}, rows))
     return [read_json(write_json(node_state(row))) for row in rows]
 
