@@ -56,9 +56,10 @@ class SentEvent(Message, frozen=True):
 
 
 OrderMessage = Send | End | Abort
+ReturnMessage = SentEvent
 
 ORDERS: Final = Wire[OrderMessage](OrderMessage)
-RETURNS: Final = Wire[SentEvent](SentEvent)
+RETURNS: Final = Wire[ReturnMessage](ReturnMessage)
 
 # Encoded messages out; for each of them back, whether it was taken.
 PeerCall = Callable[[list[bytes]], Awaitable[Sequence[bool]]]
