@@ -72,7 +72,7 @@ from ledger.tables.work_tables import (
     WORKFLOW_CHANGES,
     WORKFLOWS,
 )
-from ledger.tables.writes import COUNT, NOW, ROWS, Write, indent, listed
+from ledger.tables.writes import COUNT, NOW, ROWS, Write
 
 # In this order: the keys first, because whatever else a repeat would run into, it is known by its
 # key; the audit chain before the money, which names the entry that it belongs to; escrows before
@@ -163,10 +163,10 @@ PARAMETERS: Final = (
 def _text(function: str) -> str:
     return _TEXT.format(
         function=function,
-        parameters=indent(",\n".join(f"{name} {kind}" for name, kind in PARAMETERS)),
-        frequent=indent("\n".join(map(_frequent, FREQUENT))),
-        rare_columns=indent(indent(listed(f"{write.name} json" for write in RARE))),
-        rare=indent(indent("\n".join(map(_rare, RARE)))),
+        parameters=", ".join(f"{name} {kind}" for name, kind in PARAMETERS),
+        frequent="\n".join(map(_frequent, FREQUENT)),
+        rare_columns=", ".join(f"{write.name} json" for write in RARE),
+        rare="\n".join(map(_rare, RARE)),
         grants="\n".join(_grant(table) for table in dict.fromkeys(write.table for write in WRITES)),
     )
 
@@ -176,9 +176,9 @@ def _frequent(write: Write) -> str:
     rows = f"json_to_recordset({name}) AS "
     if write.lines is None:
         return _unless_empty(name, write, f"{rows}r({_columns(write)})", f"{name}_count")
-    lines = indent(f"string_to_table({name}_{write.lines}, E'\\n')")
-    names = listed([*(column.name for column in write.given), write.lines])
-    rows = f"ROWS FROM (\n{indent(f'{rows}({_columns(write)}),')}\n{lines}\n) AS r(\n{names})"
+    names = ", ".join([*(column.name for column in write.given), write.lines])
+    lines = f"string_to_table({name}_{write.lines}, E'\\n')"
+    rows = f"ROWS FROM ({rows}({_columns(write)}), {lines}) AS r({names})"
     return _unless_empty(name, write, rows, f"{name}_count")
 
 
@@ -189,12 +189,12 @@ def _rare(write: Write) -> str:
 
 
 def _columns(write: Write) -> str:
-    return "\n" + listed(f"{column.name} {column.kind}" for column in write.given)
+    return ", ".join(f"{column.name} {column.kind}" for column in write.given)
 
 
 def _unless_empty(name: str, write: Write, rows: str, count: str) -> str:
     statement = write.statement.replace(ROWS, rows).replace(COUNT, count)
-    return f"IF {name} IS NOT NULL THEN\n{indent(statement)}\nEND IF;"
+    return f"IF {name} IS NOT NULL THEN\n{statement}\nEND IF;"
 
 
 def _grant(table: Table) -> str:
@@ -206,7 +206,7 @@ def _grant(table: Table) -> str:
         ("UPDATE", [column for write in writes for column in write.changed]),
     ):
         if columns:
-            rights.append(f"{right} (\n{listed(dict.fromkeys(columns))})")
+            rights.append(f"{right} ({', '.join(dict.fromkeys(columns))})")
     return f"GRANT {', '.join(rights)} ON callboard.{table.name} TO ledger_writer;"
 
 
@@ -215,9 +215,7 @@ _TEXT: Final = """\
 -- caller's rights. Rows of what most batches write are parameters of their own, all others come
 -- together in p_rare, by name; NULL, or a name that is absent, stands for no rows.
 
-CREATE FUNCTION {function}(
-{parameters}
-) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION {function}({parameters}) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     written bigint;
     rare record;
@@ -231,8 +229,7 @@ BEGIN
 {frequent}
 
     IF p_rare IS NOT NULL THEN
-        SELECT * INTO rare FROM json_to_record(p_rare) AS r(
-{rare_columns});
+        SELECT * INTO rare FROM json_to_record(p_rare) AS r({rare_columns});
 {rare}
     END IF;
     IF p_notice IS NOT NULL THEN

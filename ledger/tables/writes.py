@@ -7,7 +7,6 @@ Pure text: `write_function.py` puts the statements into the one function. Decisi
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -16,9 +15,6 @@ from ledger.tables.table import Column, Table
 
 # The time of the batch, as an expression of its statements.
 NOW: Final = "p_now_ms"
-# Of a line, at its place in the function.
-WIDTH: Final = 80
-_AND: Final = "\n    AND "
 # Where a statement names its rows, and how many there are.
 ROWS: Final = "<rows>"
 COUNT: Final = "<count>"
@@ -125,7 +121,7 @@ def upsert(
     lines = [
         _insertion(table, stored, fixed),
         f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET",
-        listed(f"{column} = {value}" for column, value in changed.items()),
+        _settings(changed),
     ]
     if only_if is not None:
         lines.append(f"WHERE {only_if}")
@@ -173,9 +169,9 @@ def change(
     statement = "\n".join(
         [
             f"UPDATE callboard.{table.name} AS o SET",
-            listed(f"{column} = {value}" for column, value in changed.items()),
+            _settings(changed),
             f"FROM {ROWS}",
-            f"WHERE {_AND.join(conditions)};",
+            f"WHERE {' AND '.join(conditions)};",
         ]
     )
     return Write(
@@ -189,21 +185,8 @@ def change(
     )
 
 
-def indent(lines: str) -> str:
-    """Return lines of a statement one step further in."""
-    return textwrap.indent(lines, "    ")
-
-
-def listed(items: Iterable[str]) -> str:
-    """Return a list's items, as many on a line as it takes, one step further in."""
-    lines = [""]
-    for item in items:
-        longer = f"{lines[-1]} {item}," if lines[-1] else f"{item},"
-        if len(longer) > WIDTH and lines[-1]:
-            lines.append(f"{item},")
-        else:
-            lines[-1] = longer
-    return indent("\n".join(lines).removesuffix(","))
+def _settings(changed: Mapping[str, str]) -> str:
+    return ", ".join(f"{column} = {value}" for column, value in changed.items())
 
 
 def _insertion(table: Table, stored: Iterable[Column], fixed: Mapping[str, str]) -> str:
@@ -211,10 +194,8 @@ def _insertion(table: Table, stored: Iterable[Column], fixed: Mapping[str, str])
     values = [fixed.get(column.name) or _given(column) for column in columns]
     return "\n".join(
         [
-            f"INSERT INTO callboard.{table.name} AS o (",
-            f"{listed(column.name for column in columns)})",
-            "SELECT",
-            listed(values),
+            f"INSERT INTO callboard.{table.name} AS o ({', '.join(c.name for c in columns)})",
+            f"SELECT {', '.join(values)}",
             f"FROM {ROWS}",
         ]
     )
@@ -231,5 +212,5 @@ def _check(guard: Guard | None) -> str:
     return f"""
 GET DIAGNOSTICS written = ROW_COUNT;
 IF written <> {COUNT} THEN
-    RAISE EXCEPTION '{guard.message}' USING ERRCODE = '{guard.sqlstate}';
+RAISE EXCEPTION '{guard.message}' USING ERRCODE = '{guard.sqlstate}';
 END IF;"""
