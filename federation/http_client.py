@@ -371,6 +371,8 @@ def tls_context() -> ssl.SSLContext:
     context.set_ciphers(
         "@SECLEVEL=2:ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:!aNULL:!PSK:!SHA1:!AESCCM"
     )
+    # Every TLS 1.3 server must know P-256. A server's choice of ffdhe8192 costs the loop 130 ms.
+    context.set_ecdh_curve("prime256v1")
     return context
 
 

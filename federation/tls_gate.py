@@ -17,7 +17,7 @@ from federation.read_turns import ReadTurns
 SESSION_STEP_BYTES: Final = 4 * 1024
 # Bytes of a session that carry nothing (handshake, tickets, changes of keys): so many, and so many
 # more per byte that is carried, because a record has 22 bytes or more besides its payload.
-SESSION_BYTES_MAX: Final = 64 * 1024
+SESSION_BYTES_MAX: Final = 32 * 1024
 SESSION_BYTES_PER_BYTE: Final = 8
 
 

@@ -229,6 +229,17 @@ async def test_bytes_before_the_request_end_the_connection(
         assert here.connections == 20
 
 
+async def test_the_client_offers_p_256_alone(trusted: ssl.SSLContext) -> None:
+    """A server's choice of a large group took the loop for 130 ms."""
+    async with site(replying(REPLY), ssl=trusted) as here, client() as mine:
+        assert isinstance(await mine.request(post(url_of(here, is_tls=True))), HttpReply)
+    trusted.set_ecdh_curve("secp384r1")
+    async with site(replying(REPLY), ssl=trusted) as here, client() as mine:
+        outcome = await mine.request(post(url_of(here, is_tls=True)))
+    assert isinstance(outcome, HttpFailure)
+    assert outcome.kind is HttpFailureKind.UNREACHABLE
+
+
 async def test_the_client_offers_no_group_that_the_server_makes_up() -> None:
     """Nor what is weak, whatever this Python was built to offer by default."""
     assert tls_context().minimum_version is ssl.TLSVersion.TLSv1_2
