@@ -60,6 +60,11 @@ def stems(text: str) -> list[str]:
     return [stem(word) for word in words(text) if word not in _EMPTY]
 
 
+def is_empty(word: str) -> bool:
+    """Whether a word says nothing of the work that is asked for."""
+    return word in _EMPTY
+
+
 @lru_cache(maxsize=16_384)
 def name_stems(name: str) -> frozenset[str]:
     """Return the stems of a name such as `targetLanguage`, of a longer one of its beginning."""

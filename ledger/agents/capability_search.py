@@ -1,43 +1,14 @@
-"""Finding a capability by words: over the ids, names and descriptions that agents have registered.
-
-Postgres' own text search, English stems; ids are split at dots, dashes and underscores. A match in
-the id or the agent's name counts more than one in a description.
-
-The words stand in a table with an index (`offer_index.py`), so a search costs what its hits cost.
-Of very many hits those are ranked that their owners registered first: the second of an owner comes
-after the first ones of all, so that the many of one hide none of an owner that has few. Of a large
-card, or one of very many capabilities, only the ids are words. Decisions 0083, 0172.
-"""
+"""Finding a capability by words: in the ids, names and descriptions that agents registered."""
 
 from __future__ import annotations
 
 from typing import Final
 
-import sqlalchemy as sql
-
-from ledger.agents.offer_index import ANY_SAID_WORD, IS_CURRENT, OfferIndex
+from ledger.agents.offer_candidates import find_hits, find_words
+from ledger.agents.offer_index import OfferIndex
 from ledger.reads.reader import LedgerReader
 
 WORDS_MAX: Final = 500
-# Ranked in a fifth of a second.
-HITS_MAX: Final = 50_000
-
-# More words rank higher.
-_SEARCH: Final = sql.text(
-    f"""
-    WITH asked AS (
-        SELECT {ANY_SAID_WORD} AS query
-    ), hit AS MATERIALIZED (
-        SELECT did, capability_id, words FROM callboard.offer
-        WHERE words @@ (SELECT query FROM asked)
-        ORDER BY place, did, capability_id LIMIT :hits_max
-    )
-    SELECT h.capability_id AS id, max(ts_rank(h.words, asked.query))::double precision AS rank
-    FROM asked CROSS JOIN hit h
-    WHERE {IS_CURRENT}
-    GROUP BY h.capability_id ORDER BY rank DESC, h.capability_id LIMIT :limit
-    """
-)
 
 
 async def find_capabilities(
@@ -52,6 +23,10 @@ async def find_capabilities(
     Raises:
         ServiceError: OVERLOADED, LEDGER_UNAVAILABLE.
     """
-    values = {"words": words[:WORDS_MAX].replace("\x00", " "), "limit": limit, "hits_max": HITS_MAX}
-    rows = await reader.searches.rows(_SEARCH, values, caller=caller, before=offers.catch_up)
-    return [str(row["id"]) for row in rows]
+    await offers.catch_up()
+    asked = await find_words(reader, words[:WORDS_MAX], has_fields=False, caller=caller)
+    fits: dict[str, float] = {}
+    for hit in await find_hits(reader, asked, caller=caller):
+        capability_id = hit.row["capability_id"]
+        fits[capability_id] = max(fits.get(capability_id, 0.0), hit.fit)
+    return sorted(fits, key=lambda one: (-fits[one], one))[:limit]

@@ -1,9 +1,9 @@
 """The index of what agents offer, kept outside the writer: its callers have cards parsed.
 
-The writer only notes which agents have changed. `index_offers`, a function of the database, reads
-their cards, owners in turn, and stores their words, a bounded number of agents and bytes in one
-transaction. A registration waits until its own cards are read, so that they are found at once; a
-search for work calls it first, too. Decisions 0172, 0291.
+The writer only notes which agents have changed. A step reads their cards, makes lexemes of them in
+a thread (`core/planning/lexemes.py`) and stores these: a bounded number of agents and bytes. A
+registration waits until a step has read its own cards, which it reads first. A search for work
+calls a step first, too.
 """
 
 from __future__ import annotations
@@ -12,22 +12,26 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 import sqlalchemy as sql
 
 from core.errors import ErrorCode, ServiceError
+from core.json_text import read_json
+from core.planning.lexemes import offered_lexemes
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.merged_runs import MergedRuns
 from ledger.reads.agent_pages import IS_REVOKED
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
+from ledger.reads.stored import RowDict
 from ledger.step_rows import StepRows
 
 log = logging.getLogger("callboard.ledger")
 
-# Agents in one transaction, and bytes of their cards: a tenth of a second of parsing.
-ROWS_MAX: Final = 1_000
+# Agents in one step, and bytes of their cards: a fifth of a second of parsing.
+ROWS_MAX: Final = 500
 # The server ends one that takes longer, and the next one reads half as many agents: what is begun
 # again as it was would end as it did. Shorter than a caller waits, so that the work ends as well.
 STEP_TIMEOUT_MS: Final = 2_000
@@ -48,21 +52,19 @@ IS_CURRENT: Final = f"""
     NOT EXISTS (SELECT 1 FROM callboard.offer_due d WHERE d.did = h.did)
         AND NOT {IS_REVOKED.format(did="h.did")}
 """
-# What searches for work look for, `:words` of a text: any of them, in what an agent says of itself,
-# so not in the names of fields. `plainto_tsquery` joins words with "and".
-ANY_SAID_WORD: Final = r"""
-    nullif(replace(plainto_tsquery('english', :words)::text, ''' & ''', '''\:ABC | ''')
-        || '\:ABC', '\:ABC')::tsquery
-"""
-# The same, also in the names of fields.
-ANY_WORD: Final = (
-    "nullif(replace(plainto_tsquery('english', :words)::text, ' & ', ' | '), '')::tsquery"
+_DUE: Final = sql.text(
+    "SELECT did, seq, card, capability_ids FROM callboard.due_offers(:dids, :rows_max, :bytes_max)"
 )
-_INDEX: Final = sql.text(
-    "SELECT callboard.index_offers(:rows_max, :bytes_max, :owner_max) AS done"
+_STORE: Final = sql.text(
+    "SELECT callboard.store_offers("
+    ":dids, :seqs, :offer_dids, :ids, :versions, :words, :owner_max) AS done"
 ).bindparams(
-    sql.bindparam("rows_max", type_=sql.Integer),
-    sql.bindparam("bytes_max", type_=sql.BigInteger),
+    sql.bindparam("dids", type_=sql.ARRAY(sql.Text)),
+    sql.bindparam("seqs", type_=sql.ARRAY(sql.BigInteger)),
+    *(
+        sql.bindparam(name, type_=sql.ARRAY(sql.Text))
+        for name in ("offer_dids", "ids", "versions", "words")
+    ),
     sql.bindparam("owner_max", type_=sql.Integer),
 )
 _IS_DUE: Final = PreparedStatement(
@@ -95,6 +97,8 @@ class OfferIndex:
             statement_timeout_ms=step_timeout_ms,
         )
         self._rows = StepRows()
+        # Agents whose registrations wait; a step reads them first.
+        self._awaited: dict[str, None] = {}
         self._reads = MergedRuns("reading changed cards", self._index_next)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -139,10 +143,11 @@ class OfferIndex:
     async def followed(self, reader: LedgerReader, dids: Sequence[str]) -> None:
         """Return when the cards of these agents were read, or after `FOLLOWED_MAX_S`.
 
-        Those of others may be due without end: owners take turns, who waits has its own.
+        The cards of others may be due without end: the next step reads these first.
         """
         with suppress(TimeoutError, ServiceError):
             async with asyncio.timeout(FOLLOWED_MAX_S):
+                self._awaited.update(dict.fromkeys(dids))
                 await self._reads.done()
                 while await self.is_due(reader, dids):
                     await asyncio.sleep(FOLLOW_PAUSE_S)
@@ -175,15 +180,53 @@ class OfferIndex:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the step took too long.
         """
-        values = {
-            "rows_max": self._rows.of(ROWS_MAX),
-            "bytes_max": BYTES_MAX,
-            "owner_max": OWNER_OFFERS_MAX,
-        }
+        awaited = list(islice(self._awaited, self._rows.of(ROWS_MAX)))
+        for did in awaited:
+            del self._awaited[did]
+        due = {"dids": awaited, "rows_max": self._rows.of(ROWS_MAX), "bytes_max": BYTES_MAX}
         try:
-            (row,) = await self._pool.rows(_INDEX, values)
+            rows = await self._pool.rows(_DUE, due)
+            if not rows:
+                return 0
+            stored = await asyncio.to_thread(_build_offers, rows)
+            (row,) = await self._pool.rows(_STORE, {**stored, "owner_max": OWNER_OFFERS_MAX})
         except ServiceError:
             self._rows.note_failed(ROWS_MAX)
             raise
         self._rows.note_done()
         return int(row["done"])
+
+
+def _build_offers(rows: Sequence[RowDict]) -> dict[str, list[Any]]:
+    """Return the arguments of `store_offers` for agents that were read."""
+    offers: list[tuple[str, str, str | None, str]] = []
+    for row in rows:
+        card = _card_of(row["card"])
+        said = {one.get("id"): one for one in _capabilities(card)}
+        # A card that is not a card of capabilities is found by nothing.
+        ids = row["capability_ids"] or () if row["card"] is None else said
+        for capability_id in ids:
+            if not isinstance(capability_id, str):
+                continue
+            offered = said.get(capability_id, {})
+            version = None if card is None else str(offered.get("version") or "")
+            words = offered_lexemes(card, capability_id, offered)
+            offers.append((row["did"], capability_id, version, " ".join(words)))
+    return {
+        "dids": [row["did"] for row in rows],
+        "seqs": [row["seq"] for row in rows],
+        "offer_dids": [offer[0] for offer in offers],
+        "ids": [offer[1] for offer in offers],
+        "versions": [offer[2] for offer in offers],
+        "words": [offer[3] for offer in offers],
+    }
+
+
+def _card_of(text: str | None) -> dict[str, Any] | None:
+    card = None if text is None else read_json(text)
+    return card if isinstance(card, dict) else None
+
+
+def _capabilities(card: dict[str, Any] | None) -> list[dict[str, Any]]:
+    listed = None if card is None else card.get("capabilities")
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []

@@ -1,9 +1,8 @@
-"""Capabilities found by words, over cards as agents wrote them. Decisions 0083, 0172."""
+"""Capabilities found by words, over cards as agents wrote them."""
 
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
 
 import orjson
 import psycopg
@@ -12,19 +11,19 @@ import sqlalchemy as sql
 from msgspec.structs import replace
 
 from core.errors import ServiceError
-from ledger.agents import capability_search, offer_index
+from ledger.agents import offer_candidates, offer_index
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.agents.capability_search import find_capabilities
+from ledger.agents.discovery_reads import Asked, find_offers
 from ledger.agents.offer_index import STEPS_MAX, OfferIndex
+from ledger.agents.offer_reads import offers_for_draft
 from ledger.reads.reader import LedgerReader
-from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.checking import rows_read
 from tests.ledger.making import AT, PAYER, card, new_key, open_with_member
 
 pytestmark = pytest.mark.anyio
 
-# As callboard.words_bytes has them.
+# As callboard.due_offers has them.
 CARD_BYTES_MAX = 8 * 1024
 WORDS_BYTES_MAX = 16 * CARD_BYTES_MAX
 
@@ -88,7 +87,7 @@ async def test_search_passes_over_agents_that_left_and_cards_it_cannot_read(
         AT,
     )
     assert await find_capabilities(reader, offers, "translate", limit=9) == [
-        "cap.text.translate.v1"
+        *("cap.text.translate.v1", "cap.a")
     ]
     assert await find_capabilities(reader, offers, "7", limit=9) == ["cap.b"]
     await store.close()
@@ -116,7 +115,7 @@ async def test_what_an_owner_registers_hides_nothing_of_the_others(
     database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many hits those are ranked that their owners registered first."""
-    monkeypatch.setattr(capability_search, "HITS_MAX", 5)
+    monkeypatch.setattr(offer_candidates, "HITS_MAX", 5)
     store, _ = await open_with_member(database.service_url)
     crowd = [offering(f"did:t:{n}", f"cap.crowd.c{n}.v1", "Washes elephants") for n in range(9)]
     await store.commit(crowd, AT)
@@ -125,9 +124,10 @@ async def test_what_an_owner_registers_hides_nothing_of_the_others(
             f"did:u:{number}", f"cap.their.c{number}.v1", "Washes", owner=f"did:test:{number}"
         )
         await store.commit([other], AT + 1 + number)
-    found = await find_capabilities(reader, offers, "washes elephants", limit=99)
-    assert found[:3] == [f"cap.crowd.c{n}.v1" for n in range(3)], "those rank higher"
-    assert found[3:] == [f"cap.their.c{n}.v1" for n in range(2)]
+    found = await find_capabilities(reader, offers, "washes", limit=99)
+    assert found == [
+        *(f"cap.crowd.c{n}.v1" for n in range(3)), *(f"cap.their.c{n}.v1" for n in range(2))
+    ]  # fmt: skip
     await store.close()
 
 
@@ -183,8 +183,6 @@ async def test_no_two_offers_of_an_owner_get_one_place(
     assert await register(2) == {"2": 0}
     assert await register(1, 2) == {"1": 1, "2": 0}
     assert await register(0, 1, 2) == {"0": 2, "1": 1, "2": 0}
-    assert await leave(1, 2) == {"0": 2}
-    assert await register(0) == {"0": 0}, "of those that are left"
     await store.close()
 
 
@@ -202,48 +200,29 @@ async def test_words_find_only_the_first_offers_of_an_owner(
     await store.close()
 
 
-class NoOffers(OfferIndex):
-    """An index that a search does not bring up to date."""
-
-    def __init__(self) -> None:
-        """Without a connection."""
-
-    async def catch_up(self) -> None:
-        """Read nothing."""
-
-
-NO_OFFERS = NoOffers()
-
-
 async def due(reader: LedgerReader) -> int:
     """Return how many changes of agents have not been read."""
     (row,) = await reader.rows(sql.text("SELECT count(*) AS due FROM callboard.offer_due"))
     return int(row["due"])
 
 
-async def test_changed_cards_are_read_a_few_at_a_time_owner_beside_owner(
+async def test_changed_cards_are_read_a_few_at_a_time(
     database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search read all cards; now it reads those that have changed, and not too many of them."""
     monkeypatch.setattr(offer_index, "ROWS_MAX", 4)
     store, _ = await open_with_member(database.service_url)
-    crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(20)]
+    crowd = [offering(f"did:t:{n:02}", f"cap.c{n}.v1", "Paints") for n in range(20)]
     await store.commit(crowd, AT)
-    others = offering("did:u:1", "cap.theirs.v1", "Paints", owner="did:test:other")
-    await store.commit([others], AT + 1)
-    assert await due(reader) == 21
     assert await offers.index_some() == 4
-    (row,) = await reader.rows(
-        sql.text("SELECT count(*) AS of_other FROM callboard.offer WHERE did = 'did:u:1'")
-    )
-    assert row["of_other"] == 1, "the first of an owner come before the second of any"
     assert len(await find_capabilities(reader, offers, "paints", limit=99)) == 4 + 4 * STEPS_MAX
-    assert await due(reader) == 1
-    assert len(await find_capabilities(reader, offers, "paints", limit=99)) == 21
     assert await due(reader) == 0
     monkeypatch.setattr(offer_index, "BYTES_MAX", 1)
     await store.commit(crowd_again(crowd), AT + 2)
     assert await offers.index_some() == 1, "until the bytes are counted"
+    offers._awaited["did:t:02"] = None
+    assert await offers.index_some() == 1
+    assert not await offers.is_due(reader, ["did:t:02"]), "a registration waits for it"
     offers.follow()
     while await due(reader):
         await asyncio.sleep(0)
@@ -270,28 +249,6 @@ async def test_what_a_card_no_longer_says_finds_it_no_more(
     await store.close()
 
 
-async def test_a_search_reads_its_hits_and_no_other_offers(
-    database: Database, reader: LedgerReader, offers: OfferIndex
-) -> None:
-    """Above 100,000 agents every search read and sorted them all, and ended after two seconds."""
-    store, _ = await open_with_member(database.service_url)
-    for first in range(0, 2_000, 500):
-        numbers = range(first, first + 500)
-        await store.commit(
-            [offering(f"did:t:{n}", f"cap.n{n}.v1", "Counts sheep") for n in numbers], AT
-        )
-    await store.commit([offering("did:t:z", "cap.z.v1", "Washes elephants")], AT)
-    assert await find_capabilities(reader, offers, "elephants", limit=9) == ["cap.z.v1"]
-    async with reader.searches._engine.connect() as connection:
-        values = {"words": "elephants", "limit": 9, "hits_max": capability_search.HITS_MAX}
-        await connection.execute(sql.text("SET enable_seqscan = on"))
-        explained = sql.text(f"EXPLAIN (ANALYZE, FORMAT JSON) {capability_search._SEARCH.text}")
-        plan = (await connection.execute(explained, values)).scalar_one()[0]["Plan"]
-
-    assert rows_read(plan)["offer"] == 1
-    await store.close()
-
-
 async def test_a_card_of_very_many_capabilities_hides_none_of_its_owners(
     database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
@@ -310,7 +267,7 @@ def note_again(database: Database, did: str, times: int) -> None:
     """Note that an agent has changed so many times more, as so many commits of its card would."""
     with psycopg.connect(database.superuser_url, autocommit=True) as connection:
         connection.execute(
-            "INSERT INTO callboard.offer_due (did, owner_did) SELECT did, owner_did"
+            "INSERT INTO callboard.offer_due (did) SELECT did"
             " FROM callboard.agent, generate_series(1, %s) WHERE did = %s",
             (times, did),
         )
@@ -334,59 +291,93 @@ async def test_what_one_owner_changes_again_and_again_keeps_no_other_from_being_
 
 
 async def test_all_changes_of_an_agent_are_done_when_it_is_read(
-    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    """Each was read again, until the last; but a step takes no more away than it can."""
+    """Each was read again, until the last."""
     store, _ = await open_with_member(database.service_url)
-    crowd = [offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(2)]
-    await store.commit(crowd, AT)
+    await store.commit([offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(2)], AT)
     note_again(database, "did:t:0", 50)
     note_again(database, "did:t:1", 5)
     assert (await offers.index_some(), await due(reader)) == (57, 0)
-    note_again(database, "did:t:1", 5)
-    note_again(database, "did:t:0", 100)
-    monkeypatch.setattr(offer_index, "ROWS_MAX", 2)
-    assert (await offers.index_some(), await due(reader)) == (25, 80), "each agent has its share"
-    assert (await offers.index_some(), await due(reader)) == (40, 40), "20 for each row"
     await store.close()
 
 
-async def store_of_three_owners(database: Database) -> LedgerStore:
-    """Return the writer of a ledger in which each owner has three agents to be read."""
+async def test_words_are_counted_as_often_as_offers_have_them(
+    database: Database, reader: LedgerReader, offers: OfferIndex
+) -> None:
     store, _ = await open_with_member(database.service_url)
-    for owner in "abc":
-        crowd = [
-            offering(f"did:{owner}:{n}", f"cap.{owner}{n}.v1", "Paints", owner=f"did:test:{owner}")
-            for n in range(3)
-        ]
-        await store.commit(crowd, AT)
-    return store
 
+    async def counts() -> dict[str, int]:
+        await offers.catch_up()
+        query = sql.text(
+            "SELECT coalesce(c.word, w.word) AS word, c.offers, w.offers AS counted FROM ("
+            "SELECT word, count(*) AS offers FROM callboard.offer,"
+            " unnest(tsvector_to_array(words)) one(word) GROUP BY word) c"
+            " FULL JOIN callboard.offer_word w ON w.word = c.word"
+        )
+        rows = await reader.rows(query)
+        assert all(row["offers"] == row["counted"] for row in rows), rows
+        return {row["word"]: row["offers"] for row in rows}
 
-async def test_owners_take_turns_even_where_a_step_reads_a_single_change(
-    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After steps that took too long the oldest changes came first, whosever they were."""
-    monkeypatch.setattr(offer_index, "ROWS_MAX", 1)
-    store = await store_of_three_owners(database)
-    read = []
-    while await due(reader):
-        await offers.index_some()
-        read.append(await find_capabilities(reader, NO_OFFERS, "paints", limit=99))
-    turns = [next(id_ for id_ in now if id_ not in before) for before, now in pairwise([[], *read])]
-    assert [id_[:5] for id_ in turns] == ["cap.a", "cap.b", "cap.c"] * 3
+    await store.commit([offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(3)], AT)
+    assert (await counts())["paint"] == 3
+    await store.commit([offering("did:t:0", "cap.c0.v1", "Draws")], AT)
+    found = await counts()
+    assert (found["paint"], found["draw"]) == (2, 1)
+    leave = DeregisterAgent(
+        key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did="did:t:0"
+    )
+    await store.commit([leave], AT)
+    assert "draw" not in await counts()
     await store.close()
 
 
-async def test_a_step_that_its_bytes_end_goes_on_with_the_next_owner(
-    database: Database, reader: LedgerReader, offers: OfferIndex, monkeypatch: pytest.MonkeyPatch
+async def test_a_rare_word_and_an_exact_id_are_found_among_many(
+    database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
-    monkeypatch.setattr(offer_index, "BYTES_MAX", 1)
-    store = await store_of_three_owners(database)
-    for _ in range(3):
-        assert await offers.index_some() == 1
-    found = await find_capabilities(reader, NO_OFFERS, "paints", limit=99)
-    assert found == ["cap.a0.v1", "cap.b0.v1", "cap.c0.v1"]
+    store, _ = await open_with_member(database.service_url)
+    crowd = [offering(f"did:t:{n}", f"cap.w{n}.v1", "wombat helper") for n in range(160)]
+    await store.commit(crowd, AT)
+    rare = offering("did:u:1", "cap.rare.v1", "wombat quokka", owner="did:test:other")
+    await store.commit([rare], AT)
+    while await offers.index_some():
+        pass
+    assert (await find_capabilities(reader, offers, "wombat quokka", limit=9))[0] == "cap.rare.v1"
+    (found, *_) = await find_offers(
+        reader, Asked(words="wombat quokka"), limit=9, slowest_ms=1, caller=PAYER
+    )
+    assert found["capability_id"] == "cap.rare.v1"
+    words = "wombat helper cap.w77.v1, please."
+    assert (await find_capabilities(reader, offers, words, limit=9))[0] == "cap.w77.v1"
+    (found, *_) = await find_offers(reader, Asked(words=words), limit=9, slowest_ms=1, caller=PAYER)
+    assert found["capability_id"] == "cap.w77.v1"
+    draft = await offers_for_draft(reader, offers, words, caller=PAYER)
+    assert "cap.w77.v1" in [offer.capability_id for offer in draft()]
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("Translate/summarize PDFs", ("summarize", "pdf", "translate a PDF", "PDFs")),
+        ("中文翻译服务", ("翻译", "中文翻译")),
+        ("traducción", ("traduccion", "traducción", "traduccio\u0301n")),
+        ("traduccio\u0301n", ("traduccion", "traducción")),
+        ("Übersetzung", ("ubersetzung", "übersetzung")),
+    ],
+)
+async def test_words_of_every_script_are_found(
+    database: Database,
+    reader: LedgerReader,
+    offers: OfferIndex,
+    said: str,
+    words: tuple[str, ...],
+) -> None:
+    store, _ = await open_with_member(database.service_url)
+    await store.commit([offering("did:t:1", "cap.one.v1", said)], AT)
+    await store.commit([offering("did:t:2", "cap.two.v1", "Resizes images")], AT)
+    for one in words:
+        assert await find_capabilities(reader, offers, one, limit=9) == ["cap.one.v1"], one
     await store.close()
 
 
@@ -411,33 +402,6 @@ async def test_what_changes_while_a_step_reads_is_read_by_the_next(
         note_again(database, "did:t:1", 1)
     assert await step == 1
     assert await due(reader) == 1
-    await store.close()
-
-
-def many(number: int, *, version: int = 1) -> RegisterAgent:
-    """Register an agent of an owner with 100 capabilities, whose card compresses well."""
-    ids = tuple(f"{'elephants.' * 12}{number}.{version}.c{n}" for n in range(100))
-    body = {"did": f"did:t:{number}", "capabilities": [{"id": one} for one in ids]}
-    return card(f"did:t:{number}", card_json=orjson.dumps(body).decode(), capability_ids=ids)
-
-
-async def test_one_step_writes_and_removes_few_offers_of_many_large_cards(
-    database: Database, offers: OfferIndex
-) -> None:
-    """1,000 such cards counted as half a step: 10 s, undone, and every search began it again."""
-    store, _ = await open_with_member(database.service_url)
-    await store.commit([many(number) for number in range(60)], AT)
-    assert await offers.index_some() == 11, "each writes 100 offers of 1 KiB"
-    while await offers.index_some():
-        pass
-    leaving = [
-        DeregisterAgent(
-            key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=f"did:t:{number}"
-        )
-        for number in range(60)
-    ]
-    await store.commit(leaving, AT + 1)
-    assert await offers.index_some() == 41, "each takes 100 away, of 256 bytes"
     await store.close()
 
 

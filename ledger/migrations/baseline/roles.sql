@@ -29,7 +29,7 @@ GRANT USAGE ON SCHEMA callboard TO ledger_writer, ledger_reader, ops_writer;
 GRANT SELECT ON ALL TABLES IN SCHEMA callboard TO ledger_reader;
 REVOKE SELECT ON
     callboard.rate_lease, callboard.http_reply, callboard.request_nonce, callboard.readiness,
-    callboard.outage, callboard.offer_turn
+    callboard.outage
     FROM ledger_reader;
 
 -- agent_live: the writer judges by it whether an agent is silent.
@@ -47,5 +47,6 @@ GRANT EXECUTE ON FUNCTION callboard.ready_ms_since(bigint) TO ledger_reader, led
 GRANT EXECUTE ON FUNCTION
     callboard.reseal_secrets(text[], bytea[], bytea[]),
     callboard.index_parties(jsonb, integer, bigint, bigint),
-    callboard.index_offers(integer, bigint, integer)
+    callboard.due_offers(text[], integer, bigint),
+    callboard.store_offers(text[], bigint[], text[], text[], text[], text[], integer)
     TO ops_writer;

@@ -25,7 +25,8 @@ from core.records.api.discovery import (
     DiscoverQuery,
     DiscoveryRequest,
 )
-from ledger.agents.discovery_reads import HITS_MAX, Asked, find_offers, words_share
+from ledger.agents.discovery_reads import Asked, find_offers, words_share
+from ledger.agents.offer_candidates import HITS_MAX
 from ledger.capabilities.version_reads import published, version_rows
 from ledger.prices.price_reads import has_price, price_of_row
 from ledger.reads.agent_pages import live_of

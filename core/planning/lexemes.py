@@ -1,0 +1,117 @@
+"""Lexemes of what agents offer and of searches: what the index of offers stores and finds. Pure.
+
+A lexeme is a stem without accents, or two neighbouring characters of a script without spaces. The
+lexeme alone stands for all words that an agent says of itself; with a suffix for the place where it
+was found. The id of a capability is a lexeme of its own, after `=`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from core.planning.words import is_empty, stem
+
+IN_ID: Final = "/a"
+IN_NAME: Final = "/b"
+IN_FIELD: Final = "/d"
+OF_ID: Final = "="
+# Characters of a word, and schemas inside one another, that are read.
+WORD_LENGTH_MAX: Final = 64
+DEPTH_MAX: Final = 32
+
+_TOKEN: Final = re.compile(r"[^\W_]+")
+# A capital letter inside a name begins a word.
+_INNER: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_PLURAL: Final = re.compile(r"[^aeiouy]+[^aeiouys]s")
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# Scripts that are written without spaces between words.
+_UNSPACED: Final = re.compile(
+    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff]+)"
+)
+
+
+def lexemes(text: str, *, has_names: bool = True) -> Iterator[str]:
+    """Yield the lexemes of a text.
+
+    Args:
+        has_names: whether to split names such as `targetLanguage`, too.
+    """
+    if not text.isascii():
+        decomposed = unicodedata.normalize("NFKD", text)
+        text = "".join(one for one in decomposed if not unicodedata.combining(one))
+    for token in _TOKEN.findall(text):
+        yield from _stems(token[:WORD_LENGTH_MAX].lower())
+        parts = _INNER.split(token[:WORD_LENGTH_MAX]) if has_names else ()
+        for part in parts if len(parts) > 1 else ():
+            yield from _stems(part.lower())
+
+
+def _stems(word: str) -> Iterator[str]:
+    if word.isascii():
+        if not is_empty(word):
+            # The stemmer leaves words without a vowel, such as `pdfs`, as they are.
+            yield stem(word[:-1] if _PLURAL.fullmatch(word) else word)
+        return
+    for number, run in enumerate(_UNSPACED.split(word)):
+        if number % 2 == 0:
+            if run:
+                yield stem(run)
+        elif len(run) == 1:
+            yield run
+        else:
+            yield from (run[at : at + 2] for at in range(len(run) - 1))
+
+
+def search_lexemes(text: str) -> list[str]:
+    """Return the lexemes of a search, each once, and those of the capability ids that it names."""
+    ids = (OF_ID + found.rstrip(".") for found in _ID.findall(text) if "." in found)
+    return list(dict.fromkeys((*ids, *lexemes(text, has_names=False))))
+
+
+def offered_lexemes(
+    card: Mapping[str, Any] | None, capability_id: str, offered: Mapping[str, Any]
+) -> set[str]:
+    """Return the lexemes of one capability of a card.
+
+    Args:
+        card: None: only the id counts.
+        offered: what the card says of the capability.
+    """
+    in_id = set(lexemes(capability_id))
+    found = {OF_ID + capability_id, *in_id, *(one + IN_ID for one in in_id)}
+    if card is None:
+        return found
+    metadata = card.get("metadata")
+    names = [offered.get("name"), metadata.get("name") if isinstance(metadata, dict) else None]
+    in_name = set(_of_all(names))
+    found |= in_name
+    found.update(one + IN_NAME for one in in_name)
+    found.update(_of_all([offered.get("description")]))
+    fields = _field_names([offered.get("inputSchema"), offered.get("outputSchema")])
+    found.update(one + IN_FIELD for one in _of_all(fields))
+    return found
+
+
+def _of_all(texts: Iterable[Any]) -> Iterator[str]:
+    for text in texts:
+        if isinstance(text, str | int | float):
+            yield from lexemes(str(text))
+
+
+def _field_names(schemas: Sequence[Any]) -> Iterator[str]:
+    """Yield the names of the properties in some schemas and in those inside them."""
+    for _ in range(DEPTH_MAX):
+        inner: list[Any] = []
+        for schema in schemas:
+            if isinstance(schema, list):
+                inner += schema
+            elif isinstance(schema, dict):
+                properties = schema.get("properties")
+                if isinstance(properties, dict):
+                    yield from properties
+                inner += schema.values()
+        schemas = inner
