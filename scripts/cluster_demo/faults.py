@@ -193,12 +193,14 @@ class Faults:
             self._demo.say(f"  {line}")
 
     def _ledgers_machine(self) -> Host:
-        """Return the machine of the ledger's writer, as the head row tells: others may stand by."""
-        [head] = self._demo.postgres.rows("SELECT address FROM head")
-        for machine in self._demo.machines:
-            if f" {machine.address}:" in head:
-                return machine
-        raise HostError(f"no machine has the ledger: {head}")
+        """Return the machine of the ledger's writer, whose session commits: others stand by."""
+        [address] = self._demo.postgres.rows(
+            "SELECT host(client_addr) FROM pg_stat_activity a LEFT JOIN pg_locks l ON l.pid = a.pid"
+            " AND l.locktype = 'advisory' AND l.mode = 'ExclusiveLock' AND l.granted"
+            " WHERE application_name = 'callboard-ledger'"
+            " ORDER BY l.pid IS NULL, backend_start DESC LIMIT 1"
+        )
+        return next(one for one in self._demo.machines if one.address == address)
 
     # --- one fault --------------------------------------------------------------------------------
 

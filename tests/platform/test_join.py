@@ -207,7 +207,7 @@ def joining(home: Path, head: Head, database: Database, token: str) -> list[str]
     file = home / "callboard.toml"
     file.write_text(
         f'database_url = "{database.service_url}"\nray_token = "{token}"\n'
-        f'deployment_key = "{"cd" * 32}"\nobject_store_mib = 80\nray_cpus = 1\n',
+        f'deployment_key = "{"cd" * 32}"\nray_cpus = 1\n',
         encoding="utf-8",
     )
     file.chmod(0o600)
