@@ -264,18 +264,12 @@ class Dispatcher:
         else:
             ticket.is_over = True
 
-    def redirect(self, order: DispatchOrder, receive: Receive) -> bool:
-        """Let another receive what comes of an order; one that waits to be sent is dropped.
-
-        Returns: False when it was dropped, so that nothing will come and its agent knows nothing.
-        """
+    def withdraw(self, order: DispatchOrder) -> bool:
+        """Drop an order that waits to be sent; False when it was sent, or has ended."""
         ticket = self._tickets.get(id(order))
-        if ticket is None:
-            return True  # its final event is out
-        if not ticket.is_sent and ticket.until is None:
-            self.cancel(order)
+        if ticket is None or ticket.is_sent or ticket.until is not None:
             return False
-        ticket.receive = receive
+        self.cancel(order)
         return True
 
     def abort(self, order: DispatchOrder, reason: str) -> None:

@@ -563,9 +563,7 @@ class RemoteDispatch:
                 continue
             if foreign.is_accepted:
                 self._end_foreign(sending)
-            elif id(foreign.order) not in self._serial_of and not self._local.redirect(
-                foreign.order, partial(self._return_event, *sending)
-            ):
+            elif self._local.withdraw(foreign.order):
                 lost = self._lost_event(foreign.order, self._name)
                 self._return_event(*sending, "", lost)
         for serial in [serial for serial, away in self._away.items() if away.peer == name]:

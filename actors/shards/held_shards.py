@@ -1,7 +1,7 @@
 """The shards that one member holds, with their epochs: what every command of a workflow asks for.
 
 A shard is held under an epoch, which its commands carry and the ledger compares. While a shard is
-handed over it is frozen: it is still held, but nothing new begins. Epochs of a shard only grow, so
+being given it is frozen: it is still held, but not driven. Epochs of a shard only grow, so
 what is known of one tells how new other news of it is: an outcome that comes late, or an older map,
 never brings back a shard that was given or lost. Plain state; `membership.py` changes it. shards.md
 (Fence per command; Hand-over). Decisions 0200, 0203.
@@ -9,7 +9,6 @@ never brings back a shard that was given or lost. Plain state; `membership.py` c
 
 from __future__ import annotations
 
-from core.shards.lease_messages import HeldShard
 from core.shards.shard import shard_of
 
 
@@ -24,9 +23,9 @@ class HeldShards:
         self.member = member
         self._epochs: dict[int, int] = {}
         self._frozen: set[int] = set()
-        # By shard, the newest that is known of it under which this member does not hold it: another
+        # By shard, the newest epoch that is known under which this member does not hold it: another
         # does, or this one did. Only under a later epoch may it come to hold the shard.
-        self._others: dict[int, HeldShard] = {}
+        self._others: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"<HeldShards {self.member} held={len(self._epochs)} frozen={len(self._frozen)}>"
@@ -62,9 +61,7 @@ class HeldShards:
 
         False as well for an epoch under which it was held once.
         """
-        other = self._others.get(shard)
-        is_later = other is None or epoch > other.epoch
-        return is_later and epoch > self._epochs.get(shard, 0)
+        return epoch > max(self._others.get(shard, -1), self._epochs.get(shard, 0))
 
     def add(self, shard: int, epoch: int) -> None:
         """Hold a shard under an epoch that is news; what was held of it was dropped before."""
@@ -75,13 +72,11 @@ class HeldShards:
         """Hold a shard no longer."""
         epoch = self._epochs.pop(shard)
         self._frozen.discard(shard)
-        self.note_other(shard, HeldShard(self.member, epoch))
+        self.note_other(shard, epoch)
 
-    def note_other(self, shard: int, other: HeldShard) -> None:
-        """Note that a shard is another's, or no member's, or was this member's."""
-        known = self._others.get(shard)
-        if known is None or other.epoch > known.epoch:
-            self._others[shard] = other
+    def note_other(self, shard: int, epoch: int) -> None:
+        """Note that a shard is another's, or no member's, or was this member's, under an epoch."""
+        self._others[shard] = max(epoch, self._others.get(shard, epoch))
 
     def freeze(self, shard: int) -> None:
         """Begin nothing new in a shard that is held."""

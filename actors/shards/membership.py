@@ -128,7 +128,6 @@ class Membership:
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._drains_ms: dict[int, int] = {}  # by shard that is to be given, since when
         self._answered: set[int] = set()  # of them, those that are looked at in this turn
-        self._tried = -1  # the shard of the newest Give; the next ones come after it
         self._unreported: list[int] = []  # lost shards that no line of the log names yet
         self._renewing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
@@ -280,7 +279,7 @@ class Membership:
                 continue
             if 0 < self._held.epoch(shard) < seen.epoch:
                 lost.append(shard)
-            self._held.note_other(shard, seen)
+            self._held.note_other(shard, seen.epoch)
         self._drop(lost)
         self._hold(mine)
 
@@ -339,12 +338,10 @@ class Membership:
         """Give the shards that have drained, a few at a time."""
         give, now_ms = self._due_moves().give, self._boot_ms()
         self._drains_ms = {shard: self._drains_ms.get(shard, now_ms) for shard, _ in give}
-        # In turn: a few that are refused must not keep all others here.
-        for shard, to in (*(move for move in give if move[0] > self._tried), *give):
+        for shard, to in give:
             if len(self._giving) >= GIVES_MAX:
                 break
             if self._has_drained(shard, now_ms):
-                self._tried = shard
                 self._begin_give(shard, to)
 
     def note_answered(self, shard: int) -> None:

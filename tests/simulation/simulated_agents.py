@@ -169,12 +169,11 @@ class SimulatedDispatch:
             if self._open.get(order_id(order)) is order and self._process.is_alive:
                 self._send(order)
 
-    def redirect(self, order: DispatchOrder, receive: Receive) -> bool:
-        """Let another receive what comes of an order; drop one that was not sent."""
-        if order in self._unsent:
-            self.cancel(order)
+    def withdraw(self, order: DispatchOrder) -> bool:
+        """Drop an order that was not sent."""
+        if order not in self._unsent:
             return False
-        self._receivers[id(order)] = (order, receive)
+        self.cancel(order)
         return True
 
     def cancel(self, order: DispatchOrder) -> bool:
