@@ -397,7 +397,7 @@ class Gateway:
 
     async def _check_components(self) -> dict[str, str]:
         ledger, postgres, timekeeper = await asyncio.gather(
-            _check_call(self._ask_ledgers[self._route.address.actor]()),
+            _check_call(self._ask_ledgers[self._route.actor]()),
             self._check_postgres(),
             _check_call(self._ask_timekeeper()),
         )

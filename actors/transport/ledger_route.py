@@ -24,8 +24,7 @@ from actors.transport.ledger_client import LedgerClient
 from actors.transport.names import LEDGER, LEDGERS
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.shards.ledger_head import LedgerAddress, LedgerHead
-from ledger.shards.head_row import HeadReader
+from ledger.shards.head_row import HeadReader, LedgerHead
 from ledger.writer.group_commit import BATCH_MAX, QUEUE_MAX
 
 log = logging.getLogger("callboard.ledger_client")
@@ -59,7 +58,7 @@ class LedgerRoute:
         self._reader = HeadReader(settings.database_url)
         self._read_head = read_head or self._reader.read
         # Before the head was ever read: where the first ledger of a cluster is.
-        self.address = LedgerAddress(LEDGER, "")
+        self.actor = LEDGER
         # How often the ledger was found to be another process.
         self.moves = 0
         self._calls: list[LedgerCall] = []
@@ -69,7 +68,7 @@ class LedgerRoute:
         self._warming: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<LedgerRoute {self.address}>"
+        return f"<LedgerRoute {self.actor}>"
 
     def call(self, method: str) -> LedgerCall:
         """Return the way to a method of the ledger's actor."""
@@ -147,18 +146,10 @@ class LedgerRoute:
         except Exception as error:  # the edge to Postgres: the ledger stays where it was
             log.info("head not read error=%s", error)
             return
-        address = LedgerAddress.parse(head.address)
-        if address is None or address == self.address:
+        if head.actor == self.actor or head.actor not in LEDGERS:
             return
-        if address.actor not in LEDGERS:
-            log.error("the head names no ledger address=%s", address)
-            return
-        log.info("the ledger is at address=%s epoch=%d", address, head.epoch)
-        # Of the first one only the name was known: calls to it are under way to the right process.
-        is_named = address.actor == self.address.actor and not self.address.start
-        self.address = address
-        if is_named:
-            return
+        log.info("the ledger is now actor=%s epoch=%d", head.actor, head.epoch)
+        self.actor = head.actor
         self.moves += 1
         for call in self._calls:
             call.leave()
@@ -210,7 +201,7 @@ class LedgerCall:
         try:
             async with cut:
                 self._open[cut] = time.monotonic()
-                return await self._calls[self._route.address.actor](*arguments)
+                return await self._calls[self._route.actor](*arguments)
         finally:
             late.cancel()
             self._open.pop(cut, None)

@@ -11,8 +11,7 @@ rules:
 - A new ledger process grants every member a first lease, because it does not know when they
   renewed. The writer before may have acknowledged renewals for `PROOF_MS` without knowing that it
   was replaced, and what it acknowledged last lets a member send for `SELF_FENCE_MS` more: a first
-  lease lasts longer than both together, but for a ledger that took the head when that had stood
-  still (`FIRST_LEASE_TAKEN_MS`).
+  lease lasts longer than both together.
 - A member is not acknowledged while a Take from it is being committed: its lease had expired when
   the Take was planned, and a renewal does not undo that.
 
@@ -44,14 +43,6 @@ QUIET_MS: Final = 2_000
 PROOF_MS: Final = 2_000
 # With the same margin for clocks that differ as a lease has.
 FIRST_LEASE_MS: Final = (SELF_FENCE_MS + PROOF_MS) * LEASE_MS // SELF_FENCE_MS
-# A standby takes the head when that has stood still for so long (`ledger_head.py`). The writer
-# before has acknowledged nothing in the last third of it, so first leases may be shorter then: a
-# lease, and the time in which members find the new address.
-HEAD_SILENCE_MS: Final = 3_000
-FIRST_LEASE_TAKEN_MS: Final = LEASE_MS + 1_000
-assert (SELF_FENCE_MS + PROOF_MS) * LEASE_MS // SELF_FENCE_MS - HEAD_SILENCE_MS * SELF_FENCE_MS // (
-    LEASE_MS
-) < FIRST_LEASE_TAKEN_MS * SELF_FENCE_MS // LEASE_MS, "whichever ledger has acknowledged"
 assert QUIET_MS + RENEWAL_MS < LEASE_MS, "starvation is seen before a lease expires"
 assert SELF_FENCE_MS < LEASE_MS, "a member stops sending before its shards are taken"
 assert SELF_FENCE_MS + PROOF_MS < FIRST_LEASE_MS, "whichever ledger has acknowledged"
@@ -98,9 +89,9 @@ class LeaseTable:
         """Grant a member a full lease: it has registered."""
         self._lives[member] = _Life(self._running_ms)
 
-    def grant_first(self, member: str, lease_ms: int = FIRST_LEASE_MS) -> None:
+    def grant_first(self, member: str) -> None:
         """Grant a member a first lease: another ledger may have acknowledged its renewals."""
-        self._lives[member] = _Life(self._running_ms + lease_ms - LEASE_MS)
+        self._lives[member] = _Life(self._running_ms + FIRST_LEASE_MS - LEASE_MS)
 
     def renew(self, member: str) -> bool:
         """Renew a member's lease; return whether it is known and has not ended.

@@ -1,39 +1,65 @@
-"""The row of the ledger's head: how it is read, taken and kept in motion.
+"""The ledger's head: the lock that makes one process the writer, and the row that names it.
 
-What its values mean and when it may be taken: `core/shards/ledger_head.py`. Decision 0211.
+Theory of operation. The session that commits holds an advisory lock until the session ends. So the
+lock passes to the next writer only after the last statement of the previous one has ended, whatever
+has become of the previous process. A writer sends a statement every second. Postgres ends its
+session after 3 s without one (`idle_session_timeout`); a process that waits for the lock
+ends a session whose state has not changed for 10 s. A frozen process or a lost machine therefore
+loses the lock, and can commit nothing when it comes back. After locking, the new writer raises the
+epoch and writes its actor's name into the row, where callers find it. A transaction pooler between
+the ledger and Postgres would break this: it would share the session.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
 
-from core.shards.ledger_head import LedgerHead, Succession
 from ledger.connections.connecting import connect
 from ledger.connections.timeouts import cut_after
-from ledger.errors import LedgerFenced, LedgerUnavailable
-from ledger.schema import READER_ROLE, driver_url, session_options
+from ledger.errors import LedgerUnavailable
+from ledger.schema import READER_ROLE, WRITER_ROLE, driver_url, session_options
 from ledger.tables.write_function import FUNCTION, lock_of
 
 Connection = psycopg.AsyncConnection[Any]
 
 # How long a reader of the head waits for a connection, and for an answer.
 READ_TIMEOUT_S: Final = 2
-_SESSION: Final = session_options(READER_ROLE, statement_timeout=f"{READ_TIMEOUT_S * 1000}")
+WAIT_S: Final = 0.2
+SILENT_S: Final = 10.0
+POLL_TIMEOUT_S: Final = 10
+WRITER_LOCK: Final = 0x63616C6C626F6172
+# Of the writer's session. The last ones bound how long either side waits for a lost machine.
+SESSION_TIMEOUTS: Final = {
+    "idle_session_timeout": "3000",
+    "idle_in_transaction_session_timeout": "3000",
+    "tcp_keepalives_idle": "3",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "3",
+}
+KEEPALIVES: Final = {"keepalives_idle": 3, "keepalives_interval": 1, "keepalives_count": 3}
+_READER_SESSION: Final = session_options(READER_ROLE, statement_timeout=f"{READ_TIMEOUT_S * 1000}")
 _HOLD_FUNCTION: Final = "SELECT pg_advisory_lock_shared(%s), to_regproc(%s) IS NOT NULL"
-_READ: Final = "SELECT epoch, audit_seq, beat, address FROM callboard.head"
-# A writer that takes its own head again has another epoch when an answer was lost on the way.
-_TAKE: Final = """
-    UPDATE callboard.head SET epoch = epoch + 1, address = %(address)s
-    WHERE %(epoch)s::bigint IS NULL
-        OR address = %(address)s AND address <> ''
-        OR epoch = %(epoch)s AND (NOT %(is_silent)s OR (audit_seq, beat) = (%(audit_id)s, %(beat)s))
-    RETURNING epoch"""
-# No disk is waited for: a beat that is lost in a crash says nothing wrong.
-_BEAT: Final = """
-    WITH lazily AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true))
-    UPDATE callboard.head SET beat = beat + 1 FROM lazily WHERE epoch = %s RETURNING epoch"""
+_READ: Final = "SELECT epoch, address FROM callboard.head"
+_LOCK: Final = "SELECT pg_try_advisory_lock(%s)"
+_END_SILENT_HOLDER: Final = """
+    SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'advisory' AND l.granted AND a.datname = current_database()
+        AND (l.classid::bigint << 32 | l.objid::bigint) = %s AND l.objsubid = 1
+        AND a.state_change < clock_timestamp() - make_interval(secs => %s)"""
+_TAKE: Final = "UPDATE callboard.head SET epoch = epoch + 1, address = %s RETURNING epoch"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHead:
+    """The row as it was read. `actor`: the name of the writer's actor, "" before the first one."""
+
+    epoch: int
+    actor: str
 
 
 async def hold_commit_function(connection: Connection) -> bool:
@@ -48,37 +74,39 @@ async def hold_commit_function(connection: Connection) -> bool:
     return bool(exists)
 
 
-async def take_head(connection: Connection, succession: Succession) -> int:
-    """Become the writer; return the new epoch. What the writer before has under way is waited for.
+async def wait_for_lock(
+    connection: Connection, on_waiting: Callable[[], None], *, silent_s: float = SILENT_S
+) -> None:
+    """Lock the head for the rest of the session, and act as the writer; without a deadline.
 
-    Raises:
-        LedgerFenced: the head is not any more as it was read: another writer was quicker, or the
-            one that was taken for silent is not.
-        psycopg.Error: the server cannot be reached or refuses.
-    """
-    head = succession.head
-    values = {
-        "address": succession.address,
-        "epoch": None if head is None else head.epoch,
-        "is_silent": succession.is_silent,
-        "audit_id": None if head is None else head.audit_id,
-        "beat": None if head is None else head.beat,
-    }
-    cursor = await connection.execute(_TAKE, values)
-    row = await cursor.fetchone()
-    if row is None:
-        raise LedgerFenced(f"the head is not as it was read: {head}")
-    return int(row[0])
-
-
-async def beat_head(connection: Connection, epoch: int) -> bool:
-    """Show that the writer of this epoch lives; return False when another has taken over.
+    Args:
+        connection: acts as its login: only this one may end other sessions of the login.
+        on_waiting: called each time that another session holds the lock.
+        silent_s: another session whose state has not changed for so long is ended.
 
     Raises:
         psycopg.Error: the server cannot be reached or refuses.
     """
-    cursor = await connection.execute(_BEAT, (epoch,), prepare=True)
-    return await cursor.fetchone() is not None
+    while True:
+        with cut_after(connection, POLL_TIMEOUT_S):
+            cursor = await connection.execute(_LOCK, (WRITER_LOCK,))
+            if (await cursor.fetchall())[0][0]:
+                await connection.execute("SELECT set_config('role', %s, false)", (WRITER_ROLE,))
+                return
+            await connection.execute(_END_SILENT_HOLDER, (WRITER_LOCK, silent_s))
+        on_waiting()
+        await asyncio.sleep(WAIT_S)
+
+
+async def take_head(connection: Connection, actor: str) -> int:
+    """Raise the epoch and name the writer's actor; return the new epoch.
+
+    Raises:
+        psycopg.Error: the server cannot be reached or refuses.
+    """
+    cursor = await connection.execute(_TAKE, (actor,))
+    ((epoch,),) = await cursor.fetchall()
+    return int(epoch)
 
 
 class HeadReader:
@@ -104,11 +132,9 @@ class HeadReader:
                 self._connection = await connect(
                     driver_url(self._url),
                     timeout_s=READ_TIMEOUT_S,
-                    options=_SESSION,
+                    options=_READER_SESSION,
                     application_name="callboard-head",
                 )
-                with cut_after(self._connection, READ_TIMEOUT_S):
-                    await hold_commit_function(self._connection)
             with cut_after(self._connection, READ_TIMEOUT_S):
                 cursor = await self._connection.execute(_READ)
                 row = await cursor.fetchone()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from core.shards.cluster_version import cluster_version
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
-from core.shards.leases import FIRST_LEASE_MS, FIRST_LEASE_TAKEN_MS, LeaseTable
+from core.shards.leases import LeaseTable
 from ledger.code_version import CODE_VERSION
 from ledger.shards.committed_cluster import CommittedCluster
 from ledger.writer.state_cache import KnownMember
@@ -54,15 +54,11 @@ class MemberLeases:
         """Note that the outcome of every Take that was planned is known."""
         self._table.end_takes()
 
-    def begin(self, cluster: CommittedCluster, *, is_silent: bool = False) -> None:
-        """Grant every member a first lease: another writer may have renewed theirs until now.
-
-        Args:
-            is_silent: that one had not changed the head for so long that it renews no more.
-        """
+    def begin(self, cluster: CommittedCluster) -> None:
+        """Grant every member a first lease: another writer may have renewed theirs until now."""
         self._table.tick(self._boot_ms())
         for member in cluster.members:
-            self._table.grant_first(member, FIRST_LEASE_TAKEN_MS if is_silent else FIRST_LEASE_MS)
+            self._table.grant_first(member)
             self._told.setdefault(member, Renewal(member=member))
         self.follow(cluster)
 

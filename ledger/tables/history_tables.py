@@ -18,7 +18,6 @@ HEAD: Final = Table.of(
     "audit_seq bigint",
     "hash bytea",
     "address text",
-    "beat bigint",
 )
 COMMAND: Final = Table.of(
     "command",

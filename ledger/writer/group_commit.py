@@ -2,11 +2,12 @@
 
 One client → batches of one; a thousand clients → batches of a thousand; no delay is ever added.
 This file owns the writer's life: it opens the store, reopens it when the connection is lost (new
-epoch, backoff 0.1 → 2 s), and stops for good when it is fenced off or its own memory is wrong. Once
-a second it asks Postgres whether it is still the writer, unless a batch has proven it: renewals of
-members are answered from memory, and only while that proof is not older than 2 s. A reopened writer
-takes its own head alone: when another has taken that meanwhile, it stops. In a planned hand-over it
-holds what waits (`hold`); callers find the next writer and repeat what was not answered.
+epoch, backoff 0.1 → 2 s), and stops for good when its own memory is wrong. Opening waits while
+another process is the writer; this one is a standby then. An idle writer sends a statement every
+second, which keeps its session and proves that it is still the writer: renewals of members are
+answered from memory, and only while that proof is not older than 2 s. In a planned hand-over it
+closes its session and holds what waits; callers find the next writer and repeat what was not
+answered.
 
 An error belongs to one command. A batch that the store refuses is divided, where planning found
 the guilty command there, else in halves with a longer timeout, until that command stands alone; it
@@ -23,14 +24,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from core.errors import ErrorCode, ServiceError
 from core.shards.lease_messages import Lease, Renewal
 from core.shards.leases import PROOF_MS
-from core.shards.ledger_head import ANY_HEAD, LedgerHead, Succession
 from ledger.commands import Command, Outcome
 from ledger.errors import BatchRefused, LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.registry import kind_of
@@ -57,8 +56,10 @@ SLOW_TRIES_ALONE: Final = 2
 LOSSES_BEFORE_DIVISION: Final = 2
 LOSSES_ALONE_MAX: Final = 6
 _LOSSES_KEPT_MAX: Final = 20_000
-# A proof that this is the writer is asked for again when it is so old.
+# A proof that this is the writer is asked for again when it is so old, and when so long idle.
 PROOF_REFRESH_MS: Final = 1_000
+# How long a writer that has closed its session holds what is submitted.
+HOLD_S: Final = 3.0
 
 _log = logging.getLogger("callboard.ledger")
 
@@ -207,28 +208,26 @@ class GroupCommit:
         self._proven_ms = 0
         self._losses: dict[str, _Losses] = {}  # by command key
         self._work = asyncio.Event()
-        self._succession = ANY_HEAD
-        self._may_begin = asyncio.Event()
-        self._may_begin.set()
-        self._held: asyncio.TimerHandle | None = None
-        self._is_between = asyncio.Event()
-        self._is_between.set()
+        self._actor = ""
+        # Whether the store cannot be opened because another process is the writer.
+        self.is_standby = False
+        # Set when the session is closed for a planned hand-over; None: there is none.
+        self._left: asyncio.Event | None = None
         self._loop_task: asyncio.Task[None] | None = None
         self._fatal: LedgerIntegrityError | None = None
 
     def __repr__(self) -> str:
         return f"GroupCommit({self.statistics()})"
 
-    async def start(self, succession: Succession = ANY_HEAD) -> None:
-        """Open the ledger, fencing earlier writers off, and begin to commit.
+    async def start(self, actor: str = "") -> None:
+        """Open the ledger and begin to commit; waits while another process is the writer.
 
         Args:
-            succession: how the head is taken.
+            actor: the name of this process, for the head.
 
-        Raises: LedgerUnavailable when the database cannot be reached now; LedgerFenced when another
-        writer has taken the head.
+        Raises: LedgerUnavailable when the database cannot be reached now.
         """
-        self._succession = succession
+        self._actor = actor
         await self._open()
         self._loop_task = asyncio.create_task(self._run(), name="group-commit")
 
@@ -241,17 +240,16 @@ class GroupCommit:
         self._refuse_waiting("the ledger is stopping")
         await self._close()
 
-    async def hold(self, seconds: float) -> None:
-        """Begin no batch for so long; return when the one under way has its outcome.
+    async def hand_over(self) -> None:
+        """Close the session when the batch under way has its outcome: a standby takes the head.
 
-        What is submitted meanwhile waits. Afterwards it is committed, unless another writer has
-        taken the head by then.
+        What is submitted waits for `HOLD_S`; then this process refuses it and stands by.
         """
-        if self._held is not None:
-            self._held.cancel()
-        self._may_begin.clear()
-        self._held = asyncio.get_running_loop().call_later(seconds, self._may_begin.set)
-        await self._is_between.wait()
+        if self._store is not None and self._left is None:
+            self._left = asyncio.Event()
+            self._work.set()
+        if self._left is not None:
+            await self._left.wait()
 
     async def submit(self, commands: Sequence[Command]) -> list[Outcome]:
         """Commit these commands, in order, together with whatever else waits.
@@ -263,7 +261,7 @@ class GroupCommit:
             return []
         if self._fatal is not None or self._loop_task is None:
             raise _unavailable("the ledger writer has stopped")
-        if self._store is None:
+        if self._store is None and self._left is None:
             raise _unavailable("the ledger is being reopened")
         if self._queue.commands + len(commands) > self._queue_max:
             raise ServiceError(
@@ -331,7 +329,6 @@ class GroupCommit:
             self._fatal = error
             self._refuse_waiting("the ledger writer has stopped")
             self._work.set()  # its loop ends
-            self._may_begin.set()
             self._on_fatal(error)
 
     def statistics(self) -> CommitStatistics:
@@ -367,12 +364,13 @@ class GroupCommit:
             part = None
             try:
                 await self._keep_proof(self._store)
-                await self._may_begin.wait()
+                if self._left is not None:
+                    await self._leave(self._left)
+                    continue
                 part = self._next_part()
                 if part is None:
                     self._work.clear()
                     continue
-                self._is_between.clear()
                 await self._try(self._store, part)
                 self._leases.end_takes()
             except LedgerUnavailable as error:
@@ -393,22 +391,28 @@ class GroupCommit:
                 if part is not None:
                     _fail(part.submissions(), _unavailable("the ledger writer has stopped"))
                 raise
-            finally:
-                self._is_between.set()
         await self._close()
+
+    async def _leave(self, left: asyncio.Event) -> None:
+        await self._close()
+        left.set()
+        await asyncio.sleep(HOLD_S)
+        self._left = None
+        self._refuse_waiting("the ledger is another process")
 
     async def _keep_proof(self, store: LedgerStore) -> None:
         """Return when there is work, at once or later; meanwhile, keep the proof fresh."""
         while True:
-            age_ms = self._boot_ms() - store.proven_ms
-            if age_ms >= PROOF_REFRESH_MS:
-                await store.beat()
-            if self._work.is_set():
-                return
-            left_ms = min(max(PROOF_REFRESH_MS - age_ms, 1), PROOF_REFRESH_MS)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_ms / 1_000):
+            is_idle = False
+            try:
+                async with asyncio.timeout(PROOF_REFRESH_MS / 1_000):
                     await self._work.wait()
+            except TimeoutError:
+                is_idle = True
+            if is_idle or self._boot_ms() - store.proven_ms >= PROOF_REFRESH_MS:
+                await store.beat()
+            if not is_idle:
+                return
 
     # -- what is next -----------------------------------------------------------------------------
 
@@ -595,20 +599,20 @@ class GroupCommit:
             genesis=self._genesis,
             now_ms=self._now_ms(),
             leases=self._leases,
-            succession=self._succession,
+            actor=self._actor,
+            on_waiting=self._note_waiting,
             timeout_s=self._timeout_s,
             boot_ms=self._boot_ms,
         )
-        if self._epoch is None or store.epoch != self._epoch + 1:
-            # This one's first, or another writer has been between and may have renewed leases.
-            self._leases.begin(store.cluster, is_silent=self._succession.is_silent)
+        self.is_standby = False
+        # The writer before, which may be this one, may have renewed leases until now.
+        self._leases.begin(store.cluster)
         self._epoch, self._audit_id = store.epoch, store.audit_id
-        if self._succession.head is not None:
-            # Reopened, it takes its own head: no other's.
-            own = LedgerHead(store.epoch, store.audit_id, 0, self._succession.address)
-            self._succession = replace(self._succession, head=own, is_silent=False)
         self._follow(store)
         self._leases.end_takes()
+
+    def _note_waiting(self) -> None:
+        self.is_standby = True
 
     def _follow(self, store: LedgerStore) -> None:
         """Show what is committed of members and shards, and let leases follow it."""

@@ -26,7 +26,6 @@ from psycopg.errors import UniqueViolation
 
 from core.errors import ErrorCode, QuarantineCode
 from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
-from core.shards.ledger_head import ANY_HEAD, Succession
 from core.workflow.events import NodeChanged, NodePaid
 from ledger.authority import AuthorizedCommand
 from ledger.code_version import CODE_VERSION
@@ -42,9 +41,15 @@ from ledger.errors import (
 )
 from ledger.identity.credentials import add_credential_reads
 from ledger.registry import kind_of
-from ledger.schema import WRITER_ROLE, driver_url, session_options
+from ledger.schema import driver_url, session_options
 from ledger.shards.committed_cluster import committed_cluster
-from ledger.shards.head_row import beat_head, hold_commit_function, take_head
+from ledger.shards.head_row import (
+    KEEPALIVES,
+    SESSION_TIMEOUTS,
+    hold_commit_function,
+    take_head,
+    wait_for_lock,
+)
 from ledger.tables.encoding import Encoded, EncodedDumper
 from ledger.tables.write_function import FUNCTION, PARAMETERS
 from ledger.workflows.quarantine_plan import quarantined
@@ -79,15 +84,18 @@ STATEMENT_TIMEOUT_S: Final = 2.0
 # Waiting for a lock is another session's doing.
 _LOCK_TIMEOUT: Final = "1000"
 # Plans are pinned: tables without statistics once gave sequential scans (design.md section 3).
+# The role is the writer's once the head is locked.
 _SESSION: Final = session_options(
-    WRITER_ROLE,
+    "none",
     enable_seqscan="off",
     plan_cache_mode="force_generic_plan",
     statement_timeout=f"{STATEMENT_TIMEOUT_S * 1000:.0f}",
     lock_timeout=_LOCK_TIMEOUT,
+    **SESSION_TIMEOUTS,
 )
 _PLACES: Final = ", ".join(f"%s::{kind}" for _, kind in PARAMETERS)
 _COMMIT: Final = f"SELECT {FUNCTION}({_PLACES})"
+_BEAT: Final = "SELECT epoch FROM callboard.head"
 _OPEN_TIMEOUT_S: Final = 10
 # A server that says nothing for so long is hung up on, beyond the timeouts that it counts itself.
 COMMIT_TIMEOUT_S: Final = 10.0
@@ -147,8 +155,8 @@ class LedgerStore:
         self._leases = cache.leases
         # What is committed of members and shards, whatever is being planned.
         self.cluster = committed_cluster(cache)
-        # When the server was last asked something whose answer proves that this writer is the one:
-        # not when it answered, which says nothing of the time since.
+        # When the server was last asked something that it has answered: this session held the lock
+        # then. Not when it answered, which says nothing of the time since.
         self.proven_ms = proven_ms
         # Of the newest audit entry that is committed.
         self.audit_id = cache.head.audit_seq
@@ -167,19 +175,21 @@ class LedgerStore:
         genesis: Genesis,
         now_ms: int,
         leases: Leases,
-        succession: Succession = ANY_HEAD,
+        actor: str = "",
+        on_waiting: Callable[[], None] = lambda: None,
         timeout_s: float = COMMIT_TIMEOUT_S,
         boot_ms: Callable[[], int] = boot_time_ms,
     ) -> LedgerStore:
-        """Connect, fence every earlier writer off, and write audit record #1 if there is none.
+        """Wait until no other session is the writer's, and write audit record #1 if there is none.
 
         Args:
             leases: which members live.
-            succession: how the head is taken.
+            actor: the name of this process, for the head.
+            on_waiting: called several times a second while another session is the writer's.
             timeout_s: how long a commit waits for a server that says nothing.
             boot_ms: a monotonic clock that runs while the machine is suspended, for `proven_ms`.
         Raises: LedgerUnavailable when the database cannot be reached or is not migrated, or, as
-        SchemaTooNew, asks for newer code; LedgerFenced when another writer has taken the head.
+        SchemaTooNew, asks for newer code.
         """
         try:
             connection = await connect(
@@ -188,14 +198,17 @@ class LedgerStore:
                 options=_SESSION,
                 application_name="callboard-ledger",
                 prepare_threshold=0,
+                **KEEPALIVES,
             )
         except psycopg.Error as error:
             raise LedgerUnavailable(str(error)) from error
         connection.adapters.register_dumper(Encoded, EncodedDumper)
         try:
+            await hold_commit_function(connection)
+            await wait_for_lock(connection, on_waiting)
             with cut_after(connection, _OPEN_TIMEOUT_S):
                 asked_ms = boot_ms()
-                cache = await _take_over(connection, leases, succession)
+                cache = await _take_over(connection, leases, actor)
                 store = cls(
                     connection, cache, proven_ms=asked_ms, timeout_s=timeout_s, boot_ms=boot_ms
                 )
@@ -294,7 +307,7 @@ class LedgerStore:
         return outcome
 
     async def beat(self) -> None:
-        """Ask the server whether this writer is still the one, and show a standby that it lives.
+        """Keep the session, and prove that this writer still holds the head.
 
         Only between two commits. Raises: LedgerFenced; LedgerUnavailable, the store is not used
         then.
@@ -302,10 +315,11 @@ class LedgerStore:
         asked_ms = self._boot_ms()
         try:
             with cut_after(self._connection, self._timeout_s):
-                is_writer = await beat_head(self._connection, self.epoch)
+                cursor = await self._connection.execute(_BEAT, prepare=True)
+                ((epoch,),) = await cursor.fetchall()
         except psycopg.Error as error:
             raise LedgerUnavailable(str(error).strip()) from error
-        if not is_writer:
+        if epoch != self.epoch:
             raise LedgerFenced(f"ledger writer fenced off: epoch {self.epoch} is over")
         self.proven_ms = asked_ms
 
@@ -436,9 +450,7 @@ class LedgerStore:
         asked_ms = self._boot_ms()
         try:
             await self._connection.execute(*self._statement(batch), prepare=True)
-            # What leaves the head as it was is no proof: a standby has not seen it.
-            if self.cache.head.audit_seq > self.audit_id:
-                self.proven_ms = asked_ms
+            self.proven_ms = asked_ms
         except UniqueViolation as error:
             constraint = error.diag.constraint_name
             if constraint == "command_pkey":
@@ -476,10 +488,7 @@ class LedgerStore:
         return found
 
     async def _reload(self) -> None:
-        """Read the head again after a batch that was rolled back; the epoch stays ours.
-
-        No proof for renewals: only what changes the head is, which a standby sees (decision 0211).
-        """
+        """Read the head again after a batch that was rolled back; the epoch stays ours."""
         self._cache = None
         try:
             self._cache = await read_state_cache(self._connection, self.epoch, self._leases)
@@ -544,14 +553,14 @@ def _settling(commands: Sequence[Command]) -> list[tuple[str, str]]:
     ]
 
 
-async def _take_over(connection: Connection, leases: Leases, succession: Succession) -> StateCache:
+async def _take_over(connection: Connection, leases: Leases, actor: str) -> StateCache:
     cursor = await connection.execute("SELECT min_code_version FROM callboard.compatibility")
     ((needed,),) = await cursor.fetchall()
     if needed > CODE_VERSION:
         raise SchemaTooNew(needed, CODE_VERSION)
     if not await hold_commit_function(connection):
         raise LedgerUnavailable(f"the schema is not migrated: it has no {FUNCTION}")
-    epoch = await take_head(connection, succession)
+    epoch = await take_head(connection, actor)
     await connection.execute("SELECT set_config('callboard.epoch', %s, false)", (str(epoch),))
     return await read_state_cache(connection, epoch, leases)
 

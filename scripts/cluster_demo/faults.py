@@ -193,14 +193,16 @@ class Faults:
             self._demo.say(f"  {line}")
 
     def _ledgers_machine(self) -> Host:
-        """Return the machine of the ledger's writer, whose session commits: others stand by."""
-        [address] = self._demo.postgres.rows(
-            "SELECT host(client_addr) FROM pg_stat_activity a LEFT JOIN pg_locks l ON l.pid = a.pid"
-            " AND l.locktype = 'advisory' AND l.mode = 'ExclusiveLock' AND l.granted"
-            " WHERE application_name = 'callboard-ledger'"
-            " ORDER BY l.pid IS NULL, backend_start DESC LIMIT 1"
+        """Return the machine of the session that holds the lock of the head."""
+        found = self._demo.postgres.rows(
+            "SELECT host(client_addr) FROM pg_stat_activity JOIN pg_locks USING (pid)"
+            " WHERE application_name = 'callboard-ledger' AND locktype = 'advisory'"
+            " AND mode = 'ExclusiveLock' AND granted"
         )
-        return next(one for one in self._demo.machines if one.address == address)
+        for machine in self._demo.machines:
+            if machine.address in found:
+                return machine
+        raise HostError(f"no machine has the ledger: {found}")
 
     # --- one fault --------------------------------------------------------------------------------
 

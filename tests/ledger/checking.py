@@ -127,6 +127,7 @@ class Auditor:
     """Checks the books; the chain from where it was checked before."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self.connection = connect(url)
         self.connection.execute(EVENT_VIEW)
         self.connection.execute(_EVENT_TABLE)

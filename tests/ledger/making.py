@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+import psycopg
+
 from core.ids import uuid7
 from core.shards.shard import SHARDS
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record, WorkflowChanged
@@ -17,6 +19,7 @@ from ledger.commands import Command, Outcome
 from ledger.keys.key_commands import CreateKey
 from ledger.reads.stored import RowDict
 from ledger.registry import kind_of
+from ledger.shards.head_row import WRITER_LOCK
 from ledger.shards.shard_commands import GiveShards, JoinCluster, TakeShards
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
@@ -61,9 +64,24 @@ class ToldLives:
 async def open_store(
     url: str, writer: type[LedgerStore] = LedgerStore, *, lives: ToldLives | None = None
 ) -> LedgerStore:
-    """Open a ledger as its one writer."""
+    """Open a ledger as its one writer; the session of the writer before is ended."""
     leases = ToldLives() if lives is None else lives
-    return await writer.open(url, genesis=GENESIS, now_ms=AT, leases=leases)
+    await end_writer(url)
+    store = await writer.open(url, genesis=GENESIS, now_ms=AT, leases=leases)
+    # It has no event loop of a ledger that sends a statement every second.
+    await store._connection.execute("SET idle_session_timeout = 0")
+    return store
+
+
+async def end_writer(url: str) -> None:
+    """End the session of the writer, if there is one; those that wait for the lock wait on."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute(
+            "SELECT pg_terminate_backend(l.pid, 60000) FROM pg_locks l JOIN pg_database d"
+            " ON d.oid = l.database AND d.datname = current_database()"
+            " WHERE (l.classid::bigint << 32 | l.objid::bigint) = %s AND l.granted",
+            (WRITER_LOCK,),
+        )
 
 
 async def open_with_member(

@@ -239,16 +239,17 @@ async def test_every_command_is_applied_once_while_its_writer_is_killed(
     assert auditor.balance(AGENT) == 3_000 * 950_000
 
 
-async def test_second_writer_fences_the_first_off_and_it_stops(
+async def test_writer_whose_epoch_is_over_stops(
     start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
 ) -> None:
     first = await start()
     await first.submit([deposit(1)])
-    second = await start()
+    auditor.connection.execute("UPDATE callboard.head SET epoch = epoch + 1")
     with pytest.raises(ServiceError) as caught:
         await first.submit([deposit(1)])
     assert caught.value.code is ErrorCode.LEDGER_UNAVAILABLE
     assert isinstance(fatal[0], LedgerFenced)
+    second = await start()
     await second.submit([deposit(2)])
     assert auditor.balance(PAYER) == 3
     assert first.statistics().refused == 0, "being fenced off is no command's fault"

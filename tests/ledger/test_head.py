@@ -1,44 +1,44 @@
-"""The ledger's head changes hands: planned, for the writer's silence, or not at all.
+"""The ledger's head changes hands: planned, or because the writer's session has ended.
 
 Goal: of several processes one is the writer, and what was acknowledged stays. Method: real writers
-and standbys on a real Postgres; only the leases' clock is the test's.
+on a real Postgres; only the leases' clock is the test's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
 
+import psycopg
 import pytest
 
 from core.errors import ErrorCode, ServiceError
 from core.shards.lease_messages import Renewal
-from core.shards.leases import FIRST_LEASE_MS, FIRST_LEASE_TAKEN_MS, HEAD_SILENCE_MS
-from core.shards.ledger_head import HEAD_READ_MS, LedgerAddress, LedgerHead, Succession
+from core.shards.leases import FIRST_LEASE_MS
 from core.shards.shard import SHARDS
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
-from ledger.shards.head_row import HeadReader
-from ledger.shards.standby import Standby
-from ledger.writer.group_commit import PROOF_REFRESH_MS, GroupCommit
+from ledger.errors import LedgerFenced, LedgerIntegrityError
+from ledger.shards.head_row import WRITER_LOCK, HeadReader, LedgerHead, wait_for_lock
+from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
     AT,
-    CREDIT,
     GENESIS,
     MEMBER,
     PAYER,
-    Flow,
     deposit,
+    end_writer,
     hold_all,
     join,
     take,
 )
 
-DEADLINE_S = 20.0
-FIRST, SECOND = LedgerAddress("ledger", "a"), LedgerAddress("ledger#1", "b")
+DEADLINE_S = 30.0
+FIRST, SECOND, THIRD = "ledger", "ledger#1", "ledger#2"
 OTHER = "member-2"
 
 
@@ -59,63 +59,64 @@ class Ledgers:
         self.auditor = auditor
         self.clock = Clock()
         self.fatal: list[LedgerIntegrityError] = []
-        self.gone: set[str] = set()
-        self.reads = 0
-        self._url = database.service_url
-        self._reader = HeadReader(self._url)
-        self._started: list[GroupCommit] = []
+        self.url = database.service_url
+        self._reader = HeadReader(self.url)
+        self._made: list[GroupCommit] = []
+        self._starts: list[asyncio.Task[None]] = []
 
     async def read(self) -> LedgerHead:
-        """Return the head; time passes as between two reads of a standby."""
-        self.reads += 1
+        """Return the head."""
         return await self._reader.read()
 
-    async def is_gone(self, actor: str) -> bool:
-        """Say what the test has said."""
-        return actor in self.gone
-
-    def standby(
-        self,
-        address: LedgerAddress = SECOND,
-        read: Callable[[], Awaitable[LedgerHead]] | None = None,
-    ) -> Standby:
-        """Return a standby that is reached at this address."""
-        return Standby(address, read or self.read, self.is_gone, self.clock, read_s=0.02)
-
-    def commits(self) -> GroupCommit:
-        """Return what is not the writer yet."""
+    def begin(self, actor: str) -> tuple[GroupCommit, asyncio.Task[None]]:
+        """Begin to start a ledger; return it, and its start."""
         commits = GroupCommit(
-            self._url,
+            self.url,
             genesis=GENESIS,
             on_fatal=self.fatal.append,
             now_ms=lambda: AT,
             boot_ms=self.clock,
             timeout_s=1.0,
         )
-        self._started.append(commits)
+        start = asyncio.create_task(commits.start(actor))
+        self._made.append(commits)
+        self._starts.append(start)
+        return commits, start
+
+    async def writer(self, actor: str = FIRST) -> GroupCommit:
+        """Return a ledger that is the writer."""
+        commits, start = self.begin(actor)
+        await within(start)
         return commits
 
-    async def writer(self, address: LedgerAddress = FIRST) -> GroupCommit:
-        """Return the writer that is reached at this address."""
-        commits = self.commits()
-        async with asyncio.timeout(DEADLINE_S):
-            await commits.start(await self.standby(address).wait_turn())
-        return commits
+    async def standby(self, actor: str = SECOND) -> tuple[GroupCommit, asyncio.Task[None]]:
+        """Return a ledger that waits for the lock, and its start."""
+        commits, start = self.begin(actor)
+        await until(lambda: commits.is_standby)
+        return commits, start
 
     async def close(self) -> None:
-        """Stop every writer."""
+        """Stop every ledger."""
+        for start in self._starts:
+            start.cancel()
+        await asyncio.gather(*self._starts, return_exceptions=True)
         async with asyncio.timeout(DEADLINE_S):
-            for commits in self._started:
+            for commits in self._made:
                 await commits.stop()
             await self._reader.close()
 
 
 @pytest.fixture
 async def ledgers(database: Database, auditor: Auditor) -> AsyncIterator[Ledgers]:
-    """The writers of a test; all are stopped when it is over."""
+    """The ledgers of a test; all are stopped when it is over."""
     made = Ledgers(database, auditor)
     yield made
     await made.close()
+
+
+async def within(task: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await task
 
 
 async def one(commits: GroupCommit, command: Command) -> Outcome:
@@ -129,158 +130,192 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def stands_still(ledgers: Ledgers) -> Callable[[], Awaitable[LedgerHead]]:
-    """Return a reader between whose reads the time of a standby passes at once."""
-
-    async def read() -> LedgerHead:
-        head = await ledgers.read()
-        # After the answer, before the next question.
-        asyncio.get_running_loop().call_later(0.001, pass_time)
-        return head
-
-    def pass_time() -> None:
-        ledgers.clock.now_ms += HEAD_READ_MS
-
-    return read
+# -- the lock --------------------------------------------------------------------------------------
 
 
-# -- taking ----------------------------------------------------------------------------------------
-
-
-async def test_first_ledger_takes_the_head_and_says_where_it_is(ledgers: Ledgers) -> None:
-    await ledgers.writer()
-    head = await ledgers.read()
-    assert (head.epoch, LedgerAddress.parse(head.address)) == (1, FIRST)
-
-
-async def test_next_process_of_the_writers_actor_takes_its_head_at_once(ledgers: Ledgers) -> None:
-    await ledgers.writer()
-    again = replace(FIRST, start="c")
-    await ledgers.writer(again)
-    head = await ledgers.read()
-    assert (head.epoch, LedgerAddress.parse(head.address)) == (2, again)
-
-
-async def test_head_of_an_actor_that_does_not_exist_is_taken_at_once(ledgers: Ledgers) -> None:
-    """As after a planned hand-over, `down` and `up`: the first name is another one again."""
-    await ledgers.writer()
-    ledgers.gone.add("ledger")
+async def test_writer_raises_the_epoch_and_names_its_actor(ledgers: Ledgers) -> None:
+    writer = await ledgers.writer()
+    assert await ledgers.read() == LedgerHead(1, FIRST)
+    await writer.stop()
     await ledgers.writer(SECOND)
-    assert LedgerAddress.parse((await ledgers.read()).address) == SECOND
+    assert await ledgers.read() == LedgerHead(2, SECOND)
 
 
-async def test_of_two_that_have_read_the_same_head_one_takes_it(ledgers: Ledgers) -> None:
-    head = await ledgers.read()
-    first, second = ledgers.commits(), ledgers.commits()
-    await first.start(Succession(str(FIRST), head))
-    with pytest.raises(LedgerFenced, match="not as it was read"):
-        await second.start(Succession(str(SECOND), head))
-    assert (await one(first, deposit(1))).error is None
-
-
-# -- silence ---------------------------------------------------------------------------------------
-
-
-async def test_standby_waits_while_the_writer_commits_or_beats(ledgers: Ledgers) -> None:
-    """An idle writer is asked for its proof once a second, and each time the head changes."""
+@pytest.mark.slow
+async def test_standby_waits_while_an_idle_writer_lives(ledgers: Ledgers) -> None:
+    """Longer than Postgres lets a session be idle: the writer's beats keep it."""
     writer = await ledgers.writer()
-    standby = ledgers.standby(read=stands_still(ledgers))
-    waiting = asyncio.create_task(standby.wait_turn())
-    await until(lambda: ledgers.reads > 5)
-    assert standby.is_standing_by
-    for _ in range(2):
-        before, reads = await ledgers.read(), ledgers.reads
-        ledgers.clock.now_ms += PROOF_REFRESH_MS
-        writer._work.set()  # the writer's clock is the test's: it looks at it now
-        async with asyncio.timeout(DEADLINE_S):
-            while (await ledgers.read()).beat == before.beat:
-                await asyncio.sleep(0.01)
-        await until(lambda reads=reads: ledgers.reads > reads + 3)  # type: ignore[misc]
-    assert not waiting.done()
-    waiting.cancel()
-
-
-async def test_writer_whose_batches_leave_the_head_as_it_was_beats(ledgers: Ledgers) -> None:
-    """A refusal is stored under its key without an audit entry: it proves nothing to a standby, so
-    it must prove nothing to the writer, which would acknowledge renewals while it is replaced."""
-    writer = await ledgers.writer()
-    epoch = await hold_all(writer)
-    before = await ledgers.read()
-    ledgers.clock.now_ms += PROOF_REFRESH_MS - 100
-    refused = await one(writer, Flow(epoch, hold=CREDIT).publish())
-    assert (refused.status, refused.error) == (
-        OutcomeStatus.REJECTED, ErrorCode.INSUFFICIENT_CREDITS
-    )  # fmt: skip
-    assert await ledgers.read() == before
-    ledgers.clock.now_ms += 200
-    writer._work.set()
-    async with asyncio.timeout(DEADLINE_S):
-        while await ledgers.read() == before:
-            await asyncio.sleep(0.01)
-
-
-async def test_standby_takes_a_head_that_stands_still(ledgers: Ledgers) -> None:
-    writer = await ledgers.writer()
-    await writer.stop()  # it answers and beats no more
-    began_ms = ledgers.clock.now_ms
-    async with asyncio.timeout(DEADLINE_S):
-        succession = await ledgers.standby(read=stands_still(ledgers)).wait_turn()
-    assert succession.is_silent
-    assert HEAD_SILENCE_MS <= ledgers.clock.now_ms - began_ms < HEAD_SILENCE_MS + 1_000
-    second = ledgers.commits()
-    await second.start(succession)
-    assert (await one(second, deposit(1))).error is None
-
-
-async def test_head_that_changed_after_all_is_not_taken_for_silent(ledgers: Ledgers) -> None:
-    """The writer was slow: it has beaten, or committed, between the last look and the taking."""
-    writer = await ledgers.writer()
-    head = await ledgers.read()
-    ledgers.clock.now_ms += PROOF_REFRESH_MS
-    writer._work.set()
-    async with asyncio.timeout(DEADLINE_S):
-        while await ledgers.read() == head:
-            await asyncio.sleep(0.01)
-    with pytest.raises(LedgerFenced):
-        await ledgers.commits().start(Succession(str(SECOND), head, is_silent=True))
-    head = await ledgers.read()
-    await one(writer, deposit(1))
-    with pytest.raises(LedgerFenced):
-        await ledgers.commits().start(Succession(str(SECOND), head, is_silent=True))
+    standby, start = await ledgers.standby()
+    await asyncio.wait([start], timeout=4.5)
+    assert not start.done()
+    with pytest.raises(ServiceError) as refused:
+        await standby.submit([deposit(1)])
+    assert refused.value.code is ErrorCode.LEDGER_UNAVAILABLE
     assert (await one(writer, deposit(1))).error is None
+    assert (await ledgers.read()).epoch == 1
+
+
+async def test_of_two_standbys_one_takes_the_head(ledgers: Ledgers) -> None:
+    writer = await ledgers.writer()
+    waiting = dict([await ledgers.standby(SECOND), await ledgers.standby(THIRD)])
+    await writer.stop()
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.wait(waiting.values(), return_when=asyncio.FIRST_COMPLETED)
+    (taken,) = (commits for commits, start in waiting.items() if start.done())
+    assert (await one(taken, deposit(1))).error is None
+    (other,) = (commits for commits in waiting if commits is not taken)
+    assert (await ledgers.read()).epoch == 2
+    await taken.stop()
+    await within(waiting[other])
+    assert (await one(other, deposit(1))).error is None
+    assert ledgers.auditor.balance(PAYER) == 2
+
+
+async def test_writer_whose_session_was_ended_comes_back_as_a_standby(ledgers: Ledgers) -> None:
+    """And when it is the writer again, it has read what the other one has committed."""
+    writer = await ledgers.writer()
+    await one(writer, deposit(1))
+    second, start = await ledgers.standby()
+    while not start.done():  # the one whose session was ended may be quicker
+        assert writer._store is not None
+        pid = writer._store.backend_pid
+        ledgers.auditor.one("SELECT pg_terminate_backend(%s, 60000)", pid)
+        await until(lambda: start.done() or writer._store is None)
+        await until(lambda: start.done() or writer._store is not None)
+    await until(lambda: writer.is_standby)
+    with pytest.raises(ServiceError):
+        await writer.submit([deposit(1)])
+    known = deposit(10)
+    await one(second, known)
+    await second.stop()
+    await until(lambda: not writer.is_standby)
+    assert (await one(writer, known)).status is OutcomeStatus.REPEATED
+    assert (await one(writer, deposit(100))).error is None
+    assert ledgers.auditor.balance(PAYER) == 111
+    assert (await ledgers.read()).actor == FIRST
     assert not ledgers.fatal
 
 
-async def test_postgres_that_cannot_be_read_is_not_the_writers_silence(ledgers: Ledgers) -> None:
-    await ledgers.writer()
-    tries = 0
+async def test_commit_under_way_when_the_session_ends_is_stored_once(ledgers: Ledgers) -> None:
+    """Here it is not stored; `test_group_commit.py` ends sessions at any moment."""
+    writer = await ledgers.writer()
+    await one(writer, deposit(1))
+    second, start = await ledgers.standby()
+    command = deposit(10)
+    with psycopg.connect(ledgers.auditor.url) as blocking:
+        blocking.execute("SELECT 1 FROM callboard.head FOR UPDATE")
+        asking = asyncio.create_task(writer.submit([command]))
+        await until(lambda: bool(waiting_for_a_lock(ledgers.auditor)))
+        await end_writer(ledgers.url)
+        with pytest.raises(ServiceError) as lost:
+            await asking
+        assert lost.value.code is ErrorCode.LEDGER_UNAVAILABLE
+    await until(lambda: start.done() or writer._store is not None)
+    now = second if start.done() else writer
+    outcomes = [(await one(now, command)).status for _ in range(2)]
+    assert outcomes == [OutcomeStatus.APPLIED, OutcomeStatus.REPEATED]
+    assert ledgers.auditor.balance(PAYER) == 11
 
-    async def away() -> LedgerHead:
-        nonlocal tries
-        tries += 1
-        ledgers.clock.now_ms += 3_600_000
-        raise LedgerUnavailable("away")
 
-    standby = ledgers.standby(read=away)
-    waiting = asyncio.create_task(standby.wait_turn())
-    await until(lambda: tries > 2)
-    assert not waiting.done()
-    assert not standby.is_warm
-    waiting.cancel()
+def waiting_for_a_lock(auditor: Auditor) -> object:
+    return auditor.one(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'callboard-ledger'"
+        " AND datname = current_database() AND wait_event_type = 'Lock'"
+    )
 
 
-@pytest.mark.parametrize("is_silent", [False, True])
-async def test_first_leases_are_shorter_when_the_writer_before_was_silent(
-    ledgers: Ledgers, is_silent: bool
+async def test_session_that_has_done_nothing_for_long_is_ended_by_who_waits(
+    ledgers: Ledgers,
+) -> None:
+    """As one that Postgres does not find idle, since its client takes no answer."""
+    url = ledgers.url
+    async with (
+        await psycopg.AsyncConnection.connect(url, autocommit=True) as holder,
+        await psycopg.AsyncConnection.connect(url, autocommit=True) as waiting,
+    ):
+        await holder.execute("SELECT pg_advisory_lock(%s)", (WRITER_LOCK,))
+        polls = 0
+
+        def note() -> None:
+            nonlocal polls
+            polls += 1
+
+        async with asyncio.timeout(DEADLINE_S):
+            await wait_for_lock(waiting, note, silent_s=0.5)
+        assert polls > 1
+        with pytest.raises(psycopg.OperationalError):
+            await holder.execute("SELECT 1")
+
+
+FROZEN = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[2])
+from core.errors import ServiceError
+from ledger.writer.group_commit import GroupCommit
+from tests.ledger.making import GENESIS, deposit
+
+async def run():
+    commits = GroupCommit(sys.argv[1], genesis=GENESIS, on_fatal=print)
+    await commits.start("ledger")
+    loop = asyncio.get_running_loop()
+    print("open", flush=True)
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        try:
+            await commits.submit([deposit(1)])
+            print("stored", flush=True)
+        except ServiceError as refused:
+            print(refused.code, flush=True)
+    await commits.stop()
+
+asyncio.run(run())
+"""
+
+
+@pytest.mark.slow
+async def test_frozen_writer_loses_the_head_and_commits_nothing_when_it_continues(
+    ledgers: Ledgers,
+) -> None:
+    """Its session ends after 3 s, whether a process waits for the lock or not."""
+    root = os.getcwd()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FROZEN, ledgers.url, root, stdin=-1, stdout=-1, cwd=root
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    async def told() -> bytes:
+        assert process.stdout is not None
+        async with asyncio.timeout(DEADLINE_S):
+            return (await process.stdout.readline()).strip()
+
+    assert await told() == b"open"
+    process.stdin.write(b"\n")
+    assert await told() == b"stored"
+    second, start = await ledgers.standby()
+    process.send_signal(signal.SIGSTOP)
+    process.stdin.write(b"\n")
+    await within(start)
+    assert (await one(second, deposit(10))).error is None
+    process.send_signal(signal.SIGCONT)
+    assert await told() == b"LEDGER_UNAVAILABLE"
+    process.stdin.write(b"\n")
+    assert await told() == b"LEDGER_UNAVAILABLE", "it waits for the lock"
+    assert ledgers.auditor.balance(PAYER) == 11
+    process.kill()
+    await process.wait()
+
+
+# -- leases ----------------------------------------------------------------------------------------
+
+
+async def test_first_leases_outlast_what_the_writer_before_may_have_acknowledged(
+    ledgers: Ledgers,
 ) -> None:
     writer = await ledgers.writer()
     epoch = await hold_all(writer)
     await one(writer, join(OTHER))
     await writer.stop()
-    head = await ledgers.read()
-    second = ledgers.commits()
-    await second.start(Succession(str(SECOND), head, is_silent=is_silent))
-    lasts_ms = FIRST_LEASE_TAKEN_MS if is_silent else FIRST_LEASE_MS
+    second = await ledgers.writer(SECOND)
 
     async def taken_after(passed_ms: int) -> int:
         """Let time pass in which the taker alone renews; return how many shards it takes then."""
@@ -291,70 +326,8 @@ async def test_first_leases_are_shorter_when_the_writer_before_was_silent(
         return len((await one(second, take(OTHER, epoch=epoch))).result["taken"])
 
     began_ms = ledgers.clock.now_ms
-    assert await taken_after(lasts_ms) == 0
-    assert await taken_after(lasts_ms + 1) == SHARDS
-
-
-async def test_actor_whose_head_was_taken_waits_when_it_comes_back(ledgers: Ledgers) -> None:
-    """The head's machine was lost with the ledger, and is started again while a standby of another
-    machine has long been the writer."""
-    await (await ledgers.writer(FIRST)).stop()
-    head = await ledgers.read()
-    second = await started(ledgers, Succession(str(SECOND), head, is_silent=True))
-    standby = ledgers.standby(replace(FIRST, start="c"))
-    waiting = asyncio.create_task(standby.wait_turn())
-    await until(lambda: standby.is_standing_by)
-    assert not waiting.done()
-    assert (await one(second, deposit(1))).error is None
-    assert LedgerAddress.parse((await ledgers.read()).address) == SECOND
-    waiting.cancel()
-
-
-# -- fences ----------------------------------------------------------------------------------------
-
-
-async def test_writer_that_was_replaced_while_its_connection_was_lost_stops(
-    ledgers: Ledgers,
-) -> None:
-    """It must not take the head back: two ledgers would take it from each other for ever."""
-    writer = await ledgers.writer()
-    second = ledgers.commits()
-    await second.start(Succession(str(SECOND), await ledgers.read()))
-    ledgers.auditor.one(
-        "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity"
-        " WHERE application_name = 'callboard-ledger' AND datname = current_database()"
-    )
-    for commits in (writer, second):
-        with pytest.raises(ServiceError):
-            await commits.submit([deposit(1)])
-    await until(lambda: bool(ledgers.fatal))
-    assert isinstance(ledgers.fatal[0], LedgerFenced)
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            try:
-                assert (await second.submit([deposit(1)]))[0].error is None
-                break
-            except ServiceError:
-                await asyncio.sleep(0.01)
-    assert len(ledgers.fatal) == 1, "the one that is the head has reopened its own"
-    assert LedgerAddress.parse((await ledgers.read()).address) == SECOND
-
-
-async def test_writer_that_has_lost_the_answer_to_its_taking_takes_the_head_again(
-    ledgers: Ledgers,
-) -> None:
-    head = await ledgers.read()
-    succession = Succession(str(FIRST), head)
-    await (await started(ledgers, succession)).stop()
-    writer = await started(ledgers, succession)
-    assert (await one(writer, deposit(1))).error is None
-    assert (await ledgers.read()).epoch == head.epoch + 2
-
-
-async def started(ledgers: Ledgers, succession: Succession) -> GroupCommit:
-    commits = ledgers.commits()
-    await commits.start(succession)
-    return commits
+    assert await taken_after(FIRST_LEASE_MS) == 0
+    assert await taken_after(FIRST_LEASE_MS + 1) == SHARDS
 
 
 # -- planned hand-over -----------------------------------------------------------------------------
@@ -363,21 +336,15 @@ async def started(ledgers: Ledgers, succession: Succession) -> GroupCommit:
 async def test_planned_hand_over_refuses_nothing_and_loses_nothing(ledgers: Ledgers) -> None:
     """What was committed is repeated, what was held is committed, by the next writer."""
     writer = await ledgers.writer()
-    standby = ledgers.standby()
-    waiting = asyncio.create_task(standby.wait_turn())
-    await until(lambda: standby.is_standing_by)
+    second, start = await ledgers.standby()
     committed = deposit(1)
     await one(writer, committed)
-    await writer.hold(DEADLINE_S)
+    await writer.hand_over()
     held = [deposit(10), deposit(100)]
     asking = [asyncio.create_task(writer.submit([command])) for command in held]
     await until(lambda: writer.statistics().queued == len(held))
     assert writer.renew([Renewal(member="")]), "members are acknowledged meanwhile"
-    standby.take_over()
-    async with asyncio.timeout(DEADLINE_S):
-        succession = await waiting
-    assert not succession.is_silent
-    second = await started(ledgers, succession)
+    await within(start)
     assert not any(task.done() for task in asking)
     outcomes = [await one(second, command) for command in (committed, *held)]
     assert [outcome.status for outcome in outcomes] == [
@@ -389,30 +356,18 @@ async def test_planned_hand_over_refuses_nothing_and_loses_nothing(ledgers: Ledg
     assert all(isinstance(error, ServiceError) for error in refused)
 
 
-async def test_writer_goes_on_when_nothing_has_taken_over_in_time(ledgers: Ledgers) -> None:
+@pytest.mark.slow
+async def test_writer_that_was_to_hand_over_goes_on_when_nothing_takes_the_head(
+    ledgers: Ledgers,
+) -> None:
     writer = await ledgers.writer()
-    await writer.hold(0.05)
+    await writer.hand_over()
+    with pytest.raises(ServiceError) as refused:
+        await one(writer, deposit(7))
+    assert refused.value.code is ErrorCode.LEDGER_UNAVAILABLE
+    await until(lambda: writer.statistics().is_open)
     assert (await one(writer, deposit(7))).status is OutcomeStatus.APPLIED
-    await writer.hold(DEADLINE_S)
-    await writer.hold(0.05)
-    assert (await one(writer, deposit(7))).status is OutcomeStatus.APPLIED
-    assert ledgers.auditor.balance(PAYER) == 14
-
-
-async def test_standby_that_was_told_in_vain_waits_on(ledgers: Ledgers) -> None:
-    await ledgers.writer()
-
-    async def away() -> LedgerHead:
-        raise LedgerUnavailable("away")
-
-    standby = ledgers.standby(read=away)
-    waiting = asyncio.create_task(standby.wait_turn())
-    standby.take_over()
-    standby.stand_back()
-    standby._read = ledgers.read
-    await until(lambda: standby.is_standing_by)
-    assert not waiting.done()
-    waiting.cancel()
+    assert ledgers.auditor.balance(PAYER) == 7
 
 
 # -- what members saw ------------------------------------------------------------------------------
@@ -421,14 +376,15 @@ async def test_standby_that_was_told_in_vain_waits_on(ledgers: Ledgers) -> None:
 async def test_members_are_told_the_epoch_and_what_is_committed(ledgers: Ledgers) -> None:
     writer = await ledgers.writer()
     await hold_all(writer)
+    newest = "SELECT audit_seq FROM callboard.head"
     (lease,) = writer.renew([Renewal(member=MEMBER)])
     head = await ledgers.read()
-    assert (lease.epoch, lease.audit_id) == (head.epoch, head.audit_id)
+    assert (lease.epoch, lease.audit_id) == (head.epoch, ledgers.auditor.one(newest))
     await one(writer, deposit(1))
     (later,) = writer.renew(
         [Renewal(member=MEMBER, seen_epoch=lease.epoch, seen_audit_id=lease.audit_id)]
     )
-    assert later.audit_id == (await ledgers.read()).audit_id > lease.audit_id
+    assert later.audit_id == ledgers.auditor.one(newest) > lease.audit_id
 
 
 @pytest.mark.parametrize(

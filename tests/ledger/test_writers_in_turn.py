@@ -20,7 +20,7 @@ from core.trust.identity.recovery import recovery_id
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.commands import Command, OutcomeStatus
 from ledger.disputes.dispute_commands import GiveFeedback
-from ledger.errors import LedgerFenced
+from ledger.errors import LedgerUnavailable
 from ledger.invoices.invoice_content import with_content
 from ledger.keys.key_commands import RevokeKey
 from ledger.reads.reader import LedgerReader
@@ -238,9 +238,9 @@ async def test_a_later_writer_fences_the_earlier_one_off(
     fenced = await open_store(database.service_url)
     await _apply(fenced, deposit(5))
     current = await open_store(database.service_url)
-    with pytest.raises(LedgerFenced):
+    with pytest.raises(LedgerUnavailable):
         await fenced.commit([deposit(5)], work.LATER)
-    with pytest.raises(LedgerFenced):
+    with pytest.raises(LedgerUnavailable):
         await fenced.beat()
     await current.beat()
     await _apply(current, deposit(5))

@@ -1,9 +1,9 @@
 """The ledger's actor, in front of the one writer of the audited tables, or a standby of it.
 
 A wrapper only: it receives batches, `ledger/writer/group_commit.py` decides and commits. When the
-writer finds that what it planned cannot be true (an integrity error), or that another has taken the
-head, the process ends at once and Ray starts a new one, which is a standby until it may take the
-head (`ledger/shards/standby.py`). design.md section 3; money.md section 4. Decision 0211.
+writer finds that what it planned cannot be true (an integrity error), the process ends at once and
+Ray starts a new one. Every process waits for the lock of the head (`ledger/shards/head_row.py`),
+and is a standby until it gets it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,13 @@ from actors.transport.ledger_client import (
     RETRY_DELAY_S_MIN,
     ledger_unavailable_error,
 )
-from actors.transport.names import LIVENESS, NAMESPACE
+from actors.transport.names import LIVENESS
 from actors.transport.wire import answer_commands, answer_renewals
-from core.shards.ledger_head import LedgerAddress
-from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
-from ledger.shards.head_row import HeadReader
-from ledger.shards.standby import Standby
-from ledger.writer.boot_clock import boot_time_ms
+from ledger.errors import LedgerIntegrityError, LedgerUnavailable
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis
 
 log = logging.getLogger("callboard.ledger")
-
-# How long a planned hand-over holds what is submitted.
-HOLD_S = 2.0
 
 
 @ray.remote(concurrency_groups=LIVENESS)  # type: ignore[call-overload]
@@ -53,8 +46,6 @@ class LedgerActor:
         context = ray.get_runtime_context()
         self._name, self._machine = str(context.get_actor_name()), context.get_node_id()
         self._watchdog = start_loop_watchdog(self._name, "ledger")
-        self._head = HeadReader(settings.database_url)
-        self._standby: Standby | None = None
         self._commits = GroupCommit(
             settings.database_url,
             genesis=Genesis(origin=f"callboard/{settings.region}", fee_bps=settings.fee_bps),
@@ -66,14 +57,11 @@ class LedgerActor:
 
     async def _open(self) -> None:
         await self._batches.start({"submit": self.submit, "renew": self.renew})
-        address = LedgerAddress(self._name, os.urandom(4).hex())
-        self._standby = Standby(address, self._head.read, _is_gone, boot_time_ms)
         delay_s = RETRY_DELAY_S_MIN
         while True:
-            succession = await self._standby.wait_turn()
             try:
-                await self._commits.start(succession)
-            except (LedgerUnavailable, LedgerFenced) as error:
+                await self._commits.start(self._name)
+            except LedgerUnavailable as error:
                 log.warning("ledger cannot be opened reason=%s", error)
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_DELAY_S_MAX)
@@ -84,13 +72,12 @@ class LedgerActor:
                 _stop(LedgerIntegrityError(f"opening: {error!r}"))
             else:
                 log.info("ledger opened %s", self._commits.statistics())
-                await self._head.close()
                 return
 
     async def submit(self, bodies: list[bytes]) -> list[bytes]:
         """Commit commands in their order; raise LEDGER_UNAVAILABLE when the outcome is unknown."""
         if not self._start.done():
-            if self._standby is not None and self._standby.is_standing_by:
+            if self._commits.is_standby:
                 raise ledger_unavailable_error()
             await asyncio.shield(self._start)
         return await answer_commands(self._commits.submit, bodies)
@@ -101,34 +88,20 @@ class LedgerActor:
 
     async def ping(self) -> dict[str, Any]:
         """Return the counters of the writer and of its event loop, the progress counter, where this
-        runs, whether it is the writer and, if not, whether it knows who is."""
+        runs, and whether it is the writer or waits for the lock."""
         commits, turns = self._commits.statistics(), self._watchdog.statistics()
         return {
             "progress": turns.turns,
             "turns": turns,
             "commits": commits,
             "machine": self._machine,
-            "isWriter": self._start.done(),
-            "isWarm": self._standby is not None and self._standby.is_warm,
+            "isWriter": commits.is_open,
+            "isStandby": self._commits.is_standby,
         }
 
-    async def hold(self) -> None:
-        """Finish the batch under way, begin no other for `HOLD_S`: another process takes over."""
-        await self._commits.hold(HOLD_S)
-
-    async def take_over(self) -> None:
-        """Become the writer now; raise TimeoutError when that is not done within `HOLD_S`."""
-        assert self._standby is not None, "it is asked only when it is warm"
-        self._standby.take_over()
-        try:
-            async with asyncio.timeout(HOLD_S):
-                await asyncio.shield(self._start)
-        finally:
-            self._standby.stand_back()
-
-    async def release(self) -> None:
-        """Close the connections of callers, who look for the new writer then."""
-        await self._batches.close()
+    async def hand_over(self) -> None:
+        """Finish the batch under way and release the lock: a standby becomes the writer."""
+        await self._commits.hand_over()
 
     @ray.method(concurrency_group="liveness")
     async def progress(self) -> int:
@@ -138,14 +111,6 @@ class LedgerActor:
     async def process_id(self) -> int:
         """Return this process's id, for tests and operators."""
         return os.getpid()
-
-
-async def _is_gone(actor: str) -> bool:
-    try:
-        await asyncio.to_thread(ray.get_actor, actor, namespace=NAMESPACE)
-    except ValueError:
-        return True
-    return False
 
 
 def _stop(error: LedgerIntegrityError) -> None:

@@ -1,13 +1,10 @@
 """The planned hand-over of the ledger to another process: no request is refused by it.
 
-Steps: (1) a process that is no writer opens warm under the name that is free; (2) the writer
-finishes its batch and holds what comes; (3) the new one takes the head by compare-and-set; (4) the
-old one closes its connections, so that callers find the new address and repeat what was not
-answered, under the same keys; (5) it ends. Whatever fails before (3), the writer goes on when its
-hold is over. From (3) on the new one is the writer, whatever becomes of the rest: the old one is
-fenced off by its epoch. When the answer to (3) is late, the head may be taken yet: the new process
-is asked whether it was, and never ended, for there might be no ledger then. shards.md (Ledger).
-Decision 0211.
+Steps: (1) a process is made under the name that is free, and waits for the lock of the head;
+(2) the writer finishes its batch, closes its session and holds what comes; (3) the new process gets
+the lock; (4) the old actor is ended: its callers read the head and repeat at the new writer what
+was not answered, under the same keys. Whatever fails, a process that lives gets the lock: after a
+few seconds the old one waits for it, too.
 """
 
 from __future__ import annotations
@@ -15,24 +12,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ray.exceptions import RayError
 
 from actors.cluster.ledgers.ledger_slots import end_ledger, existing_ledgers, make_ledger
+from actors.cluster.scaling.ray_machines import working_machines
 from actors.transport.names import LEDGERS
 from core.settings import Settings
 
 log = logging.getLogger("callboard.ledger")
 
-WARM_TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = 60.0
 STEP_TIMEOUT_S: Final = 5.0
 POLL_S: Final = 0.1
 
 
 class HandoverFailed(Exception):
-    """The ledger was not handed over; it is where it was, or where the head is taken late."""
+    """The ledger was not handed over in time."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -50,43 +48,42 @@ async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: 
 
     Args:
         settings: of the new process.
-        machine: Ray's id of the machine where it runs; "": any.
+        machine: Ray's id of the machine where it runs; "": another one than now, if there is one.
         options: of Ray for the new process, such as `runtime_env`.
 
     Returns:
         the new actor's name.
 
     Raises:
-        HandoverFailed: there is no writer that answers, the new process was not ready within
-            `WARM_TIMEOUT_S`, or the head was not taken in time; the ledger goes on where it was,
-            and in the last case the new process stays beside it as a standby.
+        HandoverFailed: there is no writer that answers, or a step took too long.
     """
     handles = await asyncio.to_thread(existing_ledgers)
     writer = await find_writer(handles)
+    if not machine:
+        own = (await ping(handles[writer]) or {}).get("machine")
+        machine = next(iter(set(await asyncio.to_thread(working_machines)) - {own}), "")
     name = next(one for one in LEDGERS if one != writer)
     await asyncio.to_thread(end_ledger, name)
     new = await asyncio.to_thread(make_ledger, name, settings, machine=machine, **options)
     try:
-        await _wait_warm(new)  # (1)
-        began_s = time.perf_counter()
-        await _step(handles[writer].hold.remote(), "the writer does not hold its batches")  # (2)
+        await wait_until(new, "isStandby", START_TIMEOUT_S)  # (1)
     except HandoverFailed:
         await asyncio.to_thread(end_ledger, name)
         raise
-    await take_head(new)  # (3)
+    began_s = time.perf_counter()
     try:
-        await _step(handles[writer].release.remote(), "the old one does not close")  # (4)
-    except HandoverFailed as error:  # it ends all the same
-        log.warning("handed over, but: %s", error.reason)
+        async with asyncio.timeout(STEP_TIMEOUT_S):
+            await handles[writer].hand_over.remote()  # (2)
+    except (RayError, TimeoutError) as error:
+        raise HandoverFailed(f"the writer does not release the lock: {error!r}") from error
+    await wait_until(new, "isWriter", STEP_TIMEOUT_S)  # (3)
     log.info("ledger handed over to=%s ms=%.0f", name, (time.perf_counter() - began_s) * 1_000)
-    await asyncio.to_thread(end_ledger, writer)  # (5)
+    await asyncio.to_thread(end_ledger, writer)  # (4)
     return name
 
 
 async def find_writer(handles: Mapping[str, Any]) -> str:
     """Return the name of the actor that is the writer.
-
-    One that was replaced says so, too, until it has noticed that: the other must not be ended.
 
     Raises:
         HandoverFailed: not exactly one says so.
@@ -100,46 +97,31 @@ async def find_writer(handles: Mapping[str, Any]) -> str:
 
 async def is_writer(handle: Any) -> bool | None:
     """Say whether a ledger's actor says that it is the writer; None when it says nothing."""
+    answer = await ping(handle)
+    return None if answer is None else bool(answer["isWriter"])
+
+
+async def ping(handle: Any) -> dict[str, Any] | None:
+    """Return what a ledger's actor says of itself; None when it does not answer."""
     try:
         async with asyncio.timeout(STEP_TIMEOUT_S):
-            return bool((await handle.ping.remote())["isWriter"])
+            return dict(await handle.ping.remote())
     except (RayError, TimeoutError) as error:
         log.info("no answer of a ledger error=%r", error)
         return None
 
 
-async def take_head(new: Any) -> None:
-    """Let a warm process take the head; return when it has.
+async def wait_until(handle: Any, state: str, timeout_s: float) -> None:
+    """Return when a ledger's actor says that it is in a state.
+
+    Args:
+        state: "isStandby" or "isWriter".
 
     Raises:
-        HandoverFailed: it has not within `STEP_TIMEOUT_S`; it may yet.
+        HandoverFailed: it has not said so in time.
     """
-    try:
-        await _step(new.take_over.remote(), "the head was not taken in time")
-    except HandoverFailed:
-        if not await is_writer(new):
-            raise
-
-
-async def _wait_warm(new: Any) -> None:
-    """Return when a new process knows the head."""
-    deadline_s = time.monotonic() + WARM_TIMEOUT_S
-    reason = "it does not answer"
-    while time.monotonic() < deadline_s:
-        try:
-            async with asyncio.timeout(STEP_TIMEOUT_S):
-                if (await new.ping.remote())["isWarm"]:
-                    return
-                reason = "it has not read the head"
-        except (RayError, TimeoutError) as error:
-            reason = repr(error)
+    deadline_s = time.monotonic() + timeout_s
+    while not (answer := await ping(handle) or {}).get(state):
+        if time.monotonic() > deadline_s:
+            raise HandoverFailed(f"{state}: no such answer in {timeout_s:g} s, last was {answer}")
         await asyncio.sleep(POLL_S)
-    raise HandoverFailed(f"the new process is not ready after {WARM_TIMEOUT_S} s: {reason}")
-
-
-async def _step(answer: Awaitable[None], failure: str) -> None:
-    try:
-        async with asyncio.timeout(STEP_TIMEOUT_S):
-            await answer
-    except (RayError, TimeoutError) as error:
-        raise HandoverFailed(f"{failure}: {error!r}") from error

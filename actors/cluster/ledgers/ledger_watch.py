@@ -1,13 +1,12 @@
 """Watches the ledger's processes: replaces silent ones, and keeps a standby on another machine.
 
 Ray restarts a dead actor unless it was killed for good, but not one that is frozen or whose event
-loop is stuck. Where there are several machines a standby takes the head of such a writer after 3 s
-by itself (`ledger/shards/standby.py`), and what is replaced here becomes the next standby; where
-there is one, every commit waits for this watch. A successor takes a new epoch from the database,
-which fences off the old actor should it wake up. A ping does not touch Postgres, so an unavailable
-Postgres is no silence. A late ping is no silence either while the actor's progress counter moves.
+loop is stuck. Where there are several machines a standby gets the lock of such a writer after 3 s
+(`ledger/shards/head_row.py`), and what is replaced here becomes the next standby; where there is
+one, every commit waits for this watch. A ping does not touch Postgres, so an unavailable Postgres
+is no silence. A late ping is no silence either while the actor's progress counter moves.
 `actors/cluster/process_watch.py` and `core/shards/standby_place.py` judge, this module asks and
-acts. Decisions 0056, 0092 and 0211.
+acts.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from actors.cluster.scaling.ray_machines import working_machines
 from actors.process.loop_clock import monotonic_ms
 from actors.transport.names import LEDGERS
 from core.settings import Settings
-from core.shards.standby_place import LedgerProcess, StandbyPlace
+from core.shards.standby_place import LedgerProcess, standby_move
 
 log = logging.getLogger("callboard.timekeeper")
 
@@ -53,7 +52,6 @@ class LedgerWatch:
         self._silences = {
             name: Silence(settings.ledger_silence_ms, now_ms=now_ms) for name in LEDGERS
         }
-        self._place = StandbyPlace(LEDGERS)
         self._writers_machine = ""
 
     @property
@@ -84,13 +82,13 @@ class LedgerWatch:
         writers = [one.machine for one in found if one is not None and one.is_writer]
         self._writers_machine = writers[0] if len(writers) == 1 else ""
         machines = await asyncio.to_thread(working_machines)
-        move = self._place.move(dict(zip(handles, found, strict=True)), machines, monotonic_ms())
+        move = standby_move(LEDGERS, dict(zip(handles, found, strict=True)), machines)
         if move is None:
             return
         if move.machine:
             log.info("a standby of the ledger is started name=%s %s", move.name, move.machine)
             await asyncio.to_thread(make_ledger, move.name, self._settings, machine=move.machine)
-        elif await is_writer(handles[move.name]) is False:  # it may have taken the head since
+        elif await is_writer(handles[move.name]) is False:  # it may have got the lock since
             log.info("a standby of the ledger is ended name=%s", move.name)
             await asyncio.to_thread(end_ledger, move.name)
 

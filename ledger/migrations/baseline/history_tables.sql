@@ -9,16 +9,14 @@ CREATE TABLE callboard.compatibility (
 INSERT INTO callboard.compatibility (min_code_version) VALUES (2);
 
 -- One row: the fence (epoch), the gap-free counters and the head of the audit chain.
--- address: where the writer is reached (core/shards/ledger_head.py), '' before the first writer.
--- beat: an idle writer changes it, so that a standby sees that the writer lives.
+-- address: the name of the writer's actor (ledger/shards/head_row.py), '' before the first writer.
 CREATE TABLE callboard.head (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     epoch bigint NOT NULL,
     entry_seq bigint NOT NULL,
     audit_seq bigint NOT NULL,
     hash bytea NOT NULL CHECK (octet_length(hash) = 32),
-    address text NOT NULL DEFAULT '',
-    beat bigint NOT NULL DEFAULT 0
+    address text NOT NULL DEFAULT ''
 ) WITH (fillfactor = 10);
 INSERT INTO callboard.head (epoch, entry_seq, audit_seq, hash)
 VALUES (0, 0, 0, decode(repeat('00', 32), 'hex'));

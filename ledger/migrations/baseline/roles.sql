@@ -34,7 +34,7 @@ REVOKE SELECT ON
 
 -- agent_live: the writer judges by it whether an agent is silent.
 GRANT SELECT ON callboard.compatibility, callboard.head, callboard.agent_live TO ledger_writer;
-GRANT UPDATE (epoch, address, beat) ON callboard.head TO ledger_writer;
+GRANT UPDATE (epoch, address) ON callboard.head TO ledger_writer;
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     callboard.rate_lease, callboard.agent_live, callboard.http_reply, callboard.request_nonce

@@ -1,8 +1,7 @@
-"""Who is the writer, before and after a hand-over whose answer is late."""
+"""Who is the writer, and when a hand-over goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +12,11 @@ from actors.cluster.ledgers.ledger_handover import (
     HandoverFailed,
     find_writer,
     is_writer,
-    take_head,
+    wait_until,
 )
 
 
-def ledger(*, is_writer: bool | None, take_over: Callable[[], None] = lambda: None) -> Any:
+def ledger(*, is_writer: bool | None) -> Any:
     """Return the handle of a ledger's actor; `is_writer` None: it does not answer."""
 
     async def ping() -> dict[str, Any]:
@@ -25,17 +24,7 @@ def ledger(*, is_writer: bool | None, take_over: Callable[[], None] = lambda: No
             raise ActorUnavailableError("it is starting", None)
         return {"isWriter": is_writer}
 
-    async def taken() -> None:
-        take_over()
-
-    return SimpleNamespace(
-        ping=SimpleNamespace(remote=ping), take_over=SimpleNamespace(remote=taken)
-    )
-
-
-def late() -> None:
-    """Take the head too late for the answer."""
-    raise TimeoutError
+    return SimpleNamespace(ping=SimpleNamespace(remote=ping))
 
 
 async def test_writer_is_the_one_that_says_so() -> None:
@@ -47,19 +36,17 @@ async def test_writer_is_the_one_that_says_so() -> None:
 async def test_nothing_is_ended_while_it_is_not_certain_who_is_the_writer(
     says: tuple[bool | None, bool | None],
 ) -> None:
-    """One that was replaced and has not noticed it says so as well. The first that did was taken
-    for the writer, and the other one, which was it, ended as its standby."""
+    """The first that said so was taken for the writer, and the other ended as its standby."""
     ledgers = {"ledger": ledger(is_writer=says[0]), "ledger#1": ledger(is_writer=says[1])}
     with pytest.raises(HandoverFailed, match="expected 1"):
         await find_writer(ledgers)
 
 
-async def test_head_that_was_taken_too_late_for_the_answer_is_taken_all_the_same() -> None:
-    """The start goes on when the caller waits no more. The new writer was ended then."""
-    await take_head(ledger(is_writer=True, take_over=late))
-    for answer in (False, None):
-        with pytest.raises(HandoverFailed, match="not taken in time"):
-            await take_head(ledger(is_writer=answer, take_over=late))
+async def test_state_that_is_not_reached_in_time_fails_with_the_last_answer() -> None:
+    await wait_until(ledger(is_writer=True), "isWriter", 0)
+    for says, last in ((False, "'isWriter': False"), (None, "{}")):
+        with pytest.raises(HandoverFailed, match=last):
+            await wait_until(ledger(is_writer=says), "isWriter", 0)
 
 
 async def test_silence_is_no_answer_to_who_is_the_writer() -> None:

@@ -15,27 +15,27 @@ from actors.transport.ledger_route import SLOW_S, LedgerRoute
 from actors.transport.names import LEDGERS
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.shards.ledger_head import LedgerAddress, LedgerHead
 from ledger.errors import LedgerUnavailable
+from ledger.shards.head_row import LedgerHead
 from tests.actors.transport.listening import listening
 
 DEADLINE_S = 20.0
-FIRST, SECOND = LedgerAddress(LEDGERS[0], "a"), LedgerAddress(LEDGERS[1], "b")
+FIRST, SECOND = LEDGERS
 
 
 class Head:
     """The head as it is read; None: Postgres is away."""
 
-    def __init__(self, address: LedgerAddress | None) -> None:
-        self.address = address
+    def __init__(self, actor: str) -> None:
+        self.actor: str | None = actor
         self.reads = 0
 
     async def read(self) -> LedgerHead:
         """Return it."""
         self.reads += 1
-        if self.address is None:
+        if self.actor is None:
             raise LedgerUnavailable("away")
-        return LedgerHead(1, 1, 1, str(self.address))
+        return LedgerHead(1, self.actor)
 
 
 class Ledger:
@@ -112,7 +112,7 @@ async def test_call_whose_connection_ends_is_repeated_where_the_ledger_is_now(
     scene.first.is_frozen = True
     held = asyncio.create_task(scene.call([b"held"]))
     await until(lambda: scene.first.calls[-1] == [b"held"])
-    scene.head.address = SECOND
+    scene.head.actor = SECOND
     await scene.first.close()
     assert await held == [LEDGERS[1].encode()]
     assert scene.second.calls == [[b"held"]]
@@ -124,19 +124,19 @@ async def test_call_whose_connection_ends_is_repeated_where_the_ledger_is_now(
 async def test_every_method_follows(scene: Scene) -> None:
     other = scene.route.call("submit")
     await scene.call([b"x"])
-    scene.head.address = SECOND
+    scene.head.actor = SECOND
     await scene.first.close()
     await scene.call([b"x"])
-    scene.head.address = None
+    scene.head.actor = None
     assert await other([b"z"]) == [LEDGERS[1].encode()]
 
 
 async def test_standby_refuses_and_its_caller_finds_the_writer(scene: Scene) -> None:
     """A process that has just started knows the first name alone."""
     scene.first.error = ledger_unavailable_error()
-    scene.head.address = SECOND
+    scene.head.actor = SECOND
     assert await scene.call([b"x"]) == [LEDGERS[1].encode()]
-    assert scene.route.address == SECOND
+    assert scene.route.actor == SECOND
 
 
 async def test_call_without_an_answer_is_repeated_when_the_head_has_moved(scene: Scene) -> None:
@@ -144,7 +144,7 @@ async def test_call_without_an_answer_is_repeated_when_the_head_has_moved(scene:
     scene.first.is_frozen = True
     held = asyncio.create_task(scene.call([b"x"]))
     await until(lambda: bool(scene.first.calls))
-    scene.head.address = SECOND
+    scene.head.actor = SECOND
     began_s = asyncio.get_running_loop().time()
     assert await held == [LEDGERS[1].encode()]
     assert asyncio.get_running_loop().time() - began_s > SLOW_S / 2, "not before it was late"
@@ -160,11 +160,11 @@ async def test_call_without_an_answer_goes_on_while_the_head_stays(scene: Scene)
     held.cancel()
 
 
-@pytest.mark.parametrize("address", [FIRST, None], ids=["head stays", "Postgres is away"])
+@pytest.mark.parametrize("actor", [FIRST, None], ids=["head stays", "Postgres is away"])
 async def test_failure_is_the_callers_when_no_other_process_is_the_ledger(
-    scene: Scene, address: LedgerAddress | None
+    scene: Scene, actor: str | None
 ) -> None:
-    scene.head.address = address
+    scene.head.actor = actor
     await scene.first.close()
     with pytest.raises(ConnectionError):
         await scene.call([b"x"])
@@ -183,7 +183,7 @@ async def test_caller_that_leaves_leaves_the_look_to_the_others(scene: Scene) ->
 
     async def slowly() -> LedgerHead:
         await going.wait()
-        return LedgerHead(1, 1, 1, str(SECOND))
+        return LedgerHead(1, SECOND)
 
     scene.route._read_head = slowly
     first, second = (asyncio.create_task(scene.call([b"x"])) for _ in range(2))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # member that lives may lose a shard. "silent": one after the other is cut off or frozen. "split": a
 # ledger is cut off from the database, a second one takes over, and a member reaches the first only.
 # "standby": the head is frozen, killed without a successor, or handed over, and a standby takes it.
-# "takeover": as "split", but by a standby, when the head has stood still.
+# "takeover": as "split", but by a standby.
 # "upgrade": members of a newer version join one by one and those of before are drained; sometimes
 # it is taken back.
 KEEPING_KINDS = ("calm", "starved", "ledger", "database", "standby", "upgrade")
@@ -38,7 +38,6 @@ ROLL_MS, BACK_MS = 1_500, 12_000
 # How many of the worlds with any trouble are nearly upgraded.
 MIXED = 0.3
 RESTART_MS = (50, 2_500)
-HOLD_S = 2.0
 AWAY_MS = (200, 12_000)
 # Longer than starvation would spare those that a ledger takes for silent.
 LEDGER_AWAY_MS = (13_000, 25_000)
@@ -133,8 +132,8 @@ class ClusterTroubles:
         self.is_database_away, self.slow, self.answer_lost = False, 0.0, 0.0
         for process in sorted(self._frozen, key=lambda one: one.loop._name):
             self._thaw(process)
-        if not self._world.ledger.loop.is_alive:
-            self._world.start_ledger(self._world.ledger.slot)
+        if not any(one.loop.is_alive for one in self._world.ledgers):
+            self._world.start_ledger()
         living = {one.address for one in self._world.living.values()}
         # Where all that live are being drained, nobody would take what the others have held.
         if living <= self._drained:
@@ -158,10 +157,9 @@ class ClusterTroubles:
         world, ended = self._world, self._world.ledger
 
         def start() -> None:
-            if not world.ledger.loop.is_alive:
+            living = [one for one in world.ledgers if one.loop.is_alive]
+            if all(one.slot != ended.slot for one in living):
                 world.start_ledger(ended.slot)
-            elif world.ledger.slot != ended.slot:  # the standby has taken the head
-                self.standby_ended(ended)
 
         # With a standby, its machine may be lost, for longer than that waits.
         is_lost = self.has_standby and self._chance.random() < 0.7
@@ -175,7 +173,7 @@ class ClusterTroubles:
         def start() -> None:
             living = [one for one in world.ledgers if one.loop.is_alive]
             if all(one.slot != ledger.slot for one in living):
-                world.start_standby(ledger.slot)
+                world.start_ledger(ledger.slot)
 
         world.clock.call_in(self._chance.randint(*RESTART_MS), start)
 
@@ -342,18 +340,19 @@ class ClusterTroubles:
             self._freeze(ledger, self._chance.choice((0, self._chance.randint(*LEDGER_AWAY_MS))))
 
     def _replace_ledger(self) -> None:
-        self._world.start_ledger(self._world.ledger.slot)
+        """Start another process, and end the one before a little later."""
+        world, before = self._world, self._world.ledger
+        world.start_ledger(before.slot)
+        world.clock.call_in(self._chance.randint(0, 2_500), before.kill)
 
     def _hand_over(self) -> None:
-        """Hand the head over as planned: the old one holds, the new one takes it, the old ends."""
+        """Hand the head over as planned: the old one releases it, the new one takes it."""
         world, before, after = self._world, self._world.ledger, self._world.standby
         if after is None or not (before.is_well and after.is_well):
             return
-        before.loop.create_task(before.hold(HOLD_S))
-        after.loop.call_soon(after.standby.take_over)
+        before.loop.create_task(before.hand_over())
 
         def end() -> None:
-            after.standby.stand_back()
             if world.ledger is after:
                 world.handed_over += 1
                 before.kill()

@@ -67,7 +67,7 @@ class ClusterWorld:
         rows = ClusterRows([HeldShard("", 0)] * SHARDS)
         rows.steps = {one: 0 for several in self._workflows for one in several}
         rows.forms = dict.fromkeys(rows.steps, OLD)
-        self.database = SimulatedDatabase(rows)
+        self.database = SimulatedDatabase(rows, lambda: self.clock.now_us)
         self.troubles = ClusterTroubles(self, kind)
         self.checks = ClusterChecks(
             self,
@@ -82,10 +82,10 @@ class ClusterWorld:
         self.ledgers: list[LedgerProcess] = []
         self.processes: list[MemberProcess] = []
         self.living: dict[str, MemberProcess] = {}
-        self.taken_for_silence = self.handed_over = 0
+        self.handed_over = 0
         self.ledger = self.start_ledger()
         if self.troubles.has_standby:
-            self.start_standby(SLOTS[1])
+            self.start_ledger(SLOTS[1])
         for address in ADDRESSES:
             self.clock.call_in(self.chance.randint(0, 1_000), self.start_member, address)
 
@@ -139,21 +139,15 @@ class ClusterWorld:
         return MachineClock(self.clock, rate, self.chance.randint(0, OFFSET_US_MAX))
 
     def start_ledger(self, slot: str = SLOTS[0]) -> LedgerProcess:
-        """Start a ledger's process, which becomes the head; others go on until they learn it."""
-        self.ledger = self.start_standby(slot)
-        return self.ledger
-
-    def start_standby(self, slot: str) -> LedgerProcess:
-        """Start a ledger's process, which waits while one of another slot is the head."""
+        """Start a ledger's process, which waits while another one has the lock."""
         self._started += 1
         ledger = LedgerProcess(self, f"ledger-{self._started}", slot)
         self.ledgers.append(ledger)
         return ledger
 
-    def ledger_opened(self, ledger: LedgerProcess, *, is_silent: bool) -> None:
+    def ledger_opened(self, ledger: LedgerProcess) -> None:
         """Hear that a ledger has become the head."""
         self.ledger = ledger
-        self.taken_for_silence += is_silent
 
     def any_ledger(self) -> LedgerProcess:
         """Return the newest head or another one that answers: whichever a member finds."""
@@ -162,9 +156,9 @@ class ClusterWorld:
 
     @property
     def standby(self) -> LedgerProcess | None:
-        """Return the process that waits in another slot than the head's, if there is one."""
+        """Return a process that waits for the lock, if there is one."""
         for one in self.ledgers:
-            if one.slot != self.ledger.slot and one.loop.is_alive and not one.has_opened:
+            if one is not self.ledger and one.loop.is_alive and one.is_standby:
                 return one
         return None
 
@@ -251,11 +245,15 @@ class ClusterWorld:
         at_us = self.clock.now_us + delay_us
         self.clock.call_at_us(at_us, self._execute, ledger, statement, reply)
 
+    def is_cut_off(self, ledger: LedgerProcess) -> bool:
+        """Return whether a ledger does not reach the database."""
+        is_cut = frozenset((ledger.name, DATABASE)) in self.network.cut
+        return self.troubles.is_database_away or is_cut
+
     def _execute(
         self, ledger: LedgerProcess, statement: Callable[[], Any], reply: asyncio.Future[Any]
     ) -> None:
-        is_cut = frozenset((ledger.name, DATABASE)) in self.network.cut
-        if self.troubles.is_database_away or is_cut:
+        if self.is_cut_off(ledger):
             _call(ledger, _settle, reply, ConnectionError("the database is away"))
             return
         result: Any

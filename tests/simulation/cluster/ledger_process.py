@@ -1,8 +1,6 @@
-"""A ledger's process in a simulated cluster: the real `Standby` and `GroupCommit` on its own loop.
+"""A ledger's process in a simulated cluster: the real `GroupCommit` on its own loop.
 
-Several of them may run at once; one is the head. Those of one slot are starts of one actor: each
-takes the head from the one before at once; another slot's waits until the head stands still.
-shards.md (Lease; Ledger). Decision 0211.
+Several of them may run at once; one has the lock of the head, the others wait for it.
 """
 
 from __future__ import annotations
@@ -14,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import ServiceError
 from core.shards.lease_messages import Renewal
-from core.shards.ledger_head import LedgerAddress, LedgerHead
 from ledger.commands import Command
-from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
+from ledger.errors import LedgerIntegrityError, LedgerUnavailable
 from ledger.shards.shard_commands import JoinCluster
-from ledger.shards.standby import Standby
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis
 from tests.simulation.cluster.simulated_store import SimulatedStore
@@ -39,7 +35,7 @@ class LedgerProcess:
         self.world = world
         self.name = name
         self.slot = slot
-        self.has_opened = False
+        self._sessions = 0
         self.clock = world.new_clock()
         # asyncio asks for no more of a loop than it has.
         self.loop = VirtualLoop(self.clock, name)  # type: ignore[abstract]
@@ -52,8 +48,6 @@ class LedgerProcess:
                 boot_ms=self.boot_ms,
                 open_store=partial(SimulatedStore.open, self),  # type: ignore[arg-type]
             )
-            address = LedgerAddress(slot, name)
-            self.standby = Standby(address, self._read_head, self._is_gone, self.boot_ms)
         self._started = self.loop.create_task(self._start())
         self._started.add_done_callback(raise_unforeseen)
         self._commits: set[asyncio.Task[None]] = set()
@@ -66,6 +60,11 @@ class LedgerProcess:
         """Whether it is alive and neither frozen nor suspended."""
         return self.loop.is_alive and not self.loop.is_frozen and not self.clock.is_suspended
 
+    @property
+    def is_standby(self) -> bool:
+        """Whether it waits for the lock."""
+        return self._ledger.is_standby
+
     def boot_ms(self) -> int:
         """Return the time of a clock that runs while the machine is suspended."""
         return self.clock.boot_us // 1_000
@@ -74,11 +73,26 @@ class LedgerProcess:
         """End at once."""
         if self.loop.is_alive:
             self.loop.die()
+            self.end_session()
             self.world.ledger_ended(self)
 
-    async def hold(self, seconds: float) -> None:
-        """Finish the batch under way and begin no other for so long."""
-        await self._ledger.hold(seconds)
+    def new_session(self) -> str:
+        """Return the name of a new session with the database."""
+        self._sessions += 1
+        return self._session
+
+    def end_session(self) -> None:
+        """Close the session; the database hears of it if it is reached."""
+        if not self.world.is_cut_off(self):
+            self.world.database.release(self._session)
+
+    @property
+    def _session(self) -> str:
+        return f"{self.name}:{self._sessions}"
+
+    async def hand_over(self) -> None:
+        """Finish the batch under way and release the lock."""
+        await self._ledger.hand_over()
 
     def take_renewal(self, renewal: Renewal, answer: Answer) -> None:
         """Answer a renewal."""
@@ -108,30 +122,16 @@ class LedgerProcess:
         async with asyncio.timeout(COMMIT_TIMEOUT_S):
             return await reply
 
-    async def _read_head(self) -> LedgerHead:
-        try:
-            head = await self.ask_database(self.world.database.read_head)
-        except (ConnectionError, TimeoutError) as error:
-            raise LedgerUnavailable(str(error)) from error
-        assert isinstance(head, LedgerHead)
-        return head
-
-    async def _is_gone(self, slot: str) -> bool:
-        return False  # a slot always has an actor, which may be being restarted
-
     async def _start(self) -> None:
         while True:
-            succession = await self.standby.wait_turn()
             try:
-                await self._ledger.start(succession)
-            except (LedgerUnavailable, LedgerFenced):
+                await self._ledger.start(self.name)
+            except LedgerUnavailable:
                 await asyncio.sleep(START_S)
             except LedgerIntegrityError as error:
                 self._end(error)
                 return
             else:
-                self.has_opened = True
-                self.world.ledger_opened(self, is_silent=succession.is_silent)
                 return
 
     async def _commit(self, command: Command, answer: Answer) -> None:

@@ -1,20 +1,20 @@
-"""The database of a simulated cluster: committed rows, and the head that says who may change them.
-
-shards.md (Tables; Ledger).
-"""
+"""The database of a simulated cluster: committed rows, and the session that may change them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from core.shards.lease_messages import HeldShard
-from core.shards.ledger_head import LedgerHead, Succession
 from ledger.commands import Outcome
 from ledger.writer.state_cache import Head, KnownMember, StateCache
 
+# As `idle_session_timeout` of the writer's session.
+IDLE_US = 3_000_000
 
-class NotHead(Exception):
-    """Another ledger has taken the head."""
+
+class SessionEnded(Exception):
+    """The session is closed, or was idle for too long: it holds the lock no more."""
 
 
 @dataclass(slots=True)
@@ -47,46 +47,51 @@ class ClusterRows:
 
 
 class SimulatedDatabase:
-    """The rows, and the head: the epoch of the ledger that may change them, and its address."""
+    """The rows, and the lock of the session that may change them.
 
-    def __init__(self, rows: ClusterRows) -> None:
+    Args:
+        now_us: the server's clock.
+    """
+
+    def __init__(self, rows: ClusterRows, now_us: Callable[[], int]) -> None:
         self.rows = rows
-        self.epoch = self._beat = 0
-        self._address = ""
+        self.epoch = 0
+        # How often the lock was taken from a session that was idle for too long.
+        self.expired = 0
+        self._now_us = now_us
+        self._holder = ""
+        self._seen_us = 0
 
     def __repr__(self) -> str:
         return f"<SimulatedDatabase epoch={self.epoch} version={self.rows.version}>"
 
-    def read_head(self) -> LedgerHead:
-        """Return the head."""
-        return LedgerHead(self.epoch, self.rows.head.audit_seq, self._beat, self._address)
+    def lock(self, session: str) -> bool:
+        """Give the lock to a session if no other one has it; return whether it has it."""
+        if self._holder not in ("", session):
+            if self._now_us() - self._seen_us < IDLE_US:
+                return False
+            self.expired += 1
+        self._holder, self._seen_us = session, self._now_us()
+        return True
 
-    def take_head(self, succession: Succession) -> tuple[int, ClusterRows]:
-        """Fence every other ledger off; return the new epoch and the rows. As `take_head`.
+    def release(self, session: str) -> None:
+        """End a session."""
+        if self._holder == session:
+            self._holder = ""
 
-        Raises NotHead when the head is not as it was read.
-        """
-        seen, head = succession.head, self.read_head()
-        assert seen is not None and succession.address
-        if head.address != succession.address:
-            is_same = head == seen if succession.is_silent else head.epoch == seen.epoch
-            if not is_same:
-                raise NotHead
+    def check_lock(self, session: str) -> None:
+        """Execute a statement of the session with the lock. Raises SessionEnded."""
+        if self._holder != session or self._now_us() - self._seen_us >= IDLE_US:
+            raise SessionEnded
+        self._seen_us = self._now_us()
+
+    def take_head(self, session: str) -> tuple[int, ClusterRows]:
+        """Return the new epoch and the rows. Raises SessionEnded."""
+        self.check_lock(session)
         self.epoch += 1
-        self._address = succession.address
         return self.epoch, self.rows
 
-    def beat(self, epoch: int) -> None:
-        """Show that the head's ledger lives. Raises NotHead unless this is its epoch."""
-        self.check_head(epoch)
-        self._beat += 1
-
-    def check_head(self, epoch: int) -> None:
-        """Raise NotHead unless this is the head's epoch."""
-        if self.epoch != epoch:
-            raise NotHead
-
-    def commit(self, epoch: int, rows: ClusterRows) -> None:
-        """Store what a batch has made of the rows. Raises NotHead, and stores nothing then."""
-        self.check_head(epoch)
+    def commit(self, session: str, rows: ClusterRows) -> None:
+        """Store what a batch has made of the rows. Raises SessionEnded, and stores nothing then."""
+        self.check_lock(session)
         self.rows = rows

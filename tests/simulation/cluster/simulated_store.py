@@ -1,4 +1,4 @@
-"""The store of a simulated ledger: the real plans of members and the real fence, without Postgres.
+"""The store of a simulated ledger: the real plans of members and the lock, without Postgres.
 
 In the place of `LedgerStore` in the real `GroupCommit`. A step of a workflow stores no more than
 its number. `tests/ledger/test_shards.py` holds the plans to the real store.
@@ -6,22 +6,23 @@ its number. `tests/ledger/test_shards.py` holds the plans to the real store.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from core.shards.lease_messages import HeldShard
-from core.shards.ledger_head import Succession
 from ledger.commands import Command, Outcome, OutcomeStatus
-from ledger.errors import LedgerFenced, LedgerUnavailable
+from ledger.errors import LedgerUnavailable
 from ledger.shards.committed_cluster import committed_cluster
+from ledger.shards.head_row import WAIT_S
 from ledger.shards.shard_commands import TakeShards
 from ledger.workflows.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch
 from ledger.writer.plan import is_stale, plan
 from ledger.writer.state_cache import Leases, StateCache
-from tests.simulation.cluster.simulated_database import ClusterRows, NotHead
+from tests.simulation.cluster.simulated_database import ClusterRows, SessionEnded
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.ledger_process import LedgerProcess
@@ -55,9 +56,17 @@ class SimulatedStore:
     round_trips = 0
 
     def __init__(
-        self, process: LedgerProcess, epoch: int, rows: ClusterRows, leases: Leases, proven_ms: int
+        self,
+        process: LedgerProcess,
+        session: str,
+        epoch: int,
+        rows: ClusterRows,
+        leases: Leases,
+        *,
+        proven_ms: int,
     ) -> None:
         self._process = process
+        self._session = session
         self._rows = rows
         self.epoch = epoch
         self.audit_id = rows.head.audit_seq
@@ -78,23 +87,28 @@ class SimulatedStore:
         url: str,
         *,
         leases: Leases,
-        succession: Succession,
+        on_waiting: Callable[[], None],
         boot_ms: Callable[[], int],
         **others: Any,
     ) -> SimulatedStore:
         """Become the head; as `LedgerStore.open`."""
+        database, session = process.world.database, process.new_session()
+        while not await _ask(process, partial(database.lock, session)):
+            on_waiting()
+            await asyncio.sleep(WAIT_S)
         asked_ms = boot_ms()
-        take = partial(process.world.database.take_head, succession)
-        epoch, rows = await _ask(process, take)
-        return cls(process, epoch, rows, leases, asked_ms)
+        epoch, rows = await _ask(process, partial(database.take_head, session))
+        process.world.ledger_opened(process)
+        return cls(process, session, epoch, rows, leases, proven_ms=asked_ms)
 
     async def close(self) -> None:
-        """End."""
+        """End the session."""
+        self._process.end_session()
 
     async def beat(self) -> None:
         """As `LedgerStore.beat`."""
         asked_ms = self._process.boot_ms()
-        await _ask(self._process, lambda: self._process.world.database.beat(self.epoch))
+        await _ask(self._process, partial(self._process.world.database.check_lock, self._session))
         self.proven_ms = asked_ms
 
     async def commit(
@@ -113,12 +127,11 @@ class SimulatedStore:
         rows = self._rows = self._rows.after(cache)
 
         def store() -> None:
-            self._process.world.database.commit(self.epoch, rows)
+            self._process.world.database.commit(self._session, rows)
             self._process.world.checks.committed(events, self._process)
 
         await _ask(self._process, store)
-        if cache.head.audit_seq > self.audit_id:
-            self.proven_ms = asked_ms
+        self.proven_ms = asked_ms
         self.audit_id = cache.head.audit_seq
         cache.end_batch()
         if self.cluster.version != cache.map_version:
@@ -191,7 +204,5 @@ def _moves(
 async def _ask(process: LedgerProcess, statement: Callable[[], Any]) -> Any:
     try:
         return await process.ask_database(statement)
-    except NotHead as error:
-        raise LedgerFenced("another ledger is the head") from error
-    except (ConnectionError, TimeoutError) as error:
+    except (SessionEnded, ConnectionError, TimeoutError) as error:
         raise LedgerUnavailable(str(error)) from error
