@@ -11,6 +11,7 @@ import pytest
 from actors.gateway.placement import AVOIDED_S, NEAR_LOAD_LEAD, Placement
 from actors.gateway.shard_map import ShardMap
 from core.ids import uuid7
+from core.shards.assignment import target_addresses
 from core.shards.lease_messages import MemberState, MemberView
 from core.shards.shard import SHARDS, shard_of
 from tests.actors.gateway.maps import lease, member
@@ -137,3 +138,15 @@ def test_map_knows_holders_addresses_and_what_nobody_holds() -> None:
     assert (shards.addresses(), shards.unheld) == ({"a"}, SHARDS * 3 // 4)
     assert ShardMap().holder(new_id()) is None
     assert ShardMap().unheld == SHARDS
+
+
+def test_shards_that_move_soon_get_no_new_workflows() -> None:
+    """Another member should hold them: it has just joined, or was away."""
+    told = shard_map(member("old"), member("new"), holders=["old"])
+    targets = target_addresses([one.address for one in told.live.values()])
+    placement = Placement("here")
+    placement.use_map(told)
+    for _ in range(50):
+        workflow_id = placement.place(new_id(), now_s=0.0)
+        assert workflow_id is not None
+        assert targets[shard_of(workflow_id)] == told.live["old"].address
