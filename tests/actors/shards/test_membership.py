@@ -258,6 +258,20 @@ async def test_a_shard_with_open_calls_is_given_when_they_end_or_after_the_drain
     await cluster.member.close()
 
 
+async def test_a_shard_is_given_when_all_of_its_commands_have_an_outcome() -> None:
+    cluster = Cluster()
+    await cluster.join()
+    cluster.members = Cluster("you").members
+    cluster.work.settling.clear()
+    await cluster.member.renew_once()
+    await cluster.settle()
+    assert cluster.held.frozen()
+    assert not cluster.gave
+    cluster.work.settling.set()
+    await cluster.settle()
+    assert cluster.gave
+
+
 async def test_sending_is_allowed_from_the_time_a_renewal_was_sent() -> None:
     cluster = Cluster()
     assert not cluster.member.may_send(), "before the first lease"
