@@ -261,7 +261,14 @@ class DirectoryPort(Protocol):
     def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices: ...
 
     def available_prices(
-        self, capability_id: str, versions: str, at_ms: int, *, is_trusted: bool = False
+        self,
+        capability_id: str,
+        versions: str,
+        at_ms: int,
+        *,
+        is_trusted: bool = False,
+        timeout_ms: int | None = None,
+        verifier_capability_id: str = "",
     ) -> AskingPrices: ...
 
     def schemas_of(

@@ -179,10 +179,20 @@ class Directory(AgentHealth):
         return self._prices.find(capability_id, target_agent_id)
 
     def available_prices(
-        self, capability_id: str, versions: str, at_ms: int, *, is_trusted: bool = False
+        self,
+        capability_id: str,
+        versions: str,
+        at_ms: int,
+        *,
+        is_trusted: bool = False,
+        timeout_ms: int | None = None,
+        verifier_capability_id: str = "",
     ) -> AskingPrices:
-        """Return the prices of agents that can take work now (`AskedPrices.find_available`)."""
-        return self._prices.find_available(capability_id, versions, at_ms, is_trusted=is_trusted)
+        """Return the prices of agents that can take a node now (`AskedPrices.find_available`)."""
+        find_accepts = self._acceptance.find_of_node(timeout_ms, verifier_capability_id)
+        return self._prices.find_available(
+            capability_id, versions, at_ms, is_trusted=is_trusted, find_accepts=find_accepts
+        )
 
     def schemas_of(
         self, capability_id: str, target_agent_id: str | None, *, is_output: bool

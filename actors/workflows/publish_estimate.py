@@ -6,8 +6,9 @@ money.md cases 1–4; contract.md section 6 (Estimate, Publish).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from actors.ports import AskingPrices, DirectoryPort
@@ -81,25 +82,23 @@ def estimate_cost(
     budget_micro = compiled.budget_micro
     has_budget = budget_micro is not None
 
-    # Each capability's agents are asked once, however many nodes want one of them.
-    @cache
-    def find_prices(
-        capability_id: str, target: str | None, versions: str, is_trusted: bool = False
-    ) -> AskingPrices:
-        prices = directory.asking_prices(capability_id, target)
-        if not _is_open(prices):
-            return prices
-        return directory.available_prices(capability_id, versions, at_ms, is_trusted=is_trusted)
-
+    find_prices = _prices_of(directory, at_ms)
     costs: dict[str, _NodeCost] = {}
     for name, node in compiled.nodes.items():
         # A target with a fallback reserves what its replacements cost.
         bound_to = None if node.allow_broadcast_fallback else node.target_agent_id
-        prices = find_prices(node.capability_id, bound_to, node.versions)
+        find_node_prices = partial(
+            find_prices,
+            node.capability_id,
+            versions=node.versions,
+            timeout_ms=node.timeout_ms,
+            chosen_verifier_id=node.chosen_verifier_capability_id,
+        )
+        prices = find_node_prices(target=bound_to)
         if _is_open(prices) and not node.is_auction:
             target = prices
             if has_budget and node.target_agent_id is not None:
-                target = find_prices(node.capability_id, node.target_agent_id, node.versions)
+                target = find_node_prices(target=node.target_agent_id)
             is_target_by_token = target.by_token is not None and not _is_open(target)
             cost = _find_open_cost(
                 node, prices, has_budget=has_budget, is_target_by_token=is_target_by_token
@@ -108,7 +107,7 @@ def estimate_cost(
             cost = _find_known_cost(node, prices, budget_micro)
         if node.requires_verification:
             # Where the payer has chosen, the agent's card says which verifiers it accepts.
-            verifiers = [find_prices(node.verifier_capability_id, None, "", True)]
+            verifiers = [find_prices(node.verifier_capability_id, None, "", is_trusted=True)]
             if node.is_verifier_chosen:
                 verifiers.append(find_prices(node.verifier_capability_id, None, ""))
             cost.verifier_micro = max(
@@ -118,6 +117,35 @@ def estimate_cost(
             cost.micro = min(cost.micro, node.max_cost_micro)
         costs[name] = cost
     return _share_out(compiled, costs, auction_stake_bps)
+
+
+def _prices_of(directory: DirectoryPort, at_ms: int) -> Callable[..., AskingPrices]:
+    """Return a function that finds the prices of the agents that a node may take."""
+
+    # Each capability's agents are asked once, however many nodes want one of them.
+    @cache
+    def find_prices(
+        capability_id: str,
+        target: str | None,
+        versions: str,
+        *,
+        is_trusted: bool = False,
+        timeout_ms: int | None = None,
+        chosen_verifier_id: str = "",
+    ) -> AskingPrices:
+        prices = directory.asking_prices(capability_id, target)
+        if not _is_open(prices):
+            return prices
+        return directory.available_prices(
+            capability_id,
+            versions,
+            at_ms,
+            is_trusted=is_trusted,
+            timeout_ms=timeout_ms,
+            verifier_capability_id=chosen_verifier_id,
+        )
+
+    return find_prices
 
 
 def _share_out(

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from sortedcontainers import SortedList
 
 from core.market.ranking import SHOWN_MAX, Candidate, Place, RankingRules, find_place
+from core.money import MICRO_MAX
 
 BPS: Final = 10_000
 # Candidates that a pool takes of each order at most.
@@ -238,10 +239,15 @@ class RankedCandidates:
             cheapest_micro = min((one.price_micro for one in pool), default=None)
         return cheapest_micro
 
-    def find_lowest_prices(self) -> tuple[int, int | None]:
-        """Return the lowest fixed price, and the lowest above 0, None without one."""
-        positive_micro = next((entry[0] for entry in self._fixed.irange((1,))), None)
-        return self._fixed[0][0], positive_micro
+    def find_lowest_prices(self, accepts: Accepts | None = None) -> list[int]:
+        """Return the lowest fixed price, and the lowest above 0 if there is one.
+
+        Args:
+            accepts: which of the cheapest agents count; None: all.
+        """
+        node = self._build_node(MICRO_MAX, 0, NONE, None, accepts)
+        first = (node.take(self._of(self._fixed.irange((lowest,))), 1) for lowest in (0, 1))
+        return [one.price_micro for found in first for one in found]
 
     def _build_node(
         self,

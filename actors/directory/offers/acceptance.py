@@ -16,6 +16,7 @@ from actors.ports import AgentEntry
 from core.market.no_candidates import OWNER_FAILED, TOO_SLOW, VERIFIER_NOT_ACCEPTED
 from core.market.ranked_candidates import Accepts, Best
 from core.market.ranking import trial_seed
+from core.money import MICRO_MAX
 from core.workflow.actions import SelectAgent, SelectVerifier
 
 
@@ -50,6 +51,26 @@ class Acceptance:
         """Return what says which agents a node may take, None for all; a target is not asked."""
         chosen = self._verifiers.who_may_work(action, payer_did)
         return _both(chosen, self.find_timely(action))
+
+    def find_of_node(
+        self, timeout_ms: int | None, verifier_capability_id: str
+    ) -> Callable[[str], Accepts | None]:
+        """Return what says of a capability which agents a node may take, before it has a payer."""
+
+        def find_accepts(capability_id: str) -> Accepts | None:
+            node = SelectAgent(
+                "",
+                capability_id,
+                None,
+                False,
+                (),
+                MICRO_MAX,
+                verifier_capability_id=verifier_capability_id,
+                timeout_ms=timeout_ms,
+            )
+            return self.find(node, "")
+
+        return find_accepts
 
     def find_timely(self, action: SelectAgent | SelectVerifier) -> Accepts | None:
         """Return what says which agents promise their results in time, None where all do."""

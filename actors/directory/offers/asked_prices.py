@@ -6,7 +6,7 @@ may be away and a stranger may ask anything. Spec: Settlement rules 6; money.md 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -15,6 +15,7 @@ from actors.directory.published_versions import TRIED_MAX, PublishedVersions
 from actors.directory.ranked_offers import TRUSTED_ONLY, OfferRankings, Terms
 from actors.ports import AgentEntry, AskingPrices
 from core.market.pricing import Price
+from core.market.ranked_candidates import Accepts
 
 
 class AskedPrices:
@@ -74,7 +75,13 @@ class AskedPrices:
         return known
 
     def find_available(
-        self, capability_id: str, versions: str, at_ms: int, *, is_trusted: bool
+        self,
+        capability_id: str,
+        versions: str,
+        at_ms: int,
+        *,
+        is_trusted: bool,
+        find_accepts: Callable[[str], Accepts | None],
     ) -> AskingPrices:
         """Return the prices that agents ask; the lowest ones of those that can take work now.
 
@@ -84,6 +91,7 @@ class AskedPrices:
         Args:
             versions: the range of the capability's versions that a node names; "": all.
             is_trusted: only trusted agents are asked.
+            find_accepts: returns which agents of a capability a node may take; None: all.
         """
         known = self.find(capability_id, None)
         ids = [capability_id]
@@ -96,17 +104,13 @@ class AskedPrices:
         rankings = [
             self._rankings.find(one, terms, self._by_capability.get(one, {}), at_ms) for one in ids
         ]
-        for kind in (
-            [one.free for one in rankings],
-            [one.locked for one in rankings],
-            [one.away for one in rankings],
-        ):
-            lowest = [one.find_lowest_prices() for one in kind if one]
+        for kind in zip(*((one.free, one.locked, one.away) for one in rankings), strict=True):
+            lowest = [
+                micro
+                for candidates, one in zip(kind, ids, strict=True)
+                for micro in candidates.find_lowest_prices(find_accepts(one))
+            ]
             if lowest:
-                positive = [micro for _, micro in lowest if micro is not None]
-                return replace(
-                    known,
-                    cheapest_micro=min(micro for micro, _ in lowest),
-                    positive_micro=min(positive, default=None),
-                )
+                positive_micro = min(filter(None, lowest), default=None)
+                return replace(known, cheapest_micro=min(lowest), positive_micro=positive_micro)
         return AskingPrices() if is_trusted else known

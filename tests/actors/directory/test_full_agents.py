@@ -116,6 +116,30 @@ def test_the_lowest_prices_are_those_of_agents_that_can_take_work() -> None:
     assert lowest(known, 1_001) == (0, 30_000), "where none can, of those that are away"
 
 
+def test_agents_that_a_node_may_not_take_have_no_part_in_the_lowest_prices() -> None:
+    """An agent that promised too late a result, or accepted no other verifier, was the cheapest."""
+    slow = {"id": CAPABILITY, "price_cents": 1, "etaMs": 60_000}
+    shy = {"capabilities": [{"id": CAPABILITY, "price_cents": 2}]}
+    judge = row(
+        "did:x:judge",
+        owner="did:x:else",
+        card={"capabilities": [{"id": "cap.judge.v1"}]},
+        is_trusted=False,
+    )
+    open_to_any = {"capabilities": [{"id": CAPABILITY, "price_cents": 3}]}
+    open_to_any["acceptedVerifiers"] = "any"
+    known = directory(
+        row(A, card={"capabilities": [slow]}), row(B, card=shy), row("did:x:any", card=open_to_any),
+        judge,
+    )  # fmt: skip
+    asked = {"timeout_ms": 30_000, "verifier_capability_id": "cap.judge.v1"}
+    for limits, micro in (
+        ({}, 10_000), ({"timeout_ms": 30_000}, 20_000), (asked, 30_000),
+    ):  # fmt: skip
+        found = known.available_prices(CAPABILITY, "", 0, **limits)
+        assert found.cheapest_micro == found.positive_micro == micro, limits
+
+
 def test_of_trusted_agents_the_lowest_price_is_no_strangers() -> None:
     """A stranger that asks little would leave out the verifiers that may judge."""
     stranger, judge = row(A, is_trusted=False), row(B, cents=40)

@@ -33,7 +33,7 @@ class Prices:
         return self._asked.get(capability_id.rpartition(".")[2], AskingPrices())
 
     def available_prices(
-        self, capability_id: str, versions: str, at_ms: int, *, is_trusted: bool = False
+        self, capability_id: str, versions: str, at_ms: int, **_of_node: Any
     ) -> AskingPrices:
         """Return the same: all agents can take work."""
         return self._asked.get(capability_id.rpartition(".")[2], AskingPrices())
