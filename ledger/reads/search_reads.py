@@ -8,7 +8,7 @@ Decision 0083.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import sqlalchemy as sql
@@ -79,22 +79,18 @@ class SearchReads:
         values: Mapping[str, Any] | None = None,
         *,
         caller: str,
-        before: Callable[[], Awaitable[None]] | None = None,
     ) -> list[RowDict]:
         """Return the rows of a search.
 
         Args:
             values: of the query's named parameters.
             caller: who asks, by DID.
-            before: what is done in the caller's turn before the search.
 
         Raises:
             ServiceError: OVERLOADED, too many searches wait or this one took too long;
                 LEDGER_UNAVAILABLE.
         """
         async with self._turns.turn(caller):
-            if before is not None:
-                await before()
             try:
                 async with self._engine.connect() as connection:
                     with cut_after(await driver_connection_of(connection), self._timeout_s):
