@@ -200,8 +200,10 @@ class Settings:
         10_000, "how long open calls may delay the move of a workflow to another owner", low=0
     )
     owner_silence_ms: int = _setting(5_000, "silence after which an owner is replaced", low=1_000)
-    ledger_silence_ms: int = _setting(
-        15_000, "the same of the ledger and the timekeeper; twice as long: of Serve", low=5_000
+    ledger_silence_ms: int = _setting(15_000, "the same of the ledger actor", low=5_000)
+    timekeeper_silence_ms: int = _setting(15_000, "the same of the timekeeper", low=5_000)
+    serve_silence_ms: int = _setting(
+        30_000, "the same of Serve's controller, and of replicas of the API", low=6_000
     )
     drain_ms: int = _setting(
         600_000,
@@ -221,6 +223,9 @@ class Settings:
     )
     model_name: str = _setting("", "the model that it is asked for")
     model_key: str = _setting("", "its API key, sent as a bearer token", secret=True)
+    model_timeout_ms: int = _setting(
+        20_000, "how long a suggestion waits for it", low=1, high=60_000
+    )
 
     # Market.
     stake_bps: int = _setting(
@@ -298,11 +303,6 @@ class Settings:
     def reader_pool_size(self) -> int:
         """Return the connections of each process for its reads, once the machine's size is set."""
         return self.wanted_size.size(1).reader_pool_size
-
-    @property
-    def serve_silence_ms(self) -> int:
-        """Return the silence after which Serve's controller or an API replica is replaced."""
-        return 2 * self.ledger_silence_ms
 
     @property
     def needs_proof(self) -> bool:

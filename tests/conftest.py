@@ -281,9 +281,8 @@ def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
     home = short_folder / "up"
     home.mkdir()
     (home / "callboard.toml").write_text(
-        "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\n"
-        + credential_settings(home)
-        + model_settings(free_port()),
+        "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\ntimekeeper_silence_ms = 60_000\n"
+        "serve_silence_ms = 60_000\n" + credential_settings(home) + model_settings(free_port()),
         encoding="utf-8",
     )
     running = start_deployment(home, port=free_port())

@@ -36,7 +36,7 @@ class TimekeeperWatch:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._ping = ActorCall(TIMEKEEPER, "ping")
-        self._silence = Silence(settings.ledger_silence_ms, now_ms=monotonic_ms())
+        self._silence = Silence(settings.timekeeper_silence_ms, now_ms=monotonic_ms())
 
     async def run(self) -> None:
         """Ask until cancelled."""

@@ -25,7 +25,10 @@ KINDS = 3
 # Of the workflows that are paid by tokens and verified, one in so many is to fail.
 DOOMED_EVERY = 3
 # What is frozen is replaced soon, so that tests wait for that and for nothing else.
-SETTINGS = f"stake_bps = {STAKE_BPS}\nslash_failure_bps = {SLASH_BPS}\nledger_silence_ms = 6_000\n"
+SETTINGS = (
+    f"stake_bps = {STAKE_BPS}\nslash_failure_bps = {SLASH_BPS}\n"
+    "ledger_silence_ms = 6_000\ntimekeeper_silence_ms = 6_000\nserve_silence_ms = 12_000\n"
+)
 
 
 @dataclass(frozen=True, slots=True)

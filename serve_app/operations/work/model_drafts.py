@@ -31,7 +31,6 @@ CALLERS_MAX: Final = 4_096
 # Of one replica.
 CALLS_MAX: Final = 8
 CALLER_RATE: Final = 10
-TIMEOUT_S: Final = 20.0
 
 
 class NoModelDraft(Exception):
@@ -112,7 +111,7 @@ def model_drafts_of(settings: Settings, **bounds: int) -> ModelDrafts | None:
         url=settings.model_url,
         name=settings.model_name,
         key=settings.model_key,
-        timeout_s=TIMEOUT_S,
+        timeout_s=settings.model_timeout_ms / 1_000,
         egress_allow=settings.egress_allow,
     )
     return ModelDrafts(model, settings, **bounds)
