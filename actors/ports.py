@@ -1,7 +1,7 @@
 """The runner's ports, as protocols: a clock, a ledger, a directory, a dispatcher.
 
 They use callbacks, not awaitables, so that the same runner runs under asyncio and under the
-simulation's virtual clock. No implementation here. design.md sections 3 and 6.
+simulation's virtual clock. No implementation here.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ is compared too. `--hot` measures one run, `single:chain3`, for at most 20 s a s
 
 A ratio below 1 means that B costs more. Prints; asserts nothing about times. Refuses to run when
 the two deployments differ in a setting that both know, or have different builds of Python: one
-built without optimisation was measured to cost 1.2 times as much. Decision 0114.
+built without optimisation was measured to cost 1.2 times as much. Decision tests-and-benchmarks.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rules of this file: no I/O and no choice of HTTP library. An operation is a generator that yields
 `Call`s, is given each `Reply` and returns what the caller wanted; `client.py` drives it, once for
-the blocking and once for the asynchronous client. Spec: Endpoints; contract.md sections 1, 2, 6.
+the blocking and once for the asynchronous client. Spec: Endpoints.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ def cancel(workflow_id: str, *, reason: str = "user_request", details: str = "")
 
 
 def resume(workflow_id: str) -> Steps:
-    """Drive a quarantined workflow on. contract.md section 6 (Quarantine)."""
+    """Drive a quarantined workflow on."""
     path = f"/v1/workflows/{_segment(workflow_id)}/resume"
     return _one(Call("POST", path, body={}, headers=_keyed(None)))
 

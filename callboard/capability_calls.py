@@ -1,6 +1,6 @@
 """Requests about versions of capabilities, as data like those of `calls.py`.
 
-Spec: Capability version; contract.md section 6 (Capability versions).
+Spec: Capability version.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Theory of operation: `calls.py` says what each operation sends, as a generator; `replies.py` says
 what comes back. `_Operations` lists the operations once; `Client` and `AsyncClient` differ only in
-how they drive such a generator. Spec: Endpoints; contract.md sections 1 and 2.
+how they drive such a generator. Spec: Endpoints.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Requests about the cluster, as data like those of `calls.py`: its members, draining a machine.
 
-Spec: decision 0210; shards.md (Upgrade).
+Spec: decision cluster-and-releases.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where the service is and by which credential: by argument, environment, a deployment's files.
 
 The client and the command line ask the same function. A deployment's key is never sent to another
-address than its own. design.md section 6.
+address than its own.
 """
 
 from __future__ import annotations

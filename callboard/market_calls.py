@@ -1,7 +1,7 @@
 """Requests of the market, as data like those of `calls.py`: prices, stakes, invoices, disputes, …
 
 Every write carries an idempotency key of its own, so that it is safe to send again.
-Spec: Ledger records, Invoice, Dispute, Quota check result; contract.md section 6.
+Spec: Ledger records, Invoice, Dispute, Quota check result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What requests return, by the names of the service's document: one record type per schema.
 
 They are declared in `core/records/api`, from which the service makes its document. Spec: Resources
-and their fields; contract.md section 6.
+and their fields.
 """
 
 from __future__ import annotations

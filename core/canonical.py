@@ -2,8 +2,8 @@
 
 Two encoders with one result: msgspec, whose forms of some doubles are replaced, for nearly all
 values, and `jcs.py` for those with keys that the two sort differently, and for what is refused.
-Spec: Protocol-layer records (`sha256:` prefixed hashes); contract.md (Encodings); money.md
-section 5. Decision 0304.
+Spec: Protocol-layer records (`sha256:` prefixed hashes); money.md (Audit chain). Decision
+requests-json-and-client.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Pure: bytes in, bytes out. A few kilobytes can decode to gigabytes, so a body is never decoded past
 its bound. A coding that is not known is ignored over a body that begins like a
-JSON object: servers say `utf-8` or `none` here. Spec: Dispatch response; RFC 9110 section 8.4;
-contract.md section 5 (reply, reply body limit).
+JSON object: servers say `utf-8` or `none` here. Spec: Dispatch response; RFC 9110 section 8.4.
 """
 
 from __future__ import annotations

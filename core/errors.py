@@ -2,7 +2,7 @@
 
 This file names failures and knows nothing of HTTP: `serve_app/http/errors.py` holds the one table
 from `ErrorCode` to a status. All fields are in `args`, so that an error survives Ray's pickling.
-Spec: Errors; contract.md section 1.
+Spec: Errors.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ErrorCode(StrEnum):
 
 
 class NodeErrorCode(StrEnum):
-    """Why a node failed, as `node.error.code`. Closed (contract.md section 1)."""
+    """Why a node failed, as `node.error.code`. Closed."""
 
     AGENT_UNAVAILABLE = "AGENT_UNAVAILABLE"
     NO_CANDIDATE = "NO_CANDIDATE"
@@ -75,7 +75,7 @@ class NodeErrorCode(StrEnum):
 
 
 class QuarantineCode(StrEnum):
-    """Why a workflow is quarantined, as `quarantine.code`. Closed (contract.md section 6).
+    """Why a workflow is quarantined, as `quarantine.code`. Closed.
 
     STEP_REFUSED: the ledger could not apply a step. STEP_TOO_SLOW: a step exceeded its statement
     timeout alone. ALREADY_SETTLED: a step settles what is settled. STEP_FAILED: the owner failed

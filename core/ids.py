@@ -1,7 +1,7 @@
 """Identifiers that are derived, without a key, instead of stored, and how new ones are made.
 
 Pure: the caller provides time and randomness (`uuid7` takes them as arguments).
-Spec: Placeholders; Dispatch request. design.md section 3 (`eventId` is derivable).
+Spec: Placeholders; Dispatch request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def composed_key(kind: str, *parts: str) -> str:
     """Return a key composed of parts that callers choose; different parts give different keys.
 
     Each part follows its length (`http:13:did:web:x.com5:alice`), so that no part can be read as
-    the end of the one before it (docs/decisions/0106).
+    the end of the one before it (decision idempotent-requests).
 
     Args:
         kind: the key's prefix, without a digit or a colon.
@@ -43,8 +43,8 @@ def uuid7(*, at_ms: int, entropy: bytes) -> str:
 
 
 def event_id(workflow_id: str, node: str, attempt: int) -> str:
-    """Return the dispatch's `eventId`, by which an agent can recognise a repeat (contract.md
-    section 5): the same for the same (workflow, node, attempt).
+    """Return the dispatch's `eventId`, by which an agent can recognise a repeat: the same for the
+    same (workflow, node, attempt).
     """
     # A version 5 UUID, as `uuid.uuid5` makes it: once per dispatch, and that costs four times as
     # much.
@@ -56,7 +56,7 @@ def event_id(workflow_id: str, node: str, attempt: int) -> str:
 
 def work_key(workflow_id: str, node: str, agent_did: str, work: str) -> str:
     """Return the `Idempotency-Key` of a dispatch, by which an agent recognises the same work: the
-    same for all attempts of a node at it (contract.md section 5).
+    same for all attempts of a node at it.
 
     Args:
         work: tells apart what an agent does for one node besides: verifications, and repetitions

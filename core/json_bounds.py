@@ -1,7 +1,7 @@
 """Bounds of JSON values from outside: depth, integers, text.
 
 Code after this check may recurse over a value and serialise it without further checks.
-contract.md section 2 (JSON depth); RFC 8785 section 3.1 (I-JSON).
+RFC 8785 section 3.1 (I-JSON).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A number without fraction and exponent is an integer of up to `INTEGER_DIGITS_MAX` digits; any other
 is a double. What comes from outside is read by `read_foreign_json`, which bounds integers; texts of
-our own are read by `read_json`. contract.md (Encodings); decision 0304.
+our own are read by `read_json`. Decision requests-json-and-client.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How many owners and replicas a machine runs, and how many connections to Postgres each has.
 
-Pure arithmetic over settings and the machine's cores. Decision 0216.
+Pure arithmetic over settings and the machine's cores. Decision cluster-and-releases.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ its type's name, so that one of several types can be told from the others. What 
 of the code understand each other: a field that the reader does not know is ignored, and one that
 is missing has its default. So a new field has a default, which is what its absence has always
 meant; a default never changes; a field is not renamed, nor its type narrowed. Which bytes carry it
-is `actors/transport/wire.py`'s. Decision 0136.
+is `actors/transport/wire.py`'s. Decision messages-and-large-values.
 """
 
 from __future__ import annotations

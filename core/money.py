@@ -3,7 +3,7 @@
 Money is an `int` of micro-credits from the first byte parsed to the last row stored; this file is
 the only place that knows how many there are in a credit or a cent. It must not know accounts or
 fees.
-Spec: Ledger records; contract.md section 2 (units); money.md (Money type).
+Spec: Ledger records; money.md (Units).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def micro_from_credits(value: object) -> int:
     """Parse an amount of credits, a JSON number or string with at most 6 decimals.
 
     Returns: micro-credits, possibly negative or zero; whether that is allowed is the caller's rule.
-    Raises: ValueError with what was got and expected. Spec: Ledger records; contract.md section 2.
+    Raises: ValueError with what was got and expected. Spec: Ledger records.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise ValueError(f"got {kind_of(value)}, expected a number of credits")
@@ -92,12 +92,12 @@ def micro_from_cents(cents: int) -> int:
 
 
 def cents_half_up(micro: int) -> int:
-    """Return non-negative micro-credits as cents, half a cent rounds up (money.md R2)."""
+    """Return non-negative micro-credits as cents, half a cent rounds up (money.md, Invoices)."""
     assert micro >= 0, micro
     return (micro + MICRO_PER_CENT // 2) // MICRO_PER_CENT
 
 
 def cents_ceil(micro: int) -> int:
-    """Return non-negative micro-credits as cents, rounded up (money.md case 38)."""
+    """Return non-negative micro-credits as cents, rounded up (money.md, Quotas)."""
     assert micro >= 0, micro
     return -(-micro // MICRO_PER_CENT)

@@ -105,7 +105,7 @@ class Settings:
 
     # Secrets. The first start creates the deployment key in the home.
     deployment_key: str = _setting(
-        "", "hex of 32 bytes; with versions others are accepted, too (decision 0266)", secret=True
+        "", "hex of 32 bytes; with versions others are accepted, too", secret=True
     )
     signing_secret: str = _setting("", "signs dispatches where an agent gave none", secret=True)
     jwt_secret: str = _setting("", "HS256 secret of accepted access tokens", secret=True)
@@ -156,7 +156,8 @@ class Settings:
         (), "origins whose pages may call the API in a browser; *: all; empty: none"
     )
 
-    # Bounds per address or owner at the API (decisions 0100 to 0103).
+    # Bounds per address or owner at the API (decisions http-edge, fairness-and-long-work and
+    # limits-and-admission).
     trusted_proxies: tuple[str, ...] = _setting(
         (), "networks of proxies whose X-Forwarded-For names the caller's address"
     )
@@ -217,7 +218,7 @@ class Settings:
         0, "how long a rotated key stays valid for results", low=0, high=86_400
     )
 
-    # Drafts of workflows by a model (decision 0295).
+    # Drafts of workflows by a model (decision planning).
     model_url: str = _setting(
         "", "OpenAI-compatible API that drafts workflows, https://…/v1; empty: drafts by words"
     )

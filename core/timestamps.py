@@ -1,4 +1,4 @@
-"""Times in the API: ISO 8601 in UTC with milliseconds and `Z` (contract.md, Times)."""
+"""Times in the API: ISO 8601 in UTC with milliseconds and `Z` (Times)."""
 
 from __future__ import annotations
 

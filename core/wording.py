@@ -1,6 +1,6 @@
 """The words of error messages: JSON types, values cut to a bounded text, names that were meant.
 
-Messages name JSON types, never those of Python. contract.md section 1; decision 0306.
+Messages name JSON types, never those of Python. Decision requests-json-and-client.
 """
 
 from __future__ import annotations

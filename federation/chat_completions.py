@@ -2,7 +2,7 @@
 
 Sends what every server of that protocol takes, and nothing else: a model's name and messages. A
 redirect is a reply, and no answer; nothing is sent twice, for it costs the operator money. A wait
-that is cancelled closes the connection. Decision 0295.
+that is cancelled closes the connection. Decision planning.
 """
 
 from __future__ import annotations

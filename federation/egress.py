@@ -1,7 +1,6 @@
 """The egress gate: checks the resolved address of every outgoing connection.
 
 The check is in the socket factory, after name resolution, which prevents DNS rebinding.
-contract.md section 3; design.md section 4.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Connections that are kept for their server's next request, bounded in number.
 
 The connection of a server that was used last is used first; the one that was used longest ago is
-closed first. Knows no sockets. Decision 0154.
+closed first. Knows no sockets. Decision limits-and-admission.
 """
 
 from __future__ import annotations

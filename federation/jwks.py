@@ -1,6 +1,6 @@
 """Fetches a JSON Web Key Set: over HTTP through the egress gate, or from a file of this machine.
 
-Knows neither keys nor tokens. contract.md section 3; decision 0221.
+Knows neither keys nor tokens. Decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

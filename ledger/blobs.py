@@ -1,7 +1,7 @@
 """Large results, stored once by hash: written before anything refers to them, checked when read.
 
 The one operational write that waits for the disk, because audited rows point to it. Its role may
-insert and nothing else, so what was written cannot change. design.md section 3 (Large values).
+insert and nothing else, so what was written cannot change.
 """
 
 from __future__ import annotations

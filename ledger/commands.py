@@ -3,7 +3,7 @@
 A command is a plain value that the one writer turns into rows. It carries its idempotency key; the
 same key twice returns the first outcome, a rejection included. Each is declared in the room of its
 feature, and `ledger/registry.py` says how it is handled. Nothing here knows SQL or Ray. Spec:
-Settlement rules; design.md section 3; money.md sections 0 and 4.
+Settlement rules; money.md (Rules that the database enforces, Commands and keys).
 """
 
 from __future__ import annotations

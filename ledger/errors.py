@@ -1,6 +1,6 @@
 """The ways a commit ends without outcomes, by what the caller can do about it.
 
-Spec: none; design.md section 3, money.md section 4. Decision 0116.
+Spec: none, money.md (Commands and keys). Decision ledger-writer.
 """
 
 from __future__ import annotations

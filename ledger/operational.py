@@ -1,7 +1,7 @@
 """The operational write path: rows that are worth little, written cheaply and never audited.
 
 Its role has no right on audited tables. `synchronous_commit` is off: a crash may forget the last
-calls that were counted, never money. Spec: Limits; contract.md section 2 (Rate limits).
+calls that were counted, never money. Spec: Limits.
 """
 
 from __future__ import annotations

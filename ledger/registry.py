@@ -1,7 +1,7 @@
 """Every command of the ledger and how it is handled: the one place where features are joined.
 
 A new command: its class and its plan in the room of its feature, its type in `commands.py`, its
-line here, a migration for its rows. Decision 0135.
+line here, a migration for its rows. Decision ledger-writer.
 """
 
 from __future__ import annotations

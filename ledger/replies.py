@@ -3,7 +3,7 @@
 Operational rows, but they wait for the disk: a reply that was sent must be found again after a
 crash. What a reply says is sealed before it comes here, since some hold secrets. Old rows are
 removed on a connection of its own, a bounded number of rows and bytes at a time.
-contract.md section 2 (Idempotency-Key); money.md section 2.
+money.md (Rules that the database enforces).
 """
 
 from __future__ import annotations

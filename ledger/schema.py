@@ -2,7 +2,8 @@
 written.
 
 Their columns are described in `ledger/tables/`, from which the writes come as well. What the
-database makes of them is the DDL in `migrations/`. Spec: Ledger records; money.md section 2.
+database makes of them is the DDL in `migrations/`. Spec: Ledger records; money.md (Rules that the
+database enforces).
 """
 
 from __future__ import annotations

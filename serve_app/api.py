@@ -1,7 +1,7 @@
 """The API put together: every operation under its path, behind Starlette's router.
 
 No framework stands around the router: `serve_app/http/endpoint.py` does what is the same for all
-operations, every failure included. Decisions 0010 and 0137.
+operations, every failure included. Decisions http-edge and requests-json-and-client.
 """
 
 from __future__ import annotations

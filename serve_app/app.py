@@ -1,7 +1,7 @@
 """The Ray Serve application: replicas that listen, each with its own connections.
 
 The only file of this package, besides the entry that deploys it, that knows Ray. What a replica
-does with a request is `serve_app/api.py`'s. design.md section 3 (Runtime).
+does with a request is `serve_app/api.py`'s.
 """
 
 from __future__ import annotations

@@ -105,7 +105,8 @@ class Services:
     async def to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Run work that must not stop half-way because its client left.
 
-        Serve cancels the handler of a wait whose client disconnects (decision 0196); a command that
+        Serve cancels the handler of a wait whose client disconnects (decision
+        fairness-and-long-work); a command that
         was sent then still gets its answer, and what follows from it still happens.
         """
         task = asyncio.ensure_future(work)

@@ -2,7 +2,6 @@
 
 Each value keeps its source, so that `callboard settings` can say where it comes from. Processes of
 a deployment are started with `child_environment`; they read their settings here again.
-design.md section 6.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Draw the same examples in every run, unless `--hypothesis-seed` asks for others.
 
     Whether a run is green may depend on what is tested alone, neither on luck nor on how busy the
-    machine is; `make soak` looks at other examples (decision 0088).
+    machine is; `make soak` looks at other examples (decision tests-and-benchmarks).
     """
     is_same_each_time = config.getoption("--hypothesis-seed") is None
     settings.register_profile(

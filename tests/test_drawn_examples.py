@@ -1,4 +1,4 @@
-"""What is drawn for property tests, and how it is judged. Decision 0088."""
+"""What is drawn for property tests, and how it is judged. Decision tests-and-benchmarks."""
 
 from __future__ import annotations
 

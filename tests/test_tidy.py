@@ -1,8 +1,7 @@
 """The house rules, run: layers, purity, sizes, cycles, docstrings, names, and who may touch what.
 
 Each rule is a function from one parsed file (or all of them) to findings, and each has a snippet
-below that it must refuse: a rule that cannot fail is not a rule. Rules: design.md sections 2 and 6,
-style.md section 1.
+below that it must refuse: a rule that cannot fail is not a rule. Rules: Style.md section 1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Asks a process how it is: its ping first; when that is late, its counter of progress.
 
-A wrapper only; `actors/cluster/process_watch.py` judges what the answers mean. Decision 0092.
+A wrapper only; `actors/cluster/process_watch.py` judges what the answers mean. Decision
+process-liveness-and-standby.
 """
 
 from __future__ import annotations

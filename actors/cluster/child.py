@@ -3,7 +3,7 @@
 A wrapper only: implements `actors.cluster.dedicated.Child` over a handle. Ray calls an actor dead
 as soon as it is told to end it, while its process drives on for a moment, or for longer if it is
 stopped. The parent, which works under the same epoch, waits for the process itself; both are on one
-machine. design.md section 3 (isolation). Decision 0200.
+machine. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

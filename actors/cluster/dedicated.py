@@ -7,8 +7,7 @@ an ended child leaves unfinished only when that process has ended for certain. A
 parent process, when the shard is lost, and when it is silent for as long as an owner may be: a
 frozen one would keep its workflow and its shard for ever. Its dispatches leave from the parent,
 which has the share of each agent. While a child lives, its shard is not given away. Children occupy
-slots, so that their number is bounded. design.md section 3 (isolation); shards.md (Dedicated
-workflows).
+slots, so that their number is bounded.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An owner ends each workflow at its deadline, also after a restart or a takeover. A held escrow past
 its deadline is therefore a defect that an operator must examine. The watch repairs nothing.
-money.md case 43.
+money.md (Escrow).
 """
 
 from __future__ import annotations

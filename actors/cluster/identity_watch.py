@@ -3,7 +3,7 @@
 Found in rows and done by commands whose keys say what is due: a command that is sent again, by
 whichever process, changes nothing, so it does not matter where a timekeeper ends. The ledger
 decides whether it is due; this module only asks. Spec: Name, Inheritance, Recovery request.
-Decisions 0231 to 0233.
+Decision agent-identity.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The handles of all workflow actors: creates, pings and ends them.
 
-A wrapper only, without decisions. design.md section 3 (Starting and owning). Decision 0092.
+A wrapper only, without decisions. Decision process-liveness-and-standby.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ an answer for `BUSY_MS_MAX` at most, because a loop may turn and never answer. S
 questions in a row brought neither an answer nor progress for too long; only then is it replaced.
 Whose workflows may be taken is not asked here: leases decide that (`core/shards/leases.py`), by
 what members tell the ledger. Pure; the caller measures the times. `actors/cluster/timekeeper.py`
-and `actors/cluster/ledgers/ledger_watch.py` act on the result.
-design.md section 3 (Starting and owning). Decisions 0092 and 0202.
+and `actors/cluster/ledgers/ledger_watch.py` act on the result. Decisions
+process-liveness-and-standby and workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Creates the cluster's actors, and replaces them by those of another release.
 
 Creating is idempotent, from any process. The Serve application's start-up does it, so that
-`callboard up`, `serve deploy` and `ray up` all work. design.md section 3 (Starting and owning).
+`callboard up`, `serve deploy` and `ray up` all work.
 
 A release is an interpreter and a folder of packages. Ray starts an actor in another one by a
 runtime environment, which actors inherit from the job or the actor that makes them: what a
 timekeeper starts is of the timekeeper's release, and what ends is started again in its own. So only
-the process that begins an upgrade names a release. shards.md (Upgrade). Decision 0212.
+the process that begins an upgrade names a release. Decision cluster-and-releases.
 """
 
 from __future__ import annotations

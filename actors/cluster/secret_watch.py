@@ -1,7 +1,8 @@
 """Seals agents' signing secrets anew after the deployment's key has changed, a few at a time.
 
 The version of the key stands in each secret, so what is left is found in the rows: it does not
-matter where a timekeeper ends. While there is one key alone nothing is read. Decision 0266.
+matter where a timekeeper ends. While there is one key alone nothing is read. Decision
+permissions-and-keys.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Ray starts a controller anew that has ended, but not one that is frozen; requests are served on
 without one, but no replica or proxy that ends after it is replaced. Its successor finds the
 replicas and proxies by what Serve has stored. `actors/cluster/process_watch.py` judges.
-design.md section 3 (Starting and owning).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The timekeeper's actor: starts the workflow actors of every machine and restarts silent ones.
 
 A wrapper only: `actors/cluster/process_watch.py` decides. It moves no work: members take and give
-shards by themselves, so work goes on while there is no timekeeper. design.md section 3. Decision
-0202.
+shards by themselves, so work goes on while there is no timekeeper. Decision
+workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The workflow actor: drives many workflows from one loop, one or more per machine.
 
 A wrapper only: `actors/engine/owner.py` holds the parts. A member that the ledger does not know any
-more ends its process; the new one is another member and starts from the stored rows. design.md
-section 3; shards.md.
+more ends its process; the new one is another member and starts from the stored rows.
 """
 
 from __future__ import annotations

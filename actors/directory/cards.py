@@ -1,6 +1,6 @@
 """Parses stored agent cards into directory entries, and finds the prices that agents ask.
 
-Pure: a row in, an `AgentEntry` out. Spec: Agent card; contract.md sections 3 and 4.
+Pure: a row in, an `AgentEntry` out. Spec: Agent card.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ changed (`ledger/reads/directory_tail.py`): on request, after a notice, and twic
 registers an agent, sets a price, stakes, or changes an agent's health by a heartbeat is answered
 after every owner has read the change (`refresh`); what changes without such a request, a load or a
 reputation, is read within 100 ms after its notice. Looks have a pace, so that changes cost an owner
-the same however many there are, but for the reading of their rows. Decisions 0003, 0067, 0091,
-0098, 0194 and 0293; design.md section 3 (Events).
+the same however many there are, but for the reading of their rows. Decisions
+agent-health-and-waiting, prices-and-budgets, fairness-and-long-work and postgres.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ POLL_S: Final = 0.5
 # Between a notice and the look: a request for what it is about mostly comes meanwhile.
 NOTICE_DELAY_S: Final = 0.025
 # Between two looks on notices: 1,000 changes a second may cost an owner 1 % of a core, and to wake
-# up for a look takes as long as to read what has changed since the one before (decision 0293).
+# up for a look takes as long as to read what has changed since the one before (decision
+# agent-health-and-waiting).
 LOOK_PAUSE_S: Final = 0.085
 # Looks on request that may follow each other at once; then they have the same pace. Requests that
 # arrive meanwhile share one.

@@ -2,7 +2,7 @@
 
 A card may say any version of any capability; a range means only versions that the capability's line
 has, which has one owner and a bounded number of them. A node looks at a few of these, however many
-there are. Decisions 0280, 0282.
+there are. Decision versions-and-schemas.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ heartbeat that expires, a circuit that is tried again) has its place in a heap. 
 the same time however many agents there are, and none where no choice is made. When very many have
 changed since, all are ranked anew, so no choice takes longer than the first one.
 A ranking is one for what selections have in common (`Terms`); what else a node may not take is
-passed over at the choice. Spec: Targeted routing. Decision 0063.
+passed over at the choice. Spec: Targeted routing. Decision reputation-and-ranking.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ would award them, the owners in the order of their best ones. An auction then go
 ranking from its start and weighs the best eligible bid of each of the first `WEIGHED_MAX` owners.
 They are the lowest, so winner and price are those of an auction that weighs all, and the thousands
 of one owner hide none of another. How long a ranking is kept follows from the number of offers.
-Spec: Settlement rules 7; money.md section 8, rule 7. Decision 0150.
+Spec: Settlement rules 7; money.md (Auctions). Decision auctions.
 """
 
 from __future__ import annotations

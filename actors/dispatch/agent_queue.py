@@ -7,7 +7,7 @@ waits for a slow agent, costs little CPU, and no longer counts, up to the hard l
 have a share of the sockets that other payers leave free, so agents that never answer block their
 own payers only. An accepted order (its result comes later) is held: it has no socket, but counts
 against its agent's concurrency until it ends. Every operation is O(1); the caller passes the time.
-design.md section 3 (Fairness, dispatch concurrency); contract.md section 5; decisions 0055, 0118.
+Decision dispatch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tells agents that their orders were cancelled: once each, best effort, payers in turn.
 
 Agents that never answer hold their payers' places alone: notices that wait and notices on their way
-are shared out over payers. Spec: Events 3; contract.md section 5; decision 0155.
+are shared out over payers. Spec: Events 3; decision dispatch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The bodies and headers of a dispatch and of a cancel notice.
 
-Pure: an order in, bytes out. Spec: Dispatch request, Authentication 3, Events 3; contract.md
-sections 3 and 5.
+Pure: an order in, bytes out. Spec: Dispatch request, Authentication 3, Events 3.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def sent_event_id(order: DispatchOrder) -> str:
 
 
 def idempotency_key(order: DispatchOrder) -> str:
-    """Return the header by which the agent recognises a repeated order. Decision 0303."""
+    """Return the header by which the agent recognises a repeated order. Decision dispatch."""
     work = f"verify {order.attempt}" if order.is_verification else f"{order.rejected}"
     return work_key(order.workflow_id, order.node, order.agent_did, work)
 

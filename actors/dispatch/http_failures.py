@@ -1,6 +1,6 @@
 """What a request without a reply is to its attempt, and to its agent's health.
 
-Pure. Spec: Dispatch response; contract.md section 5. Decisions 0006 and 0154.
+Pure. Spec: Dispatch response. Decisions agent-health-and-waiting and limits-and-admission.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _contact_of_timeout(order: DispatchOrder) -> Contact:
 
     It may be the workflow's rest: that ends then, and mostly takes its order back, but its commit
     may be slower. Or its payer has set a time-out in which no agent can answer, or a shorter one
-    than the agent promises (money.md section 8, rule 1).
+    than the agent promises (money.md, Promised time).
     """
     is_telling = (
         order.timeout_ms >= max(TELLING_TIMEOUT_MS, order.promised_ms) and not order.is_cut_short

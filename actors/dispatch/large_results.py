@@ -2,7 +2,6 @@
 
 While the store is unavailable, replies wait in memory, bounded by the limit of open orders, until
 their workflow's end at most, which is their caller's to know.
-design.md section 3 (Large values).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ value, writing its canonical form and hashing it hold the loop, 300 ms per MiB o
 only what is small is built there, and only what is mapped is read; parents go on as they are. The
 rest is built beside the loop, of stored large results too, which are loaded first: in groups, each
 within the bound of a dispatch, since of an ancestor only what is mapped is kept. Spec: Dispatch
-request, Verification; contract.md section 6 (Large results). Decision 0160.
+request, Verification. Decision messages-and-large-values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What owners tell each other of orders that one of them sends for another, and how it travels.
 
 Each message is encoded by itself, where it is submitted, so that its length is its weight in a
-batch; one that its receiver cannot read is refused alone. Decisions 0136, 0215.
+batch; one that its receiver cannot read is refused alone. Decision messages-and-large-values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Probes agents with an overdue heartbeat or an open circuit.
 
 A plain class, run by the timekeeper. The results go into the operational table, which owners and
-replicas read. contract.md section 6 (Heartbeat).
+replicas read.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ other machine closes the request, which frees its socket and the agent's place.
 Each sending of an order has a serial number, which its messages name. The order's own numbers do
 not tell two sendings apart: a restored workflow sends a verification again under the id of the one
 that was aborted, and the abort that is remembered must not meet the second.
-design.md section 3; decisions 0055, 0215.
+Decisions dispatch and messages-and-large-values.
 """
 
 from __future__ import annotations

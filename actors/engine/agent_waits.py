@@ -3,8 +3,7 @@
 Theory of operation: nodes wait per capability. When an agent of a capability returns, its nodes ask
 for an agent again: oldest first, 20 per loop turn, capabilities in turn. A node without an agent
 goes to the end. Once a second one node of up to 64 capabilities asks by itself, because circuits
-and probes expire without a signal.
-contract.md section 5 (No agent available for a passing reason). Decision 0302.
+and probes expire without a signal. Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations

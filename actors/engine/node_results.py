@@ -1,8 +1,7 @@
 """Results that agents hand in (`nodeResult`), at the owner of their workflow.
 
 The first result of an attempt wins, a repeat gets the same reply, a late result is refused and,
-after the workflow's end, recorded. Each reply follows its commit. Spec: contract.md section 5
-(nodeResult); money.md cases 9 and 11.
+after the workflow's end, recorded. Each reply follows its commit. Spec: money.md (Settlement).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 One long poll per gateway empties its outbox; no message is sent per workflow. With a workflow that
 has succeeded goes what its record shows, so that nothing is read for its answer; what is large, and
 what has ended in another way, is told by its id, and its rows are read. The outbox is bounded: a
-gateway that stops polling loses the oldest ids and finds those workflows in the rows. contract.md
-section 6 (`Prefer: wait`). Decision 0198.
+gateway that stops polling loses the oldest ids and finds those workflows in the rows. Decision
+messages-and-large-values.
 """
 
 from __future__ import annotations

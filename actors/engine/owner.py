@@ -4,7 +4,7 @@ Each process is a new member of the cluster. It loads the directory, joins, and 
 and gives shards (`actors/shards/membership.py`); of the shards that it comes to hold it restores
 every unfinished workflow in the background. A start, a restart, the loss of another machine and an
 empty database take the same path. Work on many workflows runs in slices, which bounds each turn of
-the event loop. design.md section 3 (Recovery); shards.md. Decisions 0091, 0200.
+the event loop. Decisions fairness-and-long-work and workflow-owners-and-shards.
 """
 
 from __future__ import annotations

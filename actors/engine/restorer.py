@@ -5,8 +5,8 @@ restores one in slices. Meanwhile the runner drives its workflows and accepts ne
 for the outcomes of the pages' steps before it, of which few may be open, and for no other command:
 what payers' running work has queued would keep everything stored from being driven. Each read is
 retried until it succeeds, because no caller repeats the request. Requests that arrive during a read
-share the next one, and so do shards that come to be held during a scan. design.md section 3
-(Recovery); shards.md. Decisions 0091, 0119, 0200.
+share the next one, and so do shards that come to be held during a scan. Decisions
+fairness-and-long-work, ledger-writer and workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Requests of one replica that wait for the ends of workflows, and the notices that wake them.
 
-Knows nothing of who sends the notices. contract.md section 6 (`Prefer: wait`).
+Knows nothing of who sends the notices.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A Serve replica's access to the actors: publishes, cancels, ledger commands, waiting, health.
 
 What is asked about a workflow goes to the owner that holds its shard. The workflow's row is read
-before each further try, because one that has ended is driven by none. design.md section 3;
-contract.md section 6 (`Prefer: wait`).
+before each further try, because one that has ended is driven by none.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 The map comes from the ledger once a second, and at once when an owner says that a shard has moved
 or a call has failed; while the ledger is away the last one stays in use. A request about a workflow
 goes to the live member that holds its shard, also to one that is DRAINING. Waiting for workflows
-costs one long poll per owner, not one call per workflow. shards.md; contract.md section 6
-(`Prefer: wait`). Decision 0202.
+costs one long poll per owner, not one call per workflow. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A replica's channels to one owner, which is found by its address, the name of its actor.
 
-design.md section 3. Decisions 0091 and 0119.
+Decisions fairness-and-long-work and ledger-writer.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ get no new workflows.
 
 Decides only; the caller measures the time. Any thread may ask: what it reads is replaced, not
 changed, but for counts, of which one that two threads raise at once is lost, which misplaces
-nothing. shards.md (Shard of a workflow). Decision 0202.
+nothing. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

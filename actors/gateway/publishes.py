@@ -7,7 +7,7 @@ another member, under another id in one of its shards. (3) Once the outcome of a
 id stays: the holder of its shard finds under the key what was stored. OVERLOADED is then no answer,
 because it would tell the caller that nothing was stored. (4) Any other refusal is the caller's.
 
-shards.md (Shard of a workflow; Likely mistakes). Decision 0202.
+Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Bounds a workflow's record: results beyond the bound are replaced by references.
 
-Rows in, rows out; the ledger stores the bytes of references. contract.md section 6 (Large results);
-decision 0108.
+Rows in, rows out; the ledger stores the bytes of references. Decision messages-and-large-values.
 """
 
 from __future__ import annotations

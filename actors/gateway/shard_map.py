@@ -1,7 +1,7 @@
 """The map of shards as a replica knows it: which members live, which of them holds a shard.
 
 A value, made anew of each answer of the ledger and never changed, so any thread may read it. It may
-be old: a member that holds a shard no longer says so. shards.md. Decision 0202.
+be old: a member that holds a shard no longer says so. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

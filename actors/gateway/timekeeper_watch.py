@@ -3,7 +3,7 @@
 Ray starts it anew otherwise, but not one that is frozen, nor one whose rounds do not go on while it
 answers: nothing would watch the owners and the ledger. Every replica watches, so that one is made
 while any replica lives; making it is idempotent, and one that two replicas end at once is only
-started once more. design.md section 3 (Starting and owning). Decisions 0056 and 0202.
+started once more. Decisions process-liveness-and-standby and workflow-owners-and-shards.
 """
 
 from __future__ import annotations

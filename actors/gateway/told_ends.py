@@ -1,8 +1,8 @@
 """The rows of a workflow that has succeeded, without a read.
 
 Its publisher knows what it has sent; its owner tells the rest with the workflow's end. The rows are
-those that a read returns, so that one view shows both. contract.md section 6 (`Prefer: wait`).
-Decision 0198.
+those that a read returns, so that one view shows both.
+Decision messages-and-large-values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A replica's reads of workflows: what many requests ask for at once travels as one query.
 
 Each kind of read has a queue of its own, in which callers take turns; a value that the database
-refuses fails its own read alone. contract.md section 6;
-decision 0108.
+refuses fails its own read alone. Decision messages-and-large-values.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A detached actor keeps its arguments and may be restarted with them by newer or older code. Values
 by position would shift silently when a setting is added; by name, an unknown setting is left out
-and a missing one takes its default. Decision 0094.
+and a missing one takes its default. Decision messages-and-large-values.
 """
 
 from __future__ import annotations

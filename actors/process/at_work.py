@@ -6,7 +6,7 @@ end in the same way. So the workflow at work stands in a mapped file of the mach
 the process however that ends. A start that finds a trace of its predecessor's last turn
 (`actors/process/loop_watchdog.py`) counts that end against the workflow which it interrupted; an
 end from outside leaves no trace and counts against no workflow. What has `ENDS_MAX` is quarantined
-instead of restored. Decision 0161.
+instead of restored. Decision state-machine-and-recovery.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Sends many requests of one caller with a bound on their weight in flight.
 
 Requests in a shared queue delay other callers, so a bulk holds its requests back until earlier ones
-are answered. A request's own deadline starts when it is sent.
-design.md section 3 (Fairness). Decision 0091.
+are answered. A request's own deadline starts when it is sent. Decision fairness-and-long-work.
 """
 
 from __future__ import annotations

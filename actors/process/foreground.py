@@ -2,7 +2,7 @@
 
 A replica judges a bulk and hands it to owners; the owner, the ledger and Postgres work on it behind
 that, so what the replica holds back is held back everywhere. Design.md section 3 (Fairness);
-decision 0119.
+decision ledger-writer.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An owner holds tens of thousands of long-lived objects and creates many short-lived ones, few of
 them cyclic. With the default thresholds, passes over live objects took a fifth of its time under
-bulk load. design.md section 3 (CPU per node).
+bulk load.
 """
 
 from __future__ import annotations

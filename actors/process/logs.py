@@ -1,7 +1,4 @@
-"""Log files: one per kind of process in the deployment's folder, rotated by size.
-
-design.md section 6 (Logs).
-"""
+"""Log files: one per kind of process in the deployment's folder, rotated by size."""
 
 from __future__ import annotations
 

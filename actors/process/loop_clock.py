@@ -2,7 +2,7 @@
 
 Records carry wall time, and spans are differences of it, so it may not step back under a span. The
 clock follows the machine's wall time forwards; when that steps back, this one goes on by monotonic
-time, slowed down until wall time has caught up. Decision 0093.
+time, slowed down until wall time has caught up. Decision process-liveness-and-standby.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ constant count that the process is frozen or stuck.
 A turn that lasts too long, or a fatal error of the interpreter, has its stack written to a file, by
 a signal handler of C: it needs no interpreter lock, which a call that never returns may hold. The
 next process of this name finds the trace; a process that is ended from outside in a usual turn
-leaves none. design.md section 3 (no turn of an event loop lasts > 10 ms). Decisions 0091, 0092 and
-0161.
+leaves none. Decisions fairness-and-long-work, process-liveness-and-standby and
+state-machine-and-recovery.
 """
 
 from __future__ import annotations

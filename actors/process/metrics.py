@@ -1,6 +1,7 @@
 """The metrics of the processes in Ray's endpoint: loop turns, quarantined workflows, shards.
 
-A wrapper only, around `ray.util.metrics`; docs/operations.md lists the names. Decision 0092.
+A wrapper only, around `ray.util.metrics`; docs/operations.md lists the names. Decision
+process-liveness-and-standby.
 """
 
 from __future__ import annotations

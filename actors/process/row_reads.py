@@ -1,7 +1,7 @@
 """The reads of rows under way, and which of their workflows have changed since they began.
 
 What a read returns may be older than what this process has done meanwhile: such a workflow is not
-restored from it. Knows no rows and no workflows, only their ids. design.md section 3 (Recovery).
+restored from it. Knows no rows and no workflows, only their ids.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A loop over many items awaits `pause` after each item. `pause` returns at once until the slice's
 time is used up, and then yields several turns of the event loop, because another caller's request
 needs more than one turn and would otherwise wait for as many slices. The cost of one item bounds
-what slicing can do, so an item is one workflow's step, never a whole batch.
-design.md section 3 (no turn of an event loop lasts > 10 ms). Decisions 0091, 0119.
+what slicing can do, so an item is one workflow's step, never a whole batch. Decisions
+fairness-and-long-work and ledger-writer.
 """
 
 from __future__ import annotations

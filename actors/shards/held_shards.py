@@ -3,8 +3,8 @@
 A shard is held under an epoch, which its commands carry and the ledger compares. While a shard is
 being given it is frozen: it is still held, but not driven. Epochs of a shard only grow, so
 what is known of one tells how new other news of it is: an outcome that comes late, or an older map,
-never brings back a shard that was given or lost. Plain state; `membership.py` changes it. shards.md
-(Fence per command; Hand-over). Decisions 0200, 0203.
+never brings back a shard that was given or lost. Plain state; `membership.py` changes it.
+Decisions workflow-owners-and-shards and tests-and-benchmarks.
 """
 
 from __future__ import annotations

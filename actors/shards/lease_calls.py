@@ -1,7 +1,7 @@
 """The way to the ledger's leases: one renewal out, one lease back.
 
-Knows how renewals travel; what a lease means, `membership.py` and the gateway decide. shards.md
-(Lease). Decision 0200.
+Knows how renewals travel; what a lease means, `membership.py` and the gateway decide. Decision
+workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Several renewals may be under way, and their answers may come in another order.
 
 Before anything is sent to an agent `may_send` is asked (`self_fence.py`).
 
-Knows neither Ray nor rows. shards.md. Decisions 0200, 0203.
+Knows neither Ray nor rows. Decisions workflow-owners-and-shards and tests-and-benchmarks.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Its last acknowledged renewal must have been *sent* at most 2.5 s ago, on a clock that runs while
 the process is suspended. So one that was frozen or cut off sends nothing for a shard that another
-member has taken. shards.md (Self-fence). Decision 0200.
+member has taken. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

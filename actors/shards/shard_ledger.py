@@ -3,7 +3,7 @@
 A shard is handed over when none of its commands is open. A command that the ledger refuses as STALE
 tells that its shard is another member's now; that shard is dropped before the command's own
 callback runs, so that the callback finds the workflow as not driven here. Implements `LedgerPort`.
-shards.md (Fence per command; Hand-over). Decision 0200.
+Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The carrier is a socket (`actors/transport/sockets.py`) or a Ray actor call
 (`actors/transport/actor_calls.py`). A batch is bounded by number and weight, so that its encoding
 blocks neither side's event loop; large requests travel alone, so that small ones do not wait for
 them. Replies are delivered in slices; a callback that raises is logged and counted, and affects
-neither the channel nor other replies. design.md section 3. Decisions 0091, 0119.
+neither the channel nor other replies. Decisions fairness-and-long-work and ledger-writer.
 """
 
 from __future__ import annotations

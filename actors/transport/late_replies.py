@@ -3,7 +3,8 @@
 A call to an owner carries requests of many payers and one call is under way at a time. One request
 that takes long, because its payer has a thousand steps waiting for the ledger, would hold up every
 other payer's. So a call is answered after `LATE_AFTER_S` with what is settled by then, and with a
-token in the place of each reply that is not; the gateway asks for those apart. Decision 0119.
+token in the place of each reply that is not; the gateway asks for those apart. Decision
+ledger-writer.
 """
 
 from __future__ import annotations

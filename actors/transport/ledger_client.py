@@ -4,7 +4,7 @@ A commit whose outcome is unknown (the ledger actor died, Postgres is unavailabl
 it is known; keys make retries idempotent. Order is kept, because one call is in flight and a retry
 precedes the next batch. Each retry halves the batch, so that a command that cannot be sent does not
 block the others; a command whose caller has left is not retried.
-design.md section 3; money.md section 4. Decision 0094.
+money.md (Commands and keys). Decision messages-and-large-values.
 """
 
 from __future__ import annotations

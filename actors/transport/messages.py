@@ -1,6 +1,6 @@
 """What travels between processes besides ledger commands: requests to a workflow owner and replies.
 
-Frozen values without behaviour; how they become bytes is `wire.py`'s. design.md section 3.
+Frozen values without behaviour; how they become bytes is `wire.py`'s.
 """
 
 from __future__ import annotations

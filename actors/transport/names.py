@@ -2,7 +2,7 @@
 
 Ray starts an actor anew whose process has ended, but not one that was killed without a restart or
 whose constructor has failed; its name is free then, and the process that needs it makes another:
-the gateways the timekeeper, the timekeeper the ledger. design.md section 3 (Starting and owning).
+the gateways the timekeeper, the timekeeper the ledger.
 """
 
 from __future__ import annotations

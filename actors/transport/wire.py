@@ -3,7 +3,7 @@
 Each request, command and reply is encoded alone, so that its length is its weight, a batch is a
 list of bytes, and one that cannot be read is answered alone. Which versions understand each other
 says `core/message.py`. Neither side trusts the other's bytes: nothing but messages can come of
-them. Decision 0136.
+them. Decision messages-and-large-values.
 """
 
 from __future__ import annotations

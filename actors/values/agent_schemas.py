@@ -3,7 +3,7 @@
 An agent's entry and an order name a schema by the hash of its text. Texts are kept as far as they
 fit, put in when a card is read; one that is not kept is read from the agent's card again. They are
 compiled in a thread, once; what is compiled and small is judged by in the loop, the rest in the
-value process. Cards without schemas cost nothing here. Decision 0286.
+value process. Cards without schemas cost nothing here. Decision versions-and-schemas.
 """
 
 from __future__ import annotations

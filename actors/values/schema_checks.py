@@ -2,7 +2,7 @@
 
 What is at hand and little work is judged in the loop, the rest beside it: schemas are read and
 compiled first, and large values, or those of costly schemas, go to the value process. Spec: Agent
-card (inputSchema, outputSchema). Decisions 0160 and 0286.
+card (inputSchema, outputSchema). Decisions messages-and-large-values and versions-and-schemas.
 """
 
 from __future__ import annotations

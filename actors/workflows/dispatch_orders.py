@@ -1,7 +1,7 @@
 """Builds and sends dispatch orders, and builds the events of dispatches that fail.
 
 A workflow's machine, the agent's entry and the action in; a `DispatchOrder`, which any process can
-send, or the event of its failure out. Spec: Dispatch request, Verification; contract.md section 5.
+send, or the event of its failure out. Spec: Dispatch request, Verification.
 """
 
 from __future__ import annotations

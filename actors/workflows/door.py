@@ -2,8 +2,7 @@
 
 Only publishes are refused: what was accepted goes on, however much waits. Each payer has a share of
 the owner's room for workflows, for dispatches that wait and for commands that wait for the ledger,
-so that a payer that fills its share leaves others theirs. design.md section 3 (Bounds, Fairness);
-decision 0119.
+so that a payer that fills its share leaves others theirs. Decision ledger-writer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A publish before its commit: the estimate, the reserved prices, the hold, and the reply.
 
 Pure, apart from reads of the given directory. Spec: Settlement rules 1, Verification and budget 2;
-money.md cases 1–4; contract.md section 6 (Estimate, Publish).
+money.md (Budgets and holds, Estimate).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def estimate_cost(
     A node whose price is known reserves it. A node paid by tokens, or auctioned at no fixed price,
     reserves its own limit or a share of the budget that the other nodes leave. Any other node
     starts at the lowest price of an agent that can take it and gets such a share, too; without a
-    budget it reserves up to three times the lowest positive price (money.md section 8, rule 4).
+    budget it reserves up to three times the lowest positive price (money.md, Estimate).
 
     Args:
         auction_stake_bps: the stake required of bidders, basis points of the reserve.
@@ -277,7 +277,7 @@ def _price_to_reserve(prices: AskingPrices) -> Price | None:
 
 
 def _auction_reserve_price(prices: AskingPrices) -> Price | None:
-    """Return the registered fixed price, which no bid may exceed (money.md case 20)."""
+    """Return the registered fixed price, which no bid may exceed (money.md, Auctions)."""
     return prices.registered if isinstance(prices.registered, FixedPrice) else None
 
 
@@ -292,7 +292,7 @@ def _budget_required(name: str) -> ServiceError:
 
 
 def _estimate_too_large(total_micro: int) -> ServiceError:
-    """Return the error of an estimate above the largest balance (money.md case 39)."""
+    """Return the error of an estimate above the largest balance (money.md, Units)."""
     got, most = credits_text(total_micro), credits_text(MICRO_MAX)
     return ServiceError(
         ErrorCode.INVALID_MANIFEST,

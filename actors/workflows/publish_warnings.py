@@ -1,6 +1,6 @@
 """The warnings of a publish, with those that need the agents' schemas.
 
-They stand in every reply to the request: stored, repeated, or a dry run. contract.md section 2.
+They stand in every reply to the request: stored, repeated, or a dry run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Unfinished workflows in their owner's process, and a runner's counters.
 
-Values only. design.md section 3.
+Values only.
 """
 
 from __future__ import annotations

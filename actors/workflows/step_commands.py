@@ -1,6 +1,6 @@
 """The ledger commands of a workflow's steps, with their keys, and the errors where no step follows.
 
-Pure. design.md section 3 (deterministic keys, one command per step).
+Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Restores a running workflow from its rows: the normal path of every start.
 
 The stored manifest is compiled again and the stored node rows go through the machine's restore; the
-decision is committed and performed like that of any step. design.md section 3.
+decision is committed and performed like that of any step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The 95 % confidence interval of a ratio that was measured in pairs.
 
 The two sides of a pair run one after the other, so that other load on the machine affects both;
-ratios are averaged as logarithms, because 2 and 1/2 are equally far from 1. Decision 0114.
+ratios are averaged as logarithms, because 2 and 1/2 are equally far from 1. Decision
+tests-and-benchmarks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prints how well descriptions are planned: `python -m bench.planning [--show]`. Decision 0290.
+"""Prints how well descriptions are planned: `python -m bench.planning [--show]`. Decision planning.
 
 `--show` prints each case that is not as expected, of those that are not set aside.
 """

@@ -1,7 +1,4 @@
-"""The command line: one module per noun, loaded without the libraries its verbs need.
-
-design.md section 6.
-"""
+"""The command line: one module per noun, loaded without the libraries its verbs need."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`cluster` and `drain`: the members of the cluster, and a machine that gives its work away.
 
-shards.md (Upgrade); decision 0210.
+Decision cluster-and-releases.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Part of `callboard-server`.
 
 The supervisor does the work in its own program: the client side imports nothing of the service.
-design.md section 6; decision 0121.
+Decision requests-json-and-client.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`key`: API keys. contract.md section 3."""
+"""`key`: API keys."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`invoice`, `dispute`, `feedback`, `task`: what was paid, whether rightly, and work in one step.
 
-Spec: Invoice, Dispute; contract.md section 6 (Invoices, Disputes, Feedback, Tasks).
+Spec: Invoice, Dispute.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A verb is a function whose first parameter is a `Session`; `verb` adds the options that every verb
 has and turns failures into exit codes: 0 success, 1 workflow not successful, 2 usage,
-3 unreachable or refused. design.md section 6.
+3 unreachable or refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a handler can know of the dispatch it answers, and tell about its work.
 
-Spec: Dispatch request; contract.md section 5.
+Spec: Dispatch request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An agent's signature over its results. Spec: Signed results; contract.md section 6."""
+"""An agent's signature over its results. Spec: Signed results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An agent's HTTP interface, and the life of an agent process.
 
 Knows paths, signals and registration; what an answer says is `answering.py`'s, how HTTP is spoken
-`http_server.py`'s. Spec: Agent interface; contract.md sections 4 and 5 (cancellation notice).
+`http_server.py`'s. Spec: Agent interface.
 """
 
 from __future__ import annotations

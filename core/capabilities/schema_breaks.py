@@ -10,7 +10,7 @@ the wider one that the narrower one does not hold to. What it cannot decide (`on
 refuses counts as absent: an input that the older version ignored may get a meaning. `$ref` leads
 within its own schema; schemas that lead back to themselves are taken to hold, which is right for
 the values that end. Bounded by `STEPS_MAX` and `LEVELS_MAX`. Pure. Spec: Capability version,
-Versioning. Decision 0281.
+Versioning. Decision versions-and-schemas.
 """
 
 from __future__ import annotations

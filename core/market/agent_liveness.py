@@ -2,7 +2,7 @@
 
 Pure: heartbeat, probe and time in, an `Availability` out. Circuits are not part of it; each owner
 keeps its own (`actors/directory/health/circuits.py`).
-Spec: Targeted routing; contract.md section 6 (Heartbeat, AGENT_UNAVAILABLE details).
+Spec: Targeted routing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def availability(live: Liveness, now_ms: int, *, silent_from_ms: int = 0) -> Ava
     """Return the availability of an active agent.
 
     The newest signal counts: a heartbeat within its time to live, else a probe. An agent without
-    heartbeat and probe is available (contract.md section 6).
+    heartbeat and probe is available.
 
     Args:
         silent_from_ms: a time before which the service may have missed heartbeats, so that the
@@ -133,7 +133,6 @@ def availability_share(
         queue_depth: requests that wait at the agent.
         latency_ms: of its replies.
 
-    Spec: contract.md section 7 (`POST /v1/heartbeat`).
     """
     if availability is not Availability.AVAILABLE:
         return 0.0

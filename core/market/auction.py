@@ -3,7 +3,7 @@
 The lowest eligible bid wins and is paid the best bid of another owner, so that each owner's best
 bid is its own cost; a single bid is paid its own amount (the specification's rule). The stake that
 a bidder needs follows from its own bid, never from the payer's reserve.
-Spec: Settlement rules 7; money.md cases 20 to 25 and section 8, rules 2 and 7. Decision 0061.
+Spec: Settlement rules 7; money.md (Auctions, Slashing). Decision auctions.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def bid_problem(
     Args:
         has_bid: whether the agent already has a live bid in this round; the first one is final.
 
-    money.md cases 20, 22, 23 and 24.
+    money.md (Auctions).
     """
     if received_ms >= terms.closes_ms:
         return ServiceError(ErrorCode.CONFLICT, "the bid is late: the auction round has closed")
@@ -140,7 +140,7 @@ def displaced_bid(
     Returns:
         CONFLICT where the round is full of bids that count before this one.
 
-    Decision 0150.
+    Decision auctions.
     """
     if highest is None:
         return None
@@ -181,7 +181,7 @@ def find_exclusion(
             micro-credits.
         is_revoked: whether the bidder is revoked at the close.
 
-    money.md cases 24 and 26; section 8, rule 2.
+    money.md (Auctions, Stakes, Slashing).
     """
     if bid.received_ms >= terms.closes_ms:
         return Exclusion.LATE
@@ -212,7 +212,7 @@ def award_auction(bids: Iterable[Bid], *, reserve_micro: int) -> Award | None:
         bids: those without an exclusion (`find_exclusion`) of agents that have not failed in an
             earlier round, at most one per agent (`merge_bids`); amounts 0 or more.
 
-    Spec: Settlement rules 7; money.md cases 20, 21, 24 and 25; section 8, rule 7.
+    Spec: Settlement rules 7; money.md (Auctions).
     """
     within = [bid for bid in bids if bid.amount_micro <= reserve_micro]
     assert len({bid.agent_did for bid in within}) == len(within), "one bid per agent"
@@ -240,7 +240,7 @@ def live_lock_micro(
     """Return what a live bid locks of its agent's stake when it is placed, micro-credits.
 
     It is the most that the bid may require, whatever the agent's reputation at the close, at most
-    what is offered and what is free. money.md section 8, rule 7.
+    what is offered and what is free. money.md (Auctions).
     """
     most_micro = stake_required_micro(amount_micro, stake_bps=stake_bps, score=0)
     return min(most_micro, free_micro if offered_micro is None else offered_micro, free_micro)

@@ -1,8 +1,8 @@
 """An invoice's totals: payments less refunds, in whole cents, and the fee on their sum.
 
 Each number is rounded once and half up: the subtotal per invoice, the fee on the subtotal, never
-per line. An invoice moves no money; the work is already paid (money.md case 35).
-Spec: Settlement rules 5; money.md R2, cases 34 and 36.
+per line. An invoice moves no money; the work is already paid (money.md, Invoices).
+Spec: Settlement rules 5; money.md (Invoices).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def invoice_totals(payments_micro: Iterable[int], refunds_micro: Iterable[int]) 
         payments_micro: gross payments, fees included, micro-credits.
         refunds_micro: refunds to the payer, micro-credits.
 
-    Spec: Settlement rules 5; money.md R2, case 34.
+    Spec: Settlement rules 5; money.md (Invoices).
     """
     subtotal_micro = max(0, sum(payments_micro) - sum(refunds_micro))
     subtotal_cents = cents_half_up(subtotal_micro)

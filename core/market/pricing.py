@@ -2,8 +2,7 @@
 
 Rates are decimals, costs are whole micro-credits: one exact product and one rounding per node, up,
 so that no work is free by rounding. `core/workflow/node_state.py` knows the budget that pays it.
-Spec: Settlement rules 1 and 6; contract.md section 6 (Estimate, Capability prices); money.md R3 and
-case 2. Decision 0060.
+Spec: Settlement rules 1 and 6; money.md (Per-token prices, Estimate). Decision prices-and-budgets.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Tokens:
 def effective_price(offer: Price | None, capability_price: Price | None) -> Price:
     """Return the price an agent asks: its card's, else the registered one, else none.
 
-    Spec: Settlement rules 6; contract.md section 6 (Capability prices).
+    Spec: Settlement rules 6.
     """
     return offer or capability_price or FREE
 
@@ -89,7 +88,7 @@ def is_free(price: Price) -> bool:
 
 
 def cost_micro(price: Price, tokens: Tokens) -> int:
-    """Return the cost of the tokens at a price, rounded up once (money.md R3).
+    """Return the cost of the tokens at a price, rounded up once (money.md, Per-token prices).
 
     The cost may exceed every bound of the ledger; the caller compares it with the node's limit.
     """
@@ -109,7 +108,7 @@ def cost_micro(price: Price, tokens: Tokens) -> int:
 def read_tokens(metrics: Mapping[str, Any]) -> Tokens:
     """Read the token counts from an agent's metrics; an invalid count is 0.
 
-    `tokens_used` alone counts as written. money.md R3 (Tokens).
+    `tokens_used` alone counts as written. money.md (Per-token prices).
     """
     read = _find_first(metrics, "input_tokens", "inputTokens")
     written = _find_first(metrics, "output_tokens", "outputTokens")
@@ -136,7 +135,7 @@ def is_budget_required(
         max_cost_micro: the node's `maxCostCredits`, micro-credits.
         budget_micro: the workflow's `maxBudgetCredits`, micro-credits.
 
-    contract.md section 6 (Estimate); money.md cases 2 and 20.
+    money.md (Estimate, Auctions).
     """
     if max_cost_micro is not None or budget_micro is not None:
         return False
@@ -155,7 +154,7 @@ def market_limit_micro(
         dearest_micro: the highest price that is asked.
         has_free: whether an agent takes the node for nothing.
 
-    money.md section 8, rule 4.
+    money.md (Estimate).
     """
     limit_micro = min(LOWEST_PRICE_FACTOR * (positive_micro or 0), dearest_micro)
     return min(limit_micro, BESIDE_FREE_MICRO_MAX) if has_free else limit_micro
@@ -168,7 +167,7 @@ def token_reservations(
     own_limits: Mapping[str, int],
     starts: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Return the reservation of each node without a fixed price (money.md R3).
+    """Return the reservation of each node without a fixed price (money.md, Per-token prices).
 
     A node's own limit is its reservation. The others share the rest of the hold in proportion to
     what they start with; a node that starts with nothing counts as the average of the others, and
@@ -211,7 +210,7 @@ def parse_price(
         is_required: whether a missing price is a problem.
 
     Returns: the price, None without a valid one, and every problem found.
-    Spec: Capability price, Per-token pricing; contract.md section 6 (Capability prices).
+    Spec: Capability price, Per-token pricing.
     """
     prefix = f"{path}." if path else ""
     cents, pricing = as_whole(member.get("price_cents")), member.get("pricing")

@@ -4,8 +4,8 @@ A candidate's score is the weighted sum of five parts, each better when higher; 
 settings. A choice carries its reasons, so that a payer can see the candidates and their scores.
 They are stored as the figures they follow from and are computed when they are read, because most
 are never read. `ranked_candidates.py` chooses.
-Spec: What the service does 3; Targeted routing; Settlement rules 9. contract.md section 6
-(Discovery, ranking inputs). Decision 0063, with the figures.
+Spec: What the service does 3; Targeted routing; Settlement rules 9. Decision
+reputation-and-ranking, with the figures.
 """
 
 from __future__ import annotations

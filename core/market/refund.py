@@ -3,7 +3,8 @@
 The remaining payment is split as a payment of that size: the protocol returns its share of the fee
 and never keeps more than its rate of the remaining payment. The agent's part comes from its wallet,
 then its locked, then its free stake; a shortfall is reported, not covered.
-Spec: Settlement rules 10; contract.md section 6 (Disputes); money.md case 15. Decision 0064.
+Spec: Settlement rules 10; money.md (Disputes and refunds). Decision
+refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

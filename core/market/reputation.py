@@ -2,8 +2,8 @@
 
 Integer arithmetic up to the score's six decimals, so that a rebuild from history gives the same
 numbers exactly. `core/workflow/node_outcome.py` decides how a node's end counts, `slashing.py`
-which failures cost stake. Spec: Settlement rules 9; contract.md section 6 (Reputation
-inputs); money.md case 41. Decision 0062.
+which failures cost stake. Spec: Settlement rules 9; money.md (Reputation). Decision
+reputation-and-ranking.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ class Tally(Struct, frozen=True, array_like=True, gc=False):
     def counted(self, *, asks_price: bool) -> Tally:
         """Return the outcomes that count for an agent now, by themselves.
 
-        What was done for nothing says nothing of an agent that asks a price (money.md section 8,
-        rule 6).
+        What was done for nothing says nothing of an agent that asks a price (money.md, Reputation).
 
         Args:
             asks_price: whether the agent asks a price; else all outcomes count.
@@ -116,7 +115,7 @@ def score(tally: Tally, *, latency_ms_max: int) -> float:
     Args:
         latency_ms_max: the average latency at which the speed is 0, milliseconds, 0 or more.
 
-    Spec: Settlement rules 9; money.md case 41.
+    Spec: Settlement rules 9; money.md (Reputation).
     """
     parts = (
         (_SUCCESS, _success(tally)),
@@ -146,7 +145,7 @@ def stake_required_micro(price_micro: int, *, stake_bps: int, score: float) -> i
         stake_bps: basis points, 0 to 10,000.
         score: 0 to 1, at most 6 decimals count.
 
-    contract.md section 6 (Reputation inputs); money.md section 8, rule 2.
+    money.md (Slashing).
     """
     assert price_micro >= 0, price_micro
     assert 0 <= stake_bps <= FEE_BPS_MAX, stake_bps

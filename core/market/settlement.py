@@ -1,6 +1,6 @@
 """The split of a node's payment between its agent and the protocol.
 
-Integers only; the parts always sum to the whole. Spec: Settlement rules 2 and 4; money.md R1.
+Integers only; the parts always sum to the whole. Spec: Settlement rules 2 and 4; money.md (Fees).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class PaymentSplit(NamedTuple):
 def split_payment(gross_micro: int, fee_bps: int) -> PaymentSplit:
     """Split a gross payment: the fee is rounded down, the rest is the agent's.
 
-    The protocol never takes more than its rate, and no micro-credit is lost or made (money.md R1).
+    The protocol never takes more than its rate, and no micro-credit is lost or made (money.md,
+    Fees).
 
     Args:
         gross_micro: micro-credits, ≥ 0.

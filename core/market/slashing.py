@@ -1,8 +1,8 @@
 """Stakes at risk: the amount locked with an attempt, the triggers of a slash, and its amount.
 
 Knows no accounts; a slash moves from the agent's locked stake to the payer, without a fee.
-Spec: Settlement rules 8; contract.md section 6 (Slash triggers); money.md cases 26 to 29.
-Decision 0062.
+Spec: Settlement rules 8; money.md (Stakes, Slashing).
+Decision reputation-and-ranking.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def is_agents_failure(code: NodeErrorCode, *, is_spared: bool = False) -> bool:
             or the end of the dispatching process. The code alone does not tell these from an
             agent's own error.
 
-    contract.md section 6 (Slash triggers); money.md case 29.
+    money.md (Slashing).
     """
     return code in _AGENTS_FAILURES and not is_spared
 
@@ -66,7 +66,7 @@ def slash_micro(locked_micro: int, bps: int) -> int:
         locked_micro: locked for this attempt of this node, micro-credits, 0 or more.
         bps: basis points, 0 to 10,000.
 
-    money.md case 27.
+    money.md (Slashing).
     """
     assert locked_micro >= 0, locked_micro
     assert 0 <= bps <= BPS, bps
@@ -81,6 +81,6 @@ def lock_micro(required_micro: int, *, offered_micro: int, free_micro: int) -> i
         offered_micro: the stake the agent offers; without an auction its whole free stake.
         free_micro: its free stake now.
 
-    money.md case 26.
+    money.md (Stakes).
     """
     return required_micro if required_micro <= min(offered_micro, free_micro) else None

@@ -1,6 +1,6 @@
 """What is changed in a draft that publish refuses: mappings that cannot fit, limits of cost. Pure.
 
-What is left out is said in the draft's notes. Decision 0290.
+What is left out is said in the draft's notes. Decision planning.
 """
 
 from __future__ import annotations

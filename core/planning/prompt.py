@@ -2,7 +2,7 @@
 
 Nothing else goes to it: no price, no agent's id or address, nothing of any caller. What agents say
 is public, and is data to the model; that it may obey it nevertheless is met in `proposal.py`.
-Decision 0295.
+Decision planning.
 """
 
 from __future__ import annotations

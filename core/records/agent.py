@@ -1,7 +1,7 @@
 """The agent card (ACARD): who an agent is, where it listens, what it can do and for how much.
 
 Cards are open: members this file does not know are kept, so that a card comes back as registered.
-Spec: Agent card; contract.md sections 3 (registration body), 4 (dispatch path), 6 (prices).
+Spec: Agent card.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Endpoint = Annotated[
     StringConstraints(pattern=CARD_ENDPOINT_PATTERN, max_length=2048, strict=True),
 ]
 
-# 10^9 credits, the largest amount the ledger keeps (money.md, Money type).
+# 10^9 credits, the largest amount the ledger keeps (money.md, Units).
 PRICE_CENTS_MAX = 10**11
 CAPABILITIES_MAX = 100
 
@@ -194,7 +194,7 @@ def without_standing_bids(card: dict[str, Any]) -> dict[str, Any]:
     """Return a card as others than its agent's owner read it: what it would bid is sealed.
 
     The lineage's hash is over this form, so that everybody can check it and nobody can find out an
-    amount by trying. money.md section 8, rule 7.
+    amount by trying. money.md (Auctions).
     """
     offered = card["capabilities"]
     if not any("standingBid" in one for one in offered):

@@ -2,7 +2,7 @@
 
 Two spellings of a registration arrive: `{acard, …}` and the flat one of `/v1/agent/register`, in
 which names, the endpoint and capability ids may be missing. Who may register what is `serve_app`'s.
-Spec: Agent card, Registry; contract.md section 3 (registration body), 6 (Registry) and 7.
+Spec: Agent card, Registry.
 """
 
 from __future__ import annotations
@@ -167,10 +167,7 @@ class Registration(Body):
 
 
 class FlatRegistration(Registration):
-    """A registration with the members of the card in the body itself. Most of them are optional.
-
-    Spec: contract.md section 7.
-    """
+    """A registration with the members of the card in the body itself. Most of them are optional."""
 
     acard: CardWithGaps
 

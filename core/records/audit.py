@@ -1,7 +1,7 @@
 """The closed list of event types; the chain of audit entries is also the event stream.
 
 What a type is about (`targetType`) and the verb in it (`action`) follow from its name,
-`resource.past_participle`. Spec: Audit entry, Events 2; contract.md section 6 (Audit event types).
+`resource.past_participle`. Spec: Audit entry, Events 2.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ An entry's actor is always a party of it. A rule says where in one of its events
 and as what: a DID, an agent, whose owner of that time is a party as well, or a record whose parties
 the database knows. An entry is shown whole to each of its parties. The rules are applied by one
 function of the database, `index_parties`; a type without a rule is not indexed by this version of
-the code. Decision 0270.
+the code. Decision audit-chain.
 """
 
 from __future__ import annotations

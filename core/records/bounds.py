@@ -2,7 +2,7 @@
 
 Every text that reaches the database passes `text_defect`; ids pass their own predicate. It knows
 neither HTTP nor JSON: the edge turns a `False` into a refusal that names the member.
-contract.md section 2 (Texts, Capability ids); decision 0105.
+Decision ledger-writer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AGENT_NAME_CHARS_MAX: Final = 32
 # What `acceptedVerifiers` of a card says instead of a list of DIDs; the first is the default.
 TRUSTED_VERIFIERS: Final = "trusted"
 ANY_VERIFIERS: Final = "any"
-# DIDs in such a list. money.md section 8, rule 3.
+# DIDs in such a list. money.md (Verifiers).
 ACCEPTED_VERIFIERS_MAX: Final = 32
 # As sent; names are kept in lower case.
 AGENT_NAME_PATTERN: Final = r"^[A-Za-z0-9](?:[A-Za-z0-9-]{1,30}[A-Za-z0-9])$"

@@ -6,7 +6,7 @@ first `PROBLEMS_MAX` are named, the others counted.
 Node names have 1 to 128 characters, no control characters, quotes, backslashes or outer spaces, so
 that each can be written as `$.name.result` or `$['name'].result`, and no `#verify`, which marks the
 payment line of a node's verifier.
-Spec: Workflow manifest, Node definition, Input mapping expressions; contract.md sections 2 and 6.
+Spec: Workflow manifest, Node definition, Input mapping expressions.
 """
 
 from __future__ import annotations
@@ -263,8 +263,7 @@ _KNOWN = {
 def parse_manifest(raw: object) -> WorkflowManifest:
     """Check a manifest as it came from JSON and return it.
 
-    Raises `ServiceError` (INVALID_MANIFEST) with the problems found. Spec: Workflow manifest;
-    contract.md section 2 (strictness).
+    Raises `ServiceError` (INVALID_MANIFEST) with the problems found. Spec: Workflow manifest.
     """
     return _checked(_object(raw, "a workflow manifest, a JSON object"), ProblemList(), node_path)
 
@@ -309,8 +308,7 @@ def _checked(
 def parse_list_form(raw: object) -> WorkflowManifest:
     """Check the list form (`nodes: [{id, …}]`, `edges: [{from, to}]`) and return its manifest.
 
-    Raises `ServiceError` (INVALID_MANIFEST), paths as in the list form. contract.md section 6
-    (Publish, list form).
+    Raises `ServiceError` (INVALID_MANIFEST), paths as in the list form.
     """
     lists = _object(raw, "an object with nodes and edges")
     problems = ProblemList()

@@ -2,7 +2,7 @@
 
 The members are those of `WorkflowManifest` as pydantic describes it; added are the alternative
 spellings and that null means absent. A test holds both to the same answer on drawn manifests.
-Spec: Workflow manifest, Node definition; contract.md sections 2 and 6 (Publish, list form).
+Spec: Workflow manifest, Node definition.
 """
 
 from __future__ import annotations

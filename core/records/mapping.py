@@ -2,7 +2,7 @@
 
 The specification's form of RFC 9535: names after dots, `['x']`, `["x"]` and `[n]`; escapes are
 decoded. After a dot a name may also begin with a digit and contain dashes, as nodes' names do.
-Spec: Input mapping expressions; contract.md section 5.
+Spec: Input mapping expressions.
 """
 
 from __future__ import annotations

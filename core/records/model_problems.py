@@ -1,6 +1,6 @@
 """What pydantic found wrong, in the words of JSON: no Python types, no regular expressions.
 
-Used for manifests, agent cards, and by the agent kit. contract.md section 1; decision 0306.
+Used for manifests, agent cards, and by the agent kit. Decision requests-json-and-client.
 """
 
 from __future__ import annotations

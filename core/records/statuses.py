@@ -1,7 +1,7 @@
 """The words for where nodes, workflows and agents stand, each list once.
 
 `core/workflow/transitions.py` and `core/market/agent_liveness.py` decide what moves between them.
-Spec: States and transitions, Workflow statuses, Targeted routing; contract.md section 6.
+Spec: States and transitions, Workflow statuses, Targeted routing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ HEARTBEAT_STATUSES: Final = {
 
 
 class OwnershipProof(StrEnum):
-    """What shows that an agent's DID is its owner's. Decision 0250."""
+    """What shows that an agent's DID is its owner's. Decision signed-requests-and-claims."""
 
     # Its key signed a card that names the owner and this deployment.
     SIGNATURE = "signature"

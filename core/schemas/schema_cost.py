@@ -10,7 +10,7 @@ Theory: at one place, a schema is joined by those that look at the same place (`
 ...): its *closure*, with multiplicity. A closure hands each place below it to a multiset of
 schemas. The cost of a schema is the larger of the weight of its closure and of the cost of what it
 hands any place below; a schema that comes to itself again at the same place, or more than once per
-level, has no bound. Decision 0285.
+level, has no bound. Decision versions-and-schemas.
 """
 
 from __future__ import annotations

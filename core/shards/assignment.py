@@ -3,7 +3,7 @@
 Rendezvous hashing over addresses: no leader, no state, and one member more or less moves only its
 own share. An address stays the same when a process is started again, so a successor that comes
 before its predecessor's lease has expired gets exactly the shards that the predecessor had.
-shards.md (Assignment without a leader). Decision 0200.
+Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

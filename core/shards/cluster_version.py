@@ -1,6 +1,6 @@
 """Which version of the code everything in a cluster understands, while it is upgraded.
 
-Pure. shards.md (Upgrade). Decision 0212.
+Pure. Decision cluster-and-releases.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a member tells the ledger twice a second, and what it hears: its lease and the shards' map.
 
-Values only; `leases.py` decides. shards.md (Lease). Decision 0200.
+Values only; `leases.py` decides. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ A process that registers at an address ends the lease of its predecessor there: 
 processes has seen that one end.
 
 Safe while the clocks of a ledger and a member differ by a ratio below `LEASE_MS / SELF_FENCE_MS`.
-Pure: the caller measures the time. shards.md (Lease, Self-fence). Decisions 0200, 0203.
+Pure: the caller measures the time. Decisions workflow-owners-and-shards and tests-and-benchmarks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Machines of members: which one is meant, and whether its shards could go elsewhere.
 
-Pure. shards.md (Upgrade). Decision 0210.
+Pure. Decision cluster-and-releases.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The signal is what members report with their renewals: how many unfinished workflows each drives.
 The number grows when that has been too much for a few seconds, and falls by one machine when one
-less would have had room to spare for minutes. shards.md. Decision 0214.
+less would have had room to spare for minutes. Decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def drained_machines(
     """Return which of these machines have no member that has something to do, or may have.
 
     One that does not live has ended, but while it holds a shard it may be spared and live again.
-    Decision 0210.
+    Decision cluster-and-releases.
 
     Args:
         members: all that are not GONE.

@@ -1,7 +1,7 @@
 """The shard of a workflow: eight of the random bits of its id, for good.
 
 Nobody reads a row to find the process that drives a workflow: its id tells the shard, and the map
-tells which member holds it. Pure. shards.md (Shard of a workflow). Decision 0200.
+tells which member holds it. Pure. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

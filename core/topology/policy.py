@@ -2,8 +2,7 @@
 
 Pure, over a resolved address; `federation/egress.py` applies it at every connect. The networks are
 those of IANA's registries of special-purpose addresses that are not globally reachable, written
-out, because Python's own table differs from version to version. contract.md section 3 (agent
-endpoints are checked at registration and again at every connect).
+out, because Python's own table differs from version to version.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Permissions: the rights, and the one function that decides every permission.
 
 A route declares the right it requires and the parties of its resource; no other module compares
-rights or DIDs. Knows neither HTTP nor authentication. Spec: Authentication 1; contract.md
-section 3; decision 0123.
+rights or DIDs. Knows neither HTTP nor authentication. Spec: Authentication 1; decision
+permissions-and-keys.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def is_derived(maker: Principal, owner_did: str, scopes: Iterable[str]) -> bool:
     """Say whether a new key is derived from its maker's credential and ends with it.
 
     A key without the admin right that an administrator creates for another owner belongs to that
-    owner and is not derived (docs/decisions/0107).
+    owner and is not derived (decision permissions-and-keys).
 
     Args:
         maker: the caller who creates the key.

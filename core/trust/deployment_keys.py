@@ -2,7 +2,7 @@
 
 Whatever is made with a key carries its version: an attempt in its row, a sealed secret in its first
 byte. What carries none (heartbeat tokens, connections between machines) is tried with each. Pure;
-derivations are in `derived_keys.py`. Decision 0266.
+derivations are in `derived_keys.py`. Decision permissions-and-keys.
 """
 
 from __future__ import annotations

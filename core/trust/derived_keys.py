@@ -2,7 +2,7 @@
 
 A leaked derived key reveals neither the other purposes' keys nor the deployment's. The key's
 version is stored with each use, so that it can be read after a rotation. Pure. RFC 5869.
-Decisions 0099 and 0266.
+Decision permissions-and-keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The public key in a `did:key` DID, which verifies signatures of unregistered agents too.
 
 Pure. Ed25519 alone: multibase `z` (base58btc) over the multicodec prefix 0xed01 and 32 bytes.
-Spec: contract.md section 3 (the key is the DID itself for `did:key`).
 """
 
 from __future__ import annotations

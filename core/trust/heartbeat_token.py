@@ -2,7 +2,7 @@
 
 Derived, never stored: HMAC with a key of the deployment over the agent's DID and a revision. The
 revision is raised when a deregistered agent registers again, which invalidates earlier tokens. The
-token has no other right. contract.md section 6 (Heartbeat).
+token has no other right.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The token with which an agent hands in the result of one attempt (`resultId`).
 
 Derived, never stored: HMAC with a key of the deployment over the workflow, the node and the
-attempt. Pure. Spec: Dispatch request; design.md section 3.
+attempt. Pure. Spec: Dispatch request.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Pure: the caller provides the nonce. XSalsa20-Poly1305 (PyNaCl `SecretBox`) detects changed bytes.
 The first byte is the version of the deployment's key.
-contract.md section 3 (signingSecret, stored encrypted).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ed25519 signatures: of agents over cards and results, of DIDs over requests.
 
 Pure; verifies a signature with a key and must not know the key's owner or origin.
-Spec: Authentication 3; contract.md head (Encodings) and section 6 (Signed results).
+Spec: Authentication 3.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def key_bytes(public_key: str) -> bytes:
 
 
 def result_message(node: str, workflow_id: str, result_hash: str) -> bytes:
-    """Return the message that an agent signs for a result (contract.md section 6, Signed results).
+    """Return the message that an agent signs for a result (Signed results).
 
     Args:
         result_hash: `sha256:` + hex over the result's JCS form.

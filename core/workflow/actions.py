@@ -2,7 +2,7 @@
 
 `Action` is a closed union, in the imperative: what the runner performs after the commit, its
 selections excepted, which it answers before. Nothing here acts.
-Spec: States and transitions; design.md section 3.
+Spec: States and transitions.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The process that receives the result creates the reference; the process that needs the bytes
 resolves it. It is never parsed from an agent's JSON, so no result can refer to another payer's
-bytes. design.md section 3 (Large values).
+bytes.
 """
 
 from __future__ import annotations

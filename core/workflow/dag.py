@@ -1,7 +1,7 @@
 """Compiles a checked manifest into a frozen graph in topological order, which the engine runs.
 
 Knows structure only; no state, no prices. Its values are immutable and shared between processes.
-Spec: Node definition, Execution order; contract.md sections 5 and 6 (defaults).
+Spec: Node definition, Execution order.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class CompiledWorkflow(Message, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowLimits:
-    """Bounds and defaults of a manifest, from the settings (contract.md sections 2 and 6)."""
+    """Bounds and defaults of a manifest, from the settings."""
 
     nodes_max: int = 1_000
     timeout_ms_default: int = 60_000

@@ -2,7 +2,7 @@
 
 Two closed unions: `Event` (past tense: something happened) and `Record` (past tense: what is now
 true and must be committed); what must be done is in `actions.py`. Nothing here acts.
-Spec: States and transitions; design.md section 3.
+Spec: States and transitions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus
 
 
 class Verdict(StrEnum):
-    """What a failed attempt means for the node (contract.md section 5, retry by HTTP status)."""
+    """What a failed attempt means for the node (retry by HTTP status)."""
 
     RETRYABLE = "retryable"
     FINAL_FOR_AGENT = "final_for_agent"
@@ -34,7 +34,7 @@ class Failure(Message, frozen=True):
     """Why an attempt, or a selection, failed.
 
     `is_spared`: the agent did no wrong, although the code alone would say so: it was too busy, or
-    its connection broke. It loses neither stake nor reputation (contract.md section 6).
+    its connection broke. It loses neither stake nor reputation.
     `is_unstaked`: nothing was sent, nothing is locked: other work had the agent's stake.
     `is_forged`: the result bore a signature that is not the agent's, which costs it as fraud does.
     `is_passing`: of a selection: an agent that may take the node is away and may come back.
@@ -349,7 +349,7 @@ class NodePaid(Message, frozen=True):
     """Gross payment due to an agent out of the escrow, micro-credits, more than 0.
 
     `line`, paid once, is the node's name; for its verifiers the name + `#verify`, then + `#verify2`
-    and so on for further verifications after a rejection (money.md case 16).
+    and so on for further verifications after a rejection (money.md, Verifiers).
     """
 
     line: str

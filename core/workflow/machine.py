@@ -10,7 +10,7 @@ through `failed`: back to `ready` at once (another agent, a lost process), to `r
 (back-off), or to its end. The first node that fails finally ends every undispatched node; open
 attempts may finish and are paid. Then the workflow ends. The machine owns a `WorkflowState`; each
 event has a function over it in `rules`, found in the table at the end of this file.
-Spec: States and transitions, Execution order, Verification and budget; contract.md section 5.
+Spec: States and transitions, Execution order, Verification and budget.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class WorkflowMachine:
             at_ms: now.
 
         1. Rows become states. 2. If the deadline has passed, the workflow ends. 3. Otherwise open
-        work goes on (`rules/restoration.py`). Spec: design.md section 3 (Recovery).
+        work goes on (`rules/restoration.py`).
         """
         self = cls(
             workflow_id,

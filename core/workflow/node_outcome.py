@@ -1,8 +1,8 @@
 """How a node's end counts for the reputation of its last agent: the one place that decides it.
 
 Knows states and error codes; `core/market/reputation.py` computes the score, the ledger adds up.
-Pure. Spec: Settlement rules 9; contract.md section 6 (Reputation inputs); money.md case 41, and
-section 8, rules 1 and 6. Decision 0062.
+Pure. Spec: Settlement rules 9; money.md (Reputation, Promised time). Decision
+reputation-and-ranking.
 """
 
 from __future__ import annotations

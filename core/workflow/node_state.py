@@ -185,7 +185,7 @@ class Budget:
 
     No node is dispatched at a price above the hold less the payments and the other nodes'
     reservations, so payments never exceed the hold. Spec: Verification and budget 2; money.md
-    case 7.
+    (Settlement).
     """
 
     __slots__ = ("_by_node", "_reserved_micro", "hold_micro", "spent_micro")
@@ -236,7 +236,7 @@ def tells_of_wait(selection_json: str | None) -> bool:
 
 
 def error_of(failure: Failure) -> dict[str, Any]:
-    """Return a failure as `node.error`. Spec: Errors (AGENT_UNAVAILABLE); contract.md section 1."""
+    """Return a failure as `node.error`. Spec: Errors (AGENT_UNAVAILABLE)."""
     error: dict[str, Any] = {"code": str(failure.code), "message": failure.message}
     # A lost attempt without a successor ends the node, but is not its agent's fault.
     if failure.is_spared or failure.verdict is Verdict.LOST:

@@ -2,7 +2,7 @@
 
 They copy a capability's registered price, so that a later change affects no running workflow. One
 text per workflow stores each node's reservation and its terms, if any. Pure. Spec: Settlement
-rules 1 and 6; money.md case 17 and R3.
+rules 1 and 6; money.md (Prices, Per-token prices).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NodeTerms(Message, frozen=True):
     paid by tokens, up to the reservation. `verifier_micro`: the verifier's part of the reservation.
     `reserve_micro`: the auction's reserve, None without an auction. `stake_bps`: the stake required
     of its bidders. `limit_micro`: what its agent may cost at most, None where its reservation says
-    so (money.md section 8, rule 4).
+    so (money.md, Estimate).
     """
 
     price: Price | None = None

@@ -7,7 +7,7 @@ Theory of operation: `WorkflowMachine` turns an event into triggers and asks `ne
 `next_workflow_status` for each. A node whose attempt fails goes through `failed` even before a
 retry; both transitions then happen within one step, so that a stored `failed` is always final, and
 a node that waits for its next attempt is stored as `ready`.
-Spec: States and transitions; contract.md section 6 (workflow transitions, node `timeout`).
+Spec: States and transitions.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def next_node_status(status: NodeStatus, trigger: NodeTrigger) -> NodeStatus:
 def next_workflow_status(status: WorkflowStatus, trigger: WorkflowTrigger) -> WorkflowStatus:
     """Return the state the table gives for this pair.
 
-    Raises `IllegalTransition` for a pair that is not in the table. contract.md section 6.
+    Raises `IllegalTransition` for a pair that is not in the table.
     """
     following = WORKFLOW_TRANSITIONS.get((status, trigger))
     if following is None:

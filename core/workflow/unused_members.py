@@ -1,7 +1,7 @@
 """Warnings of a manifest: what is accepted and has no effect, or what no agent's schema admits.
 
 What a manifest says by itself is found where it is compiled; whether an input is used, missing or
-of a wrong type, where the agents' schemas are known. contract.md section 2; decision 0306.
+of a wrong type, where the agents' schemas are known. Decision requests-json-and-client.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Pure: bytes in, judgement out. Only this module knows the dialects of agents.
 Order of judgement: 1. a body that was too large; 2. redirects; 3. a refused or failed request by
 HTTP status; 4. the content coding, JSON and its bounds; 5. `eventId`; 6. `status`, `error`,
 `result`/`output`, `metrics`. A 202 is an acceptance unless its body says an error.
-Spec: Dispatch response, Agent rules, Errors; contract.md section 5.
+Spec: Dispatch response, Agent rules, Errors.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def judge_reply(
         location: the header's text.
         at_ms: when the reply came, Unix milliseconds.
 
-    Spec: Dispatch response; contract.md section 5 (reply, retry by HTTP status).
+    Spec: Dispatch response.
     """
     if body is None:
         return Failure(NodeErrorCode.RESULT_TOO_LARGE, "the reply is larger than the limit")
@@ -151,10 +151,7 @@ def judge_reply(
 
 
 def is_approved(result: Any) -> bool:
-    """Say whether a verifier's result approves: `approved` or `valid` is true, exactly.
-
-    contract.md section 5 (verification).
-    """
+    """Say whether a verifier's result approves: `approved` or `valid` is true, exactly."""
     return type(result) is dict and (result.get("approved") is True or result.get("valid") is True)
 
 
@@ -233,7 +230,7 @@ def _metrics_defect(metrics: dict[str, Any]) -> str | None:
     """Return why metrics cannot be stored, or None.
 
     The reply is refused, because the metrics carry the token counts that are paid and the agent
-    must see the refusal. Decision 0105.
+    must see the refusal. Decision ledger-writer.
     """
     text = write_json(metrics)
     if len(text) > METRICS_BYTES_MAX:
@@ -264,7 +261,7 @@ def _judge_http_error(
         text, code = _error_of(reply)
         message += f": {text}"
     is_refusal = http_status in _REFUSING_STATUSES or code in _REFUSING_CODES
-    # money.md section 8, rule 5: the agent is full, and has not taken the work.
+    # money.md (Full agents): the agent is full, and has not taken the work.
     is_declined = http_status == _TOO_MANY_REQUESTS or (
         http_status == _SERVICE_UNAVAILABLE and bool(retry_after)
     )

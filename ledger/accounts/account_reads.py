@@ -1,8 +1,7 @@
 """Committed money as its owners see it: accounts, what moved, stakes, quotas and their usage.
 
 Reads like those of `reader.py`, over the same pool: plain dicts keyed by column, micro-credits.
-Spec: Account, Entry, Stake, Reputation, Quota check result; contract.md section 6 (Ledger, More
-reads, Quotas); money.md cases 37 and 38.
+Spec: Account, Entry, Stake, Reputation, Quota check result; money.md (Quotas).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The owner of a proven claim, or of an unproven one if nobody else uses the DID: it had no account
 when it was claimed, and has no keys, agents and workflows of its own. Before a proof the owner gets
-neither deposits nor inheritances: they were meant for the person behind the DID.
-Spec: contract.md section 6 (Ledger). Decision 0305.
+neither deposits nor inheritances: they were meant for the person behind the DID. Decision
+signed-requests-and-claims.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Worth little and never audited; a crash may forget the last ones, the next come within seconds. All
 times are the database's, so that machines need not agree about theirs when they write.
-Spec: contract.md section 6 (Heartbeat).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Planning agents: cards are registered and taken out of service.
 
-Spec: Agent card, Authentication; contract.md section 3.
+Spec: Agent card, Authentication.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch) -> None:
 
 
 def _is_yielding(command: RegisterAgent, known: KnownAgent | None) -> bool:
-    """Say whether an unproven claim gives way to the proof of another owner. Decision 0250."""
+    """Say whether an unproven claim gives way to the proof of another owner. Decision
+    signed-requests-and-claims."""
     return (
         known is not None
         and known.proven_by is None
@@ -239,7 +240,7 @@ def _check_card_is_newer(command: RegisterAgent, known: KnownAgent | None) -> No
 
 
 def _check_room(command: RegisterAgent, owner_did: str, batch: Batch) -> None:
-    """Refuse another active agent of an owner beyond the bound. Decision 0172."""
+    """Refuse another active agent of an owner beyond the bound. Decision registry-and-discovery."""
     count = batch.cache.agent_counts.get(owner_did, 0)
     if command.owner_agents_max is not None and count >= command.owner_agents_max:
         raise Refusal(
@@ -284,7 +285,7 @@ def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> d
 def _check_claim(command: RegisterAgent, batch: Batch) -> None:
     """Refuse to claim a DID that another has in use, except as itself: it is not a new one.
 
-    In use: it has a wallet or a stake, or has had keys or agents. Decision 0145.
+    In use: it has a wallet or a stake, or has had keys or agents. Decision stakes-and-slashing.
     """
     if command.owner_did == command.did or command.is_admin or command.proof is not None:
         return
@@ -293,8 +294,8 @@ def _check_claim(command: RegisterAgent, batch: Batch) -> None:
     if has_account or command.did in batch.cache.callers:
         raise Refusal(
             ErrorCode.FORBIDDEN,
-            f"{command.did} already has entries, keys or a stake: register it with its own"
-            " credential, with a cardProof, or as an administrator",
+            f"{command.did} is in use: it already has entries, keys or a stake. Register it"
+            " with its own credential, with a cardProof, or as an administrator",
         )
 
 

@@ -2,8 +2,8 @@
 
 Reads like those of `reader.py`, over the same pool. What has changed is read from the audit
 chain, whose ids are in the order of the commits whatever any clock says; that it has, and what has
-of prices, versions and revocations, `ledger/reads/directory_tail.py` tells. Spec: Registry;
-design.md section 3 (Events). Decision 0003.
+of prices, versions and revocations, `ledger/reads/directory_tail.py` tells. Spec: Registry.
+Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations

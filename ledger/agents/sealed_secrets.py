@@ -3,7 +3,7 @@
 The first byte of a sealed secret is the version of its key (`core/trust/sealing.py`), and an index
 finds it. Sealing anew changes no meaning, so it is no command: an operational statement replaces a
 secret that is still the one that was read. Replies and attempts of another key are only counted:
-they end by themselves. Decision 0266.
+they end by themselves. Decision permissions-and-keys.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bids in the rounds of auctions.
 
-Plain values, as `ledger/commands.py` says. Spec: Bid; money.md case 23.
+Plain values, as `ledger/commands.py` says. Spec: Bid; money.md (Auctions).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class EndBidding(Message, frozen=True, kw_only=True):
 
 
 def bid_key(workflow_id: str, node: str, round_: int, agent_did: str) -> str:
-    """Return the key under which an agent bids once in a round (money.md case 23)."""
+    """Return the key under which an agent bids once in a round (money.md, Auctions)."""
     return composed_key("bid", workflow_id, node, str(round_), agent_did)
 
 

@@ -1,4 +1,4 @@
-"""Committed auctions and bids. Spec: Bid; contract.md section 6 (More reads)."""
+"""Committed auctions and bids. Spec: Bid."""
 
 from __future__ import annotations
 

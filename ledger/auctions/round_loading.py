@@ -1,6 +1,6 @@
 """What the writer reads of auctions: open rounds with their bids, how many bids are kept.
 
-money.md case 23; decision 0294.
+money.md (Auctions); decision http-edge.
 """
 
 from __future__ import annotations

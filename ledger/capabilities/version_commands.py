@@ -1,7 +1,6 @@
 """Commands about versions of capabilities.
 
-Plain values, as `ledger/commands.py` says. Spec: Capability version; contract.md section 6
-(Capability versions).
+Plain values, as `ledger/commands.py` says. Spec: Capability version.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the writer reads of capability versions: a line and single versions by their keys.
 
-Spec: Capability version. Decision 0280.
+Spec: Capability version. Decision versions-and-schemas.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Planning capability versions: published into a line of versions that has an owner, deprecated.
 
 A version never changes and never goes, so what was judged by the versions that there were holds as
-long as there are as many. Spec: Capability version; contract.md section 6 (Capability versions).
-Decision 0280.
+long as there are as many. Spec: Capability version.
+Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -120,8 +120,7 @@ def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Outcome:
 def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str:
     """Return whose line it is with this version; refuse who may not publish it.
 
-    The owner of the oldest proven agent begins a line, or takes over another's: money.md section 8,
-    rule 8.
+    The owner of the oldest proven agent begins a line, or takes over another's: money.md.
     """
     owner_did = command.owner_did or command.actor_did
     if line is not None and (not command.takes_over or command.is_admin or line.is_assigned):

@@ -1,7 +1,7 @@
 """Committed rows of capability versions, and which agent lets its owner begin a line.
 
 Reads like those of `reader.py`, over the same pool: plain dicts keyed by column. Spec: Capability
-version; contract.md section 6 (Capability versions).
+version.
 """
 
 from __future__ import annotations

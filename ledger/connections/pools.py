@@ -1,7 +1,6 @@
 """Pools of connections that act as one role: how reads and the operational writes reach Postgres.
 
 The one writer of the audited tables has a connection of its own (`ledger/writer/store.py`).
-design.md section 3 (Two write paths).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Whether a Postgres server takes a login, asked once and without a pool.
-
-design.md section 3 (Starting and owning).
-"""
+"""Whether a Postgres server takes a login, asked once and without a pool."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A frozen server, and a machine that vanished without closing its connections, never answer. The
 socket is shut down, not closed, and nothing is cancelled: the statement under way fails just as if
-the server had died, which every caller survives anyway. design.md section 3 (Postgres away).
+the server had died, which every caller survives anyway.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Complaints over work and pay, their decisions, and payers' opinions.
 
-Plain values, as `ledger/commands.py` says. contract.md section 6 (Disputes,
-Feedback); money.md cases 15 and 40.
+Plain values, as `ledger/commands.py` says. money.md (Disputes and refunds).
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from ledger.authority import AuthorizedCommand
 
 
 class OpenDispute(AuthorizedCommand, frozen=True, kw_only=True):
-    """Store a complaint; it moves and freezes nothing (money.md case 40).
+    """Store a complaint; it moves and freezes nothing (money.md, Disputes and refunds).
 
     `respondent_did` None: it is about a whole workflow of several agents, or names no respondent.
     `evidence_json`: a JSON object. Result: {"disputeId"}.

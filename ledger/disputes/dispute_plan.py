@@ -1,8 +1,9 @@
 """Planning disputes and feedback: complaints, how they are decided, what comes back to the payer.
 
 History stays as it is: a refund is new entries the other way, from those who were paid, as far as
-they have it (money.md case 15). Every check comes before the first row. Spec: Settlement rules 8
-and 10; contract.md section 6 (Disputes, Feedback); decisions 0081 and 0082.
+they have it (money.md, Disputes and refunds). Every check comes before the first row. Spec:
+Settlement rules 8
+and 10; decisions refunds-disputes-invoices-quotas and reputation-and-ranking.
 """
 
 from __future__ import annotations
@@ -189,7 +190,8 @@ class _Refunding:
         self.short_micro = 0
 
     def refund(self, line: PaidLine, micro: int) -> None:
-        """Move a share back to the payer: each source gives what it has (money.md case 15)."""
+        """Move a share back to the payer: each source gives what it has (money.md, Disputes and
+        refunds)."""
         did = line.agent_did
         wallet = self._account(wallet_address(did))
         fee = self._account(FEE_ADDRESS)

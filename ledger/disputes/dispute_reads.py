@@ -1,4 +1,4 @@
-"""Committed disputes and feedback. Spec: Dispute; contract.md section 6 (Disputes, Feedback)."""
+"""Committed disputes and feedback. Spec: Dispute."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The configuration of the embedded Postgres: one file of settings, one of access rules.
 
-Pure text, no process. Figures and reasons: money.md section 3, design.md section 4.
+Pure text, no process. Figures and reasons: money.md (Commands and keys).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def server_conf(*, socket_folder: Path, shared_buffers_mib: int, max_connections
         "max_parallel_workers_per_gather": "0",
         "autovacuum_naptime": "10s",  # hot account rows: dead versions go early
         "autovacuum_vacuum_cost_limit": "1000",
-        # A forgotten snapshot triples the cost of a batch (money.md section 3).
+        # A forgotten snapshot triples the cost of a batch (money.md, Commands and keys).
         "idle_in_transaction_session_timeout": "60s",
         # A client that connects and never authenticates holds a place of all for so long.
         "authentication_timeout": "10s",

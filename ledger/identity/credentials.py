@@ -3,7 +3,7 @@
 A replica remembers what it knows of a DID or an API key for a second. What lasts (a key, guardians,
 an heir, a name, a card) must not be given by a key that was replaced meanwhile: a command names the
 credential that it came with, and the writer, which sees every replacement in one order, asks once
-more. contract.md section 3; decision 0260.
+more. Decision permissions-and-keys.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the writer reads of identity: names, heirs, guardians, keys of before.
 
-Spec: Key rotation, Name, Inheritance, Recovery request. Decisions 0230 to 0233 and 0261.
+Spec: Key rotation, Name, Inheritance, Recovery request. Decision agent-identity.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands about who inherits an agent.
 
-Plain values, as `ledger/commands.py` says. Spec: Inheritance; contract.md section 6 (Inheritance).
+Plain values, as `ledger/commands.py` says. Spec: Inheritance.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands about the names of agents.
 
-Plain values, as `ledger/commands.py` says. Spec: Name; contract.md section 6 (Names).
+Plain values, as `ledger/commands.py` says. Spec: Name.
 """
 
 from __future__ import annotations

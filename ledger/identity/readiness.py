@@ -3,7 +3,7 @@
 One row says until when the service was last seen ready, and each gap before it is a row: what lies
 between two notes further apart than `PAUSE_MS_MAX` does not count. The function `ready_ms_since` of
 the database measures with it. All times are the database's. Written by the timekeeper, as the
-operational role. Decision 0232.
+operational role. Decision agent-identity.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Commands about the recovery of agents' keys.
 
 Plain values, as `ledger/commands.py` says. As with rotations, signatures are verified before a
-command is made, and the writer compares the keys. Spec: Recovery request; contract.md section 6
-(Recovery).
+command is made, and the writer compares the keys. Spec: Recovery request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Invoices over settled work are made, paid and voided.
 
-Plain values, as `ledger/commands.py` says. contract.md section 6 (Invoices); money.md
-cases 33a to 36.
+Plain values, as `ledger/commands.py` says. money.md (Invoices).
 """
 
 from __future__ import annotations

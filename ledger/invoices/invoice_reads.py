@@ -1,4 +1,4 @@
-"""Committed invoices and what stands on them. Spec: Invoice; contract.md section 6 (Invoices)."""
+"""Committed invoices and what stands on them. Spec: Invoice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What is stored of DIDs that sign requests or hold access tokens, many in one statement.
 
-Reads like those of `reader.py`, over the same pool. contract.md section 3; decision 0220.
+Reads like those of `reader.py`, over the same pool. Decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

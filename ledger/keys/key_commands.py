@@ -1,6 +1,6 @@
 """API keys are made, rotated and revoked.
 
-Plain values, as `ledger/commands.py` says. contract.md section 3 (Keys); decisions 0107 and 0222.
+Plain values, as `ledger/commands.py` says. Decision permissions-and-keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the writer reads of API keys: those a batch revokes with all that stand on them, those that
 make others, and how many an owner has.
 
-contract.md section 3 (Keys); decision 0107.
+Decision permissions-and-keys.
 """
 
 from __future__ import annotations

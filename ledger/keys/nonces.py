@@ -2,7 +2,7 @@
 
 Operational rows, but they wait for the disk: a nonce that a crash forgot could be replayed. Whether
 a signature is of now is judged here once more, by the one clock that all replicas share. A row may
-go when its signature is too old by that clock. contract.md section 3; decision 0220.
+go when its signature is too old by that clock. Decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

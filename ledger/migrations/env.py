@@ -1,6 +1,6 @@
 """How alembic reaches the database: the connection is handed over by `ledger.migrate`.
 
-Spec: none; design.md section 4 (alembic, PostgreSQL only).
+Spec: none.
 """
 
 from __future__ import annotations

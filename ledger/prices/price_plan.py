@@ -1,6 +1,6 @@
 """Planning the registered prices of capabilities.
 
-Spec: Capability price, Per-token pricing; contract.md section 6 (Capability prices).
+Spec: Capability price, Per-token pricing.
 """
 
 from __future__ import annotations

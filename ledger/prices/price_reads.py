@@ -1,7 +1,7 @@
 """Committed rows of the market: prices.
 
 Reads like those of `reader.py`, over the same pool: plain dicts keyed by column. Spec: Capability
-price, Per-token pricing; contract.md section 6 (More reads).
+price, Per-token pricing.
 """
 
 from __future__ import annotations

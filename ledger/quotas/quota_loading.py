@@ -1,7 +1,7 @@
 """What the writer reads of quotas: whose publishes are limited, and what those payers use already.
 
 Nothing for payers it knows, and usage only of payers with a quota; from then on planning counts it.
-money.md cases 37 and 38.
+money.md (Quotas).
 """
 
 from __future__ import annotations

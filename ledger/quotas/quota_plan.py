@@ -1,7 +1,8 @@
 """Planning quotas: what a payer may publish, checked and counted with the hold of each publish.
 
 The single writer's memory is the counter: parallel publishes are planned one after the other, so
-none slips past. Spec: Quota check result, Limits; money.md cases 37 and 38. Decision 0072.
+none slips past. Spec: Quota check result, Limits; money.md (Quotas). Decision
+refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

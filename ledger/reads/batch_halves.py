@@ -2,7 +2,7 @@
 
 What a caller sends is judged where it enters, and nothing that it says should be refused here. But
 the values of a batch are those of many callers: one that passed unjudged must not be the failure of
-all others. contract.md section 2 (Texts); decision 0119.
+all others. Decision ledger-writer.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 reputations and stakes by the time of their change and the transactions that the earlier look could
 not see, so that a row is read once, and one that is committed late is not missed. The same
 connection listens for notices, which say that it is time to look; where they do not arrive
-(poolers), or the connection was away, the follower looks twice a second anyway.
-design.md section 3 (Events). Decisions 0194 and 0293.
+(poolers), or the connection was away, the follower looks twice a second anyway. Decisions postgres
+and agent-health-and-waiting.
 """
 
 from __future__ import annotations

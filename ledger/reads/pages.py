@@ -1,8 +1,8 @@
 """Tables read page by page: whole, in the order of their key, or only what has changed.
 
 What a process reads of a table to know all of it must not come in one statement: neither side's
-memory nor the statement's timeout grows with the table. design.md section 3 (Bounds).
-Decision 0091.
+memory nor the statement's timeout grows with the table.
+Decision fairness-and-long-work.
 """
 
 from __future__ import annotations

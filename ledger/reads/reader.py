@@ -287,7 +287,8 @@ class LedgerReader:
     # -- money and audit --------------------------------------------------------------------------
 
     async def balance(self, did: str) -> Balance:
-        """Return an owner's wallet, and the rest of their held escrows as pending (money.md 32)."""
+        """Return an owner's wallet, and the rest of their held escrows as pending (money.md,
+        Accounts)."""
         row = (await self.rows(_BALANCE, {"wallet": wallet_address(did), "payer": did}))[0]
         return Balance(int(row["balance"]), int(row["held"]))
 

@@ -2,8 +2,8 @@
 
 Connections of their own and one search at a time, in turns by caller, so that they never hold a
 connection that another read waits for. The server ends a search that takes too long: it is shorter
-than any caller waits, and ends the work, not only the waiting. design.md section 3 (Bounds).
-Decision 0083.
+than any caller waits, and ends the work, not only the waiting.
+Decision registry-and-discovery.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What reads return besides plain rows: a workflow with its nodes, a balance.
 
-Spec: Workflow record, Balance response; design.md section 3.
+Spec: Workflow record, Balance response.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads that look at much take turns, so that they leave the database to the others.
 
 One at a time per process; callers that wait are served round robin. A bounded number waits, of one
-caller and of all, the rest is refused. design.md section 3 (Bounds); decision 0117.
+caller and of all, the rest is refused. Decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

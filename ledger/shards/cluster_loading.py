@@ -1,6 +1,6 @@
 """What the writer reads of members and shards: all of them whole, and which members are GONE.
 
-shards.md (Tables). Decision 0201.
+Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

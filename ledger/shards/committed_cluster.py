@@ -1,7 +1,7 @@
 """What is committed of members and shards: the map that renewals are answered with.
 
-Another value than the state cache, which planning changes before anything is committed.
-shards.md (Lease). Decision 0201.
+Another value than the state cache, which planning changes before anything is committed. Decision
+workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Follows what is committed: a member that has joined is granted a lease, one that is GONE is
 forgotten, and one at whose address another has joined has ended. `core/shards/leases.py` decides
-who lives. shards.md (Lease). Decision 0201.
+who lives. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Plain values, as `ledger/commands.py` says. `mapVersion` is the version of the first map that knows
 what the command has changed: the id of its audit entry; of the newest map, if it has changed
-nothing. No refusal is stored. shards.md (Tables; Assignment without a leader). Decision 0201.
+nothing. No refusal is stored. Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A shard has one holder at a time and an epoch that grows with each move, so a command that carries
 an older one is stale (`ledger/writer/plan.py`). Whether a member lives is asked of the leases,
-which are not the database's: they change after a commit, never while a batch is planned.
-shards.md (Assignment without a leader; Lease). Decision 0201.
+which are not the database's: they change after a commit, never while a batch is planned. Decision
+workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stakes are put up, taken back, and slashed by an administrator.
 
-Plain values, as `ledger/commands.py` says. Spec: Stake; money.md cases 26 to 32.
+Plain values, as `ledger/commands.py` says. Spec: Stake; money.md (Stakes, Slashing, Accounts).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ledger.authority import AuthorizedCommand
 class DepositStake(AuthorizedCommand, frozen=True, kw_only=True):
     """Move credits into an agent's stake, from the wallet of the agent or of its owner.
 
-    `is_admin` lets anybody act in the agent's own name (decision 0071).
+    `is_admin` lets anybody act in the agent's own name (decision stakes-and-slashing).
     Rejections: FORBIDDEN, INSUFFICIENT_CREDITS, INVALID_REQUEST above the bound of a balance,
     KEY_REUSED. Result: {"walletDid", "balanceMicro", "freeMicro", "lockedMicro", "updatedMs"}.
     """

@@ -2,8 +2,8 @@
 
 A stake is two accounts, free and locked; what moves between them is the work's business. It belongs
 to those who deposited it, each by a share, and not to its agent's registrant: a share comes back
-to its depositor alone. Spec: Stake; contract.md section 6 (Stakes); money.md cases 26 and 30.
-Decisions 0071 and 0096.
+to its depositor alone. Spec: Stake; money.md (Stakes).
+Decision stakes-and-slashing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def plan_deposit_stake(command: DepositStake, batch: Batch) -> Outcome:
 
 
 def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Outcome:
-    """Move credits from the free part of the agent's stake back to a depositor (money.md case 30).
+    """Move credits from the free part of the agent's stake back to a depositor (money.md, Stakes).
 
     Steps: (1) the caller may move the stake, or has a share of it, (2) so much is free, (3) and the
     depositor's own, (4) of which it leaves as much as is locked: otherwise others would bear alone

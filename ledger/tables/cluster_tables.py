@@ -1,6 +1,6 @@
 """The tables of the cluster: its members, and which of them holds which shard.
 
-shards.md (Tables). Decision 0201.
+Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A column that a row does not bring has its default. Postgres alone would be cheaper with arrays of a
 row's type in its binary format, and the writer so much dearer that the sum is none the less
-(decision 0139).
+(decision ledger-writer).
 
 Postgres refuses NUL in texts, and UTF-8 has no lone surrogates: one such character in an agent's
 error message must not stop the batch of a thousand others, so it is stored as U+FFFD.

@@ -1,6 +1,6 @@
 """The tables of history and of the fence: head, commands, the audit chain and its events.
 
-money.md sections 4 and 5; decisions 0031 and 0130.
+money.md (Commands and keys, Audit chain); decisions ledger-writer and audit-chain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The tables that hold money: accounts, the entries that move it, escrows, stakes, invoices.
 
-money.md sections 1 and 6.
+money.md (Rules that the database enforces, Settlement).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 From a description come the SQL that writes to the table (`writes.py`), the encoding of its rows
 (`ledger/writer/batch.py`) and the table that reads name (`ledger/schema.py`). What the database
-checks of a column is in the migrations alone. Decision 0138.
+checks of a column is in the migrations alone. Decision ledger-writer.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A write is the name of its rows, the columns that they bring, and the statement that stores them,
 made from the table's description. In a statement `o` is the stored row, `r` the one that is given.
-Pure text: `write_function.py` puts the statements into the one function. Decision 0138.
+Pure text: `write_function.py` puts the statements into the one function. Decision ledger-writer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A task that its payer has settled.
 
-Plain values, as `ledger/commands.py` says. Spec: contract.md section 7 (`/settle`).
+Plain values, as `ledger/commands.py` says.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Planning what a payer says of a task. Spec: contract.md section 7; decision 0294."""
+"""Planning what a payer says of a task. Spec: decision http-edge."""
 
 from __future__ import annotations
 

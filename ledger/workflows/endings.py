@@ -1,6 +1,6 @@
 """Which workflows have ended: what a wait looks at, without reading their nodes and results.
 
-Reads like those of `reader.py`, over the same pool. contract.md section 6 (`Prefer: wait`).
+Reads like those of `reader.py`, over the same pool.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Escrows that no command has ended although their workflow's time is over: money that is stuck.
 
-Spec: Settlement rules 2; money.md case 43.
+Spec: Settlement rules 2; money.md (Escrow).
 """
 
 from __future__ import annotations

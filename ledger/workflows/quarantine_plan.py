@@ -2,7 +2,7 @@
 
 A quarantined workflow keeps its status and its money; its steps are refused until it is resumed or
 ends. Its own row remembers it, so that neither a new command key nor another member repeats the
-step. contract.md section 6 (Quarantine); decision 0115.
+step. Decision ledger-writer.
 """
 
 from __future__ import annotations

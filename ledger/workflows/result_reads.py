@@ -1,5 +1,5 @@
 """The result of one node, and what a result that is handed in is judged by, without the rest of
-the workflow. contract.md sections 5 (asynchronous agents) and 6 (Large results)."""
+the workflow."""
 
 from __future__ import annotations
 

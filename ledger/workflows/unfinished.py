@@ -5,7 +5,7 @@ shard has. Pages follow each other by deadline and id, so that no deadline waits
 and so that each page is read, and repeated when it fails, by itself. To go on, a member needs to
 know which agents have had a node: its row names those that failed it finally and the one that had
 it last; the others that had an attempt, of whom there may be three altogether, are in the history.
-design.md section 3 (Recovery). Decision 0091.
+Decision fairness-and-long-work.
 """
 
 from __future__ import annotations

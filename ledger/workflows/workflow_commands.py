@@ -1,8 +1,7 @@
 """Commands of a workflow's life: it is published, advances, is quarantined and resumed.
 
 Plain values, as `ledger/commands.py` says. Each carries the member that holds the workflow's shard
-and the epoch under which it does, for the fence (`ledger/writer/plan.py`). Spec: Settlement rules;
-design.md section 3; shards.md (Fence per command).
+and the epoch under which it does, for the fence (`ledger/writer/plan.py`). Spec: Settlement rules.
 """
 
 from __future__ import annotations

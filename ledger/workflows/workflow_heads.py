@@ -1,6 +1,6 @@
 """Who may see a workflow, looked up before its record is read: strangers cost no results.
 
-contract.md section 6 (More reads); decision 0108.
+Decision messages-and-large-values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Planning the two commands of a workflow's life: it is published, it advances.
 
 Turns machine records into rows, payments and audit records. Every check comes before the first row,
-so that a refused command leaves nothing behind. Spec: Settlement rules 1–4; money.md section 6.
+so that a refused command leaves nothing behind. Spec: Settlement rules 1–4; money.md (Settlement).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     unstaked = move_stakes(command, batch)  # (6)
     if end is not None:  # (7)
         _finish(command, batch, row, end)
-    # Accepted is `pending`, whatever its first dispatches have made of it by now (contract.md 6).
+    # Accepted is `pending`, whatever its first dispatches have made of it by now.
     status = WorkflowStatus.PENDING if end is None else end.status
     result: dict[str, Any] = {
         "workflowId": command.workflow_id,
@@ -210,7 +210,8 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
 
 
 def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:
-    """Refuse what is already decided: the first settlement of a node wins (money.md case 9)."""
+    """Refuse what is already decided: the first settlement of a node wins (money.md,
+    Settlement)."""
     settled = batch.cache.settled
     if not settled:
         return
@@ -236,7 +237,7 @@ def _check_payments(payments: list[NodePaid], escrow: Escrow, batch: Batch) -> N
         due += payment.gross_micro
     if due > escrow.account.balance:
         # The machine reserves before it dispatches, so this is a defect of ours: refused for good
-        # and audited, instead of stopping the writer for everybody (money.md case 7).
+        # and audited, instead of stopping the writer for everybody (money.md, Settlement).
         raise Refusal(
             ErrorCode.INTERNAL_ERROR,
             f"got payments of {credits_text(due)} credits,"
@@ -286,7 +287,7 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
 
 
 def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
-    """Pay a node's agent and the protocol; a part of zero makes no entry (money.md case 6)."""
+    """Pay a node's agent and the protocol; a part of zero makes no entry (money.md, Fees)."""
     escrow = batch.cache.escrows[command.workflow_id]
     assert escrow is not None
     split = split_payment(payment.gross_micro, escrow.fee_bps)

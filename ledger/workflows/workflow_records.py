@@ -1,7 +1,7 @@
 """Workflows with as much of their nodes' results as a record shows.
 
 A record has a bound, so no more than that is read: of results beyond it the database returns hash
-and size. contract.md section 6 (Large results); decision 0108.
+and size. Decision messages-and-large-values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads for the commands that stand on stored rows (ledger/writer/barrier_reads.py).
 
 Run by the writer, in the moment it plans the command, so that nothing can come between. Every
-statement is bounded. money.md cases 15 and 33 to 34; decisions 0080, 0081 and
-0305.
+statement is bounded. money.md (Disputes and refunds, Invoices); decisions
+refunds-disputes-invoices-quotas and signed-requests-and-claims.
 """
 
 from __future__ import annotations

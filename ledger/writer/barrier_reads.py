@@ -1,8 +1,8 @@
 """The stored rows that a barrier command is planned by: invoices, a dispute, a node, the money of
 an agent.
 
-Values only, of the one command at hand; ledger/writer/barrier_loading.py reads them. money.md cases
-15, 33 and 33a; decision 0305.
+Values only, of the one command at hand; ledger/writer/barrier_loading.py reads them. money.md
+(Disputes and refunds, Invoices); decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

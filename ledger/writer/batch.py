@@ -4,7 +4,7 @@
 Knows the shape of rows and how the chain and the accounts go on; decides nothing. A command that
 leaves a trace is one audit entry, which lists its events; the entries that move its money name it.
 What is added here is already counted in the state cache, so a batch is committed whole or the cache
-is dropped. money.md sections 2, 3 and 5; design.md section 3 (a batch is one round trip).
+is dropped. money.md (Rules that the database enforces, Commands and keys, Audit chain).
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class _Event(NamedTuple):
 
 class Refusal(Exception):
     """A command is rejected; nothing of it was planned. The rejection is stored under its key,
-    except one that passes by itself, after `retry_after_s`: that leaves no trace (decision 0072).
-    So does one that is not `is_stored`: its key is another's to use (decision 0075).
+    except one that passes by itself, after `retry_after_s`: that leaves no trace (decision
+    refunds-disputes-invoices-quotas).
+    So does one that is not `is_stored`: its key is another's to use (decision auctions).
     """
 
     def __init__(

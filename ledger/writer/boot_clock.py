@@ -1,7 +1,4 @@
-"""A monotonic clock that goes on while the machine is suspended: leases and proofs are timed by it.
-
-shards.md (Lease, Self-fence).
-"""
+"""A monotonic clock that goes on while the machine is suspended: leases and proofs are timed by it."""
 
 from __future__ import annotations
 

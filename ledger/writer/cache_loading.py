@@ -2,7 +2,7 @@
 
 Set-based, at most one statement per table, none at all in the usual batch. Only as a writer begins,
 or begins again after a batch that was rolled back, what is small and asked for by every batch is
-read whole: the head, the members and the shards. money.md sections 3 and 4.
+read whole: the head, the members and the shards. money.md (Commands and keys).
 """
 
 from __future__ import annotations

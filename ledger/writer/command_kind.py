@@ -1,6 +1,6 @@
 """What the writer needs to know of a kind of command; `ledger/registry.py` has one for each.
 
-No command is named here. design.md section 3 (Bounds); decisions 0116 and 0135.
+No command is named here. Decision ledger-writer.
 """
 
 from __future__ import annotations

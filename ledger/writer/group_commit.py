@@ -13,8 +13,8 @@ An error belongs to one command. A batch that the store refuses is divided, wher
 the guilty command there, else in halves with a longer timeout, until that command stands alone; it
 is refused and the refusal stored, the rest commits. Between two tries of a divided batch another
 client's batch has its turn. A command whose batches lose the connection again and again is tried
-alone too, and refused in the end. design.md section 3; money.md sections 0 (4) and 4; shards.md
-(Lease); decisions 0116 and 0201.
+alone too, and refused in the end. money.md (Rules that the database enforces) (4) and 4; decisions
+ledger-writer and workflow-owners-and-shards.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ it.
 `ledger/registry.py` says how each command is planned; here is what all have in common: the
 fence, refusals, repeats. Planning reads the state cache only: the read set says beforehand what has
 to be in it. It never waits and never talks to the database. Spec: Settlement rules; money.md
-section 4.
+(Commands and keys).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _decide(command: Command, batch: Batch) -> Outcome:
         if isinstance(command, AdvanceWorkflow) and refusal.code not in FORESEEN:
             code = _QUARANTINED_BY.get(refusal.code, QuarantineCode.STEP_REFUSED)
             return quarantined(command, code, refusal.code, refusal.detail, batch)
-        # A caller's key is the caller's again after a refusal (contract.md section 2).
+        # A caller's key is the caller's again after a refusal.
         if not refusal.is_stored or command.key.startswith(f"{CALLERS_KEY}:"):
             batch.untraced.add(command.key)
             if refusal.is_audited:
@@ -58,7 +58,6 @@ def is_stale(command: Any, cache: StateCache) -> bool:
     """Say whether a command of a workflow comes from a member that does not hold its shard.
 
     The fence, as far as it is this writer's; the head's epoch, in the statement, is the rest of it.
-    shards.md (Fence per command).
     """
     if not kind_of(command).is_fenced:
         return False

@@ -1,6 +1,6 @@
 """What planning a batch looks at: collected from its commands beforehand.
 
-Plain sets of keys; `cache_loading.py` reads what is behind them. money.md section 4.
+Plain sets of keys; `cache_loading.py` reads what is behind them. money.md (Commands and keys).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A cache of committed rows and nothing more: it is dropped whenever the outcome of a batch is not a
 commit, and filled again by reading. Correct because there is one writer (the fence proves it).
-money.md sections 0 and 4.
+money.md (Rules that the database enforces, Commands and keys).
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ Another key that was used before shows as a conflict: then the batch starts agai
 Not a commit → the state cache is dropped and read again.
 
 A refusal by the database is that of a command of the batch, unless the connection is gone, the
-server cannot work now, or this writer's own memory is wrong (`_translated`). Decision 0116.
+server cannot work now, or this writer's own memory is wrong (`_translated`). Decision
+ledger-writer.
 
-It must not know who waits for the outcomes (group_commit.py). design.md section 3; money.md 4.
+It must not know who waits for the outcomes (group_commit.py). money.md (Budgets and holds).
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ Known = dict[str, tuple[bytes | None, Outcome]]
 STATEMENT_TIMEOUT_S: Final = 2.0
 # Waiting for a lock is another session's doing.
 _LOCK_TIMEOUT: Final = "1000"
-# Plans are pinned: tables without statistics once gave sequential scans (design.md section 3).
+# Plans are pinned: tables without statistics once gave sequential scans.
 # The role is the writer's once the head is locked.
 _SESSION: Final = session_options(
     "none",

@@ -1,6 +1,7 @@
 """Chooses the files of the wheel `callboard-server`: those that the light wheel leaves out.
 
-The light wheel's list, in the pyproject.toml at the root, is the only one. Decision 0121.
+The light wheel's list, in the pyproject.toml at the root, is the only one. Decision
+requests-json-and-client.
 """
 
 from __future__ import annotations

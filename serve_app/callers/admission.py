@@ -2,7 +2,7 @@
 
 Every holder is an owner DID (over all its keys) or, without a recognised key, the address of the
 connection. A request takes what it needs as it goes on and gives all of it back at its end; what is
-not to be had is refused at once, so nothing queues. Decision 0101.
+not to be had is refused at once, so nothing queues. Decision fairness-and-long-work.
 """
 
 from __future__ import annotations

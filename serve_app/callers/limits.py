@@ -7,7 +7,7 @@ within one block, and a call costs a database round trip only once per block. Th
 how high the owner's count may go, so another key of the same owner lifts nothing. The minute is the
 database's; replicas measure what is left of it by their monotonic clocks.
 Callers without a key are counted per address, in memory (`serve_app/callers/windows.py`).
-Spec: Limits; contract.md section 2 (Rate limits); decision 0102.
+Spec: Limits; decision limits-and-admission.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.windows import ADDRESSES_MAX, WINDOW_MS, AddressWindows, Window
 
 UNLIMITED = "unlimited"
-# By this header of a refusal HAProxy refuses the caller's next calls itself (decision 0151).
+# By this header of a refusal HAProxy refuses the caller's next calls itself (decision
+# limits-and-admission).
 SPENT_HEADER = b"x-callboard-spent"
 
 _BLOCKS_PER_WINDOW = 10

@@ -6,7 +6,7 @@ found is remembered apart, for a second. Look-ups travel in batches, those of re
 apart from all others. Each address has a budget of wrong credentials; beyond it, what it sends is
 looked up in one paused batch after the other, a few of each address in each: so a flood costs a few
 queries a second in all, and a right credential from the same address still gets through. Durations
-are of a monotonic clock. contract.md section 3; decisions 0102 and 0220.
+are of a monotonic clock. Decisions limits-and-admission and signed-requests-and-claims.
 """
 
 from __future__ import annotations

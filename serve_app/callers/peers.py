@@ -1,10 +1,11 @@
 """The address a request comes from, as HAProxy says it: no client can choose it.
 
 HAProxy sets one header on every request, replacing any that the client sent: a token and the
-address of the connection, or of whom one of `trusted_proxies` speaks for (decision 0267). The token
+address of the connection, or of whom one of `trusted_proxies` speaks for (decision http-edge). The
+token
 is derived from the deployment key, so a request that reaches a replica's own port past HAProxy
 cannot name an address: it counts under its own connection's. `X-Forwarded-For` is not read here.
-contract.md section 2 (Rate limits); decision 0100.
+Decision http-edge.
 """
 
 from __future__ import annotations

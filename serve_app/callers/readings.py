@@ -3,7 +3,7 @@
 An entry per read would let a reader fill the chain, so there is one in an hour for each credential,
 right, operation and reason; another reason costs a call of the class write. The note goes on beside
 the reply: a ledger that is away keeps no operator from looking, and a note that failed is given
-with the next read. Decision 0263.
+with the next read. Decision audit-chain.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Theory of operation: a holder may have at most 1/n of what is free (dynamic thre
 share their buffers). One holder alone gets 1/(n+1) of the stock; the next gets as large a part of
 what is left, and as things are given back and taken again all come to equal parts, with one such
 part always free for a newcomer. No holder has to be known before it comes, and nothing is kept of
-one that has given all back. Decision 0101.
+one that has given all back. Decision fairness-and-long-work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calls counted per address in fixed minutes, in this replica's memory alone.
 
 Addresses are many and cost their users little, so they get no rows in the database, and only so
-many of them are counted one by one: the others share one count. Decision 0102.
+many of them are counted one by one: the others share one count. Decision limits-and-admission.
 """
 
 from __future__ import annotations

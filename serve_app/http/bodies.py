@@ -1,6 +1,6 @@
 """Request bodies: read with their size measured on the way in, parsed with their depth bounded.
 
-It knows ASGI's `receive` and JSON, not what a body means. contract.md section 2 (Limits).
+It knows ASGI's `receive` and JSON, not what a body means.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 A body of 16 MiB takes longer to parse than a handler may hold the loop, and a parser in another
 thread holds the interpreter just as long. So the text is only scanned for the brackets of its
 items; what is left of it without them is small, and each item is parsed by itself.
-contract.md section 2 (Limits); design.md section 3 (bulk compiles in slices).
 """
 
 from __future__ import annotations

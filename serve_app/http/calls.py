@@ -2,7 +2,6 @@
 
 A file of `operations` ends in a list of `Operation`s; what they have in common (identity,
 permission, rate, body, errors) is done by `serve_app/http/endpoint.py` from what they declare.
-contract.md sections 1–3.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ REPLAYED = (b"idempotency-replayed", b"true")
 
 
 class Repeats(StrEnum):
-    """What an operation does with an `Idempotency-Key` (docs/decisions/0014)."""
+    """What an operation does with an `Idempotency-Key` (decision idempotent-requests)."""
 
     # It changes nothing, or the newest call is what counts.
     IGNORED = "ignored"

@@ -4,7 +4,7 @@ A manifest of 1,000 nodes takes tens of milliseconds, and no request may hold th
 more than ten. The work is Python's, so the interpreter changes between it and the loop every
 `SWITCH_INTERVAL_S`; one thread for all keeps others from waiting for more than one such turn. A
 caller has one piece of work there at a time: what it asks for at once waits behind what others ask
-for. design.md section 3 (no long loop turn); decision 0104.
+for. Decision limits-and-admission.
 """
 
 from __future__ import annotations

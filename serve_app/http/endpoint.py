@@ -1,7 +1,7 @@
 """The way of a request: place, identity, permission, body, rate, handler, reply; the same for all.
 
 Plain ASGI under a Starlette route, without FastAPI's dependency and response models, which cost
-more than the rest of a publish (docs/decisions/0010). The order is fixed:
+more than the rest of a publish (decision http-edge). The order is fixed:
 1. name the request; 2. refuse a method, or an Accept header that no reply satisfies; 3. who calls,
 by what is known without asking; 4. take a place for it; 5. look a new key up; 6. may they;
 7. read the body; 8. count the call; 9. parse; 10. handle, once per idempotency key; what a single

@@ -1,7 +1,6 @@
 """How a refusal looks over HTTP: the one table from `ErrorCode` to a status, and problem details.
 
 A body carries what the caller can act on and never a stack trace, a path or a secret.
-contract.md section 1 (RFC 9457 with extra members).
 """
 
 from __future__ import annotations

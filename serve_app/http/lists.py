@@ -1,7 +1,6 @@
 """Pages of lists: `limit`, `offset` and `cursor` in, `{<plural>, limit, offset, nextCursor}` out.
 
 A cursor is the key of the last row shown, encoded so that no client builds on what is inside.
-contract.md section 2 (Lists).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How large a request may be, and how slowly a client may send it or take the reply.
 
-Measured by the event loop's monotonic clock. contract.md section 2 (Limits); decision 0100.
+Measured by the event loop's monotonic clock. Decision http-edge.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A server decodes the path before it is routed; then a node named `a/b` looks like two parts of it.
 So each part is decoded by itself, and its own slashes are kept apart until its value is read.
 What bytes a path holds is checked here for all routes, what its values are by the class that the
-operation declares (`core/records/api/path_values.py`). contract.md section 2 (Ids in paths, Texts).
+operation declares (`core/records/api/path_values.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def routed(scope: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Return an ASGI scope with the path that is routed.
 
     It has a border only where a slash was sent as such, and begins with one slash: clients join an
-    address that ends in one with a path that begins with one (contract.md section 7).
+    address that ends in one with a path that begins with one.
     """
     raw_path: bytes = scope.get("raw_path") or b""
     if b"%2F" in raw_path or b"%2f" in raw_path:

@@ -4,7 +4,7 @@ One way for all of them; a route only declares which. Most state-changing operat
 reply under the key (`once`): the key is taken before the handler runs, so that another request is
 refused at once, and what the handler commits has keys made of it, so that a repeat after a crash
 goes on instead of doing it twice. Publish and deposit need none of that: their one command carries
-the key and their reply is made from its stored result. contract.md section 2; decision 0014.
+the key and their reply is made from its stored result. Decision idempotent-requests.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ uvicorn writes a reply's head when the application gives it, and the body when t
 system calls, and HAProxy reads twice. Here a head is held until the next write, and no longer than
 to the end of the event loop's turn: a body that comes later does not keep its head.
 
-It knows that uvicorn writes a head as one piece, nothing of what replies mean. Decision 0195.
+It knows that uvicorn writes a head as one piece, nothing of what replies mean. Decision
+messages-and-large-values.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every operation lists every status it can answer: its own refusals and those that any call can meet.
 Schemas come from the declared classes (`core/records/api`), examples from recorded replies.
-contract.md section 2 (OpenAPI is complete); decision 0137.
+Decision requests-json-and-client.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Examples of the document: bodies and replies of the contract tests, recorded.
 
 `examples.json` is written by `python -m scripts.record_examples`; tests hold every example against
-the schemas. contract.md section 2 (OpenAPI is complete).
+the schemas.
 """
 
 from __future__ import annotations

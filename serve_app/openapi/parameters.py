@@ -1,7 +1,6 @@
 """The path, query and header parameters of operations.
 
-A path's and a query's are those of the classes that the operation declares. contract.md section 2
-(Lists, Idempotency-Key) and section 6 (Publish).
+A path's and a query's are those of the classes that the operation declares.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `shown` makes a record of a row by what is declared (`core/records/api`), so that a member is spelt
 once. Made by hand are workflows and their nodes, which each publish that waits is answered with
 (`shown` takes 1 µs more), and agents, which show their card's members.
-Spec: Workflow record, Ledger records, Audit entry; contract.md section 6 (Workflow record extras).
+Spec: Workflow record, Ledger records, Audit entry.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def visible_workflow(stored: StoredWorkflow, call: Call) -> dict[str, Any] | Non
     """Return what the caller may see of a workflow, None when they may not know of it.
 
     The payer and administrators see all of it, an agent the nodes it works on and the workflow's
-    states, others nothing (contract.md section 6, More reads).
+    states, others nothing (More reads).
     """
     if call.may((stored.payer_did,)):
         return workflow_record(stored)

@@ -1,7 +1,6 @@
 """Rows of the market turned into the specification's records, as JSON.
 
-Spec: Account, Entry, Escrow, Stake, Reputation, Balance response, Quota check result; contract.md
-section 6.
+Spec: Account, Entry, Escrow, Stake, Reputation, Balance response, Quota check result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Whose money, cards and workflows a path is about, and who may know of them.
 
-What belongs to another is answered as what does not exist. contract.md section 3 (Caller = payer);
-decision 0073.
+What belongs to another is answered as what does not exist. Decision prices-and-budgets.
 """
 
 from __future__ import annotations

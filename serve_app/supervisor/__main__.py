@@ -5,7 +5,7 @@ is ready. `join` does the same for this machine's part of a cluster. `upgrade` r
 another release, or by the same with other settings, without a stop; `rotate-deployment-key` does
 so with another key. `down` ends every process of
 either on this machine, leftovers of a killed supervisor included. Exit status: 0 done, 1 failed, 2
-wrong usage, 3 refused because it is up already. design.md section 6.
+wrong usage, 3 refused because it is up already.
 """
 
 from __future__ import annotations

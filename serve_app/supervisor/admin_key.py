@@ -5,7 +5,6 @@ The order survives a crash between any two steps:
 2. its hash is committed, under a command key that is derived from it;
 3. the file is renamed to `admin.key`.
 A start that finds `admin.key` commits it again, which changes nothing in a ledger that knows it.
-contract.md section 3 (Keys); design.md section 6.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 DIR holds what lasts (`url`, `admin.key`, `postgres/`, `logs/`, keys); the run folder, short because
 a Unix socket's path holds 107 bytes, holds what ends with `down`. Both locks are released by the
-kernel when their holder dies, however it dies. This file starts no process. design.md 4, 6.
+kernel when their holder dies, however it dies. This file starts no process.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Theory of operation: HAProxy reads the reply to each of its own errors from a fi
 but for what it finds while it parses a request. There 2.8 sends a text of its program (`mux_h1.c`,
 `h1_send_error`); 3.5 reads the files there, too. So the copy that runs has other texts:
 they are written over the old ones, one after the other, and the pointers are set to them. A program
-in which the texts are not found as expected is left as it is. Decision 0301.
+in which the texts are not found as expected is left as it is. Decision http-edge.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 Ray Serve writes HAProxy's whole configuration and has settings for a part of it only. It runs the
 program that `RAY_SERVE_HAPROXY_BINARY_PATH` names: here a script that inserts our lines into the
 frontend of the configuration Serve has just written, then becomes HAProxy. Where the frontend is
-not found the script fails, so that HAProxy never runs without its limits. Decision 0100.
+not found the script fails, so that HAProxy never runs without its limits. Decision http-edge.
 
 The address that counts is the connection's. Where `trusted_proxies` names it, it is the last one of
 `X-Forwarded-For` that is not such a proxy itself: each proxy appends whom it has seen, so what a
-caller has written stands before and is never reached. Decision 0267.
+caller has written stands before and is never reached. Decision http-edge.
 
 `python -m serve_app.supervisor.front FOLDER` writes the same files on a machine of `cluster.yaml`
 and prints the script's path.
@@ -192,7 +192,7 @@ def front_lines(
     crowded = ServiceError(ErrorCode.RATE_LIMITED, "this address has too many connections open")
     refusal = quoted(problem_text(crowded, ""))
     return [
-        f"    {MARK}: docs/decisions/0100.",
+        f"    {MARK}: decision http-edge.",
         # A request's headers, and its body up to one buffer, must be here within this time. Only
         # then does it go to a replica: one that trickles in waits here and holds no place there.
         f"    timeout http-request {timeouts.header_s}s",
@@ -230,7 +230,8 @@ def front_lines(
         "    http-request del-header x-request-id unless"
         " { req.fhdr(x-request-id) -m reg '^[ -~]*$' }",
         # A change runs to its end whatever its client does; watching costs a replica two tasks.
-        # Decision 0196. A suggestion changes nothing, and its model may take long (0295).
+        # Decision fairness-and-long-work. A suggestion changes nothing, and its model may take
+        # long (0295).
         f"    http-request set-header {_UNWATCHED} ?1 if !{{ method GET HEAD }}"
         f" !{{ req.hdr(prefer) -m found }} !{{ var({PATH}) -m str /v1/workflows/suggest }}",
         f'    http-request set-header {PEER_HEADER.decode()} "{caller}"',

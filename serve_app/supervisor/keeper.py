@@ -4,8 +4,9 @@ Start order: leftovers of an earlier run are ended; Ray and Postgres start side 
 is migrated; the API is deployed. Postgres and Ray are children that end with this process even
 after `kill -9`. Everything durable lies in Postgres, so a head that died is replaced by a new one
 and the API deployed again. The head of a cluster also keeps Ray's own state and is the same head
-again; a worker of a cluster has Ray only (decision 0207). This file knows processes, not the
-command line. design.md sections 3, 4 and 6.
+again; a worker of a cluster has Ray only (decision cluster-and-releases). This file knows
+processes, not the
+command line.
 """
 
 from __future__ import annotations

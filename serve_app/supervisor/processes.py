@@ -5,7 +5,7 @@ kernel shows that environment in `/proc`. So leftovers of a supervisor that was 
 by what they are, never by a process id that may belong to a stranger by now. Ray's agents overwrite
 the beginning of their environment, and the mark with it where it stood there: whose beginning is
 gone is found by its working folder. (So is the embedded Postgres, by `ledger/embedded/server.py`.)
-Decision 0023.
+Decision cluster-and-releases.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The Ray processes of a machine: their command line, their environment, what of them to watch.
 
 `ray start` is a program like any other here; this file does not import Ray. Every port and path
-that Ray or Serve would take by default is set, so that deployments run side by side (design.md
-section 4). Serve's fast path, HAProxy in front of replicas that listen themselves, is switched on.
+that Ray or Serve would take by default is set, so that deployments run side by side. Serve's fast
+path, HAProxy in front of replicas that listen themselves, is switched on.
 A machine stands alone (`callboard up`) or belongs to a cluster, as its head or as a worker
-(`callboard join`); decision 0207.
+(`callboard join`); decision cluster-and-releases.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _FALLBACK_HTTP, _FALLBACK_GRPC = 7, 8
 _HTTP_FROM, _HTTP_TO = 20, 59
 _GRPC_FROM, _GRPC_TO = 60, 99
 # Where the dashboard's server cannot listen: `ray start` then goes on without it, and no option
-# leaves it out. An address that is kept for documentation (RFC 5737). Decision 0192.
+# leaves it out. An address that is kept for documentation (RFC 5737). Decision
+# cluster-and-releases.
 _NOWHERE = "192.0.2.1"
 _LOOPBACK = "127.0.0.1"
 _CLIENT_SERVER = "ray.util.client.server"
@@ -75,7 +76,7 @@ def restart_pause_s(environment: Mapping[str, str]) -> float:
     """Return how many seconds a worker waits before it starts Ray again.
 
     On a machine of an autoscaler Ray may have ended because it was drained: started again at once,
-    it would be a machine of the cluster beyond the wanted number. Decision 0214.
+    it would be a machine of the cluster beyond the wanted number. Decision cluster-and-releases.
 
     Args:
         environment: of the machine's Ray.
@@ -154,7 +155,8 @@ class RayNode:
             "RAY_SERVE_HAPROXY_HEALTH_CHECK_FALL": "3",
         }
         if self._place.is_head:
-            # A head that restarts knows its machines and detached actors again. Decision 0207.
+            # A head that restarts knows its machines and detached actors again. Decision
+            # cluster-and-releases.
             variables["RAY_gcs_storage"] = "rocksdb"
             variables["RAY_gcs_storage_path"] = str(self._deployment.gcs_folder)
         return variables
@@ -173,7 +175,7 @@ class RayNode:
             "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(proxy / "server-state"),
             "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(proxy / "m"),
             # For each request HAProxy would write a line, which a process in Python counts: as much
-            # CPU as HAProxy itself, for metrics that nothing reads. Decision 0192.
+            # CPU as HAProxy itself, for metrics that nothing reads. Decision cluster-and-releases.
             "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",
             "RAY_SERVE_HAPROXY_STATS_PORT": str(ports.first + _PROXY_STATS),
             "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports.first + _PROXY_METRICS),

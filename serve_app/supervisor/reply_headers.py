@@ -3,7 +3,7 @@
 One place for all replies: those of replicas, those of Serve, and those that HAProxy makes itself.
 A reply that has a content security policy of its own keeps it (`serve_app/openapi/docs_page.py`).
 No origin may read replies unless `cors_origins` names it, and no cookie is ever a credential here,
-so `access-control-allow-credentials` is never sent. Decision 0265.
+so `access-control-allow-credentials` is never sent. Decision http-edge.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Until then it answers that caller's requests of the class itself, with the reply
 would give. A refusal costs a replica half a millisecond, and 80 at once delay everybody; HAProxy
 needs a twentieth of it. Entries end after a minute whatever a clock says, so a clock that steps
 back keeps no caller out for longer. Operations that count as something else than their method says
-always go to a replica. Decision 0151.
+always go to a replica. Decision limits-and-admission.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The main threads of Ray's GCS and raylet wake by their own timers, whatever the 
 that has not run since several looks, wants no core and waits for no disk is frozen: stopped by a
 signal, or stuck in a lock. Looks are counted, not seconds: who was frozen together with what it
 watches finds it running at its second look. A process that computes for ever is busy, not frozen.
-Decision 0213.
+Decision process-liveness-and-standby.
 """
 
 from __future__ import annotations

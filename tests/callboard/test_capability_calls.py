@@ -1,6 +1,6 @@
 """Versions of capabilities through client, command line and kit: what each sends.
 
-Spec: Capability version; contract.md section 6 (Capability versions).
+Spec: Capability version.
 """
 
 from __future__ import annotations

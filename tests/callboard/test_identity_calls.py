@@ -1,6 +1,6 @@
 """Identity through client and command line: what each verb sends.
 
-Spec: Key rotation, Name, Inheritance, Recovery request; contract.md section 6.
+Spec: Key rotation, Name, Inheritance, Recovery request.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The market through client and command line: what each verb sends, and how it ends.
 
-Spec: Ledger records, Invoice, Dispute; contract.md section 6.
+Spec: Ledger records, Invoice, Dispute.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which rights open each operation, as the tests say: held against contract.md section 3 by hand,
+"""Which rights open each operation, as the tests say: held against the HTTP reference by hand,
 and never read from the code's declarations.
 
 A new operation is added here, or the test of the table fails. `admin` opens all of them.

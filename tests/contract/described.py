@@ -2,7 +2,7 @@
 
 A reply has to be of a path, method, status and media type that the document names; its body has to
 satisfy the schema there, without members that it does not name, unless the schema says that it is
-open; the code of a refusal has to be listed for its status. contract.md section 2 (OpenAPI).
+open; the code of a refusal has to be listed for its status.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from serve_app.openapi.document import openapi_document
 
 Json = dict[str, Any]
 PROBLEM = "application/problem+json"
-# Of every reply, whatever it is (decision 0265).
+# Of every reply, whatever it is (decision http-edge).
 ALWAYS = {
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",

@@ -3,7 +3,7 @@
 
 What is permitted is answered with anything but 401 and 403: bodies here are empty and ids unknown,
 so nothing is done. What belongs to another owner is looked at with that owner's real ids.
-Spec: Authentication 1; contract.md section 3.
+Spec: Authentication 1.
 """
 
 from __future__ import annotations

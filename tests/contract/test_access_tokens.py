@@ -1,6 +1,6 @@
 """Access tokens against the whole service: an issuer's, the secret's, and every way to forge one.
 
-Spec: Authentication 1; contract.md section 3 (JWT).
+Spec: Authentication 1.
 """
 
 from __future__ import annotations

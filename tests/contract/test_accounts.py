@@ -1,7 +1,6 @@
 """Money as its owner reads it, row by row.
 
-Spec: Account, Entry, Escrow, Balance response; contract.md section 6 (Ledger, More reads, List,
-budget, stream).
+Spec: Account, Entry, Escrow, Balance response.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Agent registration and look-up, and what a dispatch looks like, row by row.
 
-Spec: Agent card, Registry, Dispatch request, Authentication 3; contract.md sections 3, 4, 5, 6.
+Spec: Agent card, Registry, Dispatch request, Authentication 3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What real agents' servers do: they close connections, redirect, and write JSON as they please.
 
-Spec: Dispatch response; contract.md section 5 (dispatch, reply, retries), section 6 (Slash
-triggers, Reputation inputs).
+Spec: Dispatch response.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What auctions pay through the real commands: no agent gains by bidding other than its cost, and
 one that takes no part sets no price.
 
-Spec: Settlement rules 7; money.md cases 20, 21 and 24; decision 0061.
+Spec: Settlement rules 7; money.md (Auctions); decision auctions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Auctions, row by row: windows, standing and live bids, what is sealed, who is paid what.
 
-Spec: Bid; Settlement rules 7; contract.md section 6 (Stakes, bids; More reads); money.md cases 20
-to 26.
+Spec: Bid; Settlement rules 7; money.md (Auctions, Stakes).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The audit chain over HTTP, row by row. Spec: Audit entry, Events 2; contract.md section 6."""
+"""The audit chain over HTTP, row by row. Spec: Audit entry, Events 2."""
 
 from __future__ import annotations
 

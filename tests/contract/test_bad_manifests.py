@@ -1,6 +1,6 @@
 """Bad input: refused with its path, every problem at once, nothing stored and nothing held.
 
-Spec: Workflow manifest; contract.md section 2 (Limits, Strictness); money.md Money type.
+Spec: Workflow manifest; money.md (Units).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Capability versions, row by row: published, listed, deprecated, negotiated, asked for by nodes.
 
-Spec: Capability version; contract.md section 6 (Capability versions); decisions 0280 to 0282.
+Spec: Capability version; decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def test_a_line_begins_with_the_owner_of_the_oldest_agent(
 
     claim(agent.capability)
     taken = squatter.http.post(VERSIONS, json=version(agent.capability, "1.0.0"))
-    assert "offered it longer" in refusal(taken, 403, "FORBIDDEN")["detail"]
+    assert "comes first" in refusal(taken, 403, "FORBIDDEN")["detail"]
     assert publish(author, agent.capability, "1.0.0")["ownerDid"] == author.did
     refusal(squatter.http.post(VERSIONS, json=version(other.capability, "1.0.0")), 403, "FORBIDDEN")
     answer(admin.http.delete(f"/v1/agents/{other.did}"))

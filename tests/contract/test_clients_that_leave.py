@@ -2,7 +2,7 @@
 
 A replica sees the client of a wait, a read or an incomplete body leave, and ends it. What changes
 something runs to its end whatever its client does: it keeps its place until then, and Serve does
-not watch for its client. Decisions 0101 and 0196.
+not watch for its client. Decision fairness-and-long-work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cluster as administrators see it, row by row. Decision 0210; shards.md (Upgrade).
+"""The cluster as administrators see it, row by row. Decision cluster-and-releases.
 
 Draining between machines: `tests/faults/test_drain.py`.
 """

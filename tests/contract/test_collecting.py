@@ -1,6 +1,6 @@
 """What the owner of an agent sees of its money, and collects; and who tries to.
 
-Spec: contract.md section 6 (Ledger); decision 0305.
+Spec: decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

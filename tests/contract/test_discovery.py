@@ -1,6 +1,6 @@
 """Discovery, row by row, with exactly what clients send.
 
-Spec: Settlement rules 9 (discovery ranking); contract.md section 6 (Discovery), section 7.
+Spec: Settlement rules 9 (discovery ranking).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def described(make_agent: MakeAgent, words: str, cents: int = 10, **card: Any) -
 
 
 def test_what_clients_send_finds_cards_and_results(payer: Caller, make_agent: MakeAgent) -> None:
-    """The bytes of contract.md section 7: a query alone, and with what else is sent."""
+    """The bytes of the HTTP reference: a query alone, and with what else is sent."""
     name = word()
     agent = described(make_agent, f"Counts {name} in a text")
     for body in (

@@ -1,6 +1,6 @@
 """Disputes and feedback through the API.
 
-Spec: Dispute, Settlement rules 10; contract.md section 6 (Disputes, Feedback); money.md 15 and 40.
+Spec: Dispute, Settlement rules 10; money.md (Disputes and refunds).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Goal: a caller chooses no text, number or type that breaks a request inside the service. Method: our
 own OpenAPI document lists the operations; each of their inputs gets each odd value once, the other
-inputs stay valid. contract.md section 2 (Texts, Strictness).
+inputs stay valid.
 """
 
 from __future__ import annotations

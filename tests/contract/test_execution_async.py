@@ -1,6 +1,6 @@
 """Agents that answer "later" and hand their result in, row by row.
 
-Spec: Dispatch response; contract.md section 5 (202, `{ok: true}`, nodeResult); money.md 9 and 11.
+Spec: Dispatch response; money.md (Settlement).
 """
 
 from __future__ import annotations

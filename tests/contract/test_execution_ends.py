@@ -1,7 +1,6 @@
 """How workflows end: time-outs, cancellation, failure propagation, budget, verification.
 
-Spec: Workflow statuses, Verification and budget, Events 3; contract.md sections 5 and 6; money.md
-cases 3, 7, 10 to 14 and 16.
+Spec: Workflow statuses, Verification and budget, Events 3; money.md.
 """
 
 from __future__ import annotations

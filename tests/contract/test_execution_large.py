@@ -1,7 +1,4 @@
-"""Large results and inputs, and replies beyond the bounds.
-
-Spec: contract.md section 5 (reply limit, results by reference); design.md section 3 (Large values).
-"""
+"""Large results and inputs, and replies beyond the bounds."""
 
 from __future__ import annotations
 

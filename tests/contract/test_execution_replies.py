@@ -1,7 +1,6 @@
 """Every dialect of a reply, retries and their delays, and who is tried next, row by row.
 
-Spec: Dispatch response, Errors, Limits (retry backoff); contract.md section 5 (attempts, retry by
-HTTP status).
+Spec: Dispatch response, Errors, Limits (retry backoff).
 """
 
 from __future__ import annotations

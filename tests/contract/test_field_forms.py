@@ -2,11 +2,10 @@
 
 Every call is made in both spellings: with the key in its own header, DIDs raw; and with the key as
 Bearer, DIDs percent-encoded, the path's first slash doubled. All requests name JSON as their type,
-those without a body too. Rows of contract.md section 7 that are tested elsewhere: discovery in
+those without a body too. Rows of the HTTP reference that are tested elsewhere: discovery in
 `test_discovery.py`, the statuses of a task and auctions for it in `test_tasks.py`, what agents
 answer in `test_execution_replies.py` and `test_execution_async.py`, signed heartbeats in
 `test_signed_requests.py`, a status in force at its answer in `test_heartbeat.py`.
-Spec: contract.md section 7.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ def test_an_agent_is_registered_flat(
 def test_an_endpoint_is_absent_in_the_flat_form_alone_and_never_empty(
     payer: Caller, path: str, body: str
 ) -> None:
-    """contract.md section 6 (Registry)."""
+    """"""
     rest = '"version":1,"capabilities":[{"id":"cap.field.v1","description":""}]'
     sent = Template(body).substitute(did=unique("did:net:field-"), rest=rest).encode()
     problem = refusal(payer.http.post(path, content=sent), 400, "INVALID_REQUEST")

@@ -1,6 +1,6 @@
 """Heartbeats, changes and departures of agents, row by row of the contract.
 
-contract.md section 6 (Registry, Heartbeat), section 2 (machine rate class), section 3 (who may).
+Section 3 (who may).
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def test_an_agent_that_cannot_be_reached_is_probed_and_shown_as_offline(
 def test_a_change_of_status_is_in_force_when_it_is_answered(
     is_flat: bool, payer: Caller, make_agent: MakeAgent
 ) -> None:
-    """contract.md section 7: the next dispatch sees it, each time that the status changes."""
+    """The HTTP reference: the next dispatch sees it, each time that the status changes."""
     agent = make_agent(owner=payer)
     node = {
         "capabilityId": agent.capability,

@@ -3,7 +3,7 @@
 Method: the examples of the description are sent as they are but for one member, once for each class
 of field (the schema of the member) and value. They are written as text, since most of the values
 are none of a JSON encoder's. Refused means 4xx, described as it is; where the value is only odd, no
-reply is a 5xx. contract.md section 2 (Limits, Texts).
+reply is a 5xx.
 """
 
 from __future__ import annotations

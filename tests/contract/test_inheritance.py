@@ -1,6 +1,6 @@
 """Inheritance, row by row: set and cancelled by the owner, told to those it is between, run once.
 
-Spec: Inheritance, /v1/identity/inheritance; contract.md section 6 (Inheritance); decision 0232.
+Spec: Inheritance, /v1/identity/inheritance; decision agent-identity.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Invoices through the API. Spec: Invoice; contract.md section 6 (Invoices); money.md 33 to 36."""
+"""Invoices through the API. Spec: Invoice; money.md (Invoices)."""
 
 from __future__ import annotations
 

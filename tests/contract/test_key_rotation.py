@@ -1,7 +1,7 @@
 """Key rotation, row by row: by the current key alone, once, with the history that relying parties
 read.
 
-Spec: Key rotation, /v1/trust/rotate-key; contract.md section 6 (Key rotation); decision 0230.
+Spec: Key rotation, /v1/trust/rotate-key; decision agent-identity.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def test_what_has_no_key_to_replace_is_refused(
     refusal(refused, 401, "INVALID_SIGNATURE")
     refusal(payer.http.post(ROTATE, json=request("did:net:ghost", old, new)), 404, "NOT_FOUND")
     named = request(did_of_key(old), old, new)
-    assert "did:key" in refusal(payer.http.post(ROTATE, json=named), 409, "CONFLICT")["detail"]
+    assert "its own key" in refusal(payer.http.post(ROTATE, json=named), 409, "CONFLICT")["detail"]
     keyed(payer, keyless, old)
     revoked = {"did": keyless.did, "reason": "It lies.", "evidence": {}}
     answer(admin.http.post("/v1/trust/revoke", json=revoked))

@@ -1,6 +1,6 @@
 """Authentication, scopes and API keys, row by row.
 
-Spec: Authentication 1 and 4, Errors (invalid or missing key); contract.md section 3.
+Spec: Authentication 1 and 4, Errors (invalid or missing key).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Balance, deposit, transactions and settlement, row by row.
 
-Spec: Ledger records, Settlement rules 1 to 4; contract.md section 6 (Ledger); money.md.
+Spec: Ledger records, Settlement rules 1 to 4; money.md.
 """
 
 from __future__ import annotations

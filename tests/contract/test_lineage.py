@@ -1,6 +1,6 @@
 """The registry beside its cards: their lineage, what agents serve themselves, lists by metadata.
 
-Spec: Agent card; contract.md section 6 (Registry); decisions 0283 and 0284.
+Spec: Agent card; decision registry-and-discovery.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What cannot be had by making credentials: more rights, a longer life, higher limits.
 
-Spec: Limits; contract.md section 2 (Rate limits) and section 3 (Keys).
+Spec: Limits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bodies that change money, rights or times name every member: a misspelt one is refused.
 
-contract.md section 2 (Strictness). Ignored, a misspelt member would leave a default in force.
+Ignored, a misspelt member would leave a default in force.
 """
 
 from __future__ import annotations
@@ -59,6 +59,6 @@ def test_two_names_of_a_heartbeats_member_may_only_say_the_same(payer: Caller) -
 
 
 def test_a_task_may_be_sent_as_clients_in_the_field_send_it(payer: Caller) -> None:
-    """contract.md section 7: `webhookUrl` is no misspelt member."""
+    """The HTTP reference: `webhookUrl` is no misspelt member."""
     task = {"description": "[cap.nowhere] do it", "budget": 1, "webhookUrl": "http://127.0.0.1:9"}
     answer(payer.http.post("/v1/tasks/publish", json=task))

@@ -1,6 +1,6 @@
 """Names, row by row: registered by an agent's owner, resolved, renewed, transferred, released.
 
-Spec: Name, /v1/identity/names; contract.md section 6 (Names); decision 0231.
+Spec: Name, /v1/identity/names; decision agent-identity.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows 2 and 3 of the market's attacks: no stranger's and no payer's verifier robs an agent.
 
-Spec: money.md section 8, rule 3.
+Spec: money.md (Verifiers).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What one caller does to the front, another does not feel; addresses and owners are told apart.
 
 The session's deployment listens on loopback, all of which are addresses of this machine: a request
-from 127.0.0.2 is another address than one from 127.0.0.3. Spec: Limits; contract.md sections 1 to 3
-(Rate limits); decisions 0100 to 0104.
+from 127.0.0.2 is another address than one from 127.0.0.3. Spec: Limits; decisions http-edge,
+fairness-and-long-work and limits-and-admission.
 """
 
 from __future__ import annotations
@@ -133,7 +133,8 @@ def test_limits_count_over_all_keys_of_an_owner(make_caller: MakeCaller, admin: 
 def test_a_spent_minute_is_refused_at_the_front_and_nothing_else_is(
     make_caller: MakeCaller, admin: Caller
 ) -> None:
-    """HAProxy answers as the replica did, for this credential and class alone. Decision 0151."""
+    """HAProxy answers as the replica did, for this credential and class alone. Decision
+    limits-and-admission."""
     spent = make_caller(rateClass="standard", rateLimits={"write": 2})
     dry_run = {"nodes": {"a": {"capabilityId": "cap.a.v1"}}, "dryRun": True}
     asked = {"x-request-id": 'an "id"'}

@@ -1,6 +1,6 @@
 """Numbers keep their value on every way through the service; a hostile one is refused as such.
 
-contract.md (Encodings), section 2 (Strictness), section 5 (Reply, Input mapping).
+Section 2 (Strictness), section 5 (Reply, Input mapping).
 """
 
 from __future__ import annotations

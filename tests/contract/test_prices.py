@@ -1,6 +1,6 @@
 """Registered prices of capabilities, row by row.
 
-Spec: Capability price, Per-token pricing; contract.md section 6 (Capability prices).
+Spec: Capability price, Per-token pricing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What nodes are paid: the card's price, the capability's as it was at publish, or tokens.
 
-Spec: Settlement rules 1, 2 and 6; contract.md section 6 (Estimate, Capability prices); money.md
-cases 2, 17 and R3.
+Spec: Settlement rules 1, 2 and 6; money.md (Estimate, Prices, Per-token prices).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What counts against an agent, and what nobody can make count. money.md section 8, rules 1 and 6;
+"""What counts against an agent, and what nobody can make count. money.md (Promised time,
+Reputation);
 issue 10b, rows 1 and 6."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """POST /v1/workflows/publish and its kin, row by row.
 
-Spec: Workflow manifest, Node definition, Endpoints, Settlement rules 1; contract.md 2, 5, 6.
+Spec: Workflow manifest, Node definition, Endpoints, Settlement rules 1.
 """
 
 from __future__ import annotations

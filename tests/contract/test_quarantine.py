@@ -2,7 +2,7 @@
 
 Method: while an agent works, the test stores under its own connection, in the place of its result,
 a refusal that no owner foresees; later it damages a stored manifest. Contract: section 6
-(Quarantine). Decision 0090.
+(Quarantine). Decision state-machine-and-recovery.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Quotas, row by row.
 
-Spec: Quota check result, Limits; contract.md section 6 (Quotas); money.md cases 37 and 38.
+Spec: Quota check result, Limits; money.md (Quotas).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What bare sockets send, valid or not: every reply is JSON, and every refusal problem details.
 
 Method: requests that HTTP libraries do not send, as texts. Some end at HAProxy's parser, some at
-its rules, at the replicas' HTTP server, at Serve or at our operations. contract.md sections 1, 2.
+its rules, at the replicas' HTTP server, at Serve or at our operations.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def parsed(received: bytes) -> tuple[int, dict[str, str], Json]:
 
 
 def check_problem(received: bytes, status: int, code: str) -> dict[str, str]:
-    """Check that a reply is this refusal, as contract.md has it; return its headers."""
+    """Check that a reply is this refusal, as the HTTP reference has it; return its headers."""
     got, headers, body = parsed(received)
     assert (got, body["status"], body["code"], body["error"]) == (status, status, code, code)
     assert headers["content-type"] == "application/problem+json"

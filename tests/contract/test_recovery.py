@@ -1,6 +1,6 @@
 """Recovery, row by row: guardians, custodian, time lock; verified proofs, and what they end.
 
-Spec: Recovery request, /v1/identity/recover; contract.md section 6 (Recovery); decision 0233.
+Spec: Recovery request, /v1/identity/recover; decision agent-identity.
 """
 
 from __future__ import annotations
@@ -162,7 +162,8 @@ def test_the_custodian_replaces_a_key_alone(scene: Scene, make_caller: MakeCalle
 def test_the_key_of_before_gives_nothing_that_lasts_while_replicas_remember_it(
     scene: Scene, deployment: RunningDeployment
 ) -> None:
-    """A replica remembers a DID's key for a second, the writer does not. Decision 0260."""
+    """A replica remembers a DID's key for a second, the writer does not. Decision
+    permissions-and-keys."""
     did = scene.agent.did
     with client(deployment.url) as thief:
         thief.auth = Signer(did, scene.key)

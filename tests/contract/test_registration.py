@@ -1,6 +1,6 @@
 """Whose an agent's DID is: claims, proofs that they yield to, signed cards, and attacks on each.
 
-Spec: contract.md section 3 (Agent registration); decisions 0250 and 0251.
+Spec: decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

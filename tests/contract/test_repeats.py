@@ -1,6 +1,6 @@
 """`Idempotency-Key` on every POST that changes something, row by row.
 
-Spec: contract.md section 2 (Idempotency-Key); docs/decisions/0014.
+Spec: decision idempotent-requests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""An `Idempotency-Key` after a refusal, at the same time, and with the same body spelt otherwise.
-
-Spec: contract.md section 2 (Idempotency-Key).
-"""
+"""An `Idempotency-Key` after a refusal, at the same time, and with the same body spelt otherwise."""
 
 from __future__ import annotations
 

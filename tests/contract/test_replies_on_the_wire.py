@@ -1,7 +1,8 @@
 """What a replica writes: a small reply in one piece, with uvicorn's protocol as Serve starts it.
 
 Method: a bare socket at a replica's own port, past HAProxy; the kernel counts the segments that
-came. It tells when Serve names a protocol of its own or uvicorn writes otherwise. Decision 0195.
+came. It tells when Serve names a protocol of its own or uvicorn writes otherwise. Decision
+messages-and-large-values.
 """
 
 from __future__ import annotations

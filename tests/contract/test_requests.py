@@ -1,6 +1,6 @@
 """What every path does alike: errors, types, sizes, depth, methods, ids, rate limits.
 
-Spec: Errors, Limits; contract.md sections 1 and 2.
+Spec: Errors, Limits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Revocation, row by row: who is revoked, by whom, until when; what becomes of its work.
 
-Spec: Revocation, /v1/trust/revoke, /v1/revoked, Agent interface; contract.md section 6 (Revocation,
-AGENT_UNAVAILABLE details); money.md cases 19 and 24.
+Spec: Revocation, /v1/trust/revoke, /v1/revoked, Agent interface; money.md (Settlement, Auctions).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Single rights: what an operator's key may do with one of them, and that no caller may without.
-
-contract.md section 3 (Scopes).
-"""
+"""Single rights: what an operator's key may do with one of them, and that no caller may without."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Schemas are contracts: what breaks one is refused, unpaid, and told by its path, row by row.
 
-Spec: Agent card (inputSchema, outputSchema), Errors; contract.md section 1 (NodeErrorCode), section
-6 (Registry, Slash triggers).
+Spec: Agent card (inputSchema, outputSchema), Errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Auctions that neither payers nor bidders can rob: owners, sealed bids, locked stakes, next bids.
 
-Spec: money.md section 8, rules 1, 2, 5 and 7.
+Spec: money.md.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def test_row_1_a_payer_gains_nothing_by_a_timeout_before_the_promised_time(
 def test_a_bid_of_nothing_that_fails_gives_way_to_the_next_bid(
     payer: Caller, make_bidder: MakeBidder, capability: str
 ) -> None:
-    """It kept every auction of a capability from its end; money.md case 25."""
+    """It kept every auction of a capability from its end; money.md (Auctions)."""
     _, failing = make_bidder(0, reply=lambda _: (500, {"error": "oops"}))
     _, honest = make_bidder(0.2)
     record = payer.run(manifest(capability, 0, maxRetries=0))

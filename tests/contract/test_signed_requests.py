@@ -1,6 +1,6 @@
 """Requests that a DID has signed, against the whole service: who it is, and every way to forge it.
 
-Spec: Authentication 1; contract.md section 3 (DID signature).
+Spec: Authentication 1.
 """
 
 from __future__ import annotations

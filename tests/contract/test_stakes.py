@@ -1,6 +1,6 @@
 """Stakes and reputation, row by row.
 
-Spec: Stake, Reputation; contract.md section 6 (Stakes, bids; Reputation inputs); money.md case 30.
+Spec: Stake, Reputation; money.md (Stakes).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def test_case_27_an_administrator_takes_what_is_locked_for_a_node(
 def test_a_wrong_signature_costs_the_lock_although_another_agent_succeeds(
     payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller, admin: Caller
 ) -> None:
-    """contract.md section 6 (Slash triggers: wrong signature on a result); decision 0087."""
+    """Decision stakes-and-slashing."""
     owner, capability = make_caller(10), unique("cap.test.") + ".v1"
 
     def forge(dispatch: dict[str, Any]) -> tuple[int, dict[str, Any]]:

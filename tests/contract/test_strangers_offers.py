@@ -1,6 +1,6 @@
 """A stranger's offer blocks nobody: neither by its price nor by declining the work.
 
-Rows 4 and 5 of issue 10b; money.md section 8, rules 4 and 5.
+Rows 4 and 5 of issue 10b; money.md (Estimate, Full agents).
 """
 
 from __future__ import annotations

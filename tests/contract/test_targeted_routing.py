@@ -1,6 +1,6 @@
 """Targeted routing: its three rows, and every `details` of AGENT_UNAVAILABLE.
 
-Spec: Targeted routing, Errors; contract.md sections 5 and 6 (AGENT_UNAVAILABLE details).
+Spec: Targeted routing, Errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tasks: one node, described in words. Spec: contract.md section 6 (Tasks)."""
+"""Tasks: one node, described in words."""
 
 from __future__ import annotations
 

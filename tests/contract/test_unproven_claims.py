@@ -1,6 +1,6 @@
 """What an unproven claim of a DID may have, and what becomes of it when the DID is proven.
 
-Spec: contract.md section 3 (Agent registration); decision 0305.
+Spec: decision signed-requests-and-claims.
 """
 
 from __future__ import annotations
@@ -133,5 +133,5 @@ def test_a_did_in_use_is_claimed_with_a_proof_only(
         answer(admin.http.delete(f"/v1/keys/{made['id']}"))
     refused = thief.http.post(REGISTER, json={"acard": card(did)})
     detail = refusal(refused, 403, "FORBIDDEN")["detail"]
-    assert did in detail and "already has entries" in detail
+    assert did in detail and "in use" in detail
     answer(admin.http.post(REGISTER, json={"acard": card(did), "ownerDid": thief.did}))

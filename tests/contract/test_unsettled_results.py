@@ -1,7 +1,4 @@
-"""A result that waits for its verifier is shown to nobody, and a cancel discards it.
-
-Spec: contract.md section 5 (Verification).
-"""
+"""A result that waits for its verifier is shown to nobody, and a cancel discards it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Nodes wait for agents that are away for a passing reason, and for no others.
 
-contract.md section 5 (No agent available for a passing reason); decision 0302.
+Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Nothing is accepted and ignored in silence: `warnings` of publish, dry run, bulk and tasks.
 
-contract.md section 2 (Strictness); decision 0306.
+Decision requests-json-and-client.
 """
 
 from __future__ import annotations

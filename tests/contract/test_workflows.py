@@ -1,6 +1,6 @@
 """Workflow records, lists and cancellation, row by row.
 
-Spec: Workflow record, Workflow statuses, Execution order; contract.md section 6.
+Spec: Workflow record, Workflow statuses, Execution order.
 """
 
 from __future__ import annotations

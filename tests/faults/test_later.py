@@ -1,4 +1,4 @@
-"""Agents that answer later outlive the process that asked them. Spec: contract.md section 5."""
+"""Agents that answer later outlive the process that asked them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Goal: a setting that is added in the middle of `Settings` shifts no value of a detached actor's
 arguments. Method: the victim runs from a copy of the code; the copy gets a setting, then the
 processes of the writer and of the owner are killed, and a workflow must run as before. Issue row
-16; decision 0094.
+16; decision messages-and-large-values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Deadlines of payers and the stakes of agents, where the operator requires stakes.
 
-money.md section 8, rules 1 and 2; issue 10b, row 1.
+money.md (Promised time, Slashing); issue 10b, row 1.
 """
 
 from __future__ import annotations

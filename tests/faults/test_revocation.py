@@ -1,7 +1,7 @@
 """An agent is revoked at the worst moment: its owner hears of it after it has sent its results.
 
 The real owner, the real writer, a real Postgres and real agents in one loop. No Ray. Spec:
-Revocation; money.md case 19; decision 0085.
+Revocation; money.md (Settlement); decision permissions-and-keys.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Goal: what one address and one owner can hold of the front leaves room for all others. Method: 600
 bodies that stay incomplete and 400 waiting reads of one owner are held open at the victim while
-another payer publishes. Decisions 0100, 0101.
+another payer publishes. Decisions http-edge and fairness-and-long-work.
 """
 
 from __future__ import annotations

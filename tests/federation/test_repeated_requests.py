@@ -1,6 +1,6 @@
 """Requests that meet the end of a kept connection: which are sent once more, and which are not.
 
-contract.md section 5 (a reused connection). Decision 0303.
+Decision dispatch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What live bids lock of their agents' stakes, until their round closes or another displaces them.
 
-Spec: money.md case 26 and section 8, rules 2 and 7.
+Spec: money.md (Stakes, Slashing, Auctions).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Disputes: what comes back, from whom, how often.
 
-Spec: Settlement rules 10, Dispute; money.md cases 15, 18 and 40; decision 0081.
+Spec: Settlement rules 10, Dispute; money.md (Disputes and refunds, Settlement); decision
+refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 lasts.
 
 Method: an agent that owns itself and is recovered; then each command that lasts, as a replica makes
-it that remembers the key of before. contract.md section 3; decision 0260.
+it that remembers the key of before. Decision permissions-and-keys.
 """
 
 from __future__ import annotations

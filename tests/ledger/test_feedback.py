@@ -1,4 +1,4 @@
-"""Feedback: a payer says once what an agent was worth. contract.md section 6; decision 0082."""
+"""Feedback: a payer says once what an agent was worth. Decision reputation-and-ranking."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What upheld fraud costs: what is locked for the disputed node, nothing else, once.
 
-Spec: Settlement rules 8; contract.md section 6 (Slash triggers); money.md cases 27 to 29 and 40;
-decision 0081.
+Spec: Settlement rules 8; money.md (Slashing, Disputes and refunds);
+decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Inheritance at the one writer: what is due goes to the heir whole and once, by ready time alone.
 
-Rows are dated in the past, and the database's clock judges them. Spec: Inheritance; decision 0232.
+Rows are dated in the past, and the database's clock judges them. Spec: Inheritance; decision
+agent-identity.
 """
 
 from __future__ import annotations
@@ -356,7 +357,7 @@ async def test_a_switch_of_an_owner_of_before_is_void(database: Database, audito
 async def test_an_heir_is_not_trusted_with_the_agent_that_an_administrator_has_registered(
     database: Database, auditor: Auditor
 ) -> None:
-    """The owner's own card keeps the trust. money.md section 8, rule 3."""
+    """The owner's own card keeps the trust. money.md (Verifiers)."""
     by_admin = card(proof=OPERATOR, is_admin=True)
     store = await opened(database, auditor, by_admin, card(), card("did:test:mine"))
 

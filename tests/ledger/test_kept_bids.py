@@ -1,6 +1,6 @@
 """Bids that no round of an auction counts: sealed where another round may come, and bounded.
 
-Spec: contract.md section 7 (`/bid`). Decision 0294.
+Decision http-edge.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """API keys: those that stand on others end with them and are bounded in number; rotated ones stay.
 
-Spec: contract.md section 3 (Keys); decisions 0107 and 0222.
+Spec: decision permissions-and-keys.
 """
 
 from __future__ import annotations

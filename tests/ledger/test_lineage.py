@@ -1,6 +1,6 @@
 """The lineage of cards at the one writer: a chain per agent, a place per card that changes.
 
-Decision 0283.
+Decision registry-and-discovery.
 """
 
 from __future__ import annotations

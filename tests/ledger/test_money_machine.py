@@ -42,7 +42,7 @@ from tests.ledger.machine.stakes import StakeRules
 from tests.ledger.machine.trust import TrustRules
 
 STEPS_MIN: Final = 2_000
-STEPS_SOAK: Final = 10_000  # money.md section 7
+STEPS_SOAK: Final = 10_000  # money.md
 # Histories are random, and the rarest entries come late in some. What has not come by then has a
 # rule that has lost its way to it; so has a command that was applied less often than this.
 STEPS_MAX: Final = 40_000

@@ -1,6 +1,6 @@
 """Names at the one writer: taken until they expire, bounded, and never another's to give.
 
-Spec: Name; contract.md section 6 (Names); decision 0231.
+Spec: Name; decision agent-identity.
 """
 
 from __future__ import annotations

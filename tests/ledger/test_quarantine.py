@@ -1,4 +1,5 @@
-"""A step that the ledger cannot take stops its workflow, and nothing else. Decision 0115."""
+"""A step that the ledger cannot take stops its workflow, and nothing else. Decision
+ledger-writer."""
 
 from __future__ import annotations
 

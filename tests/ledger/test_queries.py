@@ -135,7 +135,7 @@ async def test_lists_of_workflows_page_by_key_and_by_offset(
 async def test_case_32_pending_is_what_ones_own_escrows_hold(
     database: Database, reader: LedgerReader
 ) -> None:
-    """money.md case 32: pending is what the caller's own held escrows still hold."""
+    """money.md (Accounts): pending is what the caller's own held escrows still hold."""
     store, epoch = await open_with_member(database.service_url)
     flow, other = Flow(epoch), Flow(epoch)
     await store.commit([flow.publish(), flow.pay(3 * CREDIT), other.publish(), other.end()], AT)

@@ -1,4 +1,4 @@
-"""Quotas where publishes and ends are planned. money.md cases 37 and 38."""
+"""Quotas where publishes and ends are planned. money.md (Quotas)."""
 
 from __future__ import annotations
 

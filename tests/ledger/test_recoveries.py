@@ -1,6 +1,6 @@
 """Recovery at the one writer: who may ask, what is enough, what it ends, and that it runs once.
 
-Spec: Recovery request; contract.md section 6 (Recovery); decision 0233.
+Spec: Recovery request; decision agent-identity.
 """
 
 from __future__ import annotations
@@ -331,7 +331,8 @@ def by_the_key(*named: str, custodian: str | None = None, delay_hours: int = 1) 
 async def test_guardians_that_a_stolen_key_has_replaced_count_on_and_end_the_thiefs(
     database: Database, auditor: Auditor
 ) -> None:
-    """Over a restart; what the thief's guardians have begun ends with them. Decision 0261."""
+    """Over a restart; what the thief's guardians have begun ends with them. Decision
+    agent-identity."""
     store = await opened(database.service_url)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
     thief = [

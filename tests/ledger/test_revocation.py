@@ -1,4 +1,5 @@
-"""Revocation at the one writer: what it stops, what it leaves, and who may do it (money.md 19)."""
+"""Revocation at the one writer: what it stops, what it leaves, and who may do it (money.md,
+Settlement)."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ async def test_after_a_refused_step_nothing_is_taken_until_the_rows_were_read_ag
 async def test_an_attempt_that_a_revoked_agent_is_given_is_named(
     database: Database, auditor: Auditor
 ) -> None:
-    """Its owner did not know yet: nothing is sent (contract.md: effective on new dispatches)."""
+    """Its owner did not know yet: nothing is sent (the HTTP reference: effective on new
+    dispatches)."""
     store, flow = await running(database.service_url)
     given = NodeChanged("b", NodeStatus.DISPATCHED, attempt=1, agent_did=AGENT, price_micro=5)
     other = replace(given, node="c", agent_did=OTHER)

@@ -1,7 +1,7 @@
 """What an administrator takes of a stake: what is locked for one node of one agent, once.
 
-Spec: Settlement rules 8; contract.md section 6 (Slash triggers); money.md cases 27 to 29;
-decision 0081.
+Spec: Settlement rules 8; money.md (Slashing);
+decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ async def test_case_27_nothing_left_of_the_lock_is_an_event_only(
 async def test_a_failed_attempt_costs_stake_although_another_agent_takes_over(
     database: Database, auditor: Auditor
 ) -> None:
-    """contract.md section 6 (Slash triggers); once per attempt, whatever is sent again."""
+    """Once per attempt, whatever is sent again."""
     store, epoch = await staked(database.service_url)
     flow = Flow(epoch)
     await commit(store, flow.publish(records=(STARTED, *opened())))

@@ -187,7 +187,7 @@ async def test_key_with_another_request_is_refused(database: Database, auditor: 
 async def test_case_09_a_node_is_paid_once_even_under_another_key(
     database: Database, auditor: Auditor
 ) -> None:
-    """money.md case 9: the first settle wins, the index is the backstop."""
+    """money.md (Settlement): the first settle wins, the index is the backstop."""
     store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish(), flow.pay(CREDIT)], AT)
@@ -222,7 +222,7 @@ async def test_case_09_a_twin_that_the_escrow_could_not_pay_is_told_that_the_nod
 async def test_case_11_a_payment_after_the_end_is_refused(
     database: Database, auditor: Auditor
 ) -> None:
-    """money.md case 11; the same from a store that has to read the escrow first."""
+    """money.md (Settlement); the same from a store that has to read the escrow first."""
     store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch)
     await store.commit([flow.publish(), flow.end(WorkflowStatus.CANCELLED)], AT)
@@ -241,7 +241,7 @@ async def test_case_11_a_payment_after_the_end_is_refused(
 async def test_case_07_a_payment_above_the_escrow_is_refused_whole(
     database: Database, auditor: Auditor
 ) -> None:
-    """money.md case 7: never partial; of two in one batch the first one gets it (case 8)."""
+    """money.md (Settlement): never partial; of two in one batch the first one gets it (case 8)."""
     store, epoch = await open_with_member(database.service_url)
     flow, other = Flow(epoch, hold=3 * CREDIT), Flow(epoch, hold=CREDIT)
     await store.commit([flow.publish(), other.publish()], AT)
@@ -271,7 +271,7 @@ async def test_case_06_tiny_payments_make_no_empty_entries(
 async def test_case_03_an_estimate_above_the_budget_stores_a_failed_workflow_and_holds_nothing(
     database: Database, auditor: Auditor
 ) -> None:
-    """money.md case 3."""
+    """money.md (Estimate)."""
     store, epoch = await open_with_member(database.service_url)
     flow = Flow(epoch, hold=0)
     failed = (WorkflowChanged(WorkflowStatus.FAILED, AT, error={"code": "BUDGET_EXCEEDED"}),)

@@ -309,7 +309,7 @@ def test_serve_watches_the_clients_of_suggestions(front: httpx.Client, before: s
 def test_a_caller_without_writes_is_refused_these_alone_however_its_paths_begin(
     front: httpx.Client, before: str
 ) -> None:
-    """contract.md section 7: clients join an address and a path that both have a slash."""
+    """The HTTP reference: clients join an address and a path that both have a slash."""
     caller = {"x-api-key": f"spent{before}"}
     until = f"{int(time.time()) + 50};30"
     assert front.post("/v1/any", headers={**caller, "x-echo-spent": until}).status_code == 204

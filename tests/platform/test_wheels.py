@@ -1,6 +1,6 @@
 """Both wheels: what they hold, and that the light one is enough for agents and payers.
 
-Decision 0121.
+Decision requests-json-and-client.
 """
 
 from __future__ import annotations

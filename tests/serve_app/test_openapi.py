@@ -190,7 +190,7 @@ def test_every_post_that_changes_something_honours_idempotency_keys() -> None:
         and operation.rate is not RateClass.READ
         and operation.repeats is Repeats.IGNORED
     }
-    # Of heartbeats the newest counts (docs/decisions/0014).
+    # Of heartbeats the newest counts (decision idempotent-requests).
     assert ignoring == {"/v1/agents/{did}/heartbeat", "/v1/heartbeat"}
 
 

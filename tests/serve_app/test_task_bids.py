@@ -1,7 +1,4 @@
-"""What a bid for a task reads of it: the bidder may be a stranger to its payer.
-
-contract.md section 6 (Tasks).
-"""
+"""What a bid for a task reads of it: the bidder may be a stranger to its payer."""
 
 from __future__ import annotations
 

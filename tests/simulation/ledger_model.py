@@ -1,7 +1,7 @@
 """The ledger as a few dictionaries: what the simulation commits into instead of Postgres.
 
 Says what `ledger/writer/store.py` says; `test_ledger_model.py` holds it to that. Accounts,
-auctions, trust and shards are in the files beside. money.md section 4.
+auctions, trust and shards are in the files beside. money.md (Commands and keys).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The model (`ledger_model.py`) says what a command does; here stands when, and whether its sender
 hears of it. One commit at a time; a batch whose outcome is unknown is repeated by the real
-`LedgerClient` with the same keys. design.md section 3; money.md section 4.
+`LedgerClient` with the same keys. money.md (Commands and keys).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A killed process is deaf and dumb at once, in the middle of whatever it was doing: nothing it still
 calls has an effect, no callback reaches it. What follows a start is what
 `actors/cluster/workflow_actor.py` does: directory, join, shards, restore; requests wait until it
-has joined. design.md section 3 (Recovery).
+has joined.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A workflow is quarantined only for a defect that the world has planted. Its owner, and each owner
 after that, drives it no further; it is resumed, cancelled, or ended by its deadline.
-contract.md section 6 (Quarantine); decision 0115.
+Decision ledger-writer.
 """
 
 from __future__ import annotations

@@ -287,7 +287,8 @@ class Checks:
 
         A lost attempt may have begun on another machine, and so may an accepted one that is
         discarded after its workflow was taken over: where clocks differ, its row alone is clamped
-        (decision 0093). A deadline may lie before the start of what it ends, when a commit was
+        (decision process-liveness-and-standby). A deadline may lie before the start of what it
+        ends, when a commit was
         slow.
         """
         if record.outcome == "lost" or record.error_code == "WORKFLOW_TIMEOUT":

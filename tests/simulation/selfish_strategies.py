@@ -1,7 +1,7 @@
 """What a selfish owner with three DIDs may do in a market, and the honest parties beside it.
 
 A seed draws what the owner publishes, and for each of its two agents an offer, an answer, a bid and
-a judgement. The cases of issue 29 are combinations of these. money.md section 8.
+a judgement. The cases of issue 29 are combinations of these. money.md.
 """
 
 from __future__ import annotations

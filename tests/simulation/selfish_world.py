@@ -1,7 +1,7 @@
 """A simulated deployment in which one owner plays a selfish strategy against honest parties.
 
 Honest payers, agents and verifiers make no mistake: agents deliver within 400 ms and promise 10 s.
-At the end is checked that nobody was robbed. money.md section 8.
+At the end is checked that nobody was robbed. money.md.
 """
 
 from __future__ import annotations

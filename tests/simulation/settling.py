@@ -1,6 +1,6 @@
 """Payers that end attempts which agents have accepted, while these may hand in what they have made.
 
-Draws by itself, so that worlds without it stay as they are. contract.md section 7 (`/settle`).
+Draws by itself, so that worlds without it stay as they are.
 """
 
 from __future__ import annotations

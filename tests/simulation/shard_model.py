@@ -1,7 +1,7 @@
 """Members and shards as the ledger's model knows them.
 
 Says what `ledger/shards/shard_plan.py` says, written again on purpose. A world gives it the leases
-(`is_live`), and lets them follow `committed` after each batch. shards.md.
+(`is_live`), and lets them follow `committed` after each batch.
 """
 
 from __future__ import annotations

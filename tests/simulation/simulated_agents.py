@@ -2,7 +2,7 @@
 
 Stands where `actors/dispatch/dispatcher.py` and the network stand. What an agent answers in words
 is judged by the service's own `judge_reply`, so the failures here are the real ones. Spec: Agent
-rules, Errors; contract.md section 5.
+rules, Errors.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 what must hold.
 
 Without stakes and auctions it does nothing, so that worlds without them run as they always have.
-Spec: Settlement rules 6 to 8; money.md R3, cases 20 to 29.
+Spec: Settlement rules 6 to 8; money.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every attempt of a run cost its agent's stake, against what the agent is known to have done.
 
-Spec: Settlement rules 8; contract.md section 6 (Slash triggers); money.md cases 27 and 29.
+Spec: Settlement rules 8; money.md (Slashing).
 """
 
 from __future__ import annotations

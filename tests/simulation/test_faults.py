@@ -23,8 +23,8 @@ RUNS_PER_KIND = 8
 # The soak gives a sign of life after so many worlds.
 SOAK_WORLDS_TOLD = 100
 
-# Seeds that were red on the code before issue 8 (commit 027fef9), with what was said then. Decision
-# 0110 has the messages.
+# Seeds that were red on the code before issue 8 (commit 027fef9), with what was said then.
+# Decision tests-and-benchmarks has the messages.
 FOUND_FAULTS = {
     ("guilty", 2): "row 3: a step that the ledger refuses ends its owner, again and again",
     ("clocks", 2): "a span is below 0 after a clock has stepped back",

@@ -251,7 +251,7 @@ async def test_store_says_the_same_as_the_model_of_stakes_and_bids(
     seen: set[tuple[str, OutcomeStatus, ErrorCode | None]] = set()
     unstaked = 0
     async with writer(database) as store, LedgerReader(database.service_url, pool_size=1) as reader:
-        # First, as a DID that has a wallet is not a new one (decision 0145).
+        # First, as a DID that has a wallet is not a new one (decision stakes-and-slashing).
         registered = await store.commit([card(did) for did in AGENTS], AT)
         assert {outcome.status for outcome in registered} == {OutcomeStatus.APPLIED}
         assert_same(await store.commit(first, AT), model.commit(first), first)

@@ -3,7 +3,7 @@
 A real timekeeper asks it half as often.
 Processes are frozen for a while, the timekeeper is started anew and remembers nothing. What must
 hold: it kills none that works, however busy, and replaces what is frozen.
-`actors/cluster/timekeeper.py`; design.md section 3 (Starting and owning).
+`actors/cluster/timekeeper.py`.
 """
 
 from __future__ import annotations

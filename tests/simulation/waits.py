@@ -2,7 +2,7 @@
 
 What must hold: no wait lasts longer than its node allows, and its end never moves; no node that had
 no attempt fails for want of an agent while one that offers its capability is there, or was a moment
-ago. contract.md section 5 (No agent available for a passing reason).
+ago.
 """
 
 from __future__ import annotations

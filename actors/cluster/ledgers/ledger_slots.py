@@ -1,6 +1,6 @@
 """The names under which ledger processes run, and how they are made and ended. All calls block.
 
-A wrapper only, without decisions. Decision 0211.
+A wrapper only, without decisions. Decision process-liveness-and-standby.
 """
 
 from __future__ import annotations

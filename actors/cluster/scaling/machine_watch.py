@@ -3,7 +3,8 @@
 Once a second: 1. members of machines that Ray drains are drained; 2. machines whose members are all
 drained are released, so that the timekeeper ends their owners and Ray ends there; 3. by the load of
 all members the autoscaler is asked for more machines, or one is drained that is not needed. Nothing
-is remembered that cannot be seen: a successor goes on with what it finds. Decision 0214.
+is remembered that cannot be seen: a successor goes on with what it finds. Decision
+cluster-and-releases.
 """
 
 from __future__ import annotations

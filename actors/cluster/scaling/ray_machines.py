@@ -4,7 +4,7 @@ Calls of Ray only; `machine_watch.py` decides. Ray drains a machine when its aut
 give it back, when its cloud takes it away, when `ray drain-node` says so, or when we do: nothing
 new is placed there, Serve moves its replicas, and Ray ends there once no process is left. Ray has
 no public call for that, so its own client of the GCS is used, as `ray drain-node` does. Every call
-blocks. Decision 0214.
+blocks. Decision cluster-and-releases.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ payer chooses its nodes' time-outs and inputs, and anybody can be many payers, s
 connection that breaks over a request, counts for its payer alone. What hangs or breaks is noticed
 for all by the probe that an open circuit asks for, and the dead refuse connections. A reply to any
 payer's attempt closes every circuit of the agent.
-Pure; times come in. contract.md section 6 (Heartbeat); decision 0006.
+Pure; times come in. Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each owner's own experience, kept in memory. An agent is left out for all payers for the time that
 it asks for, else for 1 s, doubling to 60 s with each further decline in a row. A dispatch that it
 takes ends that. Declines of dispatches that were on their way when it was left out say nothing new.
-Pure; times come in. money.md section 8, rule 5.
+Pure; times come in. money.md (Full agents).
 """
 
 from __future__ import annotations

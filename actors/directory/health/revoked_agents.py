@@ -1,7 +1,7 @@
 """One workflow owner's cache of revoked agents.
 
 The ledger decides: it refuses every attempt of a revoked agent and its result. Spec: Revocation;
-decision 0085.
+decision permissions-and-keys.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An agent that promises its result later than the node's `timeoutMs` could never be blamed, so it is
 no candidate. After a failure or a decline the agents of other owners come first: one owner may have
-any number of agents. Spec: money.md section 8, rules 1, 3 and 5.
+any number of agents. Spec: money.md (Promised time, Verifiers, Full agents).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The prices that agents ask, for the estimate of a publish.
 
 A registered price is what a node pays at most. Without one it depends on the agents, of which some
-may be away and a stranger may ask anything. Spec: Settlement rules 6; money.md section 8, rule 4.
+may be away and a stranger may ask anything. Spec: Settlement rules 6; money.md (Estimate).
 """
 
 from __future__ import annotations

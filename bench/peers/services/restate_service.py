@@ -2,7 +2,8 @@
 
 Run by the peers' interpreter as `python -m bench.peers.services.restate_service NAME PORT`. Tuned
 like DBOS's: aiohttp and uvloop in the steps, no log line per invocation. Served by granian,
-whose HTTP/2 is compiled, instead of hypercorn, of the SDK's examples (decision 0190).
+whose HTTP/2 is compiled, instead of hypercorn, of the SDK's examples (decision
+tests-and-benchmarks).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Restate: one server on this machine, and two processes that run the steps.
 
-Tuned (decision 0190): 4 partitions instead of 24; the local log instead of the replicated one,
+Tuned (decision tests-and-benchmarks): 4 partitions instead of 24; the local log instead of the
+replicated one,
 which goes through the network layer of a cluster of one (both wait for fdatasync); no statistics of
 RocksDB; a service of its own per worker, so that both get the same work. Batching is left as it is:
 the server batches what waits, up to 5,000 records per write.

@@ -5,7 +5,7 @@ moves to the ring's end. Between two turns of a payer, every other payer is serv
 weight. A new payer is inserted before the payer that was served last, if that is the ring's end, so
 that it waits for no second turn of the same payer. Every operation is O(1), and nothing is kept of
 an item that was taken or dropped, nor of a payer without items.
-Pure. design.md section 3 (Fairness).
+Pure.
 """
 
 from __future__ import annotations

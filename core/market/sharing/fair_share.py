@@ -3,7 +3,7 @@
 Theory of operation: dynamic thresholds, as switches share their buffers. A payer may hold `ALONE`
 times what is free, so one payer alone fills 8/9 of the room, and the next ones parts of the rest. A
 payer that holds less than `SMALL` of the room is let in although others have filled it; so the
-room is no hard bound, but twice the room is. Pure. design.md section 3 (Fairness); decision 0119.
+room is no hard bound, but twice the room is. Pure. Decision ledger-writer.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A body counts from the start of its order until the agent's socket has taken it. Its size is first
 estimated, because a body is built when its order begins, and then corrected. Small bodies do not
 count: the limit of open orders bounds them. A payer without room starts no further order.
-Pure. design.md section 3 (Fairness); decision 0153.
+Pure. Decision dispatch.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A workflow counts on the day of its publish (UTC), first with its whole hold, after its end with its
 cost. The caller checks and counts in one transaction, so that parallel publishes cannot exceed the
-quota. Spec: Quota check result, Limits; money.md cases 37 and 38.
+quota. Spec: Quota check result, Limits; money.md (Quotas).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def judge_quota(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int)
         usage: the payer's usage without this workflow.
         spend_micro: this workflow's hold, micro-credits, 0 or more.
 
-    Spec: Quota check result; money.md case 38.
+    Spec: Quota check result; money.md (Quotas).
     """
     if limits is None:
         return QuotaVerdict(True, NO_QUOTA)
@@ -79,10 +79,10 @@ def judge_quota(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int)
 
 
 def day_start_ms(at_ms: int) -> int:
-    """Return the UTC midnight at the start of this time's day (money.md case 37)."""
+    """Return the UTC midnight at the start of this time's day (money.md, Quotas)."""
     return at_ms - at_ms % DAY_MS
 
 
 def resets_at_ms(at_ms: int) -> int:
-    """Return the next UTC midnight, when the daily counters start again (money.md case 37)."""
+    """Return the next UTC midnight, when the daily counters start again (money.md, Quotas)."""
     return day_start_ms(at_ms) + DAY_MS

@@ -1,7 +1,6 @@
 """Agents: registrations, what the registry shows of them, heartbeats.
 
-What a card holds is `core/records/agent.py`'s. Spec: Agent card, Registry; contract.md sections 3
-and 6.
+What a card holds is `core/records/agent.py`'s. Spec: Agent card, Registry.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Discovery: what agents are looked for by, and what is found.
 
-Spec: Settlement rules 9 (discovery ranking); contract.md sections 6 and 7 (Discovery).
+Spec: Settlement rules 9 (discovery ranking).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Identity: keys, names and heirs of agents, and the recovery of lost keys.
 
-Spec: Key rotation, Name, Inheritance, Recovery request; contract.md section 6.
+Spec: Key rotation, Name, Inheritance, Recovery request.
 """
 
 from __future__ import annotations

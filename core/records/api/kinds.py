@@ -1,7 +1,7 @@
 """The bounded types of members, each made once: what is accepted, described, and read as what.
 
 Types of requests are parsed (`PositiveCredits` becomes micro-credits, `TimeMs` Unix milliseconds);
-types of replies only describe. contract.md, Units and Times, and section 2 (Texts, Capability ids).
+types of replies only describe. Units and Times, and section 2 (Texts, Capability ids).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The market: prices, stakes, reputation, quotas, auctions and bids.
 
-Spec: Ledger records, Quota check result, Bid; contract.md section 6.
+Spec: Ledger records, Quota check result, Bid.
 """
 
 from __future__ import annotations

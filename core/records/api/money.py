@@ -1,6 +1,6 @@
 """Money as its owner reads it: balances, accounts, entries, deposits.
 
-Spec: Ledger records, Balance response; contract.md section 6 (Ledger).
+Spec: Ledger records, Balance response.
 """
 
 from __future__ import annotations
@@ -83,10 +83,7 @@ class EntriesQuery(PageQuery):
 
 
 class HistoryEvent(Entry):
-    """A ledger entry, seen from one owner.
-
-    Spec: contract.md section 7.
-    """
+    """A ledger entry, seen from one owner."""
 
     owner_did: Annotated[Did, "DID of the wallet's owner."]
     currency: str

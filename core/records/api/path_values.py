@@ -3,7 +3,6 @@
 The members are the names in braces of an operation's path, in their order. An id whose form the
 service itself gives (a UUID, a node's name) is looked up: a value of another form names nothing
 that exists. One whose form is public (a DID, a capability's id, a number) is refused as invalid.
-contract.md section 2 (Ids in paths, Texts) and section 6 (unknown is 404).
 """
 
 from __future__ import annotations

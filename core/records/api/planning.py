@@ -1,4 +1,4 @@
-"""Drafts of workflows from descriptions. Spec: suggest; contract.md section 6."""
+"""Drafts of workflows from descriptions. Spec: suggest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refusals: problem details, as every error is answered. Spec: Errors; contract.md section 1."""
+"""Refusals: problem details, as every error is answered. Spec: Errors."""
 
 from __future__ import annotations
 

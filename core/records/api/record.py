@@ -4,7 +4,7 @@ Theory of operation: a `Record` is the dict that the service sent, so that it pr
 travels as it came, unknown members included. Its annotations, those of `core/records/api/shape.py`,
 name members in Python's spelling; an attribute is read from the dict when asked for, nested objects
 as records too. A member that may be absent or null reads as None; one that must be there and is not
-raises AttributeError. contract.md section 2.
+raises AttributeError.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Invoices, disputes, feedback, tasks.
 
-Spec: Invoice, Dispute; contract.md section 6 (Invoices, Disputes, Feedback, Tasks).
+Spec: Invoice, Dispute.
 """
 
 from __future__ import annotations

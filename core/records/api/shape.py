@@ -5,8 +5,7 @@ there; `Maybe[T]` may be absent; `T | None` may be null; `MaybeNull[T]` both. Of
 `Kind` bounds the value and says what it is read as, a text describes it, `Named` is its JSON name
 where that is not camel case, `Also` a second accepted one. `Body` is what requests are parsed into;
 `core/records/api/record.py` reads replies lazily by the same annotations. Nothing here knows HTTP.
-Parsing tells all problems at once, at most `PROBLEMS_MAX`. contract.md sections 1 and 2; decision
-0137.
+Parsing tells all problems at once, at most `PROBLEMS_MAX`. Decision requests-json-and-client.
 """
 
 from __future__ import annotations

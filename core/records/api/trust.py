@@ -1,4 +1,4 @@
-"""Revocations and the audit chain. Spec: Revocation, Audit entry; contract.md section 6."""
+"""Revocations and the audit chain. Spec: Revocation, Audit entry."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Workflows: records, what changes them, results of nodes, escrow and budget.
 
-What publishes a workflow is `core/records/manifest.py`'s. Spec: Workflow record, Escrow;
-contract.md sections 5 and 6.
+What publishes a workflow is `core/records/manifest.py`'s. Spec: Workflow record, Escrow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """For how long names are registered: calendar months, at most ten years ahead.
 
-Pure. Spec: Name; contract.md section 6 (Names). Decision 0231.
+Pure. Spec: Name. Decision agent-identity.
 """
 
 from __future__ import annotations

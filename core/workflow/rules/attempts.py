@@ -87,7 +87,7 @@ def agent_selected(workflow: WorkflowState, event: AgentSelected, decision: Deci
     set_token_price(state, event)
     stake_micro = event.stake_micro
     if event.token_price is not None:
-        # What is locked is at most what is reserved for the agent (money.md section 8, rule 2).
+        # What is locked is at most what is reserved for the agent (money.md, Slashing).
         stake_micro = min(stake_micro, price_micro)
     lock_stake(state, stake_micro, decision)
     budget = workflow.budget

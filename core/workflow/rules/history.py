@@ -1,6 +1,6 @@
 """Records the ends of attempts and verifications in a node's history.
 
-Spec: Node states and transitions; contract.md section 5 (attempts).
+Spec: Node states and transitions.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 An agent paid by tokens has the node's reservation as its limit. A higher cost is paid from
 unreserved money, if there is enough and the node's own limit allows it; otherwise the node fails
-unpaid. Spec: Settlement rules 6, Verification and budget 2; money.md R3, cases 7 and 17.
+unpaid. Spec: Settlement rules 6, Verification and budget 2; money.md (Per-token prices,
+Settlement, Prices).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
 
 
 def agent_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
-    """Return the price limit of an agent's selection (money.md section 8, rule 4).
+    """Return the price limit of an agent's selection (money.md, Estimate).
 
     The price that its verifier asks is left, and the limit of the publish holds, also where other
     nodes have left money.
@@ -91,7 +92,7 @@ def set_named_price(workflow: WorkflowState, state: NodeState, named_micro: int 
 
     It is at least what the agent was promised, which is nothing for one that is paid by tokens, and
     at most the money left for the node. The rest of the node's reservation, a verifier's part too,
-    is free again. Spec: contract.md section 7 (`POST /v1/tasks/{id}/settle`).
+    is free again.
     """
     if named_micro is not None:
         promised_micro = state.price_micro if state.price_json is None else 0

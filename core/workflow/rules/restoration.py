@@ -4,7 +4,6 @@
 2. `resume_nodes`: open attempts become lost, by the usual event; open verifications are repeated;
 timers are set again; nodes that are ready or wait for an agent ask for one again. Attempts whose
 call another process keeps open stay as they are.
-Spec: design.md section 3 (Recovery).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The delays of retries, and whether another agent may take a node.
 
-Spec: Limits (retry backoff sequence), Targeted routing; contract.md section 5 (attempts).
+Spec: Limits (retry backoff sequence), Targeted routing.
 """
 
 from __future__ import annotations

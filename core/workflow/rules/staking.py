@@ -2,8 +2,8 @@
 
 These rules free every lock exactly once and decide whether the agent is responsible for the end of
 its attempt; the ledger decides whether the stake suffices and how much is slashed. Verifiers put up
-no stake. Spec: Settlement rules 8; money.md cases 26 to 29; contract.md section 6 (Slash triggers).
-Decision 0095.
+no stake. Spec: Settlement rules 8; money.md (Stakes, Slashing).
+Decision stakes-and-slashing.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The node stays `running` from the agent's result to the verdict. A verifier is p
 and for rejecting, the agent only after approval. A verifier that fails is retried or replaced, with
 a retry counter of its own; the agent's work is not repeated. An open verification goes on after
 another node has failed. Only a trusted verifier's rejection costs the agent stake and reputation.
-Spec: Verification and budget 1; contract.md section 5; money.md cases 14 and 16, section 8 rule 3.
+Spec: Verification and budget 1; money.md (Verifiers).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from core.workflow.workflow_state import (
 
 
 def payment_line(node: str, verify_attempt: int) -> str:
-    """Return the payment line of a verification, which is paid once (money.md case 16)."""
+    """Return the payment line of a verification, which is paid once (money.md, Verifiers)."""
     return f"{node}#verify" if verify_attempt == 1 else f"{node}#verify{verify_attempt}"
 
 

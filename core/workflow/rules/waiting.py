@@ -2,8 +2,8 @@
 
 One wait for agents and verifiers. It uses no attempt and no retry. Its end is stored with its start
 as `retry_at_ms`, so that a successor of the owner waits on until that time. What it waits for
-stands in `selection_json`, where a choice's reasons stand otherwise.
-Spec: contract.md section 5 (No agent available for a passing reason). Decision 0302.
+stands in `selection_json`, where a choice's reasons stand otherwise. Decision
+agent-health-and-waiting.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Agents: register cards, look them up.
 
-Spec: Registry; contract.md section 6 (Registry). Look-ups of public cards need no key.
+Spec: Registry. Look-ups of public cards need no key.
 """
 
 from __future__ import annotations

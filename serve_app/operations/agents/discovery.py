@@ -1,7 +1,7 @@
 """Discovery: who offers what is looked for, the best first, and why.
 
-It shows public cards alone. Spec: Settlement rules 9 (discovery ranking); contract.md sections 6
-and 7 (Discovery). Decisions 0288, 0298.
+It shows public cards alone. Spec: Settlement rules 9 (discovery ranking). Decision
+registry-and-discovery.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where agents may live: the addresses of their endpoints, judged when they are registered.
 
-The egress policy is `core/topology/policy.py`'s; each connect asks it again. contract.md section 3.
+The egress policy is `core/topology/policy.py`'s; each connect asks it again.
 """
 
 from __future__ import annotations

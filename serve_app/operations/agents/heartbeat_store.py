@@ -3,7 +3,7 @@
 However many arrive at once, one query finds whose they are and one statement stores them: each
 waits only for the batch before it. One that changes whether its agent takes work is sent to the
 owners of workflows before it is answered, at most every `CHANGE_PAUSE_S`, so that an agent that
-changes all the time does not keep them busy. contract.md sections 6 and 7 (Heartbeat).
+changes all the time does not keep them busy.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Two forms, the agent in the path or in the body. Who may: the agent's owner, the agent itself, an
 administrator, or the holder of the token that its registration returned.
-Spec: contract.md section 6 (Heartbeat) and 7.
 """
 
 from __future__ import annotations

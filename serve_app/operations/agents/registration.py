@@ -1,6 +1,6 @@
 """An agent registration judged and turned into the command that stores it.
 
-Its form is `core/records/agent_forms.py`'s. Spec: Agent card, Registry; contract.md 3 and 6.
+Its form is `core/records/agent_forms.py`'s. Spec: Agent card, Registry.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ def _by_signature_alone(stored: RowDict | None, body: Registration) -> _Signed:
     """Return what a good signature over the card alone permits: it may come from another place.
 
     An unregistered DID is claimed by the caller as with an unsigned card. The stored card of an
-    active agent may come again and changes nothing. Decision 0250.
+    active agent may come again and changes nothing. Decision signed-requests-and-claims.
 
     Raises:
         ServiceError: FORBIDDEN.

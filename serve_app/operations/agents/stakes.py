@@ -1,7 +1,6 @@
 """Stakes and reputation: what an agent puts up, and what its work says of it.
 
-Spec: Stake, Reputation; contract.md section 6 (Stakes, Reputation inputs); money.md cases 26, 30
-and 41. Decision 0071.
+Spec: Stake, Reputation; money.md (Stakes, Reputation). Decision stakes-and-slashing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Revocation: whom to trust no more, since when and until when.
 
 A revoked agent gets no work and is paid for none. Its agent's owner and administrators may revoke
-it, and it itself. Spec: Revocation, /v1/trust/revoke, /v1/revoked; contract.md section 6
-(Revocation); decision 0085.
+it, and it itself. Spec: Revocation, /v1/trust/revoke, /v1/revoked; decision permissions-and-keys.
 """
 
 from __future__ import annotations

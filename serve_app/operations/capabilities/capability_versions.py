@@ -1,8 +1,8 @@
 """Versions of capabilities: published by the owner of a capability's line of versions, listed,
 deprecated, negotiated.
 
-Spec: Capability version, Versioning; contract.md section 6 (Capability versions, Versions).
-Decisions 0280 to 0282.
+Spec: Capability version, Versioning.
+Decision versions-and-schemas.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ async def _offer_to_lead_with(
         raise ServiceError(
             ErrorCode.FORBIDDEN,
             f"{owner_did} may not publish the first version of {body.capability_id}: another"
-            " owner's agent has offered it longer (proven DIDs come first). Only that owner"
-            " or an administrator may",
+            " owner's agent comes first: its DID is proven, or it has offered it longer."
+            " Only that owner or an administrator may",
         )
     return offer
 

@@ -1,7 +1,7 @@
 """How a reply warns of a deprecated version: `Deprecation` (RFC 9745), `Sunset` (RFC 8594) and a
 link to the version that succeeds it.
 
-Spec: Versioning; contract.md section 6 (Versions). Decision 0282.
+Spec: Versioning. Decision versions-and-schemas.
 """
 
 from __future__ import annotations

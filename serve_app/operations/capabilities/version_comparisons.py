@@ -1,7 +1,7 @@
 """What one published version breaks of another, found out once: versions never change.
 
 A comparison may hold the thread of large texts for a fifth of a second, and anyone may ask for one.
-Spec: Capability version, Versioning. Decision 0281.
+Spec: Capability version, Versioning. Decision versions-and-schemas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Who inherits an agent: set, read and cancelled by its owner; run by the timekeeper.
 
 Only those it is between know of it: the owner, the agent, the heir. Spec: Inheritance,
-/v1/identity/inheritance; contract.md section 6 (Inheritance). Decision 0232.
+/v1/identity/inheritance. Decision agent-identity.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The keys of agents: replaced by the word of the current one, listed with their times.
 
 The proof is the credential, whichever caller brings it, and worth something once, because no key of
-a DID is ever accepted again. Spec: Key rotation, /v1/trust/rotate-key; contract.md section 6
-(Key rotation). Decision 0230.
+a DID is ever accepted again. Spec: Key rotation, /v1/trust/rotate-key. Decision agent-identity.
 """
 
 from __future__ import annotations
@@ -68,7 +67,9 @@ def new_key_of(did: str, given: str) -> str:
         ServiceError: INVALID_REQUEST; CONFLICT for a DID whose key is its name.
     """
     if key_of_did(did) is not None:
-        raise ServiceError(ErrorCode.CONFLICT, f"{did} is a did:key: its key cannot be rotated")
+        raise ServiceError(
+            ErrorCode.CONFLICT, f"{did} is a did:key: it is its own key, which cannot be rotated"
+        )
     try:
         return canonical_key(given)
     except ValueError as error:

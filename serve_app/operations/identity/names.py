@@ -1,6 +1,6 @@
 """Names of agents: registered by the agent's owner, resolved by anyone with a key, for a time.
 
-Spec: Name, /v1/identity/names; contract.md section 6 (Names). Decision 0231.
+Spec: Name, /v1/identity/names. Decision agent-identity.
 """
 
 from __future__ import annotations

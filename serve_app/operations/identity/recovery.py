@@ -1,8 +1,8 @@
 """Recovery of agents' keys: guardians are named, requests made, signed, read and cancelled.
 
 Signatures are verified here and never taken on trust; the ledger decides what they are enough for.
-Only those it is between know of a request. Spec: Recovery request, /v1/identity/recover;
-contract.md section 6 (Recovery). Decision 0233.
+Only those it is between know of a request. Spec: Recovery request, /v1/identity/recover. Decision
+agent-identity.
 """
 
 from __future__ import annotations

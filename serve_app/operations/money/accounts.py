@@ -1,6 +1,6 @@
 """Money as its owner reads it: accounts, balances, history; what a workflow holds and has spent.
 
-Spec: Account, Entry, Escrow, Balance response; contract.md section 6 (Ledger, More reads).
+Spec: Account, Entry, Escrow, Balance response.
 """
 
 from __future__ import annotations

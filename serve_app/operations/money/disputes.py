@@ -1,6 +1,6 @@
 """Disputes: opened by the parties of a workflow, decided by an administrator.
 
-Spec: Dispute, Settlement rules 10; contract.md section 6 (Disputes); decision 0081.
+Spec: Dispute, Settlement rules 10; decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Invoices over what a payer has paid: by period or by workflow; an administrator settles them.
 
-Spec: Invoice, Settlement rules 5; contract.md section 6 (Invoices); decision 0080.
+Spec: Invoice, Settlement rules 5; decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

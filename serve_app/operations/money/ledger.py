@@ -1,6 +1,6 @@
 """The ledger: balance, deposit, transactions of the caller, and what owners collect.
 
-Spec: Ledger records, Balance response; contract.md section 6 (Ledger); money.md cases 31 and 32.
+Spec: Ledger records, Balance response; money.md (Accounts).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A state belongs to a member, so draining a machine changes each of its members, and again those that
 have joined meanwhile. The ledger keeps the last member that could take shards from draining; that
-it is on another machine is asked here. shards.md (Upgrade); decision 0210.
+it is on another machine is asked here. Decision cluster-and-releases.
 """
 
 from __future__ import annotations

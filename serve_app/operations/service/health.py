@@ -1,6 +1,6 @@
 """Health of the deployment, readiness of this replica, and the API's own description.
 
-Spec: Versioning 2; contract.md section 6 (Versions); design.md section 6.
+Spec: Versioning 2.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """API keys: make, list, rotate, revoke.
 
-A key is shown once, at its making, and to a repeat of that very request (docs/decisions/0014);
+A key is shown once, at its making, and to a repeat of that very request (decision
+idempotent-requests);
 stored is its hash. A key made with another can do no more, lives no longer, and ends with it. A
-rotated key keeps its id, its rights and what was made with it. contract.md section 3 (Keys);
-decisions 0107 and 0222.
+rotated key keeps its id, its rights and what was made with it. Decision permissions-and-keys.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 An auction is its payer's, administrators' and those bidders' to see whose agent offers the
 capability, or has bid. A standing bid is its owner's and administrators' to see.
-Spec: Bid; Settlement rules 7; contract.md section 6 (Stakes, bids; More reads); money.md section 8,
-rule 7. Decision 0075.
+Spec: Bid; Settlement rules 7; money.md (Auctions). Decision auctions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Feedback: what a payer says about an agent's work, once per workflow and agent.
 
-Spec: contract.md section 6 (Feedback); decision 0082 (what a rating of 1 means).
+Spec: decision reputation-and-ranking (what a rating of 1 means).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _check_ended(stored: StoredWorkflow, agent_did: str) -> None:
 
 
 async def _check_foreign(call: Call, payer_did: str, agent_did: str) -> None:
-    """Refuse a payer's feedback for an agent of its own owner (money.md section 8, rule 6)."""
+    """Refuse a payer's feedback for an agent of its own owner (money.md, Reputation)."""
     agent, payer = [await money_owner(call.services.reader, did) for did in (agent_did, payer_did)]
     owners = {agent_did, agent_did if agent is None else agent.owner_did}
     if not owners.isdisjoint((payer_did, payer_did if payer is None else payer.owner_did)):

@@ -4,7 +4,7 @@ Theory of operation: a replica has a number of calls at once, of which a caller 
 what is free, and a caller a number of calls a minute: each costs the operator money. What the model
 does not give in time or in form is no error: the draft by words is told, with a note of the reason.
 Callers without an account of their own are told drafts by words alone, because what bounds a caller
-bounds none of them. Decision 0295.
+bounds none of them. Decision planning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The result of one node by itself, for records that have no room for it.
 
 Seen by those who see it in the record: the payer, administrators, and the node's own agent.
-contract.md section 6 (Large results); decision 0108.
+Decision messages-and-large-values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """From a manifest to a `PublishRequest`: parse, compile, decide who pays, make the ids.
 
-It decides nothing about agents or money; the workflow's owner does. Spec: Workflow manifest;
-contract.md section 3 (payerDid) and section 6 (Publish).
+It decides nothing about agents or money; the workflow's owner does. Spec: Workflow manifest.
 """
 
 from __future__ import annotations

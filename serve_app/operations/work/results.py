@@ -1,7 +1,7 @@
 """Results that agents hand in: `POST /v1/workflows/nodeResult`.
 
 No key is needed: the unguessable `resultId` of the dispatch is the credential.
-Spec: Dispatch response; contract.md section 5 (asynchronous agents); money.md cases 9 and 11.
+Spec: Dispatch response; money.md (Settlement).
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ async def _taken(
 ) -> Reply:
     """1. What was stored before is answered from the row. 2. A large result is stored first. 3. The
     owner decides and commits. 4. What it refuses because the workflow has ended may have been taken
-    meanwhile, and have ended it. What its payer has ended instead is refused (money.md section 8,
-    rule 9)."""
+    meanwhile, and have ended it. What its payer has ended instead is refused (money.md, Task
+    settlement)."""
     node = sent.node
     if _is_stored(node, sent):  # 1
         await _refuse_settled(call, stored.id, sent)

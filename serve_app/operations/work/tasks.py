@@ -1,7 +1,7 @@
 """Tasks: a workflow of one node, seen as one thing; any workflow can be read as its task.
 
 Publishing, running and paying are the workflow's; nothing here moves money.
-Spec: Publish response (taskId); contract.md section 6 (Tasks) and 7; decisions 0083 and 0294.
+Spec: Publish response (taskId); decisions registry-and-discovery and http-edge.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Workflows: publish, read, list, cancel, resume.
 
-Spec: Coordinator endpoints; contract.md section 6 (Publish, Bulk publish, list form, Cancel,
-Quarantine).
+Spec: Coordinator endpoints.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Whether the API answers at an address, and what is missing when it does not.
-
-design.md section 6 (`GET /health`).
-"""
+"""Whether the API answers at an address, and what is missing when it does not."""
 
 from __future__ import annotations
 

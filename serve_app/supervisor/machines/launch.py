@@ -7,7 +7,8 @@ asked; 4. a line says how many of how many machines serve, and for each other on
 Exit status: 0 all serve or are down, 1 some do not.
 
 For hosts that exist already, Ray leaves 1 and 2 to an autoscaler on the head, which does not finish
-with every worker and reports success all the same (decision 0208). The same members of
+with every worker and reports success all the same (decision cluster-and-releases). The same
+members of
 `cluster.yaml` say what is done here.
 """
 

@@ -1,7 +1,8 @@
 """Begins an upgrade on the head: finds what runs, and starts `upgrade.py` in the other release.
 
 Knows processes, not Ray. What the deployment's own processes were told, they have in their
-environment: the program that replaces them is told the same, but for the release. Decision 0212.
+environment: the program that replaces them is told the same, but for the release. Decision
+cluster-and-releases.
 """
 
 from __future__ import annotations

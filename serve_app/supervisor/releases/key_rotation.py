@@ -10,7 +10,7 @@ What is done stands in the key's own file, so it may end anywhere and be begun a
 Between the steps every process is replaced, as by `callboard upgrade`, so that none meets what is
 made with a key that it does not know. Where the key does not lie in the home's file, on the
 machines of a cluster, each step writes what the setting has to be, for people to distribute.
-Decision 0266.
+Decision permissions-and-keys.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `callboard upgrade` writes it into the home before it replaces anything, and the supervisor starts
 what has ended in that release from then on. A start by a person chooses anew: the release is then
-the one that the supervisor itself is of, and the file goes. shards.md (Upgrade). Decision 0212.
+the one that the supervisor itself is of, and the file goes. Decision cluster-and-releases.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ it does, ends with 0 when nothing of before is left, else with 1 and the reason.
    or after `drain_ms`.
 
 It may end at any point, and be begun anew, with this release or with the one of before: that is the
-way back. shards.md (Upgrade). Decision 0212.
+way back. Decision cluster-and-releases.
 """
 
 from __future__ import annotations

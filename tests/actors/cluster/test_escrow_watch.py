@@ -1,4 +1,4 @@
-"""The alarm of money that is stuck, against the real Postgres. money.md case 43."""
+"""The alarm of money that is stuck, against the real Postgres. money.md (Escrow)."""
 
 from __future__ import annotations
 

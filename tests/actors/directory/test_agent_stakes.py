@@ -1,6 +1,6 @@
 """Stakes in the owner: who is asked for how much, and what a refused lock leads to.
 
-Spec: Settlement rules 8; contract.md section 6 (Reputation inputs); money.md case 26.
+Spec: Settlement rules 8; money.md (Stakes).
 """
 
 from __future__ import annotations

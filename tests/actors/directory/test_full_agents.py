@@ -1,6 +1,6 @@
 """Agents that declined are left out for a while, for all payers; what those ask that are not.
 
-money.md section 8, rules 4 and 5.
+money.md (Estimate, Full agents).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Method: three owners' directories of one database, which look at nothing by themselves; each change
 is committed by the real writer, or stored by the real store, and waited for. Spec: issue "Registry
-and planning". Decision 0293.
+and planning". Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Selections that name versions: which published one they mean, and what is said when none fits.
 
-Decision 0282.
+Decision versions-and-schemas.
 """
 
 from __future__ import annotations

@@ -389,7 +389,7 @@ async def test_a_connection_that_breaks_after_the_request_counts_for_its_payer_a
 
 @pytest.mark.parametrize("is_verification", [False, True])
 async def test_a_timeout_before_the_promised_time_is_no_fault(is_verification: bool) -> None:
-    """Neither stake nor reputation, and no step towards a circuit (money.md section 8, rule 1)."""
+    """Neither stake nor reputation, and no step towards a circuit (money.md, Promised time)."""
 
     async def hang(_: web.Request) -> web.Response:
         await asyncio.Event().wait()

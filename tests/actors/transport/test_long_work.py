@@ -1,7 +1,8 @@
 """What is done for many workflows at once lets the loop turn in between.
 
 Method: each of a hundred items costs a millisecond of work; a task that only counts turns has to
-get some while they are worked on. How long a turn takes is not asserted. Decision 0091.
+get some while they are worked on. How long a turn takes is not asserted. Decision
+fairness-and-long-work.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """By which keys a result's signature is judged when the agent's has changed since its dispatch.
 
-Spec: Key rotation; contract.md section 6 (signatures are judged by the key valid at their time).
+Spec: Key rotation.
 """
 
 from __future__ import annotations

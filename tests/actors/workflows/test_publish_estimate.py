@@ -1,4 +1,4 @@
-"""What a publish reserves and holds. Spec: Settlement rules 1; money.md cases 1 to 4, 16 and R3."""
+"""What a publish reserves and holds. Spec: Settlement rules 1; money.md."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each way in which one workflow can fail has a case: a step that the ledger refuses, an exception in
 a callback of the ledger, of a timer, of a dispatch, of an agent's result, rows that cannot be
-restored. Of each, another workflow of the same owner succeeds. Decision 0090.
+restored. Of each, another workflow of the same owner succeeds. Decision state-machine-and-recovery.
 """
 
 from __future__ import annotations

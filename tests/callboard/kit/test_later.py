@@ -1,4 +1,4 @@
-"""Agents that answer later. Spec: contract.md section 5 (asynchronous agents)."""
+"""Agents that answer later."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_time_alone_changes_nothing_before_it_is_said_to(
 def test_the_share_that_is_free_falls_with_load_queue_and_latency(
     said: dict[str, Any], share: float
 ) -> None:
-    """contract.md section 7: 1 - 0.4 load - 0.2 queue/10 - 0.4 latency/1 s."""
+    """The HTTP reference: 1 - 0.4 load - 0.2 queue/10 - 0.4 latency/1 s."""
     known = {"load": None, "queue_depth": None, "latency_ms": None, **said}
     assert availability_share(Availability.AVAILABLE, **known) == share
     for takes_no_work in (Availability.UNHEALTHY, Availability.OFFLINE):

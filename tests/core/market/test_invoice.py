@@ -1,4 +1,4 @@
-"""The numbers of an invoice. Spec: Settlement rules 5; money.md R2, cases 34 and 36."""
+"""The numbers of an invoice. Spec: Settlement rules 5; money.md (Invoices)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why no agent can take a node, in words. contract.md section 5; decision 0306."""
+"""Why no agent can take a node, in words. Decision requests-json-and-client."""
 
 from __future__ import annotations
 

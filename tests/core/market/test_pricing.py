@@ -1,4 +1,5 @@
-"""Prices, token counts and reservations. Spec: Settlement rules 6; money.md R3 and case 2."""
+"""Prices, token counts and reservations. Spec: Settlement rules 6; money.md (Per-token prices,
+Estimate)."""
 
 from __future__ import annotations
 

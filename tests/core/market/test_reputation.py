@@ -1,4 +1,4 @@
-"""The reputation score and what it asks for. Spec: Settlement rules 9; money.md case 41."""
+"""The reputation score and what it asks for. Spec: Settlement rules 9; money.md (Reputation)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The split of a payment. Spec: Settlement rules 4; money.md R1."""
+"""The split of a payment. Spec: Settlement rules 4; money.md (Fees)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What costs stake and how much. Spec: Settlement rules 8; money.md cases 26 to 29."""
+"""What costs stake and how much. Spec: Settlement rules 8; money.md (Stakes, Slashing)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Parsing manifests: each defect by name, all at once, and never another error.
 
-Spec: Workflow manifest, Node definition; contract.md sections 2 and 6.
+Spec: Workflow manifest, Node definition.
 """
 
 from __future__ import annotations

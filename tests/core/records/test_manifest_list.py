@@ -1,4 +1,4 @@
-"""The list form of a manifest. Spec: Workflow manifest; contract.md section 6 (list form)."""
+"""The list form of a manifest. Spec: Workflow manifest."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """No message of a refused record shows a Python type or a regular expression.
 
-Every member of every request body gets values of each JSON type; contract.md section 1.
+Every member of every request body gets values of each JSON type.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signatures of outsiders. contract.md head (Encodings) and section 6 (Signed results)."""
+"""Signatures of outsiders."""
 
 from __future__ import annotations
 

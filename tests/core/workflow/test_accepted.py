@@ -1,4 +1,4 @@
-"""Agents that accept an attempt and hand its result in later. Spec: contract.md section 5."""
+"""Agents that accept an attempt and hand its result in later."""
 
 from __future__ import annotations
 

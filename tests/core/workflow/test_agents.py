@@ -1,4 +1,4 @@
-"""Which agent takes a node, and which takes over. Spec: Targeted routing; contract.md section 5."""
+"""Which agent takes a node, and which takes over. Spec: Targeted routing."""
 
 from __future__ import annotations
 

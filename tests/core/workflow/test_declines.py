@@ -1,6 +1,6 @@
 """Agents that decline: the node moves on at once, and they are no agents that failed it.
 
-money.md section 8, rule 5.
+money.md (Full agents).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inputs of a dispatch. Spec: Input mapping expressions; contract.md section 5."""
+"""Inputs of a dispatch. Spec: Input mapping expressions."""
 
 from __future__ import annotations
 

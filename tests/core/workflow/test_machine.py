@@ -1,4 +1,4 @@
-"""The machine's rules, one by one. Spec: States and transitions; contract.md sections 5 and 6."""
+"""The machine's rules, one by one. Spec: States and transitions."""
 
 from __future__ import annotations
 

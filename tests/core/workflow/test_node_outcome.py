@@ -1,4 +1,4 @@
-"""What counts for an agent. Spec: Settlement rules 9; money.md section 8, rules 1 and 6."""
+"""What counts for an agent. Spec: Settlement rules 9; money.md (Promised time, Reputation)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restoring a machine from stored rows. Spec: design.md section 3 (Recovery)."""
+"""Restoring a machine from stored rows."""
 
 from __future__ import annotations
 

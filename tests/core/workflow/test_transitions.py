@@ -19,7 +19,7 @@ from core.workflow.transitions import (
     next_workflow_status,
 )
 
-# Written out a second time on purpose: the specification's rows, then contract.md section 6.
+# Written out a second time on purpose: the specification's rows, then the HTTP reference.
 NODE_ARROWS = """
 pending    | dependencies complete                  | ready
 ready      | agent selected                         | dispatched

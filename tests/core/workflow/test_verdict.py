@@ -1,4 +1,4 @@
-"""Every dialect of agent replies. Spec: Dispatch response, Agent rules; contract.md section 5."""
+"""Every dialect of agent replies. Spec: Dispatch response, Agent rules."""
 
 from __future__ import annotations
 

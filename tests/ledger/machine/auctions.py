@@ -1,7 +1,7 @@
 """Rules of auctions: rounds are opened, bid in, told and awarded, at the second-lowest price.
 
 The rules award as a node's owner does, by `core/market/auction.py`; who wins and at what price is
-worked out again here, from the bids that the model has taken. Rules: money.md cases 20 to 26.
+worked out again here, from the bids that the model has taken. Rules: money.md (Auctions, Stakes).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rules of extremes: amounts at their bounds, clocks that step back, times and texts beyond use.
 
 What an owner has in all is bounded as money comes in; what it earns is not, because all that was
-issued is bounded. Time as it is committed never goes back. contract.md section 2; issue 8, row 3.
+issued is bounded. Time as it is committed never goes back. Issue 8, row 3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The ledger's money as plain integers, to be compared with the real one after every step.
 
-Written without looking at how the ledger plans: dicts, sums and the rules of money.md section 6.
+Written without looking at how the ledger plans: dicts, sums and the rules of money.md (Settlement).
 """
 
 from __future__ import annotations

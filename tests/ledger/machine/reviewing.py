@@ -1,6 +1,6 @@
 """What was paid, looked at afterwards: disputes and invoices over the model's payments.
 
-Plain lists and sums, as in model.py. Rules: money.md cases 15, 18, 27 and 33a to 36.
+Plain lists and sums, as in model.py. Rules: money.md.
 """
 
 from __future__ import annotations

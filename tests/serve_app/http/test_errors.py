@@ -8,7 +8,7 @@ import pytest
 from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ServiceError
 from serve_app.http.errors import STATUS, problem, problem_headers
 
-# contract.md section 1, copied by hand: the table under test must not be its own expectation.
+# Copied by hand: the table under test must not be its own expectation.
 CONTRACT = {
     400: "INVALID_REQUEST INVALID_MANIFEST BUDGET_REQUIRED",
     401: "UNAUTHORIZED INVALID_SIGNATURE INSUFFICIENT_CREDITS",

@@ -1,7 +1,7 @@
 """A reply's head and its body travel in one write, and no head waits for a late body.
 
 Method: uvicorn serves a small application on a real socket with the protocol of a replica; the
-kernel says in how many segments a reply came. Decision 0195.
+kernel says in how many segments a reply came. Decision messages-and-large-values.
 """
 
 from __future__ import annotations

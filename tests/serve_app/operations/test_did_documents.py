@@ -1,6 +1,6 @@
 """The documents of `did:web` DIDs: forged ones, and what a flood of them costs.
 
-Spec: contract.md section 3; decision 0251.
+Spec: decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What `nodeResult` counts and reads, and in which order; run through the endpoint itself.
 
-contract.md sections 2 (machine rate class) and 5 (asynchronous agents); decision 0102.
+Decision limits-and-admission.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a task's rows a settlement ends, as they are read. Decision 0294."""
+"""What of a task's rows a settlement ends, as they are read. Decision http-edge."""
 
 from __future__ import annotations
 

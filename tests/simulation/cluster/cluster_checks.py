@@ -1,7 +1,7 @@
-"""What must hold in a simulated cluster at every event; numbered as in decision 0203.
+"""What must hold in a simulated cluster at every event; numbered as in decision
+tests-and-benchmarks.
 
-The checks know the truth: who holds each shard by the rows that are committed. shards.md
-(Simulated).
+The checks know the truth: who holds each shard by the rows that are committed.
 """
 
 from __future__ import annotations

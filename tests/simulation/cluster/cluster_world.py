@@ -2,7 +2,7 @@
 
 `ClusterWorld(seed).run()` starts four members, lets things go wrong for `TROUBLE_MS` as the seed
 says, mends everything, and returns when all shards are driven as they should be, in bounded time.
-Every promise is checked at every event (`cluster_checks.py`). shards.md (Simulated). Decision 0203.
+Every promise is checked at every event (`cluster_checks.py`). Decision tests-and-benchmarks.
 """
 
 from __future__ import annotations

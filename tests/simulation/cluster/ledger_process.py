@@ -107,7 +107,7 @@ class LedgerProcess:
         """Commit a command and answer with its outcome.
 
         A process that joins and ends before its command arrives would end its successor's lease:
-        decision 0203 says what is not handled.
+        decision tests-and-benchmarks says what is not handled.
         """
         if isinstance(command, JoinCluster) and command.member not in self.world.living:
             return

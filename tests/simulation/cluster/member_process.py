@@ -1,7 +1,7 @@
 """A member's process in a simulated cluster: the real `Membership` on its own loop.
 
 What it drives is abstract (`shard_work.py`). It registers, renews, drains, and ends when the
-cluster does not know it any more. shards.md (Lease; Assignment without a leader).
+cluster does not know it any more.
 """
 
 from __future__ import annotations

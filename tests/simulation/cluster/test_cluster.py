@@ -1,7 +1,7 @@
 """Hundreds of small clusters in which everything around members and ledgers goes wrong.
 
 A failing run prints its seed; `pytest tests/simulation/cluster --seed N` repeats exactly that run.
-The invariants are numbered in decision 0203.
+The invariants are numbered in decision tests-and-benchmarks.
 """
 
 from __future__ import annotations

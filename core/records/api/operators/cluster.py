@@ -1,6 +1,6 @@
 """The cluster as an administrator sees it: its members, and what draining a machine answers.
 
-shards.md (Tables, Upgrade). Decision 0210.
+Decision cluster-and-releases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""API keys, and the service's health. contract.md section 3 (Keys) and section 6 (Versions)."""
+"""API keys, and the service's health."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Versions of capabilities: published, listed, deprecated, negotiated.
 
-Spec: Capability version, /v1/capabilities/versions; contract.md section 6 (Capability versions).
+Spec: Capability version, /v1/capabilities/versions.
 """
 
 from __future__ import annotations

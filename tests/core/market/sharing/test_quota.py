@@ -1,4 +1,4 @@
-"""Quotas: what a payer may publish. money.md cases 37 and 38."""
+"""Quotas: what a payer may publish. money.md (Quotas)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Auctions in the machine: rounds, windows, winners that fail, and crashes in between.
 
-Spec: Settlement rules 7; money.md cases 20, 24 and 25.
+Spec: Settlement rules 7; money.md (Auctions).
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def test_bids_above_the_reserve_take_no_part() -> None:
     assert isinstance(dispatch, DispatchNode)
 
 
-# -- the next bid of the same round (money.md section 8, rule 7) -----------------------------------
+# -- the next bid of the same round (money.md, Auctions) -----------------------------------
 
 
 def decline(run: AuctionEngine, node: str = "a") -> None:

@@ -1,6 +1,7 @@
 """What attempts cost: by tokens within their reservation, and registered prices as they were.
 
-Spec: Settlement rules 6, Verification and budget 2; money.md R3, cases 7 and 17.
+Spec: Settlement rules 6, Verification and budget 2; money.md (Per-token prices, Settlement,
+Prices).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def test_tokens_are_paid_and_the_rest_of_the_reservation_is_free_again() -> None
 
 
 def test_an_agent_paid_by_tokens_locks_at_most_its_reservation() -> None:
-    """Not what the payer has left besides (money.md section 8, rule 2)."""
+    """Not what the payer has left besides (money.md, Slashing)."""
     run = by_tokens("a", reserved=100, hold=1_000, stakes=StakeBook(700))
     assert run.rows["a"].stake_micro == 100
 

@@ -1,4 +1,4 @@
-"""Agents that are revoked at work: who goes on, what counts. money.md case 19; contract.md 6."""
+"""Agents that are revoked at work: who goes on, what counts. money.md (Settlement)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Stakes at risk in the machine: who is asked next when a lock is refused, and what is freed.
 
 That every lock is freed once, in every ending, `Engine` asserts in all of these tests' neighbours.
-Spec: Settlement rules 8; money.md cases 26 and 29.
+Spec: Settlement rules 8; money.md (Stakes, Slashing).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def test_a_rejected_result_is_blamed_when_no_attempt_is_left() -> None:
 def test_a_rejection_that_says_nothing_or_is_of_an_unknown_verifier_is_not_blamed(
     approved: bool | None, has_crashed: bool
 ) -> None:
-    """A restart does not know whether the verifier was trusted: money.md section 8, rule 3."""
+    """A restart does not know whether the verifier was trusted: money.md (Verifiers)."""
     run = engine(chain("a", requiresVerification=True, maxRetries=0))
     run.succeed("a")
     if has_crashed:
