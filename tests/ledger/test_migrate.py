@@ -7,6 +7,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy
 from alembic.util import CommandError
@@ -22,11 +23,20 @@ from ledger.migrate import (
     migrate,
 )
 from ledger.schema import driver_url, engine_url, metadata
-from ledger.shards.head_row import HeadReader
+from ledger.shards.head_row import WRITER_LOCK
 from ledger.tables.write_function import FUNCTION, lock_of
+from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import connect
-from tests.ledger.making import AT, CREDIT, deposit, open_store, open_with_member
+from tests.ledger.making import (
+    AT,
+    CREDIT,
+    GENESIS,
+    ToldLives,
+    deposit,
+    open_store,
+    open_with_member,
+)
 
 
 def test_second_migration_changes_nothing(
@@ -170,10 +180,21 @@ async def test_writers_and_standbys_hold_the_function_that_they_use(database: Da
     store = await open_store(database.service_url)
     assert _held(database)
     await store.close()
-    standby = HeadReader(database.service_url)
-    await standby.read()
-    assert _held(database)
-    await standby.close()
+    waits = asyncio.Event()
+    async with await psycopg.AsyncConnection.connect(database.service_url) as writer:
+        await writer.execute("SELECT pg_advisory_lock(%s)", (WRITER_LOCK,))
+        opening = asyncio.create_task(
+            LedgerStore.open(
+                database.service_url,
+                genesis=GENESIS,
+                now_ms=AT,
+                leases=ToldLives(),
+                on_waiting=waits.set,
+            )
+        )
+        await waits.wait()
+        assert _held(database)
+    await (await opening).close()
 
 
 def test_a_schema_that_is_too_new_fences_no_writer_off(database: Database) -> None:
@@ -181,13 +202,15 @@ def test_a_schema_that_is_too_new_fences_no_writer_off(database: Database) -> No
         store, _ = await open_with_member(database.service_url)
         with connect(database.owner_url) as connection:
             connection.execute("UPDATE compatibility SET min_code_version = 3")
-        with pytest.raises(SchemaTooNew):
-            await open_store(database.service_url)
         (outcome,) = await store.commit([deposit(CREDIT)], AT)
         await store.close()
+        with pytest.raises(SchemaTooNew):
+            await open_store(database.service_url)
         return outcome
 
     assert asyncio.run(refused()).error is None
+    with connect(database.owner_url) as connection:
+        assert connection.execute("SELECT epoch FROM head").fetchone() == (1,)
 
 
 async def _open(database: Database) -> None:

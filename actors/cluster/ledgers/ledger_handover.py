@@ -57,8 +57,7 @@ async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: 
     Raises:
         HandoverFailed: there is no writer that answers, or a step took too long.
     """
-    handles = await asyncio.to_thread(existing_ledgers)
-    writer = await find_writer(handles)
+    handles, writer = await _await_writer()
     if not machine:
         own = (await ping(handles[writer]) or {}).get("machine")
         machine = next(iter(set(await asyncio.to_thread(working_machines)) - {own}), "")
@@ -80,6 +79,19 @@ async def hand_over_ledger(settings: Settings, *, machine: str = "", **options: 
     log.info("ledger handed over to=%s ms=%.0f", name, (time.perf_counter() - began_s) * 1_000)
     await asyncio.to_thread(end_ledger, writer)  # (4)
     return name
+
+
+async def _await_writer() -> tuple[dict[str, Any], str]:
+    """Return the ledger's actors and the writer's name; it may be opening the ledger again."""
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while True:
+        handles = await asyncio.to_thread(existing_ledgers)
+        try:
+            return handles, await find_writer(handles)
+        except HandoverFailed:
+            if time.monotonic() > deadline_s:
+                raise
+        await asyncio.sleep(POLL_S)
 
 
 async def find_writer(handles: Mapping[str, Any]) -> str:

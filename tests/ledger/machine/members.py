@@ -17,7 +17,7 @@ from ledger.accounts.account_commands import Deposit
 from ledger.agents.agent_commands import DeregisterAgent
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Command, OutcomeStatus
-from ledger.errors import LedgerFenced, LedgerUnavailable
+from ledger.errors import LedgerUnavailable
 from ledger.invoices.invoice_commands import SettleInvoice
 from ledger.shards.shard_commands import ChangeMember, GiveShards, TakeShards
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
@@ -231,14 +231,15 @@ class MemberRules(MoneyMachine):
     @precondition(lambda self: self.is_due("loss", STEPS_BETWEEN_LOSSES))
     @rule(slow_ms=st.sampled_from((0, 0, 2_000)))
     def take_over(self, slow_ms: int) -> None:
-        """A second writer opens while the first lives: the first can write nothing more.
+        """A second writer gets the lock when the session of the first, which lives, has ended: the
+        first can write nothing more.
 
         `slow_ms`: how far its clock is behind.
         """
         self.done_now("loss")
         old = self.store
         self.store = self.reopened()
-        with pytest.raises(LedgerFenced):
+        with pytest.raises(LedgerUnavailable):
             self.run(old.commit([deposit(1, owner_did=self.payers[0])], self.now))
         self.run(old.close())
         before_ms = self.store.cache.head.latest_ms
