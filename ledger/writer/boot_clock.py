@@ -1,4 +1,4 @@
-"""A monotonic clock that goes on while the machine is suspended: leases and proofs are timed by it."""
+"""A monotonic clock that goes on while the machine is suspended, for leases and proofs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An `Idempotency-Key` after a refusal, at the same time, and with the same body spelt otherwise."""
+"""An `Idempotency-Key` after a refusal, at the same time, and with another spelling of the body."""
 
 from __future__ import annotations
 
