@@ -48,7 +48,6 @@ FIRST = (
     "tests/simulation/test_faults.py",
     "tests/ledger/test_money_machine.py",
     "tests/simulation/cluster/test_cluster.py",
-    "tests/platform/test_restored_deployment.py",
     "tests/faults/test_messages.py",
     "tests/ledger/test_group_commit.py",
     "tests/simulation/test_mutants.py",

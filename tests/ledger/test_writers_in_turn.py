@@ -213,8 +213,9 @@ async def test_work_begun_by_one_writer_is_finished_by_the_next(
     auditor.check()
     await finish(database)
     auditor.check()
-    operational = {"agent_live", "blob", "http_reply", "offer", "outage", "rate_lease"}
-    assert untouched(database) == operational | {"audit_party", "request_nonce"}
+    operational = {"agent_live", "blob", "http_reply", "offer", "offer_word", "outage"}
+    operational |= {"audit_party", "rate_lease", "request_nonce"}
+    assert untouched(database) == operational
     owner = auditor.one("SELECT owner_did || public_key FROM agent WHERE did = %s", KEPT)
     assert owner == f"{HEIR}K3"
     states = "SELECT string_agg(name || ' ' || owner_did || ' ' || (released_ms IS NULL), ',')"
