@@ -8,6 +8,7 @@ one still (`ledger/identity/credentials.py`). Decision permissions-and-keys.
 from __future__ import annotations
 
 from core.message import Message
+from ledger.commands import Command
 
 
 class Authority(Message, frozen=True):
@@ -35,10 +36,14 @@ class OpenedBy(Message, frozen=True):
     owner_did: str = ""
 
 
-class PermittedCommand(Message, frozen=True, kw_only=True):
-    """A command that a caller may have asked for. `authority` None: a usual key's rights were
-    enough, or none asked."""
+class PermittedCommand(Command, frozen=True, kw_only=True):
+    """A command that a caller may have asked for.
 
+    `actor_did`: who gives it, as the audit entry says.
+    `authority` None: a usual key's rights were enough, or none asked.
+    """
+
+    actor_did: str
     authority: Authority | None = None
 
 
@@ -49,3 +54,12 @@ class AuthorizedCommand(PermittedCommand, frozen=True, kw_only=True):
     """
 
     credential: SignedBy | OpenedBy | None = None
+
+
+class OwnersCommand(AuthorizedCommand, frozen=True, kw_only=True):
+    """A command that only the owner of what it changes may give, or an administrator.
+
+    `is_admin`: the actor is one; the ledger decides who is the owner.
+    """
+
+    is_admin: bool

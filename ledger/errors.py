@@ -43,14 +43,12 @@ class BatchRefused(Exception):
 
     Args:
         reason: what failed.
-        position: of the guilty command, when planning found it; None: any of them may be.
         is_slow: a statement exceeded its timeout.
     """
 
-    def __init__(self, reason: str, position: int | None = None, is_slow: bool = False) -> None:
-        super().__init__(reason, position, is_slow)
+    def __init__(self, reason: str, is_slow: bool = False) -> None:
+        super().__init__(reason, is_slow)
         self.reason = reason
-        self.position = position
         self.is_slow = is_slow
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
 """The tables as SQLAlchemy sees them, for reads alone, and how an address of the database is
 written.
 
-Their columns are described in `ledger/tables/`, from which the writes come as well. What the
-database makes of them is the DDL in `migrations/`. Spec: Ledger records; money.md (Rules that the
-database enforces).
+Their columns are described in `ledger/tables/`, from which the writes and the DDL come as well;
+each described table is an attribute of this module.
+Spec: Ledger records; money.md (Rules that the database enforces).
 """
 
 from __future__ import annotations
@@ -34,48 +34,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.types import TypeEngine
 
 from core.errors import ErrorCode, ServiceError
-from ledger.tables.capability_tables import CAPABILITY_LINE, CAPABILITY_VERSION
-from ledger.tables.cluster_tables import MEMBER, SHARD
-from ledger.tables.history_tables import (
-    AUDIT,
-    AUDIT_EVENT,
-    AUDIT_PARTY,
-    COMMAND,
-    HEAD,
-)
-from ledger.tables.identity_tables import (
-    AGENT_NAME,
-    FORMER_KEY,
-    RECOVERY,
-)
-from ledger.tables.market_tables import (
-    AGENT,
-    AGENT_CARD,
-    AGENT_LIVE,
-    API_KEY,
-    CAPABILITY_PRICE,
-    DISPUTE,
-    FEEDBACK,
-    QUOTA,
-    REPUTATION,
-    REVOCATION,
-)
-from ledger.tables.money_tables import (
-    ACCOUNT,
-    ENTRY,
-    ESCROW,
-    INVOICE,
-    INVOICE_LINE,
-    STAKE,
-)
 from ledger.tables.table import Kind, Table
-from ledger.tables.work_tables import (
-    ATTEMPT,
-    AUCTION,
-    BID,
-    NODE,
-    WORKFLOW,
-)
+from ledger.tables.write_function import TABLES
 
 SCHEMA: Final = "callboard"
 # What a pool raises when Postgres is away, restarting or out of connections.
@@ -133,40 +93,19 @@ _TYPES: Final[dict[Kind, Callable[[], TypeEngine[Any]]]] = {
 
 
 def _read(table: Table) -> sqlalchemy.Table:
-    columns = (Column(column.name, _TYPES[column.kind]()) for column in table.columns)
+    columns = (
+        Column(column.name, _TYPES[column.kind]())
+        for column in table.columns
+        if column.name != "one"  # the key of a table with one row
+    )
     return sqlalchemy.Table(table.name, metadata, *columns)
 
 
-head = _read(HEAD)
-account = _read(ACCOUNT)
-entry = _read(ENTRY)
-escrow = _read(ESCROW)
-command = _read(COMMAND)
-audit = _read(AUDIT)
-audit_event = _read(AUDIT_EVENT)
-audit_party = _read(AUDIT_PARTY)
-workflow = _read(WORKFLOW)
-node = _read(NODE)
-attempt = _read(ATTEMPT)
-member = _read(MEMBER)
-shard = _read(SHARD)
-agent = _read(AGENT)
-revocation = _read(REVOCATION)
-agent_live = _read(AGENT_LIVE)
-agent_card = _read(AGENT_CARD)
-api_key = _read(API_KEY)
-former_key = _read(FORMER_KEY)
-agent_name = _read(AGENT_NAME)
-recovery = _read(RECOVERY)
-capability_price = _read(CAPABILITY_PRICE)
-capability_line = _read(CAPABILITY_LINE)
-capability_version = _read(CAPABILITY_VERSION)
-quota = _read(QUOTA)
-stake = _read(STAKE)
-reputation = _read(REPUTATION)
-auction = _read(AUCTION)
-bid = _read(BID)
-invoice = _read(INVOICE)
-invoice_line = _read(INVOICE_LINE)
-dispute = _read(DISPUTE)
-feedback = _read(FEEDBACK)
+_READ: Final = {table.name: _read(table) for table in TABLES}
+
+
+def __getattr__(name: str) -> sqlalchemy.Table:
+    """Return the table of this name: `from ledger.schema import invoice`."""
+    if name not in _READ:
+        raise AttributeError(f"ledger.schema has no {name}, and no table is called so")
+    return _READ[name]

@@ -71,34 +71,35 @@ def service_version() -> str:
 
 def all_operations() -> tuple[Operation, ...]:
     """Return every operation of the service, the busiest first."""
-    described = (
-        *results.OPERATIONS,  # before the workflows, whose paths match everything below theirs
-        *workflows.OPERATIONS,
-        *node_results.OPERATIONS,
-        *ledger.OPERATIONS,
-        *agents.OPERATIONS,
-        *discovery.OPERATIONS,
-        *heartbeats.OPERATIONS,
-        *audit.OPERATIONS,
-        *keys.OPERATIONS,
-        *accounts.OPERATIONS,
-        *prices.OPERATIONS,
-        *capability_versions.OPERATIONS,
-        *invoices.OPERATIONS,
-        *disputes.OPERATIONS,
-        *feedback.OPERATIONS,
-        *tasks.OPERATIONS,
-        *suggesting.OPERATIONS,
-        *stakes.OPERATIONS,
-        *quotas.OPERATIONS,
-        *auctions.OPERATIONS,
-        *trust.OPERATIONS,
-        *key_rotation.OPERATIONS,
-        *names.OPERATIONS,
-        *inheritance.OPERATIONS,
-        *recovery.OPERATIONS,
-        *cluster.OPERATIONS,
+    files = (
+        results,  # before the workflows, whose paths match everything below theirs
+        workflows,
+        node_results,
+        ledger,
+        agents,
+        discovery,
+        heartbeats,
+        audit,
+        keys,
+        accounts,
+        prices,
+        capability_versions,
+        invoices,
+        disputes,
+        feedback,
+        tasks,
+        suggesting,
+        stakes,
+        quotas,
+        auctions,
+        trust,
+        key_rotation,
+        names,
+        inheritance,
+        recovery,
+        cluster,
     )
+    described = [operation for file in files for operation in file.OPERATIONS]
     return (*described, *health.operations(service_version(), described))
 
 

@@ -22,7 +22,6 @@ from actors.cluster.ledgers.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors, cores_of_machines
 from actors.cluster.process_watch import OwnerWatch
 from actors.cluster.scaling.machine_watch import MachineWatch
-from actors.cluster.secret_watch import SecretWatch
 from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
 from actors.process.arguments import parse_settings_argument
@@ -63,7 +62,6 @@ class Timekeeper:
             IdentityWatch(
                 settings, self._reader, lambda: self._is_asked() and bool(ledgers.writers_machine)
             ),
-            SecretWatch(settings, self._reader),
             self._machines,
         )
         parties = PartyIndex(settings.database_url)

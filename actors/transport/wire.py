@@ -31,6 +31,7 @@ from core.json_bounds import INTEGER_DIGITS_MAX
 from core.message import Message
 from core.shards.lease_messages import Lease, Renewal
 from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.registry import ANY_COMMAND
 
 log = logging.getLogger("callboard.wire")
 
@@ -152,7 +153,7 @@ class Crash(Message, frozen=True):
     text: str
 
 
-COMMANDS: Final = Wire[Command](Command)
+COMMANDS: Final = Wire[Command](ANY_COMMAND)
 OUTCOMES: Final = Wire[Outcome](Outcome)
 REQUESTS: Final = Wire[OwnerRequest](OwnerRequest)
 ENDS: Final = Wire[WorkflowEnd](WorkflowEnd)

@@ -28,6 +28,7 @@ from core.records.api.shape import (
     MaybeNull,
     Schema,
     Schemas,
+    bulk_schema,
     members_of,
     read,
 )
@@ -36,7 +37,6 @@ from core.wording import kind_of
 
 AUDIENCE_CHARS_MAX: Final = 2_048
 HASH_CHARS_MAX: Final = 71
-BULK_MAX: Final = 1_000
 SIGNING_SECRET_CHARS_MAX: Final = 1_024
 # Of what stands beside a card: that secret in UTF-8, a DID, a signature, and their names.
 BESIDE_BYTES_MAX: Final = 8 * 1_024
@@ -238,15 +238,8 @@ class BulkRegistration:
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
         """Return the schema of a bulk of registrations."""
-        items = {"anyOf": [schemas.of(Registration), schemas.of(FlatRegistration)]}
-        agents = {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": BULK_MAX,
-            "items": items,
-            "description": "The registrations.",
-        }
-        return {"type": "object", "properties": {"agents": agents}, "required": ["agents"]}
+        items = schemas.of((Registration, FlatRegistration))
+        return bulk_schema("agents", items, "The registrations.")
 
 
 class CardChange:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.records.api.kinds import NODE_NAME_SCHEMA
-from core.records.api.shape import REFERENCE, Schema, Schemas
+from core.records.api.shape import REFERENCE, Schema, Schemas, bulk_schema
 from core.records.manifest import WorkflowManifest
 from core.records.manifest_problems import NODE_ALIASES
 
-BULK_MAX: Final = 1_000
 _NULL: Final[Schema] = {"type": "null"}
 _SHOWN: Final = ("description", "default")
 _BESIDE_TYPE: Final = ("title", *_SHOWN)
@@ -104,19 +103,7 @@ class ManifestBulk:
     @classmethod
     def described_schema(cls, schemas: Schemas) -> Schema:
         """Return the schema of the bulk form."""
-        items = schemas.of(Manifest)
-        workflows = {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": BULK_MAX,
-            "items": items,
-            "description": "The manifests.",
-        }
-        return {
-            "type": "object",
-            "properties": {"workflows": workflows},
-            "required": ["workflows"],
-        }
+        return bulk_schema("workflows", schemas.of(Manifest), "The manifests.")
 
 
 def _with_nulls(schema: Schema) -> Schema:

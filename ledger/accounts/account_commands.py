@@ -5,22 +5,20 @@ Plain values, as `ledger/commands.py` says. Spec: Settlement rules 1; money.md (
 
 from __future__ import annotations
 
-from ledger.authority import AuthorizedCommand
+from ledger.authority import AuthorizedCommand, OwnersCommand
 
 
 class Deposit(AuthorizedCommand, frozen=True, kw_only=True):
     """Credit a wallet from outside. Result: the entry and {"balanceMicro"}. Rejections: KEY_REUSED,
     INVALID_REQUEST when the balance would exceed its bound."""
 
-    key: str
     request_hash: bytes
-    actor_did: str
     owner_did: str
     amount_micro: int
     description: str
 
 
-class CollectCredits(AuthorizedCommand, frozen=True, kw_only=True):
+class CollectCredits(OwnersCommand, frozen=True, kw_only=True):
     """Move free credits from an agent's wallet to its owner's.
 
     `amount_micro` None: all that is free; payments under an open dispute are not.
@@ -29,8 +27,5 @@ class CollectCredits(AuthorizedCommand, frozen=True, kw_only=True):
     is free.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     agent_did: str
     amount_micro: int | None = None

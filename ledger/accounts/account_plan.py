@@ -12,6 +12,7 @@ from ledger.accounts.account_commands import CollectCredits, Deposit
 from ledger.commands import Outcome
 from ledger.writer.barrier_reads import CollectReads
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import WORLD_ADDRESS, Account, wallet_address
 
@@ -23,6 +24,7 @@ def add_deposit_reads(command: Deposit, read_set: ReadSet) -> None:
     read_set.deposited_micro += command.amount_micro
 
 
+@plans(Deposit, reads=add_deposit_reads)
 def plan_deposit(command: Deposit, batch: Batch) -> Outcome:
     """Credit a wallet: an owner's wallet, holds and stakes together stay within the bound."""
     cache, address = batch.cache, wallet_address(command.owner_did)
@@ -69,6 +71,7 @@ def plan_deposit(command: Deposit, batch: Batch) -> Outcome:
     )
 
 
+@plans(CollectCredits, is_barrier=True)
 def plan_collect(command: CollectCredits, batch: Batch) -> Outcome:
     """Move free credits from an agent's wallet to its owner's, and nowhere else."""
     did, stored = command.agent_did, batch.cache.barrier_reads

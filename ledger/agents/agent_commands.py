@@ -6,10 +6,10 @@ Plain values, as `ledger/commands.py` says. Spec: Agent card.
 from __future__ import annotations
 
 from core.records.statuses import OwnershipProof
-from ledger.authority import AuthorizedCommand
+from ledger.authority import AuthorizedCommand, OwnersCommand
 
 
-class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
+class RegisterAgent(OwnersCommand, frozen=True, kw_only=True):
     """Store an agent card; a new DID is claimed by `owner_did`, a known one needs the same owner.
 
     `is_admin` or `is_signed` (the card was signed by the DID's current key) replace ownership.
@@ -27,10 +27,7 @@ class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     Result: {"did", "ownerDid", "registered": capabilities, "isNew": bool, "tokenRevision": int}.
     """
 
-    key: str
-    actor_did: str
     owner_did: str
-    is_admin: bool
     is_signed: bool
     proof: OwnershipProof | None = None
     card_counter: int | None = None
@@ -49,16 +46,13 @@ class RegisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
     lines_taken: tuple[str, ...] = ()
 
 
-class DeregisterAgent(AuthorizedCommand, frozen=True, kw_only=True):
+class DeregisterAgent(OwnersCommand, frozen=True, kw_only=True):
     """Take an agent out of service; its card stays readable, its DID stays its owner's.
 
     Rejections: NOT_FOUND, FORBIDDEN. Result: {"did", "wasActive": bool}.
     """
 
-    key: str
-    actor_did: str
     owner_did: str
-    is_admin: bool
     did: str
 
 
@@ -70,8 +64,6 @@ class RebuildReputation(AuthorizedCommand, frozen=True, kw_only=True):
     0. Rejections: OVERLOADED, not stored, when counts were corrected since. Result: {"changed"}.
     """
 
-    key: str
-    actor_did: str
     changes: tuple[tuple[str, int, int, int, int], ...]
     read_audit_id: int
     paid_changes: tuple[tuple[str, int, int, int, int], ...] = ()

@@ -23,17 +23,39 @@ from ledger.identity.agent_key_plan import (
 from ledger.identity.inheritance_plan import end_switch, move_names
 from ledger.tables.capability_tables import CAPABILITY_LINES
 from ledger.tables.encoding import hex_text
-from ledger.tables.identity_tables import AGENT_IDENTITIES
-from ledger.tables.market_tables import AGENTS, DEREGISTERED, UNREVOCATIONS, YIELDED
+from ledger.tables.market_tables import (
+    AGENT_IDENTITIES,
+    AGENTS,
+    DEREGISTERED,
+    UNREVOCATIONS,
+    YIELDED,
+)
 from ledger.tables.table import Row
 from ledger.writer.batch import (
     Batch,
     Refusal,
 )
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent, stake_address, wallet_address
 
 
+def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet) -> None:
+    """Add what is looked at before an agent's card is stored or taken out of service."""
+    read_set.agent_dids.add(command.did)
+    if isinstance(command, RegisterAgent):
+        read_set.registered.add((command.did, command.owner_did))
+        if command.public_key is not None:
+            read_set.new_keys.add((command.did, command.public_key))
+        read_set.claimed_dids.add(command.did)
+        if command.proof is not None:
+            read_set.inheritances.add(command.did)
+            read_set.capability_ids.update(command.lines_taken)
+        read_set.trusted.add(command.did)
+        read_set.addresses |= {wallet_address(command.did), stake_address(command.did)}
+
+
+@plans(RegisterAgent, reads=add_agent_reads, outlives_credential=True)
 def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     """Store an agent's card: the first to bring a DID owns it until another proves it to be theirs.
 
@@ -366,6 +388,7 @@ def _keeps_trust(command: RegisterAgent, known: KnownAgent) -> bool:
     return known.is_trusted and known.counted_did == known.owner_did and not is_more
 
 
+@plans(DeregisterAgent, reads=add_agent_reads, outlives_credential=True)
 def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
     """Take an agent out of service; once more changes nothing and is answered alike."""
     known = batch.cache.agents.get(command.did)
@@ -389,18 +412,3 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
         payload={"revision": revision},
     )
     return batch.decided(command.key, result=result, audit_id=audit_id)
-
-
-def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet) -> None:
-    """Add what is looked at before an agent's card is stored or taken out of service."""
-    read_set.agent_dids.add(command.did)
-    if isinstance(command, RegisterAgent):
-        read_set.registered.add((command.did, command.owner_did))
-        if command.public_key is not None:
-            read_set.new_keys.add((command.did, command.public_key))
-        read_set.claimed_dids.add(command.did)
-        if command.proof is not None:
-            read_set.inheritances.add(command.did)
-            read_set.capability_ids.update(command.lines_taken)
-        read_set.trusted.add(command.did)
-        read_set.addresses |= {wallet_address(command.did), stake_address(command.did)}

@@ -26,7 +26,7 @@ from ledger.tables.market_tables import CORRECTIONS, COUNTS
 from ledger.tables.table import Row
 from ledger.tables.writes import Write
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.command_kind import rows_weight
+from ledger.writer.command_kind import plans
 
 # A latency is a span between two clocks' words: one that was set must not reach a CHECK.
 LATENCY_MS_MAX: Final = 30 * DAY_MS
@@ -133,11 +133,7 @@ def corrections(
     return tuple(changes)
 
 
-def weight_of_rebuild(command: RebuildReputation) -> int:
-    """Return what a correction of counts adds to a transaction, in bytes."""
-    return rows_weight(len(command.changes))
-
-
+@plans(RebuildReputation)
 def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
     """Add what history has more or less of to the counts, unless that was done meanwhile."""
     cache = batch.cache

@@ -2,21 +2,33 @@
 
 The first byte of a sealed secret is the version of its key (`core/trust/sealing.py`), and an index
 finds it. Sealing anew changes no meaning, so it is no command: an operational statement replaces a
-secret that is still the one that was read. Replies and attempts of another key are only counted:
-they end by themselves. Decision permissions-and-keys.
+secret that is still the one that was read, and may be interrupted. Replies and attempts of another
+key are only counted: they end by themselves. Decision permissions-and-keys.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sql
 
+from core.trust.deployment_keys import DeploymentKeys
+from core.trust.derived_keys import KeyPurpose
+from core.trust.sealing import NONCE_BYTES, seal, unseal
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.reads.reader import LedgerReader
 
+log = logging.getLogger("callboard.secrets")
+
+# Of one statement, whose rows the writer may wait for.
+SECRETS_MAX: Final = 50
+# Between two statements.
+_PAUSE_S: Final = 0.05
 # Replies that are looked at: of those that are kept, the ones that are removed next.
 _REPLIES_SEEN: Final = 1_000
 
@@ -135,6 +147,33 @@ class SealedSecrets:
         values = {"version": bytes([version]), "limit": _REPLIES_SEEN}
         (row,) = await self._pool.rows(_REPLIES, values)
         return bool(row["has_replies"])
+
+
+async def seal_anew(reader: LedgerReader, store: SealedSecrets, keys: DeploymentKeys) -> int:
+    """Seal by the newest key, which is in use, what the other key has sealed.
+
+    A secret that the writer holds, or that cannot be read, is left as it is.
+
+    Returns: how many secrets were sealed anew.
+
+    Raises:
+        ServiceError: LEDGER_UNAVAILABLE.
+    """
+    after, resealed = "", 0
+    while found := await sealed_secrets(reader, min(keys.versions), after=after, limit=SECRETS_MAX):
+        changes = []
+        for did, before in found:
+            secret = unseal(before, keys, KeyPurpose.SIGNING_SECRET)
+            if secret is None:
+                log.error("a signing secret cannot be read did=%s", did)
+                continue
+            nonce = os.urandom(NONCE_BYTES)
+            changes.append((did, before, seal(secret, keys, nonce, KeyPurpose.SIGNING_SECRET)))
+        if changes:
+            resealed += await store.replace(changes)
+        after = found[-1][0]
+        await asyncio.sleep(_PAUSE_S)
+    return resealed
 
 
 async def made_with_key(reader: LedgerReader, store: SealedSecrets, version: int) -> MadeWithKey:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Final
 
 from core.ids import composed_key
-from core.message import Message
-from ledger.authority import AuthorizedCommand
+from ledger.authority import OwnersCommand
+from ledger.commands import Command
 
 # The round of bids that no round of an auction counts.
 NO_ROUND: Final = 0
 
 
-class PlaceBid(AuthorizedCommand, frozen=True, kw_only=True):
+class PlaceBid(OwnersCommand, frozen=True, kw_only=True):
     """Bid for a node in the open round of its auction; the first bid of an agent is final.
 
     `stake_offered_micro` None: as much as is asked. `is_admin` lets anybody act for the agent.
@@ -24,10 +24,7 @@ class PlaceBid(AuthorizedCommand, frozen=True, kw_only=True):
     {"receivedMs": int}.
     """
 
-    key: str
     request_hash: bytes
-    actor_did: str
-    is_admin: bool
     agent_did: str
     workflow_id: str
     node: str
@@ -37,7 +34,7 @@ class PlaceBid(AuthorizedCommand, frozen=True, kw_only=True):
     stake_offered_micro: int | None
 
 
-class KeepBid(AuthorizedCommand, frozen=True, kw_only=True):
+class KeepBid(OwnersCommand, frozen=True, kw_only=True):
     """Keep a bid for a node that takes none now: it is recorded, and decides nothing.
 
     The first such bid of an agent is final. `is_admin` lets anybody act for the agent. `is_sealed`:
@@ -46,10 +43,7 @@ class KeepBid(AuthorizedCommand, frozen=True, kw_only=True):
     (the node has as many as are kept), KEY_REUSED. Result: {"receivedMs": int}.
     """
 
-    key: str
     request_hash: bytes
-    actor_did: str
-    is_admin: bool
     agent_did: str
     workflow_id: str
     node: str
@@ -59,7 +53,7 @@ class KeepBid(AuthorizedCommand, frozen=True, kw_only=True):
     is_sealed: bool = False
 
 
-class EndBidding(Message, frozen=True, kw_only=True):
+class EndBidding(Command, frozen=True, kw_only=True):
     """Ask for a round's live bids; by the writer's clock none comes after them.
 
     Before its time it is refused and not stored: OVERLOADED, {"retryAfterS"}. Other rejections:
@@ -67,7 +61,6 @@ class EndBidding(Message, frozen=True, kw_only=True):
     stakeOfferedMicro, receivedMs}]}.
     """
 
-    key: str
     member: str
     shard_epoch: int
     workflow_id: str

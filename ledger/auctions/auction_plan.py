@@ -28,6 +28,7 @@ from ledger.tables.table import Row
 from ledger.tables.work_tables import AUCTIONS, BIDS, CLOSED_AUCTIONS
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import OpenRound, stake_address, stake_locked_address
 
@@ -66,6 +67,7 @@ def add_end_bidding_reads(command: EndBidding, read_set: ReadSet) -> None:
     read_set.rounds.add((command.workflow_id, command.node))
 
 
+@plans(PlaceBid, reads=add_bid_reads)
 def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     """Store a sealed bid.
 
@@ -120,6 +122,7 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
     )
 
 
+@plans(KeepBid, reads=add_kept_bid_reads, is_asked_again=True)
 def plan_keep_bid(command: KeepBid, batch: Batch) -> Outcome:
     """Store a bid that no round counts.
 
@@ -163,6 +166,7 @@ def plan_keep_bid(command: KeepBid, batch: Batch) -> Outcome:
     )
 
 
+@plans(EndBidding, reads=add_end_bidding_reads, is_asked_again=True)
 def plan_end_bidding(command: EndBidding, batch: Batch) -> Outcome:
     """Return the live bids of a round whose time is over."""
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)

@@ -5,10 +5,10 @@ Plain values, as `ledger/commands.py` says. Spec: Capability version.
 
 from __future__ import annotations
 
-from ledger.authority import AuthorizedCommand
+from ledger.authority import OwnersCommand
 
 
-class PublishVersion(AuthorizedCommand, frozen=True, kw_only=True):
+class PublishVersion(OwnersCommand, frozen=True, kw_only=True):
     """Add a version to a capability's line of versions, or begin the line.
 
     `owner_did`: whose line it is or becomes; an administrator assigns a line to another.
@@ -22,12 +22,9 @@ class PublishVersion(AuthorizedCommand, frozen=True, kw_only=True):
     `line_versions_max`: versions of one owner and of one capability, at most.
     Rejections: FORBIDDEN; NOT_FOUND (what it deprecates); CONFLICT (published already, too many,
     deprecated already; not stored: something has changed meanwhile).
-    Result: {"ownerDid", "publishedMs"}.
+    Result: {"ownerDid"}.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     owner_did: str | None = None
     agent_did: str | None = None
     agent_revision: int = 0
@@ -45,17 +42,14 @@ class PublishVersion(AuthorizedCommand, frozen=True, kw_only=True):
     takes_over: bool = False
 
 
-class DeprecateVersion(AuthorizedCommand, frozen=True, kw_only=True):
+class DeprecateVersion(OwnersCommand, frozen=True, kw_only=True):
     """Deprecate a version, for good; its line's owner's act.
 
     `successor`: an active version of the capability to be used instead, None for none.
     Rejections: NOT_FOUND, FORBIDDEN, CONFLICT (deprecated already, or the successor is no active
-    version). Result: {"deprecatedMs"}.
+    version). No result.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     capability_id: str
     version: str
     successor: str | None = None

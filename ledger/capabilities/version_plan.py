@@ -20,6 +20,7 @@ from ledger.tables.capability_tables import (
     DEPRECATED_VERSIONS,
 )
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownLine
 
@@ -38,6 +39,7 @@ def add_version_reads(command: PublishVersion | DeprecateVersion, read_set: Read
     read_set.version_ids |= {version_id(command.capability_id, one) for one in others if one}
 
 
+@plans(PublishVersion, reads=add_version_reads, outlives_credential=True)
 def plan_publish_version(command: PublishVersion, batch: Batch) -> Outcome:
     """Add a version to a capability's line of versions, or begin the line.
 
@@ -95,10 +97,10 @@ def plan_publish_version(command: PublishVersion, batch: Batch) -> Outcome:
     if command.deprecates is not None:
         _deprecate(command, former_id, command.version, owner_did, batch)
     batch.is_directory_changed = True
-    result = {"ownerDid": owner_did, "publishedMs": batch.now_ms}
-    return batch.decided(command.key, result=result, audit_id=audit_id)
+    return batch.decided(command.key, result={"ownerDid": owner_did}, audit_id=audit_id)
 
 
+@plans(DeprecateVersion, reads=add_version_reads, outlives_credential=True)
 def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Outcome:
     """Deprecate a version of the caller's line."""
     line = batch.cache.lines.get(command.capability_id)
@@ -114,7 +116,7 @@ def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Outcome:
             raise Refusal(ErrorCode.CONFLICT, detail)
     audit_id = _deprecate(command, own_id, command.successor, line.owner_did, batch)
     batch.is_directory_changed = True
-    return batch.decided(command.key, result={"deprecatedMs": batch.now_ms}, audit_id=audit_id)
+    return batch.decided(command.key, audit_id=audit_id)
 
 
 def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str:

@@ -28,14 +28,74 @@ from ledger.schema import (
 OPERATIONAL_TIMEOUT_S: Final = 5.0
 
 
-class OperationalPool:
-    """Connections of the role `ops_writer`, which has no right on audited tables.
+class Pool:
+    """Connections that act as one role, opened when first needed.
 
     Args:
-        url: `postgresql://…` of a login that is a member of `ops_writer`.
+        url: `postgresql://…` of a login that is a member of `role`.
         name: how the server lists the connections.
         size: connections, 1 or more.
         timeout_s: how long a statement waits for a connection, and then for the server.
+        too_slow: what a caller is told when the server has ended a statement at its timeout, and
+            after how many seconds it may ask again.
+        settings: of the server, for these sessions.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        role: str,
+        name: str,
+        *,
+        size: int,
+        timeout_s: float,
+        too_slow: tuple[str, int] = ("a statement took too long", 1),
+        **settings: str,
+    ) -> None:
+        self._name = name
+        self._timeout_s = timeout_s
+        self._too_slow = too_slow
+        self.engine = pool_of(url, role, name, size=size, timeout_s=timeout_s, **settings)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name}, {self.engine.pool.status()})"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.engine.dispose()
+
+    async def rows(
+        self, statement: sql.Executable, values: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """Run one statement as a transaction and return its rows, if it has any.
+
+        Args:
+            values: of the statement's named parameters.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE, whether it was carried out is not known; OVERLOADED,
+                the server ended it at its timeout.
+        """
+        try:
+            async with self.engine.connect() as connection:
+                with cut_after(await driver_connection_of(connection), self._timeout_s):
+                    result = await connection.execute(statement, values)
+                    found = result.mappings() if result.returns_rows else ()
+                    return [dict(row) for row in found]
+        except UNREACHABLE as error:
+            if was_ended(error):
+                detail, retry_after_s = self._too_slow
+                raise ServiceError(
+                    ErrorCode.OVERLOADED, detail, retry_after_s=retry_after_s
+                ) from None
+            raise unreachable(error) from None
+
+
+class OperationalPool(Pool):
+    """Connections of the role `ops_writer`, which has no right on audited tables.
+
+    Args:
+        url, name, size, timeout_s: as of `Pool`.
         is_durable: whether a statement waits for the disk; otherwise a crash may forget the last.
         statement_timeout_ms: how long the server works on a statement; 0: as long as it takes.
     """
@@ -50,45 +110,16 @@ class OperationalPool:
         is_durable: bool,
         statement_timeout_ms: int = 0,
     ) -> None:
-        self._name = name
-        self._timeout_s = timeout_s
-        self._engine = pool_of(
+        super().__init__(
             url,
             OPERATIONAL_ROLE,
             name,
             size=size,
             timeout_s=timeout_s,
+            too_slow=(f"a statement of {name} took too long", 1),
             synchronous_commit="on" if is_durable else "off",
             statement_timeout=str(statement_timeout_ms),
         )
-
-    def __repr__(self) -> str:
-        return f"OperationalPool({self._name}, {self._engine.pool.status()})"
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._engine.dispose()
-
-    async def rows(
-        self, statement: sql.TextClause, values: Mapping[str, Any] | None = None
-    ) -> list[dict[str, Any]]:
-        """Run one statement as a transaction and return its rows, if it has any.
-
-        Raises:
-            ServiceError: LEDGER_UNAVAILABLE, whether it was carried out is not known; OVERLOADED,
-                the server ended it at its timeout.
-        """
-        try:
-            async with self._engine.connect() as connection:
-                with cut_after(await driver_connection_of(connection), self._timeout_s):
-                    result = await connection.execute(statement, values)
-                    found = result.mappings() if result.returns_rows else ()
-                    return [dict(row) for row in found]
-        except UNREACHABLE as error:
-            if was_ended(error):
-                detail = f"a statement of {self._name} took too long"
-                raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=1) from None
-            raise unreachable(error) from None
 
 
 def pool_of(

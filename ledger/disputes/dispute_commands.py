@@ -15,8 +15,6 @@ class OpenDispute(AuthorizedCommand, frozen=True, kw_only=True):
     `evidence_json`: a JSON object. Result: {"disputeId"}.
     """
 
-    key: str
-    actor_did: str
     dispute_id: str
     workflow_id: str | None
     complainant_did: str
@@ -36,8 +34,6 @@ class ResolveDispute(AuthorizedCommand, frozen=True, kw_only=True):
     "shortMicro", "slashedMicro"}.
     """
 
-    key: str
-    actor_did: str
     dispute_id: str
     status: str
     resolution: str
@@ -51,9 +47,7 @@ class GiveFeedback(AuthorizedCommand, frozen=True, kw_only=True):
     Its key is made of workflow and agent, so that it is given once. Result: {"agentDid"}.
     """
 
-    key: str
     request_hash: bytes
-    actor_did: str
     workflow_id: str
     agent_did: str
     payer_did: str

@@ -24,6 +24,7 @@ from ledger.tables.market_tables import DISPUTES, FEEDBACK_GIVEN, RESOLVED_DISPU
 from ledger.tables.money_tables import STAKES
 from ledger.writer.barrier_reads import DisputeReads, PaidLine
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.state_cache import (
     FEE_ADDRESS,
     Account,
@@ -37,6 +38,7 @@ RESPONDENT: Final = "resolved_respondent"
 SPLIT: Final = "resolved_split"
 
 
+@plans(OpenDispute)
 def plan_open_dispute(command: OpenDispute, batch: Batch) -> Outcome:
     """Store a complaint. The chain carries the hash of what was said, not the text itself."""
     evidence = read_json(command.evidence_json)
@@ -70,6 +72,7 @@ def plan_open_dispute(command: OpenDispute, batch: Batch) -> Outcome:
     return batch.decided(command.key, result={"disputeId": command.dispute_id}, audit_id=audit_id)
 
 
+@plans(ResolveDispute, is_barrier=True)
 def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
     """Decide a dispute.
 
@@ -250,6 +253,7 @@ def _balance(account: Account | None) -> int:
     return account.balance if account is not None else 0
 
 
+@plans(GiveFeedback, is_asked_again=True)
 def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Outcome:
     """Store a payer's opinion; its key makes it the only one for this workflow and agent."""
     rating = f"{command.rating_milli // 1000}.{command.rating_milli % 1000:03d}"

@@ -19,8 +19,6 @@ class RotateAgentKey(AuthorizedCommand, frozen=True, kw_only=True):
     Result: {"keyNumber", "validFromMs", "formerValidUntilMs"}.
     """
 
-    key: str
-    actor_did: str
     did: str
     new_key: str
     proven_key: str

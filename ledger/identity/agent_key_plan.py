@@ -16,12 +16,12 @@ from core.trust.identity.agent_keys import KEY_AGE_MS_MIN, KEYS_MAX, key_name
 from ledger.commands import Outcome
 from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.tables.identity_tables import (
-    AGENT_IDENTITIES,
     ENDED_OVERLAPS,
     FORMER_KEYS,
 )
-from ledger.tables.market_tables import YIELDED
+from ledger.tables.market_tables import AGENT_IDENTITIES, YIELDED
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent
 
@@ -33,6 +33,7 @@ def add_rotate_agent_key_reads(command: RotateAgentKey, read_set: ReadSet) -> No
     read_set.new_keys.add((command.did, command.new_key))
 
 
+@plans(RotateAgentKey, reads=add_rotate_agent_key_reads, outlives_credential=True)
 def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Outcome:
     """Replace an agent's key by the word of its current one."""
     did = command.did

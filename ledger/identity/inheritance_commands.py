@@ -5,11 +5,11 @@ Plain values, as `ledger/commands.py` says. Spec: Inheritance.
 
 from __future__ import annotations
 
-from core.message import Message
-from ledger.authority import AuthorizedCommand
+from ledger.authority import OwnersCommand
+from ledger.commands import Command
 
 
-class SetInheritance(AuthorizedCommand, frozen=True, kw_only=True):
+class SetInheritance(OwnersCommand, frozen=True, kw_only=True):
     """Say who shall have an agent when it is silent for so many days; its owner's act.
 
     Another one's place is taken, and its time starts again. `needs_proof`: an unproven claim is not
@@ -17,9 +17,6 @@ class SetInheritance(AuthorizedCommand, frozen=True, kw_only=True):
     FORBIDDEN, INVALID_REQUEST (the heir is the agent or its owner). Result: {"revision"}.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     did: str
     heir_did: str
     days: int
@@ -27,19 +24,16 @@ class SetInheritance(AuthorizedCommand, frozen=True, kw_only=True):
     needs_proof: bool = False
 
 
-class CancelInheritance(AuthorizedCommand, frozen=True, kw_only=True):
+class CancelInheritance(OwnersCommand, frozen=True, kw_only=True):
     """End a switch that has not run; its owner's act.
 
     Rejections: NOT_FOUND, FORBIDDEN, NOT_CANCELLABLE (it has run). Result: {"cancelledMs"}.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     did: str
 
 
-class RunInheritance(Message, frozen=True, kw_only=True):
+class RunInheritance(Command, frozen=True, kw_only=True):
     """Give an agent to its heir, if its switch, of this revision, has run.
 
     The agent, its names, what it and its owner have in its stake, and its wallet. The key is
@@ -47,7 +41,6 @@ class RunInheritance(Message, frozen=True, kw_only=True):
     now. Result: {"movedMicro"}.
     """
 
-    key: str
     actor_did: str
     did: str
     revision: int

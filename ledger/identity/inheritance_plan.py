@@ -24,6 +24,7 @@ from ledger.keys.key_plan import end_api_keys
 from ledger.stakes.stake_plan import settled_shares, store_shares
 from ledger.tables.identity_tables import ENDED_INHERITANCES, INHERITANCES, INHERITED_NAMES
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     KnownAgent,
@@ -51,6 +52,7 @@ def add_inheritance_reads(command: InheritanceCommand, read_set: ReadSet) -> Non
         }
 
 
+@plans(SetInheritance, reads=add_inheritance_reads, outlives_credential=True)
 def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Outcome:
     """Set an agent's switch, in the place of the one before."""
     agent = _owned(command, batch)
@@ -93,6 +95,7 @@ def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Outcome:
     return batch.decided(command.key, result={"revision": revision}, audit_id=audit_id)
 
 
+@plans(CancelInheritance, reads=add_inheritance_reads, outlives_credential=True)
 def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Outcome:
     """End an agent's switch before it has run."""
     _owned(command, batch)
@@ -113,6 +116,7 @@ def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Outcome
     return batch.decided(command.key, result={"cancelledMs": batch.now_ms}, audit_id=audit_id)
 
 
+@plans(RunInheritance, reads=add_inheritance_reads, is_asked_again=True)
 def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Outcome:
     """Give an agent to its heir.
 

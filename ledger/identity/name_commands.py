@@ -5,10 +5,10 @@ Plain values, as `ledger/commands.py` says. Spec: Name.
 
 from __future__ import annotations
 
-from ledger.authority import AuthorizedCommand
+from ledger.authority import OwnersCommand
 
 
-class RegisterName(AuthorizedCommand, frozen=True, kw_only=True):
+class RegisterName(OwnersCommand, frozen=True, kw_only=True):
     """Register a name for an agent, for so many calendar months from now; its owner's act.
 
     `owner_names_max`, `agent_names_max`: names of one owner and of one agent, at most.
@@ -17,9 +17,6 @@ class RegisterName(AuthorizedCommand, frozen=True, kw_only=True):
     Result: {"agentDid", "ownerDid", "registeredMs", "expiresMs"}.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     name: str
     agent_did: str
     months: int
@@ -28,21 +25,18 @@ class RegisterName(AuthorizedCommand, frozen=True, kw_only=True):
     needs_proof: bool = False
 
 
-class RenewName(AuthorizedCommand, frozen=True, kw_only=True):
+class RenewName(OwnersCommand, frozen=True, kw_only=True):
     """Let a name expire so many calendar months later; its owner's act.
 
     Rejections: NOT_FOUND (also: expired), FORBIDDEN, INVALID_REQUEST (too far ahead).
     Result: as of `RegisterName`.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     name: str
     months: int
 
 
-class TransferName(AuthorizedCommand, frozen=True, kw_only=True):
+class TransferName(OwnersCommand, frozen=True, kw_only=True):
     """Give a name to another agent, and to that one's owner.
 
     To an agent of another owner the name's owner can only offer it; that owner's same command takes
@@ -50,9 +44,6 @@ class TransferName(AuthorizedCommand, frozen=True, kw_only=True):
     Result: as of `RegisterName`, and {"isTransferred": bool}.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     name: str
     agent_did: str
     owner_names_max: int
@@ -60,15 +51,12 @@ class TransferName(AuthorizedCommand, frozen=True, kw_only=True):
     needs_proof: bool = False
 
 
-class ReleaseName(AuthorizedCommand, frozen=True, kw_only=True):
+class ReleaseName(OwnersCommand, frozen=True, kw_only=True):
     """End a name before its time, its owner's act; or one that has expired, the service's.
 
     `expired_ms`: when it expired, None for its owner's act. Rejections: NOT_FOUND, FORBIDDEN;
     CONFLICT, not stored, where it does not expire then. Result: {"releasedMs"}.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     name: str
     expired_ms: int | None = None

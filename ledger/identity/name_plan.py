@@ -19,6 +19,7 @@ from ledger.identity.agent_key_plan import check_proven
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
 from ledger.tables.identity_tables import AGENT_NAMES, RELEASED_NAMES
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent, KnownName
 
@@ -35,6 +36,7 @@ def add_name_reads(command: NameCommand, read_set: ReadSet) -> None:
         read_set.naming_dids.add(command.actor_did)
 
 
+@plans(RegisterName, reads=add_name_reads, outlives_credential=True)
 def plan_register_name(command: RegisterName, batch: Batch) -> Outcome:
     """Register a name that is free for an agent of the caller's."""
     agent = _agent(command.agent_did, batch)
@@ -62,6 +64,7 @@ def plan_register_name(command: RegisterName, batch: Batch) -> Outcome:
     return _stored(command, name, AuditEventType.NAME_REGISTERED, batch)
 
 
+@plans(RenewName, reads=add_name_reads, outlives_credential=True)
 def plan_renew_name(command: RenewName, batch: Batch) -> Outcome:
     """Let a name of the caller's expire later."""
     known = _owned(command, batch)
@@ -76,6 +79,7 @@ def plan_renew_name(command: RenewName, batch: Batch) -> Outcome:
     return _stored(command, name, AuditEventType.NAME_RENEWED, batch)
 
 
+@plans(TransferName, reads=add_name_reads, outlives_credential=True)
 def plan_transfer_name(command: TransferName, batch: Batch) -> Outcome:
     """Give a name to an agent whose owner wants it: the caller's own, or who takes an offer."""
     known, agent = _live(command.name, batch), _agent(command.agent_did, batch)
@@ -97,6 +101,7 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Outcome:
     return _stored(command, name, event, batch, isTransferred=True)
 
 
+@plans(ReleaseName, reads=add_name_reads, is_asked_again=True, outlives_credential=True)
 def plan_release_name(command: ReleaseName, batch: Batch) -> Outcome:
     """End a name: its owner does before its time, the service when it has expired."""
     if command.expired_ms is None:

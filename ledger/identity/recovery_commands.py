@@ -6,19 +6,16 @@ command is made, and the writer compares the keys. Spec: Recovery request.
 
 from __future__ import annotations
 
-from core.message import Message
-from ledger.authority import AuthorizedCommand
+from ledger.authority import OwnersCommand
+from ledger.commands import Command
 
 
-class SetGuardians(AuthorizedCommand, frozen=True, kw_only=True):
+class SetGuardians(OwnersCommand, frozen=True, kw_only=True):
     """Say who may replace an agent's key when it is lost; the agent's act or its owner's.
 
-    Rejections: NOT_FOUND, FORBIDDEN. Result: {"setMs"}.
+    Rejections: NOT_FOUND, FORBIDDEN. No result.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     did: str
     guardians: tuple[str, ...]
     threshold: int
@@ -26,7 +23,7 @@ class SetGuardians(AuthorizedCommand, frozen=True, kw_only=True):
     delay_hours: int
 
 
-class RequestRecovery(AuthorizedCommand, frozen=True, kw_only=True):
+class RequestRecovery(OwnersCommand, frozen=True, kw_only=True):
     """Ask for an agent's key to be replaced, or add signatures to such a request.
 
     `signers`: (DID, key) of those whose signatures were verified, with the key by which. When they
@@ -35,9 +32,6 @@ class RequestRecovery(AuthorizedCommand, frozen=True, kw_only=True):
     too many open, the key stands in the history, a signer's key has changed). Result: {"status"}.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     recovery_id: str
     did: str
     recovery_type: str
@@ -46,28 +40,24 @@ class RequestRecovery(AuthorizedCommand, frozen=True, kw_only=True):
     signers: tuple[tuple[str, str], ...]
 
 
-class CancelRecovery(AuthorizedCommand, frozen=True, kw_only=True):
+class CancelRecovery(OwnersCommand, frozen=True, kw_only=True):
     """End a request; the agent's act, its owner's, or that of the one who made it.
 
     `proven_key`: the agent's current key, by which a signature over it was verified. Rejections:
     NOT_FOUND, FORBIDDEN, CONFLICT, NOT_CANCELLABLE (it is over). Result: {"cancelledMs"}.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     recovery_id: str
     did: str
     proven_key: str | None
 
 
-class CompleteRecovery(Message, frozen=True, kw_only=True):
+class CompleteRecovery(Command, frozen=True, kw_only=True):
     """Replace an agent's key when the delay of a request is over. The key is `recover:{id}`.
 
     Rejection: CONFLICT, not stored: it does not wait, or not long enough. Result: {"keyNumber"}.
     """
 
-    key: str
     actor_did: str
     recovery_id: str
     did: str

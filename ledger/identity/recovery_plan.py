@@ -38,6 +38,7 @@ from ledger.identity.recovery_commands import (
 from ledger.keys.key_plan import end_api_keys
 from ledger.tables.identity_tables import GUARDIANS, RECOVERIES
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent, KnownRecovery
 
@@ -64,6 +65,7 @@ def add_recovery_reads(command: RecoveryCommand, read_set: ReadSet) -> None:
         read_set.trusted |= signers
 
 
+@plans(SetGuardians, reads=add_guardian_reads, outlives_credential=True)
 def plan_set_guardians(command: SetGuardians, batch: Batch) -> Outcome:
     """Name who may replace an agent's key."""
     agent = _agent(command.did, batch)
@@ -92,9 +94,10 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Outcome:
         )
     _set_guardians(command.did, sets, batch)
     audit_id = _record_guardians(command.did, sets.current, command.actor_did, batch)
-    return batch.decided(command.key, result={"setMs": batch.now_ms}, audit_id=audit_id)
+    return batch.decided(command.key, audit_id=audit_id)
 
 
+@plans(RequestRecovery, reads=add_recovery_reads, outlives_credential=True)
 def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     """Make a request, or add signatures to it, and do what they are enough for.
 
@@ -161,6 +164,7 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     return batch.decided(command.key, result={"status": known.status}, audit_id=batch.audit_id)
 
 
+@plans(CancelRecovery, reads=add_recovery_reads, outlives_credential=True)
 def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Outcome:
     """End a request that is open."""
     agent = _agent(command.did, batch)
@@ -185,6 +189,7 @@ def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Outcome:
     return batch.decided(command.key, result={"cancelledMs": batch.now_ms}, audit_id=audit_id)
 
 
+@plans(CompleteRecovery, reads=add_recovery_reads, is_asked_again=True)
 def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Outcome:
     """Replace an agent's key whose request has waited long enough.
 

@@ -22,8 +22,6 @@ class CreateInvoice(AuthorizedCommand, frozen=True, kw_only=True):
     Result: {"invoiceId", "isNew": bool}.
     """
 
-    key: str
-    actor_did: str
     invoice_id: str
     payer_did: str
     period_start_ms: int
@@ -42,9 +40,7 @@ class SettleInvoice(AuthorizedCommand, frozen=True, kw_only=True):
     the same `request_hash` in the same way. No rejections. Result: {"invoiceId", "status"}.
     """
 
-    key: str
     request_hash: bytes
-    actor_did: str
     invoice_id: str
     status: Literal["paid", "void"]
 

@@ -16,14 +16,10 @@ from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, overl
 from ledger.tables.money_tables import INVOICE_LINES, INVOICES, SETTLED_INVOICES, VOIDED_LINES
 from ledger.writer.barrier_reads import InvoiceReads
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.command_kind import rows_weight
+from ledger.writer.command_kind import plans
 
 
-def weight_of_create_invoice(command: CreateInvoice) -> int:
-    """Return what an invoice adds to a transaction, in bytes."""
-    return rows_weight(len(command.payments) + len(command.refunds))
-
-
+@plans(CreateInvoice, is_barrier=True)
 def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
     """Issue an invoice over what is not invoiced yet, or answer with the one that stands.
 
@@ -102,6 +98,7 @@ def _add_rows(command: CreateInvoice, totals: InvoiceTotals, batch: Batch) -> in
     return len(lines)
 
 
+@plans(SettleInvoice, is_asked_again=True)
 def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Outcome:
     """Mark an invoice paid or void; its key makes that happen once."""
     batch.put(

@@ -17,8 +17,6 @@ class CreateKey(AuthorizedCommand, frozen=True, kw_only=True):
     (too many keys). Result: {"id"}.
     """
 
-    key: str
-    actor_did: str
     key_id: str
     key_hash: bytes
     owner_did: str
@@ -38,8 +36,6 @@ class RevokeKey(AuthorizedCommand, frozen=True, kw_only=True):
     Rejection: NOT_FOUND. Result: {"id", "ended": keys}.
     """
 
-    key: str
-    actor_did: str
     key_id: str
     owner_did: str | None
 
@@ -52,8 +48,6 @@ class RotateKey(AuthorizedCommand, frozen=True, kw_only=True):
     "previous_ends_ms"}.
     """
 
-    key: str
-    actor_did: str
     key_id: str
     key_hash: bytes
     overlap_ms: int

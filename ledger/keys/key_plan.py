@@ -15,9 +15,9 @@ from core.trust.access import ADMIN
 from ledger.commands import Outcome
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.tables.encoding import hex_text
-from ledger.tables.identity_tables import ENDED_API_KEYS
-from ledger.tables.market_tables import KEYS, REVOKED_KEYS, ROTATED_KEYS
+from ledger.tables.market_tables import ENDED_API_KEYS, KEYS, REVOKED_KEYS, ROTATED_KEYS
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownKey
 
@@ -34,6 +34,7 @@ def add_ended_key_reads(command: RevokeKey | RotateKey, read_set: ReadSet) -> No
     read_set.key_ids.add(command.key_id)
 
 
+@plans(CreateKey, reads=add_create_key_reads, outlives_credential=True)
 def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
     """Store an API key by its hash; the key itself never comes here."""
     depth = 0 if command.parent_id is None else _depth_below(command, batch)
@@ -83,6 +84,7 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
     return batch.decided(command.key, result={"id": command.key_id}, audit_id=audit_id)
 
 
+@plans(RevokeKey, reads=add_ended_key_reads, outlives_credential=True)
 def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
     """End an API key that belongs to the one who asks (or an admin), and all that stand on it."""
     live = batch.cache.live_keys
@@ -105,6 +107,7 @@ def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
     return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
+@plans(RotateKey, reads=add_ended_key_reads, outlives_credential=True)
 def plan_rotate_key(command: RotateKey, batch: Batch) -> Outcome:
     """Put another hash in the place of a live key's, and keep the one of now for the overlap.
 

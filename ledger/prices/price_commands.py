@@ -15,7 +15,5 @@ class SetPrice(AuthorizedCommand, frozen=True, kw_only=True):
     Result: {"updatedMs": int}.
     """
 
-    key: str
-    actor_did: str
     capability_id: str
     price: Price

@@ -14,8 +14,10 @@ from ledger.commands import Outcome
 from ledger.prices.price_commands import SetPrice
 from ledger.tables.market_tables import PRICES
 from ledger.writer.batch import Batch
+from ledger.writer.command_kind import plans
 
 
+@plans(SetPrice, outlives_credential=True)
 def plan_set_price(command: SetPrice, batch: Batch) -> Outcome:
     """Register what a capability costs where an agent's card names no price."""
     row: dict[str, Any] = {

@@ -17,7 +17,5 @@ class SetQuota(AuthorizedCommand, frozen=True, kw_only=True):
     keeps its value. Result: {"updatedMs": int, "limits": all fields of `QuotaLimits`}.
     """
 
-    key: str
-    actor_did: str
     did: str
     changes: Mapping[str, int | None]

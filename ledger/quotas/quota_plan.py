@@ -24,6 +24,7 @@ from ledger.quotas.quota_commands import SetQuota
 from ledger.tables.market_tables import QUOTAS
 from ledger.workflows.workflow_commands import PublishWorkflow
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow
 
@@ -36,6 +37,7 @@ def add_quota_reads(command: SetQuota, read_set: ReadSet) -> None:
     read_set.quota_dids.add(command.did)
 
 
+@plans(SetQuota, reads=add_quota_reads, outlives_credential=True)
 def plan_set_quota(command: SetQuota, batch: Batch) -> Outcome:
     """Change a payer's limits; those that the command does not name keep their value."""
     limits = replace(batch.cache.quotas[command.did] or QuotaLimits(), **command.changes)

@@ -15,10 +15,8 @@ from typing import Any, Final, Self
 import sqlalchemy as sql
 from sqlalchemy import LargeBinary
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ledger.connections.pools import pool_of
-from ledger.connections.timeouts import cut_after, driver_connection_of
+from ledger.connections.pools import Pool
 from ledger.reads.agent_pages import HEARD_AGENT, agents_statement
 from ledger.reads.audit_filter import LOOKED_AT_MAX, OWN_LOOKED_AT_MAX, audit_select, own_select
 from ledger.reads.prepared import PreparedReads
@@ -31,7 +29,6 @@ from ledger.reads.stored import (
 from ledger.reads.turns import ReadTurns
 from ledger.schema import (
     READER_ROLE,
-    UNREACHABLE,
     account,
     agent,
     api_key,
@@ -39,7 +36,6 @@ from ledger.schema import (
     entry,
     escrow,
     revocation,
-    unreachable,
     workflow,
 )
 from ledger.workflows.workflow_statements import NODES, WORKFLOWS, workflow_select
@@ -116,10 +112,7 @@ class LedgerReader:
             timeout_s: how long a read waits for a connection, and then for the server.
         """
         self.turns = ReadTurns()
-        self._timeout_s = timeout_s
-        self._engine: AsyncEngine = pool_of(
-            url, READER_ROLE, "callboard-reader", size=pool_size, timeout_s=timeout_s
-        )
+        self._pool = Pool(url, READER_ROLE, "callboard-reader", size=pool_size, timeout_s=timeout_s)
         # Connections of their own: pages may be large, and a look-up is never behind one.
         self.records = PreparedReads(url, timeout_s=timeout_s)
         self.agent_pages = PreparedReads(url, timeout_s=timeout_s)
@@ -127,7 +120,7 @@ class LedgerReader:
         self.searches = SearchReads(url, timeout_s=timeout_s)
 
     def __repr__(self) -> str:
-        return f"LedgerReader({self._engine.pool.status()})"
+        return f"LedgerReader({self._pool!r})"
 
     async def close(self) -> None:
         """Close all connections."""
@@ -135,7 +128,7 @@ class LedgerReader:
         await self.agent_pages.close()
         await self.lookups.close()
         await self.searches.close()
-        await self._engine.dispose()
+        await self._pool.close()
 
     async def ping(self) -> None:
         """Return when the database answers."""
@@ -445,13 +438,7 @@ class LedgerReader:
         Args:
             values: of the query's named parameters.
         """
-        try:
-            async with self._engine.connect() as connection:
-                with cut_after(await driver_connection_of(connection), self._timeout_s):
-                    result = await connection.execute(query, values)
-                return [dict(row) for row in result.mappings()]
-        except UNREACHABLE as error:
-            raise unreachable(error) from None
+        return await self._pool.rows(query, values)
 
     async def __aenter__(self) -> Self:
         return self

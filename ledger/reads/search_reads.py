@@ -12,15 +12,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import sqlalchemy as sql
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from core.errors import ErrorCode, ServiceError
-from ledger.connections.pools import pool_of
-from ledger.connections.timeouts import cut_after, driver_connection_of
+from ledger.connections.pools import Pool
 from ledger.reads.prepared import PreparedReads, PreparedStatement
 from ledger.reads.stored import RowDict
 from ledger.reads.turns import ReadTurns
-from ledger.schema import READER_ROLE, UNREACHABLE, unreachable, was_ended
+from ledger.schema import READER_ROLE
 
 SEARCH_TIMEOUT_MS: Final = 2_000
 
@@ -37,14 +34,14 @@ class SearchReads:
     def __init__(
         self, url: str, *, timeout_s: float, search_timeout_ms: int = SEARCH_TIMEOUT_MS
     ) -> None:
-        self._timeout_s = timeout_s
         self._turns = ReadTurns()
-        self._engine: AsyncEngine = pool_of(
+        self._pool = Pool(
             url,
             READER_ROLE,
             "callboard-searches",
             size=1,
             timeout_s=timeout_s,
+            too_slow=("the search took too long: narrow it, or repeat it later", 5),
             statement_timeout=str(search_timeout_ms),
         )
         self._prepared = PreparedReads(
@@ -57,7 +54,7 @@ class SearchReads:
     async def close(self) -> None:
         """Close the connections."""
         await self._prepared.close()
-        await self._engine.dispose()
+        await self._pool.close()
 
     async def prepared_rows(
         self, statement: PreparedStatement, values: Mapping[str, Any], *, caller: str
@@ -91,13 +88,4 @@ class SearchReads:
                 LEDGER_UNAVAILABLE.
         """
         async with self._turns.turn(caller):
-            try:
-                async with self._engine.connect() as connection:
-                    with cut_after(await driver_connection_of(connection), self._timeout_s):
-                        result = await connection.execute(query, values)
-                    return [dict(row) for row in result.mappings()]
-            except UNREACHABLE as error:
-                if was_ended(error):
-                    detail = "the search took too long: narrow it, or repeat it later"
-                    raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=5) from None
-                raise unreachable(error) from None
+            return await self._pool.rows(query, values)

@@ -7,11 +7,11 @@ nothing. No refusal is stored. Decision workflow-owners-and-shards.
 
 from __future__ import annotations
 
-from core.message import Message
 from core.shards.lease_messages import MemberState
+from ledger.commands import Command
 
 
-class JoinCluster(Message, frozen=True, kw_only=True):
+class JoinCluster(Command, frozen=True, kw_only=True):
     """A process registers as a new member; what was at its address before has ended.
 
     It is READY, or DRAINING where its predecessor was: who drains a machine resumes it.
@@ -22,14 +22,13 @@ class JoinCluster(Message, frozen=True, kw_only=True):
     {"retryAfterS"}, when the cluster is full. Result: {"mapVersion": int}.
     """
 
-    key: str
     member: str
     machine: str
     address: str
     version: str
 
 
-class ChangeMember(Message, frozen=True, kw_only=True):
+class ChangeMember(Command, frozen=True, kw_only=True):
     """A member drains (DRAINING), takes work again (READY), or has ended (GONE).
 
     A state that it has already changes nothing. Rejections: NOT_FOUND; CONFLICT for one that is
@@ -37,13 +36,12 @@ class ChangeMember(Message, frozen=True, kw_only=True):
     could take its shards. Result: {"mapVersion": int}.
     """
 
-    key: str
     actor_did: str
     member: str
     state: MemberState
 
 
-class TakeShards(Message, frozen=True, kw_only=True):
+class TakeShards(Command, frozen=True, kw_only=True):
     """A member takes shards that no living member holds.
 
     `shards`: (shard, the epoch that it was seen under). Taken is each that is still under that
@@ -54,12 +52,11 @@ class TakeShards(Message, frozen=True, kw_only=True):
     epoch}, "mapVersion": int}. Not stored under its key when nothing was taken.
     """
 
-    key: str
     member: str
     shards: tuple[tuple[int, int], ...]
 
 
-class GiveShards(Message, frozen=True, kw_only=True):
+class GiveShards(Command, frozen=True, kw_only=True):
     """A member gives shards that it holds to another.
 
     `shards`: (shard, its epoch). Given is each that this member holds under that epoch; its epoch
@@ -69,7 +66,6 @@ class GiveShards(Message, frozen=True, kw_only=True):
     key, because the giver goes on with the shard then; not stored when nothing was given.
     """
 
-    key: str
     member: str
     shards: tuple[tuple[int, int], ...]
     to: str

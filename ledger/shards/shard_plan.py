@@ -20,7 +20,7 @@ from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, 
 from ledger.tables.cluster_tables import MEMBERS as MEMBER_ROWS
 from ledger.tables.cluster_tables import SHARDS as SHARD_ROWS
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.command_kind import rows_weight
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownMember, StateCache
 
@@ -34,11 +34,7 @@ def add_member_reads(command: JoinCluster | ChangeMember, read_set: ReadSet) -> 
     read_set.member_ids.add(command.member)
 
 
-def weight_of_move(command: TakeShards | GiveShards) -> int:
-    """Return what a take or a give adds to a transaction, in bytes: a row for each shard."""
-    return rows_weight(len(command.shards))
-
-
+@plans(JoinCluster, reads=add_member_reads, is_asked_again=True)
 def plan_join(command: JoinCluster, batch: Batch) -> Outcome:
     """Register a new member, READY, or DRAINING as the newest one at its address was.
 
@@ -82,6 +78,7 @@ def plan_join(command: JoinCluster, batch: Batch) -> Outcome:
     return _decided(command.key, audit_id, {}, batch)
 
 
+@plans(ChangeMember, reads=add_member_reads, is_asked_again=True)
 def plan_change_member(command: ChangeMember, batch: Batch) -> Outcome:
     """Let a member drain, take work again, or be GONE."""
     cache = batch.cache
@@ -108,6 +105,7 @@ def plan_change_member(command: ChangeMember, batch: Batch) -> Outcome:
     return _decided(command.key, audit_id, {}, batch)
 
 
+@plans(TakeShards, is_asked_again=True)
 def plan_take(command: TakeShards, batch: Batch) -> Outcome:
     """Move shards that no living member holds to a member that is READY."""
     cache = batch.cache
@@ -139,6 +137,7 @@ def plan_take(command: TakeShards, batch: Batch) -> Outcome:
     return _decided(command.key, audit_id, {"taken": epochs}, batch)
 
 
+@plans(GiveShards, is_asked_again=True)
 def plan_give(command: GiveShards, batch: Batch) -> Outcome:
     """Move shards from the member that holds them to another, which is READY."""
     cache = batch.cache

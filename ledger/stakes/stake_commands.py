@@ -5,10 +5,10 @@ Plain values, as `ledger/commands.py` says. Spec: Stake; money.md (Stakes, Slash
 
 from __future__ import annotations
 
-from ledger.authority import AuthorizedCommand
+from ledger.authority import AuthorizedCommand, OwnersCommand
 
 
-class DepositStake(AuthorizedCommand, frozen=True, kw_only=True):
+class DepositStake(OwnersCommand, frozen=True, kw_only=True):
     """Move credits into an agent's stake, from the wallet of the agent or of its owner.
 
     `is_admin` lets anybody act in the agent's own name (decision stakes-and-slashing).
@@ -16,25 +16,19 @@ class DepositStake(AuthorizedCommand, frozen=True, kw_only=True):
     KEY_REUSED. Result: {"walletDid", "balanceMicro", "freeMicro", "lockedMicro", "updatedMs"}.
     """
 
-    key: str
     request_hash: bytes
-    actor_did: str
-    is_admin: bool
     agent_did: str
     amount_micro: int
 
 
-class WithdrawStake(AuthorizedCommand, frozen=True, kw_only=True):
+class WithdrawStake(OwnersCommand, frozen=True, kw_only=True):
     """Move credits out of an agent's stake, back to their depositor: what no work has locked.
 
     Rejections: FORBIDDEN (also above the depositor's share), STAKE_LOCKED, KEY_REUSED.
     Result: as of `DepositStake`.
     """
 
-    key: str
     request_hash: bytes
-    actor_did: str
-    is_admin: bool
     agent_did: str
     amount_micro: int
 
@@ -47,9 +41,7 @@ class SlashStake(AuthorizedCommand, frozen=True, kw_only=True):
     "freeMicro", "lockedMicro"}.
     """
 
-    key: str
     request_hash: bytes
-    actor_did: str
     agent_did: str
     workflow_id: str
     node: str

@@ -16,6 +16,7 @@ from ledger.commands import Outcome
 from ledger.stakes.stake_commands import DepositStake, WithdrawStake
 from ledger.tables.money_tables import STAKE_SHARES, STAKES
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     Account,
@@ -39,6 +40,7 @@ def add_stake_reads(command: StakeCommand, read_set: ReadSet) -> None:
     }
 
 
+@plans(DepositStake, reads=add_stake_reads)
 def plan_deposit_stake(command: DepositStake, batch: Batch) -> Outcome:
     """Move credits from a wallet into the free part of the agent's stake; they stay its owner's."""
     wallet_did = _wallet_did(command, batch)
@@ -65,6 +67,7 @@ def plan_deposit_stake(command: DepositStake, batch: Batch) -> Outcome:
     return _moved(command, batch, (known, free), wallet_did=wallet_did, wallet=known)
 
 
+@plans(WithdrawStake, reads=add_stake_reads)
 def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Outcome:
     """Move credits from the free part of the agent's stake back to a depositor (money.md, Stakes).
 

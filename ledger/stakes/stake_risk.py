@@ -26,6 +26,7 @@ from ledger.tables.work_tables import ENDED_LOCKS, NODES
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.barrier_reads import SlashReads
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     Account,
@@ -164,6 +165,7 @@ def _slash_for(guilt: Guilt, lock: _Lock, locked: Account | None, micro: int, ba
     )
 
 
+@plans(SlashStake, is_barrier=True)
 def plan_slash_stake(command: SlashStake, batch: Batch) -> Outcome:
     """Take what an agent has locked for a node because an administrator says so.
 

@@ -10,27 +10,32 @@ from typing import Final
 from ledger.tables.table import Table
 from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
+# The owner of a capability's versions, and how many versions it has. is_assigned: an administrator
+# assigned the owner, so no other owner takes the capability over.
 CAPABILITY_LINE: Final = Table.of(
     "capability_line",
-    "capability_id text",
-    "owner_did text",
-    "versions integer",
-    "is_assigned boolean = false",
+    "capability_id text PRIMARY KEY",
+    "owner_did text NOT NULL",
+    "versions integer NOT NULL CHECK (versions BETWEEN 1 AND 1000)",
+    "is_assigned boolean NOT NULL DEFAULT false",
 )
+# Versions never change and are never removed; each can be deprecated once, in favour of another.
+# Schemas are JSON texts in their canonical form; schema_hash is over both.
 CAPABILITY_VERSION: Final = Table.of(
     "capability_version",
-    "id text",
-    "capability_id text",
-    "version text",
-    "input_schema text",
-    "output_schema text",
-    "schema_hash text",
-    "changelog text",
-    "published_by_did text",
-    "published_ms bigint",
-    "status text",
-    "successor text",
-    "deprecated_ms bigint",
+    "id text PRIMARY KEY CHECK (id = capability_id || '@' || version)",
+    "capability_id text NOT NULL REFERENCES callboard.capability_line",
+    "version text NOT NULL CHECK (octet_length(version) <= 64"
+    " AND version ~ '^[0-9]+[.][0-9]+[.][0-9]+(-[0-9A-Za-z.-]+)?$')",
+    "input_schema text NOT NULL",
+    "output_schema text NOT NULL",
+    "schema_hash text NOT NULL",
+    "changelog text NOT NULL",
+    "published_by_did text NOT NULL",
+    "published_ms bigint NOT NULL",
+    "status text NOT NULL CHECK (status IN ('active', 'deprecated'))",
+    "successor text CHECK (successor IS NULL OR successor <> version AND status = 'deprecated')",
+    "deprecated_ms bigint CHECK ((deprecated_ms IS NULL) = (status = 'active'))",
 )
 
 CAPABILITY_LINES: Final = upsert("capability_lines", CAPABILITY_LINE, ("capability_id",))

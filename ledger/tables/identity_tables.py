@@ -8,105 +8,94 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.records.bounds import TIME_MS_MAX
-from ledger.tables.market_tables import AGENT, API_KEY
 from ledger.tables.table import Column, Table
 from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
+# The keys of an agent before its current one, which the agent's own row has. None comes back: a
+# proof by one of them would be worth something again. valid_until_ms only ever becomes earlier.
 FORMER_KEY: Final = Table.of(
     "former_key",
-    "agent_did text",
-    "number integer",
-    "public_key text",
-    "valid_from_ms bigint",
-    "valid_until_ms bigint",
+    "agent_did text NOT NULL",
+    "number integer NOT NULL CHECK (number > 0)",
+    "public_key text NOT NULL",
+    "valid_from_ms bigint NOT NULL",
+    "valid_until_ms bigint NOT NULL CHECK (valid_until_ms >= valid_from_ms)",
+    "PRIMARY KEY (agent_did, number)",
+    "UNIQUE (agent_did, public_key)",
 )
 
+# Names that were ever registered, each with its last registration. A name is taken until
+# expires_ms; released_ms: the chain says that the registration is over. offered_did: the agent of
+# another owner that may take it. counted_did: the owner for whose bound it counts, which has
+# registered or taken it and is no heir.
 AGENT_NAME: Final = Table.of(
     "agent_name",
-    "name text",
-    "agent_did text",
-    "owner_did text",
-    "counted_did text",
+    "name text PRIMARY KEY CHECK (name ~ '^[a-z0-9][a-z0-9-]{1,30}[a-z0-9]$')",
+    "agent_did text NOT NULL",
+    "owner_did text NOT NULL",
+    "counted_did text NOT NULL",
     "offered_did text",
-    "registered_ms bigint",
-    "expires_ms bigint",
+    "registered_ms bigint NOT NULL",
+    "expires_ms bigint NOT NULL CHECK (expires_ms > registered_ms)",
     "released_ms bigint",
 )
+# The heir that gets an agent when it is silent for so many days; the last setting of each agent.
+# owner_did: the owner that has set it; under another owner of the agent it is void.
 INHERITANCE: Final = Table.of(
     "inheritance",
-    "agent_did text",
-    "owner_did text",
-    "heir_did text",
-    "days integer",
-    "requires_inactivity boolean",
-    "revision integer",
-    "status text",
-    "set_ms bigint",
-    "ended_ms bigint",
+    "agent_did text PRIMARY KEY",
+    "owner_did text NOT NULL",
+    "heir_did text NOT NULL CHECK (heir_did NOT IN (agent_did, owner_did))",
+    "days integer NOT NULL CHECK (days BETWEEN 1 AND 3650)",
+    "requires_inactivity boolean NOT NULL",
+    "revision integer NOT NULL CHECK (revision > 0)",
+    "status text NOT NULL CHECK (status IN ('armed', 'cancelled', 'triggered'))",
+    "set_ms bigint NOT NULL",
+    "ended_ms bigint CHECK ((ended_ms IS NULL) = (status = 'armed'))",
 )
+# The guardians that may replace an agent's key; owner_did as above. number: of the set among those
+# of the agent. replaced: sets that the agent's own key has replaced and that still count, the
+# earliest first. struck_number: the owner has struck out the sets up to this one.
 GUARDIAN_SET: Final = Table.of(
     "guardian_set",
-    "agent_did text",
-    "owner_did text",
-    "guardians text[]",
-    "threshold integer",
-    "custodian_did text",
-    "delay_hours integer",
-    "set_ms bigint",
-    "number integer",
-    "replaced json",
-    "struck_number integer",
+    "agent_did text PRIMARY KEY",
+    "owner_did text NOT NULL",
+    "guardians text[] NOT NULL CHECK (cardinality(guardians) <= 20 AND NOT agent_did = ANY "
+    "(guardians))",
+    "threshold integer NOT NULL CHECK (threshold BETWEEN 0 AND cardinality(guardians))",
+    "custodian_did text CHECK (custodian_did <> agent_did)",
+    "delay_hours integer NOT NULL CHECK (delay_hours BETWEEN 1 AND 8760)",
+    "set_ms bigint NOT NULL",
+    "number integer NOT NULL DEFAULT 1 CHECK (number > 0)",
+    "replaced json CHECK (json_array_length(replaced) <= 5)",
+    "struck_number integer NOT NULL DEFAULT 0 CHECK (struck_number >= 0)",
+    "CHECK ((threshold = 0) = (cardinality(guardians) = 0))",
+    "CHECK (struck_number < number)",
 )
+# Requests to replace keys, one of each agent and key. pending: signatures are missing; waiting: its
+# delay runs since waiting_ms. signer_keys: by which key each of the signers has signed, in their
+# order. agreed: the set of guardians whose agreement a time lock waits for; NULL: the owner's own.
 RECOVERY: Final = Table.of(
     "recovery",
-    "id uuid",
-    "agent_did text",
-    "recovery_type text",
-    "new_key text",
+    "id uuid PRIMARY KEY",
+    "agent_did text NOT NULL",
+    "recovery_type text NOT NULL CHECK (recovery_type IN ('social_recovery', "
+    "'custodian_recovery', 'time_lock_recovery'))",
+    "new_key text NOT NULL",
     "recovery_address text",
-    "requested_by_did text",
-    "signers text[]",
-    "status text",
-    "created_ms bigint",
+    "requested_by_did text NOT NULL",
+    "signers text[] NOT NULL",
+    "status text NOT NULL CHECK (status IN ('pending', 'waiting', 'completed', 'cancelled'))",
+    "created_ms bigint NOT NULL",
     "waiting_ms bigint",
-    "delay_ms bigint",
-    "ended_ms bigint",
-    "signer_keys text[]",
+    "delay_ms bigint CHECK ((delay_ms IS NULL) = (waiting_ms IS NULL))",
+    "ended_ms bigint CHECK ((ended_ms IS NULL) = (status IN ('pending', 'waiting')))",
+    "signer_keys text[] CHECK (cardinality(signer_keys) = cardinality(signers))",
     "agreed json",
+    "UNIQUE (agent_did, new_key)",
+    "CHECK (status <> 'waiting' OR waiting_ms IS NOT NULL)",
 )
 
-# What changes of an agent without its card: a column that a row does not bring stays. Rows of one
-# batch are written in the order of the writes, not of the commands: the newest revision stays.
-AGENT_IDENTITIES: Final = change(
-    "agent_identities",
-    AGENT,
-    [
-        "did",
-        "owner_did",
-        "public_key",
-        "key_number",
-        "key_from_ms",
-        "revision",
-        "token_revision",
-        "inherited_from_did",
-    ],
-    key=("did",),
-    computed={
-        **{
-            name: f"coalesce(r.{name}, o.{name})"
-            for name in (
-                "owner_did",
-                "public_key",
-                "key_number",
-                "key_from_ms",
-                "token_revision",
-                "inherited_from_did",
-            )
-        },
-        "revision": "greatest(o.revision, r.revision)",
-    },
-)
 # Before the newest former key is added: one former key of a DID is valid beside the current one.
 ENDED_OVERLAPS: Final = change(
     "ended_overlaps",
@@ -149,15 +138,6 @@ ENDED_INHERITANCES: Final = change(
     where="o.status = 'armed'",
     computed={"ended_ms": NOW},
     guard=Guard("CB003", "a switch would end twice"),
-)
-# By owner: all of its keys that open anything.
-ENDED_API_KEYS: Final = change(
-    "ended_api_keys",
-    API_KEY,
-    ["owner_did"],
-    key=("owner_did",),
-    where=f"o.revoked_ms IS NULL\n    AND coalesce(o.expires_ms, {TIME_MS_MAX}) > {NOW}",
-    computed={"revoked_ms": NOW},
 )
 GUARDIANS: Final = upsert("guardians", GUARDIAN_SET, ("agent_did",), fixed={"set_ms": NOW})
 RECOVERIES: Final = upsert(

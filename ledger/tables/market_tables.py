@@ -8,150 +8,188 @@ from __future__ import annotations
 
 from typing import Final
 
+from core.records.bounds import TIME_MS_MAX
 from ledger.tables.table import Table
 from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
+# signing_secret is encrypted by the registry before it comes here. Heartbeat tokens are good from
+# token_revision on, which moves when a deregistered agent comes back.
+# key_number: how many keys the agent has had, the current one included. key_from_ms: since when it
+# has that one, NULL: since its registration. inherited_from_did: the owner before its first heir,
+# for whose bound of agents it still counts: an heir need not agree.
+# proven_by: what shows that the DID is its owner's, NULL for a claim that nothing shows.
+# card_counter: the highest counter that a card of it was signed for.
+# card_number, lineage_hash: the newest card's place in the lineage, and the hash of that place.
+# meta_*: what the card says for people, by which agents are listed; NULL where it stands in a text
+# with U+0000. is_trusted: an administrator registered the agent, so it may verify where the payer
+# names no verifier.
+# offered_since_ms: since when the agent offers each capability, in the order of capability_ids;
+# NULL: since it was registered.
 AGENT: Final = Table.of(
     "agent",
-    "did text",
-    "owner_did text",
-    "card text",
-    "endpoint text",
-    "capability_ids text[]",
+    "did text PRIMARY KEY",
+    "owner_did text NOT NULL",
+    "card text NOT NULL",
+    "endpoint text NOT NULL",
+    "capability_ids text[] NOT NULL",
     "public_key text",
     "signing_secret bytea",
-    "status text",
-    "revision integer",
-    "token_revision integer",
-    "key_number integer = 1",
+    "status text NOT NULL CHECK (status IN ('active', 'inactive'))",
+    "revision integer NOT NULL CHECK (revision > 0)",
+    "token_revision integer NOT NULL DEFAULT 1 CHECK (token_revision > 0)",
+    "registered_ms bigint NOT NULL",
+    "updated_ms bigint NOT NULL",
+    "key_number integer NOT NULL DEFAULT 1 CHECK (key_number > 0)",
     "key_from_ms bigint",
     "inherited_from_did text",
-    "registered_ms bigint",
-    "updated_ms bigint",
-    "proven_by text",
-    "card_counter bigint",
-    "card_number integer = 0",
+    "proven_by text CHECK (proven_by IN ('signature', 'own_credential', 'operator'))",
+    "card_counter bigint NOT NULL DEFAULT 0 CHECK (card_counter >= 0)",
+    "card_number integer NOT NULL DEFAULT 0",
     "card_hash text",
-    "lineage_hash text",
+    "lineage_hash text CHECK ((lineage_hash IS NULL) = (card_number = 0))",
     "meta_name text",
     "meta_author text",
     "meta_model text",
-    "is_trusted boolean = false",
+    "is_trusted boolean NOT NULL DEFAULT false",
     "offered_since_ms bigint[]",
 )
+# The lineage of agents' cards: each place has the hash of the one before it.
 AGENT_CARD: Final = Table.of(
     "agent_card",
-    "did text",
-    "number integer",
-    "card_version bigint",
-    "card_hash text",
-    "previous_hash text",
-    "hash text",
-    "registered_by_did text",
-    "registered_ms bigint",
+    "did text NOT NULL",
+    "number integer NOT NULL CHECK (number > 0)",
+    "card_version bigint NOT NULL",
+    "card_hash text NOT NULL",
+    "previous_hash text CHECK (previous_hash IS NOT NULL OR number = 1)",
+    "hash text NOT NULL",
+    "registered_by_did text NOT NULL",
+    "registered_ms bigint NOT NULL",
+    "PRIMARY KEY (did, number)",
 )
 # Operational: written by its own statements (ledger/agents/agent_live.py), not by batches.
+# The newest heartbeat and the newest probe of each agent. Times are of the database's clock.
 AGENT_LIVE: Final = Table.of(
     "agent_live",
-    "did text",
+    "did text PRIMARY KEY",
     "status text",
-    "load double precision",
-    "queue_depth integer",
+    "load double precision CHECK (load BETWEEN 0 AND 1)",
+    "queue_depth integer CHECK (queue_depth >= 0)",
     "version text",
-    "latency_ms double precision",
+    "latency_ms double precision CHECK (latency_ms >= 0)",
     "heartbeat_ms bigint",
     "probe_ms bigint",
     "probe_ok boolean",
-    "probe_failures integer",
-    "updated_ms bigint",
+    "probe_failures integer NOT NULL DEFAULT 0 CHECK (probe_failures >= 0)",
+    "updated_ms bigint NOT NULL",
+    storage="fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05",
 )
+# The last revocation of each DID; the earlier ones are in the audit chain. expires_ms NULL: for
+# good. ended_ms: taken back.
 REVOCATION: Final = Table.of(
     "revocation",
-    "did text",
-    "reason text",
-    "evidence json",
-    "revoked_ms bigint",
-    "expires_ms bigint",
-    "revoked_by_did text",
+    "did text PRIMARY KEY",
+    "reason text NOT NULL",
+    "evidence json NOT NULL",
+    "revoked_ms bigint NOT NULL",
+    "expires_ms bigint CHECK (expires_ms > 0)",
+    "revoked_by_did text NOT NULL",
     "ended_ms bigint",
     "ended_by_did text",
+    "CHECK ((ended_ms IS NULL) = (ended_by_did IS NULL))",
 )
+# parent_id: the key that it was made with, with which it ends. depth: how many keys are above it.
+# previous_hash: what a rotated key was known by before, which opens until previous_ends_ms.
 API_KEY: Final = Table.of(
     "api_key",
-    "id text",
-    "hash bytea",
-    "owner_did text",
-    "name text",
-    "scopes text[]",
-    "rate_class text",
+    "id text PRIMARY KEY",
+    "hash bytea NOT NULL UNIQUE CHECK (octet_length(hash) = 32)",
+    "owner_did text NOT NULL",
+    "name text NOT NULL",
+    "scopes text[] NOT NULL",
+    "rate_class text NOT NULL",
     "rate_limits json",
-    "created_ms bigint",
+    "created_ms bigint NOT NULL",
     "expires_ms bigint",
     "revoked_ms bigint",
-    "parent_id text",
-    "depth integer",
+    "parent_id text REFERENCES callboard.api_key (id)",
+    "depth integer NOT NULL CHECK (depth >= 0)",
     "previous_hash bytea",
     "previous_ends_ms bigint",
+    "CHECK ((parent_id IS NULL) = (depth = 0))",
+    "CONSTRAINT api_key_previous CHECK ((previous_hash IS NULL) = (previous_ends_ms IS NULL)"
+    " AND (previous_hash IS NULL OR octet_length(previous_hash) = 32 AND previous_hash <> hash))",
 )
+# What a capability costs where an agent's card names no price of its own: cents, or rates per token
+# in credits (as decimal text: they are multiplied exactly and rounded once per node).
 CAPABILITY_PRICE: Final = Table.of(
     "capability_price",
-    "capability_id text",
-    "price_cents bigint",
+    "capability_id text PRIMARY KEY",
+    "price_cents bigint CHECK (price_cents BETWEEN 0 AND 100000000000)",
     "input_rate text",
     "output_rate text",
-    "set_by_did text",
-    "updated_ms bigint",
+    "set_by_did text NOT NULL",
+    "updated_ms bigint NOT NULL",
+    "CHECK ((price_cents IS NULL) = (input_rate IS NOT NULL))",
+    "CHECK ((input_rate IS NULL) = (output_rate IS NULL))",
 )
 QUOTA: Final = Table.of(
     "quota",
-    "did text",
-    "max_workflows_per_day bigint",
-    "max_concurrent_workflows bigint",
-    "max_spend_per_day_cents bigint",
-    "set_by_did text",
-    "updated_ms bigint",
+    "did text PRIMARY KEY",
+    "max_workflows_per_day bigint CHECK (max_workflows_per_day >= 0)",
+    "max_concurrent_workflows bigint CHECK (max_concurrent_workflows >= 0)",
+    "max_spend_per_day_cents bigint CHECK (max_spend_per_day_cents >= 0)",
+    "set_by_did text NOT NULL",
+    "updated_ms bigint NOT NULL",
 )
+# Counts of final outcomes, from which scores are calculated; paid_*: of nodes with a price above 0.
+# They can be counted again from nodes and attempts.
 REPUTATION: Final = Table.of(
     "reputation",
-    "agent_did text",
-    "total bigint",
-    "successful bigint",
-    "failed bigint",
-    "cancelled bigint",
-    "latency_ms_sum bigint",
-    "paid_successful bigint = 0",
-    "paid_failed bigint = 0",
-    "paid_cancelled bigint = 0",
-    "paid_latency_ms_sum bigint = 0",
-    "updated_ms bigint",
+    "agent_did text PRIMARY KEY",
+    "total bigint NOT NULL CHECK (total = successful + failed + cancelled)",
+    "successful bigint NOT NULL CHECK (successful >= 0)",
+    "failed bigint NOT NULL CHECK (failed >= 0)",
+    "cancelled bigint NOT NULL CHECK (cancelled >= 0)",
+    "latency_ms_sum bigint NOT NULL CHECK (latency_ms_sum >= 0)",
+    "updated_ms bigint NOT NULL",
+    "paid_successful bigint NOT NULL DEFAULT 0 CHECK (paid_successful BETWEEN 0 AND successful)",
+    "paid_failed bigint NOT NULL DEFAULT 0 CHECK (paid_failed BETWEEN 0 AND failed)",
+    "paid_cancelled bigint NOT NULL DEFAULT 0 CHECK (paid_cancelled BETWEEN 0 AND cancelled)",
+    "paid_latency_ms_sum bigint NOT NULL DEFAULT 0"
+    " CHECK (paid_latency_ms_sum BETWEEN 0 AND latency_ms_sum)",
+    storage="fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05",
 )
 DISPUTE: Final = Table.of(
     "dispute",
-    "id uuid",
+    "id uuid PRIMARY KEY",
     "workflow_id uuid",
-    "complainant_did text",
+    "complainant_did text NOT NULL",
     "respondent_did text",
     "node_id text",
-    "dispute_type text",
-    "description text",
-    "evidence json",
-    "status text",
+    "dispute_type text NOT NULL CHECK (dispute_type IN ('quality', 'timeout', "
+    "'incorrect_output', 'overcharge', 'fraud', 'other'))",
+    "description text NOT NULL",
+    "evidence json NOT NULL",
+    "status text NOT NULL CHECK (status IN ('open', 'resolved_complainant', "
+    "'resolved_respondent', 'resolved_split', 'dismissed'))",
     "resolution text",
-    "refund_asked_micro bigint",
-    "refunded_micro bigint",
-    "short_micro bigint",
-    "created_ms bigint",
+    "refund_asked_micro bigint CHECK (refund_asked_micro >= 0)",
+    "refunded_micro bigint NOT NULL DEFAULT 0 CHECK (refunded_micro >= 0)",
+    "short_micro bigint NOT NULL DEFAULT 0 CHECK (short_micro >= 0)",
+    "created_ms bigint NOT NULL",
     "resolved_ms bigint",
     "resolved_by_did text",
+    "CHECK ((status = 'open') = (resolved_ms IS NULL))",
 )
 FEEDBACK: Final = Table.of(
     "feedback",
-    "workflow_id uuid",
-    "agent_did text",
-    "payer_did text",
-    "rating numeric(4,3)",
+    "workflow_id uuid NOT NULL",
+    "agent_did text NOT NULL",
+    "payer_did text NOT NULL",
+    "rating numeric(4,3) NOT NULL CHECK (rating BETWEEN 0 AND 1)",
     "comment text",
-    "created_ms bigint",
+    "created_ms bigint NOT NULL",
+    "PRIMARY KEY (workflow_id, agent_did)",
 )
 
 # A card without a key or a secret leaves those of the card before. Since when it offers what, the
@@ -170,6 +208,37 @@ AGENTS: Final = upsert(
     kept_unless_given=("public_key", "key_from_ms", "signing_secret"),
 )
 AGENT_CARDS: Final = insert("agent_cards", AGENT_CARD, fixed={"registered_ms": NOW})
+# What changes of an agent without its card: a column that a row does not bring stays. Rows of one
+# batch are written in the order of the writes, not of the commands: the newest revision stays.
+AGENT_IDENTITIES: Final = change(
+    "agent_identities",
+    AGENT,
+    [
+        "did",
+        "owner_did",
+        "public_key",
+        "key_number",
+        "key_from_ms",
+        "revision",
+        "token_revision",
+        "inherited_from_did",
+    ],
+    key=("did",),
+    computed={
+        **{
+            name: f"coalesce(r.{name}, o.{name})"
+            for name in (
+                "owner_did",
+                "public_key",
+                "key_number",
+                "key_from_ms",
+                "token_revision",
+                "inherited_from_did",
+            )
+        },
+        "revision": "greatest(o.revision, r.revision)",
+    },
+)
 # Of an agent whose unproven claim yields: nothing that its earlier owner brought stays in force.
 YIELDED: Final = change(
     "yielded",
@@ -223,6 +292,15 @@ REVOKED_KEYS: Final = change(
     ["id"],
     key=("id",),
     where="o.revoked_ms IS NULL",
+    computed={"revoked_ms": NOW},
+)
+# By owner: all of its keys that open anything.
+ENDED_API_KEYS: Final = change(
+    "ended_api_keys",
+    API_KEY,
+    ["owner_did"],
+    key=("owner_did",),
+    where=f"o.revoked_ms IS NULL\n    AND coalesce(o.expires_ms, {TIME_MS_MAX}) > {NOW}",
     computed={"revoked_ms": NOW},
 )
 PRICES: Final = upsert("prices", CAPABILITY_PRICE, ("capability_id",), fixed={"updated_ms": NOW})

@@ -10,75 +10,96 @@ from typing import Final
 from ledger.tables.table import Table
 from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
+# Everything that holds money. Balances move by the trigger on entry alone; the writer may not
+# update them.
+# At most 9 * 10^18 are issued in all, so what one account receives cannot overflow it.
 ACCOUNT: Final = Table.of(
     "account",
-    "id bigint",
-    "address text",
+    "id bigint PRIMARY KEY",
+    "address text NOT NULL UNIQUE",
     "owner_did text",
-    "kind text",
-    "balance bigint",
-    "currency text",
-    "created_ms bigint",
+    "kind text NOT NULL CHECK (kind IN ('external', 'wallet', 'escrow', 'stake', "
+    "'stake_locked', 'fee'))",
+    "balance bigint NOT NULL DEFAULT 0",
+    "currency text NOT NULL DEFAULT 'CREDITS' CHECK (currency = 'CREDITS')",
+    "created_ms bigint NOT NULL",
+    "CONSTRAINT account_balance_bounds CHECK (balance <= 9000000000000000000"
+    " AND balance >= CASE WHEN kind = 'external' THEN -9000000000000000000 ELSE 0 END)",
+    storage="fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02",
 )
+# audit_id: the audit entry of the command that moved it.
 ENTRY: Final = Table.of(
     "entry",
-    "id bigint",
-    "debit_account_id bigint",
-    "credit_account_id bigint",
-    "amount bigint",
-    "kind text",
-    "description text",
+    "id bigint PRIMARY KEY",
+    "debit_account_id bigint NOT NULL",
+    "credit_account_id bigint NOT NULL",
+    "amount bigint NOT NULL CHECK (amount BETWEEN 1 AND 1000000000000000)",
+    "kind text NOT NULL CHECK (kind IN ('deposit', 'escrow_hold', 'node_payment', "
+    "'protocol_fee', 'escrow_release', 'stake_deposit', 'stake_withdrawal', 'stake_lock', "
+    "'stake_unlock', 'stake_slash', 'refund', 'fee_refund', 'stake_refund', 'inheritance', "
+    "'collection'))",
+    "description text NOT NULL",
     "workflow_id uuid",
     "node_id text",
-    "audit_id bigint",
-    "created_ms bigint",
+    "audit_id bigint NOT NULL",
+    "created_ms bigint NOT NULL",
+    "CHECK (debit_account_id <> credit_account_id)",
 )
 ESCROW: Final = Table.of(
     "escrow",
-    "workflow_id uuid",
-    "payer_did text",
-    "account_id bigint",
-    "amount bigint",
-    "fee_bps integer",
-    "status text",
-    "created_ms bigint",
+    "workflow_id uuid PRIMARY KEY",
+    "payer_did text NOT NULL",
+    "account_id bigint NOT NULL UNIQUE",
+    "amount bigint NOT NULL CHECK (amount BETWEEN 0 AND 1000000000000000)",
+    "fee_bps integer NOT NULL CHECK (fee_bps BETWEEN 0 AND 10000)",
+    "status text NOT NULL CHECK (status IN ('held', 'released'))",
+    "created_ms bigint NOT NULL",
     "released_ms bigint",
+    storage="fillfactor = 80",
 )
+# Money is in accounts alone: a stake is two accounts, an invoice and a dispute hold no money.
 STAKE: Final = Table.of(
     "stake",
-    "agent_did text",
-    "free_account_id bigint",
-    "locked_account_id bigint",
-    "updated_ms bigint",
+    "agent_did text PRIMARY KEY",
+    "free_account_id bigint NOT NULL UNIQUE REFERENCES callboard.account (id)",
+    "locked_account_id bigint NOT NULL UNIQUE REFERENCES callboard.account (id)",
+    "updated_ms bigint NOT NULL",
 )
+# Whose credits a stake is: what each depositor has put in and not taken out, less the losses until
+# one of the agent's shares last changed. Later losses are shared in proportion.
 STAKE_SHARE: Final = Table.of(
     "stake_share",
-    "agent_did text",
-    "depositor_did text",
-    "micro bigint",
+    "agent_did text NOT NULL",
+    "depositor_did text NOT NULL",
+    "micro bigint NOT NULL CHECK (micro BETWEEN 0 AND 1000000000000000)",
+    "PRIMARY KEY (agent_did, depositor_did)",
 )
 INVOICE: Final = Table.of(
     "invoice",
-    "id uuid",
-    "payer_did text",
-    "period_start_ms bigint",
-    "period_end_ms bigint",
+    "id uuid PRIMARY KEY",
+    "payer_did text NOT NULL",
+    "period_start_ms bigint NOT NULL",
+    "period_end_ms bigint NOT NULL CHECK (period_end_ms > period_start_ms)",
     "workflow_id uuid",
-    "subtotal_cents bigint",
-    "protocol_fee_cents bigint",
-    "total_cents bigint",
-    "subtotal_micro bigint",
-    "status text",
-    "created_ms bigint",
+    "subtotal_cents bigint NOT NULL CHECK (subtotal_cents >= 0)",
+    "protocol_fee_cents bigint NOT NULL CHECK (protocol_fee_cents >= 0)",
+    "total_cents bigint NOT NULL",
+    "subtotal_micro bigint NOT NULL CHECK (subtotal_micro >= 0)",
+    "status text NOT NULL CHECK (status IN ('pending', 'paid', 'void'))",
+    "created_ms bigint NOT NULL",
     "settled_ms bigint",
     "settled_by_did text",
+    "CHECK (total_cents = subtotal_cents + protocol_fee_cents)",
 )
+# A payment is on at most one invoice that is not void. A trigger checks that the invoice exists:
+# a foreign key would look the same invoice up once per line, half of what a line costs.
 INVOICE_LINE: Final = Table.of(
     "invoice_line",
-    "invoice_id uuid",
-    "entry_id bigint",
-    "amount_micro bigint",
-    "is_void boolean",
+    "invoice_id uuid NOT NULL",
+    "entry_id bigint NOT NULL",
+    "amount_micro bigint NOT NULL CHECK (amount_micro > 0)",
+    "is_void boolean NOT NULL DEFAULT false",
+    "PRIMARY KEY (invoice_id, entry_id)",
 )
 
 # An account starts empty; the trigger on `entry` moves its balance.
@@ -89,7 +110,7 @@ ACCOUNTS: Final = insert(
     without=("balance", "currency"),
     is_frequent=True,
 )
-ENTRIES: Final = insert("entries", ENTRY, fixed={"created_ms": NOW}, is_frequent=True)
+# Before what is paid from them.
 ESCROWS: Final = insert(
     "escrows",
     ESCROW,
@@ -97,6 +118,7 @@ ESCROWS: Final = insert(
     without=("released_ms",),
     is_frequent=True,
 )
+ENTRIES: Final = insert("entries", ENTRY, fixed={"created_ms": NOW}, is_frequent=True)
 RELEASES: Final = change(
     "releases",
     ESCROW,

@@ -1,15 +1,18 @@
-"""What a table is described by: its columns, each spelt once.
+"""What a table is described by: its columns and constraints, each spelt once.
 
-From a description come the SQL that writes to the table (`writes.py`), the encoding of its rows
-(`ledger/writer/batch.py`) and the table that reads name (`ledger/schema.py`). What the database
-checks of a column is in the migrations alone. Decision ledger-writer.
+From a description come the statement that creates the table (the baseline migration), the SQL that
+writes to it (`writes.py`), the encoding of its rows (`ledger/writer/batch.py`) and the table that
+reads name (`ledger/schema.py`). Indexes are in `migrations/baseline/`. Money is BIGINT
+micro-credits, times are BIGINT milliseconds since 1970 (UTC); the unit is the last part of a name.
+Decision ledger-writer.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 # A row to be stored, by column; a column that is absent has its default.
 Row = dict[str, Any]
@@ -32,34 +35,68 @@ class Kind(StrEnum):
     UUID = "uuid"
 
 
+_COLUMN: Final = re.compile(r"(\w+) (double precision|\S+) ?(.*)")
+_DEFAULT: Final = re.compile(r"DEFAULT (\S+)")
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. `default`: what is stored of a row that brings no value, as SQL; None: NULL."""
+    """A column. `checks`: what follows its type in CREATE TABLE: NOT NULL, its default, checks."""
 
     name: str
     kind: Kind
-    default: str | None = None
+    checks: str = ""
 
     @classmethod
     def of(cls, described: str) -> Column:
-        """Return the column that `name kind` or `name kind = default` describes."""
-        spelt, _, default = described.partition(" = ")
-        name, _, kind = spelt.partition(" ")
-        return cls(name, Kind(kind), default or None)
+        """Return the column that `name type` or `name type checks` describes, as CREATE TABLE."""
+        found = _COLUMN.fullmatch(described)
+        assert found is not None, f"expected a column's name and type, got {described!r}"
+        name, kind, checks = found.groups()
+        return cls(name, Kind(kind), checks)
+
+    @property
+    def default(self) -> str | None:
+        """Return what is stored of a row that brings no value, as SQL; None: NULL."""
+        found = _DEFAULT.search(self.checks)
+        return found and found[1]
+
+    @property
+    def ddl(self) -> str:
+        """Return the column's line of CREATE TABLE."""
+        return f"{self.name} {self.kind} {self.checks}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """A table of the ledger's schema: its name and all of its columns."""
+    """A table of the ledger's schema.
+
+    Args:
+        name: without the schema's.
+        columns: all of them.
+        constraints: of the table as a whole, as CREATE TABLE spells them.
+        storage: parameters for WITH, as `fillfactor = 70`.
+    """
 
     name: str
     columns: tuple[Column, ...] = field(repr=False)
+    constraints: tuple[str, ...] = field(default=(), repr=False)
+    storage: str = field(default="", repr=False)
 
     @classmethod
-    def of(cls, name: str, *columns: str) -> Table:
-        """Return the table that has these columns, each described as `Column.of` reads it."""
-        return cls(name, tuple(map(Column.of, columns)))
+    def of(cls, name: str, *described: str, storage: str = "") -> Table:
+        """Return the table with these lines of CREATE TABLE; constraints begin in upper case."""
+        columns = tuple(Column.of(line) for line in described if line[0].islower())
+        constraints = tuple(line for line in described if line[0].isupper())
+        return cls(name, columns, constraints, storage)
 
     def __getitem__(self, name: str) -> Column:
         """Return the column of this name."""
         return next(column for column in self.columns if column.name == name)
+
+    @property
+    def ddl(self) -> str:
+        """Return the statement that creates the table."""
+        lines = ",\n    ".join([*(column.ddl for column in self.columns), *self.constraints])
+        storage = f" WITH ({self.storage})" if self.storage else ""
+        return f"CREATE TABLE callboard.{self.name} (\n    {lines}\n){storage};"

@@ -10,129 +10,36 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from ledger.tables.capability_tables import (
-    CAPABILITY_LINES,
-    CAPABILITY_VERSIONS,
-    DEPRECATED_VERSIONS,
-)
-from ledger.tables.cluster_tables import MEMBERS, SHARDS
-from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, COMMANDS
-from ledger.tables.identity_tables import (
-    AGENT_IDENTITIES,
-    AGENT_NAMES,
-    ENDED_API_KEYS,
-    ENDED_INHERITANCES,
-    ENDED_OVERLAPS,
-    FORMER_KEYS,
-    GUARDIANS,
-    INHERITANCES,
-    INHERITED_NAMES,
-    RECOVERIES,
-    RELEASED_NAMES,
-)
-from ledger.tables.market_tables import (
-    AGENT_CARDS,
-    AGENTS,
-    CORRECTIONS,
-    COUNTS,
-    DEREGISTERED,
-    DISPUTES,
-    FEEDBACK_GIVEN,
-    KEYS,
-    PRICES,
-    QUOTAS,
-    RESOLVED_DISPUTES,
-    REVOCATIONS,
-    REVOKED_KEYS,
-    ROTATED_KEYS,
-    UNREVOCATIONS,
-    YIELDED,
-)
-from ledger.tables.money_tables import (
-    ACCOUNTS,
-    ENTRIES,
-    ESCROWS,
-    INVOICE_LINES,
-    INVOICES,
-    RELEASES,
-    SETTLED_INVOICES,
-    STAKE_SHARES,
-    STAKES,
-    VOIDED_LINES,
+from ledger.tables import (
+    capability_tables,
+    cluster_tables,
+    history_tables,
+    identity_tables,
+    market_tables,
+    money_tables,
+    work_tables,
 )
 from ledger.tables.table import Table
-from ledger.tables.work_tables import (
-    ATTEMPTS,
-    AUCTIONS,
-    BIDS,
-    CLOSED_AUCTIONS,
-    ENDED_LOCKS,
-    HALTS,
-    NODES,
-    WORKFLOW_CHANGES,
-    WORKFLOWS,
-)
 from ledger.tables.writes import COUNT, NOW, ROWS, Write
 
-# In this order: the keys first, because whatever else a repeat would run into, it is known by its
-# key; the audit chain before the money, which names the entry that it belongs to; escrows before
-# what is paid from them, and released when they are empty.
-WRITES: Final = (
-    COMMANDS,
-    ACCOUNTS,
-    AUDIT_ENTRIES,
-    AUDIT_EVENTS,
-    WORKFLOWS,
-    WORKFLOW_CHANGES,
-    NODES,
-    ATTEMPTS,
-    ESCROWS,
-    ENTRIES,
-    RELEASES,
-    COUNTS,
-    MEMBERS,
-    SHARDS,
-    HALTS,
-    AGENTS,
-    AGENT_CARDS,
-    AGENT_IDENTITIES,
-    YIELDED,
-    ENDED_OVERLAPS,
-    FORMER_KEYS,
-    AGENT_NAMES,
-    RELEASED_NAMES,
-    INHERITED_NAMES,
-    INHERITANCES,
-    ENDED_INHERITANCES,
-    GUARDIANS,
-    RECOVERIES,
-    DEREGISTERED,
-    REVOCATIONS,
-    UNREVOCATIONS,
-    KEYS,
-    ROTATED_KEYS,
-    REVOKED_KEYS,
-    ENDED_API_KEYS,
-    PRICES,
-    CAPABILITY_LINES,
-    CAPABILITY_VERSIONS,
-    DEPRECATED_VERSIONS,
-    QUOTAS,
-    STAKES,
-    STAKE_SHARES,
-    AUCTIONS,
-    CLOSED_AUCTIONS,
-    BIDS,
-    ENDED_LOCKS,
-    INVOICES,
-    INVOICE_LINES,
-    SETTLED_INVOICES,
-    VOIDED_LINES,
-    DISPUTES,
-    RESOLVED_DISPUTES,
-    FEEDBACK_GIVEN,
-    CORRECTIONS,
-)
+# A batch writes in the order of these modules and of the definitions in each: the keys first,
+# because a repeat is known by its key, whatever else it would violate; the audit chain before the
+# money, because an entry names its audit entry.
+_DESCRIBED: Final = [
+    value
+    for module in (
+        history_tables,
+        work_tables,
+        money_tables,
+        market_tables,
+        identity_tables,
+        capability_tables,
+        cluster_tables,
+    )
+    for value in vars(module).values()
+]
+TABLES: Final = tuple(value for value in _DESCRIBED if isinstance(value, Table))
+WRITES: Final = tuple(value for value in _DESCRIBED if isinstance(value, Write))
 FREQUENT: Final = tuple(write for write in WRITES if write.is_frequent)
 RARE: Final = tuple(write for write in WRITES if not write.is_frequent)
 

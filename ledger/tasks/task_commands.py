@@ -15,9 +15,7 @@ class SettleTask(AuthorizedCommand, frozen=True, kw_only=True):
     payments say. Result: {}. Rejections: KEY_REUSED.
     """
 
-    key: str
     request_hash: bytes
-    actor_did: str
     workflow_id: str
     task_id: str
 

@@ -6,8 +6,10 @@ from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.tasks.task_commands import SettleTask
 from ledger.writer.batch import Batch
+from ledger.writer.command_kind import plans
 
 
+@plans(SettleTask, is_asked_again=True)
 def plan_settle_task(command: SettleTask, batch: Batch) -> Outcome:
     """Record that a task is settled; its payments are those of its workflow's steps."""
     audit_id = batch.record(

@@ -5,10 +5,10 @@ Plain values, as in ledger/commands.py. Spec: Revocation.
 
 from __future__ import annotations
 
-from ledger.authority import AuthorizedCommand
+from ledger.authority import AuthorizedCommand, OwnersCommand
 
 
-class RevokeAgent(AuthorizedCommand, frozen=True, kw_only=True):
+class RevokeAgent(OwnersCommand, frozen=True, kw_only=True):
     """Let an agent do no more work: from this commit on it gets none and is paid for none.
 
     `expires_ms` None: for good. `is_admin` lets anybody act; else it is the agent or its owner.
@@ -16,25 +16,19 @@ class RevokeAgent(AuthorizedCommand, frozen=True, kw_only=True):
     Result: {"revokedMs": int}.
     """
 
-    key: str
     request_hash: bytes
-    actor_did: str
-    is_admin: bool
     did: str
     reason: str
     evidence_json: str
     expires_ms: int | None
 
 
-class UnrevokeAgent(AuthorizedCommand, frozen=True, kw_only=True):
+class UnrevokeAgent(OwnersCommand, frozen=True, kw_only=True):
     """Let a revoked agent work again; who did not revoke it needs to be an administrator.
 
     Rejections: NOT_FOUND (it is not revoked), FORBIDDEN. Result: {"unrevokedMs": int}.
     """
 
-    key: str
-    actor_did: str
-    is_admin: bool
     did: str
 
 
@@ -45,6 +39,4 @@ class NoteReading(AuthorizedCommand, frozen=True, kw_only=True):
     rejection, no result.
     """
 
-    key: str
-    actor_did: str
     operation: str

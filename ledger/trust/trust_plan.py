@@ -23,6 +23,7 @@ from ledger.trust.trust_commands import NoteReading, RevokeAgent, UnrevokeAgent
 from ledger.workflows.quarantine_plan import check_not_quarantined, set_halted
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow, Revocation
 
@@ -30,6 +31,7 @@ from ledger.writer.state_cache import Escrow, Revocation
 _SAID: Final = ("success", "rejected")
 
 
+@plans(NoteReading)
 def plan_note_reading(command: NoteReading, batch: Batch) -> Outcome:
     """Note that a single right was used for reading."""
     audit_id = batch.record(
@@ -52,6 +54,7 @@ def add_unrevoke_reads(command: UnrevokeAgent, read_set: ReadSet) -> None:
     read_set.trusted.add(command.did)
 
 
+@plans(RevokeAgent, reads=add_revoke_reads, outlives_credential=True)
 def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
     """Revoke an agent. Steps: (1) the caller may, (2) it is not revoked, (3) its end is to come."""
     did, cache = command.did, batch.cache
@@ -98,6 +101,7 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
     )
 
 
+@plans(UnrevokeAgent, reads=add_unrevoke_reads, outlives_credential=True)
 def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Outcome:
     """Take an agent back that is revoked now."""
     did, cache = command.did, batch.cache

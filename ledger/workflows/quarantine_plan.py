@@ -15,6 +15,7 @@ from ledger.commands import Outcome, OutcomeStatus
 from ledger.tables.work_tables import HALTS
 from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
 from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow
 
@@ -71,6 +72,7 @@ def quarantined(
     return Outcome(OutcomeStatus.REJECTED, result, error, detail)
 
 
+@plans(QuarantineWorkflow, reads=add_quarantine_reads)
 def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Outcome:
     """Quarantine a workflow at the word of the member that drives it."""
     escrow = held_escrow(command.workflow_id, batch)
@@ -78,6 +80,7 @@ def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Outcome:
     return batch.decided(command.key, result={"quarantined": code})
 
 
+@plans(ResumeWorkflow, reads=add_quarantine_reads)
 def plan_resume(command: ResumeWorkflow, batch: Batch) -> Outcome:
     """End a quarantine. The workflow stays halted: its next step has to be a fresh one."""
     escrow = held_escrow(command.workflow_id, batch)

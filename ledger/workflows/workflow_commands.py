@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from core.errors import QuarantineCode
-from core.message import Message
 from core.workflow.events import Record
 from ledger.authority import PermittedCommand
+from ledger.commands import Command
 
 # What the keys of publishes without a client's own begin with; their task's id follows.
 PUBLISH_KEY: Final = "publish:"
@@ -27,9 +27,7 @@ class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
     and "unstaked" and "revoked" as of `AdvanceWorkflow`.
     """
 
-    key: str
     request_hash: bytes
-    actor_did: str
     member: str
     shard_epoch: int
     workflow_id: str
@@ -62,25 +60,22 @@ class AdvanceWorkflow(PermittedCommand, frozen=True, kw_only=True):
     not cover the lock, {"revoked": nodes} whose agent is revoked: their attempts must not be sent.
     """
 
-    key: str
     member: str
     shard_epoch: int
     workflow_id: str
-    actor_did: str
     records: tuple[Record, ...]
     slash_bps: int = 0
     slash_fraud_bps: int = 0
     is_fresh: bool = False
 
 
-class QuarantineWorkflow(Message, frozen=True, kw_only=True):
+class QuarantineWorkflow(Command, frozen=True, kw_only=True):
     """Stop a workflow for a reason that its member has found; its status stays as it is.
 
     Of a workflow that is quarantined already or has ended nothing changes; the first code stays.
     Rejections: ESCROW_RELEASED. Result: {"quarantined": code}.
     """
 
-    key: str
     member: str
     shard_epoch: int
     workflow_id: str
@@ -93,8 +88,6 @@ class ResumeWorkflow(PermittedCommand, frozen=True, kw_only=True):
     Rejections: ESCROW_RELEASED; CONFLICT when it is not quarantined. No result.
     """
 
-    key: str
     member: str
     shard_epoch: int
     workflow_id: str
-    actor_did: str

@@ -19,7 +19,6 @@ from core.workflow.events import (
     AuctionOpened,
     NodeChanged,
     NodePaid,
-    Record,
     StakeFreed,
     StakeLocked,
     WorkflowChanged,
@@ -42,9 +41,9 @@ from ledger.workflows.record_rows import (
     node_row,
     workflow_row,
 )
-from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.workflows.workflow_commands import PUBLISH_KEY, AdvanceWorkflow, PublishWorkflow
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.command_kind import ROW_WEIGHT, rows_weight
+from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     FEE_ADDRESS,
@@ -101,27 +100,11 @@ def _opens(command: AdvanceWorkflow, closed: AuctionClosed) -> bool:
     )
 
 
-def weight_of_publish(command: PublishWorkflow) -> int:
-    """Return what a publish adds to a transaction, in bytes."""
-    texts = len(command.manifest_json) + len(command.reserved_json)
-    return rows_weight() + texts + _records_weight(command.records)
-
-
-def weight_of_advance(command: AdvanceWorkflow) -> int:
-    """Return what a step adds to a transaction, in bytes."""
-    return rows_weight() + _records_weight(command.records)
-
-
-def _records_weight(records: tuple[Record, ...]) -> int:
-    weight = ROW_WEIGHT * len(records)
-    for record in records:
-        if type(record) is NodeChanged and record.result_json is not None:
-            weight += len(record.result_json)
-        elif type(record) is AuctionClosed:
-            weight += ROW_WEIGHT * len(record.bids)
-    return weight
-
-
+@plans(
+    PublishWorkflow,
+    reads=add_publish_reads,
+    may_repeat=lambda command: not command.key.startswith(PUBLISH_KEY),
+)
 def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     """Store the workflow, hold its budget, open its roots' attempts.
 
@@ -178,6 +161,7 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     )
 
 
+@plans(AdvanceWorkflow, reads=add_advance_reads, may_repeat=lambda command: not command.records)
 def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     """Store one step of a workflow: node rows, attempts, payments, perhaps its end.
 

@@ -14,7 +14,8 @@ import psycopg
 from core.market.settlement import PaymentSplit
 from ledger.accounts.account_commands import CollectCredits
 from ledger.accounts.agent_money import IS_OWNERS
-from ledger.commands import BarrierCommand
+from ledger.commands import Command
+from ledger.disputes.dispute_commands import ResolveDispute
 from ledger.invoices.invoice_commands import CreateInvoice
 from ledger.stakes.stake_commands import SlashStake
 from ledger.writer.barrier_reads import (
@@ -125,7 +126,7 @@ FROM paid p
 
 
 async def load_barrier_reads(
-    connection: Connection, command: BarrierCommand
+    connection: Connection, command: Command
 ) -> tuple[BarrierReads | None, set[str]]:
     """Return what a command stands on, None for what is not known, and the accounts it needs."""
     if isinstance(command, CreateInvoice):
@@ -134,6 +135,7 @@ async def load_barrier_reads(
         return await _slash_reads(connection, command)
     if isinstance(command, CollectCredits):
         return await _collect_reads(connection, command.agent_did)
+    assert isinstance(command, ResolveDispute), command
     stored = await _dispute_reads(connection, command.dispute_id)
     if stored is None or stored.payer_did is None:
         return stored, set()

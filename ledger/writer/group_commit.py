@@ -9,12 +9,11 @@ answered from memory, and only while that proof is not older than 2 s. In a plan
 closes its session and holds what waits; callers find the next writer and repeat what was not
 answered.
 
-An error belongs to one command. A batch that the store refuses is divided, where planning found
-the guilty command there, else in halves with a longer timeout, until that command stands alone; it
-is refused and the refusal stored, the rest commits. Between two tries of a divided batch another
-client's batch has its turn. A command whose batches lose the connection again and again is tried
-alone too, and refused in the end. money.md (Rules that the database enforces) (4) and 4; decisions
-ledger-writer and workflow-owners-and-shards.
+An error belongs to one command. The commands of a batch that the store refuses are tried one by
+one, with a longer timeout; a command that is refused alone stays refused, and the refusal is
+stored. Between two of them a batch of other commands has its turn. A command whose batches lose the
+connection twice is tried alone too, and refused in the end. money.md (Rules that the database
+enforces) (4) and 4; decisions ledger-writer and workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from core.errors import ErrorCode, ServiceError
@@ -45,16 +44,17 @@ from ledger.writer.store import (
 
 BATCH_MAX: Final = 1000
 BATCH_BYTES_MAX: Final = 1024 * 1024
+# What a command adds to a transaction besides its own bytes: its key, audit entry and entries.
+_COMMAND_BYTES: Final = 1_600
 QUEUE_MAX: Final = 50_000
 REOPEN_DELAY_MIN_S: Final = 0.1
 REOPEN_DELAY_MAX_S: Final = 2.0
-# A command alone gets so many times the usual timeout, and is tried so often before it is too slow.
+# The commands of a refused batch get so many times the usual timeout.
 TIMEOUTS_ALONE: Final = 3
-SLOW_TRIES_ALONE: Final = 2
-# Commands in so many batches that lost the connection are tried in smaller ones; one that has lost
-# it so often alone is refused.
-LOSSES_BEFORE_DIVISION: Final = 2
-LOSSES_ALONE_MAX: Final = 6
+# A command that lost the connection so often, in whatever batch, is tried alone; one that has lost
+# it so often is refused.
+LOSSES_TOGETHER: Final = 2
+LOSSES_MAX: Final = 8
 _LOSSES_KEPT_MAX: Final = 20_000
 # A proof that this is the writer is asked for again when it is so old, and when so long idle.
 PROOF_REFRESH_MS: Final = 1_000
@@ -64,35 +64,42 @@ HOLD_S: Final = 3.0
 _log = logging.getLogger("callboard.ledger")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommitStatistics:
     """What the writer did since it was made. Times in milliseconds.
 
-    `divided`: batches that were refused and tried again in parts; `refused`: commands that were
-    refused because the ledger could not apply them.
+    `divided`: batches that were refused; `refused`: commands that were refused because the ledger
+    could not apply them.
     """
 
-    epoch: int
-    is_open: bool
-    queued: int
-    batches: int
-    commands: int
-    round_trips: int
-    batch_max: int
-    commit_ms_total: float
-    commit_ms_max: float
-    reopened: int
-    divided: int
-    refused: int
+    epoch: int = 0
+    is_open: bool = False
+    queued: int = 0
+    batches: int = 0
+    commands: int = 0
+    round_trips: int = 0
+    batch_max: int = 0
+    commit_ms_total: float = 0.0
+    commit_ms_max: float = 0.0
+    reopened: int = 0
+    divided: int = 0
+    refused: int = 0
 
 
 class _Submission:
     """Commands of one caller: answered together, committed in one batch or several."""
 
-    __slots__ = ("begun", "commands", "outcomes", "reply", "unsettled")
+    __slots__ = ("begun", "command_bytes", "commands", "outcomes", "reply", "unsettled")
 
-    def __init__(self, commands: Sequence[Command], reply: asyncio.Future[list[Outcome]]) -> None:
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        reply: asyncio.Future[list[Outcome]],
+        encoded_bytes: int,
+    ) -> None:
         self.commands = commands
+        # On average: a call carries few large commands.
+        self.command_bytes = _COMMAND_BYTES + encoded_bytes // len(commands)
         self.reply = reply
         self.outcomes: list[Outcome | None] = [None] * len(commands)
         self.unsettled = len(commands)
@@ -109,12 +116,11 @@ _Place = tuple[_Submission, int]
 
 
 @dataclass(slots=True)
-class _Part:
-    """Commands that go into one transaction. `slow_tries`: how often they were too slow alone."""
+class _Batch:
+    """Commands that go into one transaction. `is_retry`: it is one of a refused batch."""
 
     places: list[_Place]
-    statement_timeout_s: float
-    slow_tries: int = 0
+    is_retry: bool = False
 
     def commands(self) -> list[Command]:
         return [submission.commands[position] for submission, position in self.places]
@@ -124,36 +130,14 @@ class _Part:
 
 
 @dataclass(slots=True)
-class _Losses:
-    """What speaks against a command. `batches`: that had it and lost the connection. `alone`: how
-    often it lost it alone, for no reason of the server's."""
-
-    batches: int = 0
-    alone: int = 0
-
-
-@dataclass(slots=True)
-class _Counts:
-    batches: int = 0
-    commands: int = 0
-    round_trips: int = 0
-    batch_max: int = 0
-    commit_ms_total: float = 0.0
-    commit_ms_max: float = 0.0
-    reopened: int = 0
-    divided: int = 0
-    refused: int = 0
-
-
-@dataclass(slots=True)
 class _Queue:
-    """`waiting`: submissions of which commands have not been in a batch; `divided`: the parts of
-    batches that were refused, in their order."""
+    """`waiting`: submissions of which commands have not been in a batch; `retries`: the commands of
+    refused batches, in their order. `commands`: how many both have."""
 
     waiting: deque[_Submission] = field(default_factory=deque)
+    retries: deque[_Place] = field(default_factory=deque)
     commands: int = 0
-    divided: deque[_Part] = field(default_factory=deque)
-    is_turn_of_divided: bool = True
+    is_turn_of_retries: bool = True
 
 
 class GroupCommit:
@@ -179,7 +163,7 @@ class GroupCommit:
         Args:
             on_fatal: called once when fenced off or when the chain, the counters or this process
                 prove wrong; ends the process.
-            batch_bytes_max: weight of a batch (`command_kind.py`); one command may exceed it.
+            batch_bytes_max: bytes of a batch's commands; one command may exceed it.
             queue_max: commands waiting at most; beyond it `submit` raises OVERLOADED.
             timeout_s: how long a commit waits for a database that says nothing.
             statement_timeout_s: how long one statement of a batch may work.
@@ -196,7 +180,7 @@ class GroupCommit:
         self._timeout_s = timeout_s
         self._statement_timeout_s = statement_timeout_s
         self._queue = _Queue()
-        self._counts = _Counts()
+        self._counts = CommitStatistics()
         self._store: LedgerStore | None = None
         self._boot_ms = boot_ms
         self._open_store = open_store
@@ -206,7 +190,8 @@ class GroupCommit:
         self._epoch: int | None = None
         self._audit_id = 0
         self._proven_ms = 0
-        self._losses: dict[str, _Losses] = {}  # by command key
+        # How often a command has lost the connection, by its key.
+        self._losses: dict[str, int] = {}
         self._work = asyncio.Event()
         self._actor = ""
         # Whether the store cannot be opened because another process is the writer.
@@ -251,8 +236,13 @@ class GroupCommit:
         if self._left is not None:
             await self._left.wait()
 
-    async def submit(self, commands: Sequence[Command]) -> list[Outcome]:
+    async def submit(
+        self, commands: Sequence[Command], encoded_bytes: int | None = None
+    ) -> list[Outcome]:
         """Commit these commands, in order, together with whatever else waits.
+
+        Args:
+            encoded_bytes: how long the commands are in all, encoded; None: as their text.
 
         Returns: one outcome per command. Raises: ServiceError(OVERLOADED) when the queue is full,
         ServiceError(LEDGER_UNAVAILABLE) when the outcome is unknown: repeat with the same keys.
@@ -271,7 +261,8 @@ class GroupCommit:
                 retry_after_s=1,
             )
         reply: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
-        self._queue.waiting.append(_Submission(commands, reply))
+        size = len(repr(commands)) if encoded_bytes is None else encoded_bytes
+        self._queue.waiting.append(_Submission(commands, reply, size))
         self._queue.commands += len(commands)
         self._work.set()
         return await reply
@@ -333,20 +324,13 @@ class GroupCommit:
 
     def statistics(self) -> CommitStatistics:
         """Return what was done so far."""
-        counts, store = self._counts, self._store
-        return CommitStatistics(
+        store = self._store
+        return replace(
+            self._counts,
             epoch=store.epoch if store is not None else 0,
             is_open=store is not None,
             queued=self._queue.commands,
-            batches=counts.batches,
-            commands=counts.commands,
-            round_trips=counts.round_trips + (store.round_trips if store is not None else 0),
-            batch_max=counts.batch_max,
-            commit_ms_total=counts.commit_ms_total,
-            commit_ms_max=counts.commit_ms_max,
-            reopened=counts.reopened,
-            divided=counts.divided,
-            refused=counts.refused,
+            round_trips=self._counts.round_trips + (store.round_trips if store is not None else 0),
         )
 
     async def _run(self) -> None:
@@ -361,35 +345,35 @@ class GroupCommit:
                     _log.exception("ledger stops")
                     await self._stop_for_good(LedgerIntegrityError(f"opening: {error!r}"), None)
                 continue
-            part = None
+            batch = None
             try:
                 await self._keep_proof(self._store)
                 if self._left is not None:
                     await self._leave(self._left)
                     continue
-                part = self._next_part()
-                if part is None:
+                batch = self._next_batch()
+                if batch is None:
                     self._work.clear()
                     continue
-                await self._try(self._store, part)
+                await self._try(self._store, batch)
                 self._leases.end_takes()
             except LedgerUnavailable as error:
                 _log.error("ledger lost, outcome unknown: %s", error.reason)
-                if part is not None:
-                    self._note_losses(part, error)
+                if batch is not None:
+                    self._note_losses(batch, error)
                     lost = _unavailable("the connection to the database was lost")
-                    _fail(part.submissions(), lost)
+                    _fail(batch.submissions(), lost)
                 self._refuse_waiting("the ledger is being reopened")
                 await self._close()
             except LedgerIntegrityError as error:
-                await self._stop_for_good(error, part)
+                await self._stop_for_good(error, batch)
             except Exception as error:
                 # The edge of the process: a defect of this file must not leave callers waiting.
                 _log.exception("ledger stops")
-                await self._stop_for_good(LedgerIntegrityError(f"writer: {error!r}"), part)
+                await self._stop_for_good(LedgerIntegrityError(f"writer: {error!r}"), batch)
             except BaseException:
-                if part is not None:
-                    _fail(part.submissions(), _unavailable("the ledger writer has stopped"))
+                if batch is not None:
+                    _fail(batch.submissions(), _unavailable("the ledger writer has stopped"))
                 raise
         await self._close()
 
@@ -416,31 +400,26 @@ class GroupCommit:
 
     # -- what is next -----------------------------------------------------------------------------
 
-    def _next_part(self) -> _Part | None:
-        """Return a new batch and a part of a divided one by turns; None when nothing waits."""
+    def _next_batch(self) -> _Batch | None:
+        """Return new commands and one of a refused batch by turns; None when nothing waits."""
         queue = self._queue
-        part = self._next_divided() if queue.is_turn_of_divided else None
-        part = part or self._drain() or self._next_divided()
-        queue.is_turn_of_divided = not queue.is_turn_of_divided
-        while part is not None and len(part.places) > 1 and self._has_lost(part):
-            self._hold_back()
-            self._divide(part, part.statement_timeout_s)
-            part = self._next_divided()
-        return part
+        queue.is_turn_of_retries = not queue.is_turn_of_retries
+        if queue.is_turn_of_retries:
+            return self._next_retry() or self._drain()
+        return self._drain() or self._next_retry()
 
-    def _next_divided(self) -> _Part | None:
-        divided = self._queue.divided
-        while divided:
-            part = divided.popleft()
-            # A caller whose outcome is unknown asks again.
-            part.places = [place for place in part.places if not place[0].reply.done()]
-            if part.places:
-                return part
+    def _next_retry(self) -> _Batch | None:
+        queue = self._queue
+        while queue.retries:
+            place = queue.retries.popleft()
+            queue.commands -= 1
+            if not place[0].reply.done():  # a caller whose outcome is unknown asks again
+                return _Batch([place], is_retry=True)
         return None
 
-    def _drain(self) -> _Part | None:
+    def _drain(self) -> _Batch | None:
         """Take what waits, up to the bounds of a batch."""
-        queue, weight = self._queue, 0
+        queue, size = self._queue, 0
         places: list[_Place] = []
         while queue.waiting and len(places) < self._batch_max:
             submission = queue.waiting[0]
@@ -449,36 +428,42 @@ class GroupCommit:
                 queue.waiting.popleft()
                 continue
             command = submission.commands[submission.begun]
-            kind = kind_of(command)
-            weight += kind.weight(command)
-            if places and (kind.is_barrier or weight > self._batch_bytes_max):
+            is_alone = kind_of(command).is_barrier or self._has_lost(command)
+            size += submission.command_bytes
+            if places and (is_alone or size > self._batch_bytes_max):
                 break
             places.append((submission, submission.begun))
             submission.begun += 1
             queue.commands -= 1
             if submission.begun == len(submission.commands):
                 queue.waiting.popleft()
-            if kind.is_barrier:
+            if is_alone:
                 break
-        return _Part(places, self._statement_timeout_s) if places else None
+        return _Batch(places) if places else None
 
     # -- committing -------------------------------------------------------------------------------
 
-    async def _try(self, store: LedgerStore, part: _Part) -> None:
-        """Commit a part; a refused one is divided, or its one command is refused."""
-        commands = part.commands()
-        if len(commands) == 1 and self._losses:
-            losses = self._losses.get(commands[0].key)
-            if losses is not None and losses.alone >= LOSSES_ALONE_MAX:
-                await self._refuse(store, part, is_slow=False)
-                return
+    async def _try(self, store: LedgerStore, batch: _Batch) -> None:
+        """Commit a batch; the commands of a refused one are tried alone, or the one is refused."""
+        commands = batch.commands()
+        if len(commands) == 1 and self._losses.get(commands[0].key, 0) >= LOSSES_MAX:
+            await self._refuse(store, batch, is_slow=False)
+            return
+        timeouts = TIMEOUTS_ALONE if batch.is_retry else 1
         began = time.perf_counter()
         try:
             outcomes = await store.commit(
-                commands, self._now_ms(), statement_timeout_s=part.statement_timeout_s
+                commands,
+                self._now_ms(),
+                statement_timeout_s=timeouts * self._statement_timeout_s,
             )
         except BatchRefused as error:
-            await self._isolate(store, part, error)
+            self._counts.divided += 1
+            if batch.is_retry or (len(commands) == 1 and not error.is_slow):
+                await self._refuse(store, batch, is_slow=error.is_slow)
+            else:
+                _log.warning("batch refused commands=%d reason=%s", len(commands), error.reason)
+                self._retry_alone(batch)
             return
         took_ms = (time.perf_counter() - began) * 1000
         self._follow(store)
@@ -488,32 +473,14 @@ class GroupCommit:
         counts.batch_max = max(counts.batch_max, len(commands))
         counts.commit_ms_total += took_ms
         counts.commit_ms_max = max(counts.commit_ms_max, took_ms)
-        for (submission, position), outcome in zip(part.places, outcomes, strict=True):
+        for (submission, position), outcome in zip(batch.places, outcomes, strict=True):
             submission.settle(position, outcome)
         if self._losses:
             for command in commands:
                 self._losses.pop(command.key, None)
 
-    async def _isolate(self, store: LedgerStore, part: _Part, error: BatchRefused) -> None:
-        """Find the command that a part was refused for: it stands alone, or the part is divided."""
-        self._counts.divided += 1
-        if len(part.places) > 1:
-            _log.warning("batch divided commands=%d reason=%s", len(part.places), error.reason)
-            self._hold_back()
-            timeout_s = part.statement_timeout_s
-            if error.is_slow:
-                timeout_s = min(2 * timeout_s, self._timeout_alone_s)
-            self._divide(part, timeout_s, error.position)
-            return
-        part.slow_tries += error.is_slow
-        if error.is_slow and part.slow_tries < SLOW_TRIES_ALONE:
-            part.statement_timeout_s = self._timeout_alone_s
-            self._queue.divided.appendleft(part)
-            return
-        await self._refuse(store, part, is_slow=error.is_slow)
-
-    async def _refuse(self, store: LedgerStore, part: _Part, *, is_slow: bool) -> None:
-        ((submission, position),) = part.places
+    async def _refuse(self, store: LedgerStore, batch: _Batch, *, is_slow: bool) -> None:
+        ((submission, position),) = batch.places
         command = submission.commands[position]
         _log.error("command refused type=%s key=%s", type(command).__name__, command.key)
         outcome = await store.refuse(command, self._now_ms(), is_slow=is_slow)
@@ -521,61 +488,42 @@ class GroupCommit:
         self._losses.pop(command.key, None)
         submission.settle(position, outcome)
 
-    def _divide(self, part: _Part, timeout_s: float, position: int | None = None) -> None:
-        """Put a part back in pieces: around the refused command where it is known, else halves."""
-        places = part.places
-        if position is None:
-            middle = len(places) // 2
-            pieces = [places[:middle], places[middle:]]
-        else:
-            pieces = [places[:position], [places[position]], places[position + 1 :]]
-        for piece in reversed(pieces):
-            if piece:
-                self._queue.divided.appendleft(_Part(piece, timeout_s))
+    def _retry_alone(self, batch: _Batch) -> None:
+        """Queue the commands of a refused batch, and the rest of a submission behind its own."""
+        queue = self._queue
+        queue.retries.extend(batch.places)
+        queue.commands += len(batch.places)
+        if queue.waiting and queue.waiting[0].begun > 0:
+            rest = queue.waiting.popleft()
+            queue.retries.extend((rest, at) for at in range(rest.begun, len(rest.commands)))
         self._work.set()
 
-    @property
-    def _timeout_alone_s(self) -> float:
-        return TIMEOUTS_ALONE * self._statement_timeout_s
+    def _has_lost(self, command: Command) -> bool:
+        """Say whether a command has lost the connection so often that it is tried alone."""
+        return bool(self._losses) and self._losses.get(command.key, 0) >= LOSSES_TOGETHER
 
-    def _hold_back(self) -> None:
-        """Queue the rest of a submission that is partly in a divided batch behind that batch."""
-        queue = self._queue
-        if not queue.waiting or queue.waiting[0].begun == 0:
-            return
-        others, queue.waiting = queue.waiting, deque([queue.waiting.popleft()])
-        while (part := self._drain()) is not None:
-            queue.divided.append(part)
-        queue.waiting = others
-
-    def _has_lost(self, part: _Part) -> bool:
-        """Say whether a part has commands that have lost the connection more than once."""
-        if not self._losses:
-            return False
-        known = [self._losses.get(command.key) for command in part.commands()]
-        return any(one is not None and one.batches >= LOSSES_BEFORE_DIVISION for one in known)
-
-    def _note_losses(self, part: _Part, error: LedgerUnavailable) -> None:
-        """Note a lost batch; it counts against a command alone in it, unless the server failed."""
-        for command in part.commands():
-            losses = self._losses.setdefault(command.key, _Losses())
-            losses.batches += 1
-            if losses.alone >= LOSSES_ALONE_MAX:
+    def _note_losses(self, batch: _Batch, error: LedgerUnavailable) -> None:
+        """Count a lost batch; against a command alone in it, only what the server is not to blame
+        for."""
+        for command in batch.commands():
+            losses = self._losses.get(command.key, 0)
+            if losses >= LOSSES_MAX:
                 # Not even its refusal could be stored: it is tried itself again, because the
                 # server may not work for anybody.
-                losses.alone = LOSSES_ALONE_MAX - 1
-            elif len(part.places) == 1 and not error.is_servers:
-                losses.alone += 1
+                losses = LOSSES_MAX - 1
+            elif losses < LOSSES_TOGETHER or (len(batch.places) == 1 and not error.is_servers):
+                losses += 1
+            self._losses[command.key] = losses
         while len(self._losses) > _LOSSES_KEPT_MAX:
             del self._losses[next(iter(self._losses))]
 
     # -- the writer's life ------------------------------------------------------------------------
 
-    async def _stop_for_good(self, error: LedgerIntegrityError, part: _Part | None) -> None:
+    async def _stop_for_good(self, error: LedgerIntegrityError, batch: _Batch | None) -> None:
         _log.error("ledger stops: %s", error)
         self._fatal = error
-        if part is not None:
-            _fail(part.submissions(), _unavailable("the ledger writer has stopped"))
+        if batch is not None:
+            _fail(batch.submissions(), _unavailable("the ledger writer has stopped"))
         self._refuse_waiting("the ledger writer has stopped")
         await self._close()
         self._on_fatal(error)
@@ -631,8 +579,7 @@ class GroupCommit:
         queue, self._queue = self._queue, _Queue()
         error = _unavailable(reason)
         _fail(queue.waiting, error)
-        for part in queue.divided:
-            _fail(part.submissions(), error)
+        _fail((submission for submission, _ in queue.retries), error)
 
 
 def _fail(submissions: Iterable[_Submission], error: ServiceError) -> None:

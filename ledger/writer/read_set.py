@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ledger.commands import BarrierCommand
+from ledger.commands import Command
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class ReadSet:
     capability_ids: set[str] = field(default_factory=set)
     version_ids: set[str] = field(default_factory=set)
     line_owners: set[str] = field(default_factory=set)
-    barrier: BarrierCommand | None = None
+    barrier: Command | None = None
     published: set[tuple[str, int]] = field(default_factory=set)
     quota_dids: set[str] = field(default_factory=set)
     share_dids: set[str] = field(default_factory=set)

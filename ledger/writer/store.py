@@ -397,15 +397,16 @@ class LedgerStore:
     async def _read(self, commands: Sequence[Command]) -> None:
         """Fill the state cache with what planning these commands looks at."""
         read_set = ReadSet()
-        position = 0
         try:
-            for position, command in enumerate(commands):  # noqa: B007
+            for command in commands:
                 kind = kind_of(command)
-                kind.add_reads(command, read_set)
+                kind.reads(command, read_set)
+                if kind.is_barrier:
+                    read_set.barrier = command
                 if kind.outlives_credential and isinstance(command, AuthorizedCommand):
                     add_credential_reads(command, read_set)
         except Exception as error:
-            raise BatchRefused(f"planning: {error!r}", position) from error
+            raise BatchRefused(f"planning: {error!r}") from error
         try:
             await load_read_set(self._connection, self.cache, read_set)
         except psycopg.Error as error:
@@ -423,7 +424,7 @@ class LedgerStore:
         has sent under the same key, and must not take the stored outcome for its own.
 
         Raises:
-            BatchRefused: with the position of the command that planning failed for.
+            BatchRefused: planning failed for one of them.
         """
         outcomes: list[Outcome] = []
         began = time.perf_counter()
@@ -443,7 +444,7 @@ class LedgerStore:
             # A defect of ours half way through planning: the state cache is wrong from here on.
             _LOG.exception("planning failed command=%s", type(commands[len(outcomes)]).__name__)
             await self._reload()
-            raise BatchRefused(f"planning: {error!r}", len(outcomes)) from error
+            raise BatchRefused(f"planning: {error!r}") from error
         return outcomes
 
     async def _run(self, batch: Batch) -> None:

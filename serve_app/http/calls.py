@@ -1,15 +1,17 @@
 """One request as a handler sees it, one reply as it gives it, one operation as it is declared.
 
-A file of `operations` ends in a list of `Operation`s; what they have in common (identity,
-permission, rate, body, errors) is done by `serve_app/http/endpoint.py` from what they declare.
+A file of `operations` declares each of its operations above the handler (`Operations.add`); what
+they have in common (identity, permission, rate, body, errors) is done by
+`serve_app/http/endpoint.py` from what they declare.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 from urllib.parse import parse_qsl
 
 from msgspec import structs
@@ -19,7 +21,7 @@ from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.ids import CALLERS_KEY, composed_key
 from core.message import Message
 from core.records.api import shape
-from core.records.api.path_values import PathValues
+from core.records.api.path_values import BY_NAMES, PathValues
 from core.records.api.shape import Body, members_of
 from core.records.api.shape import invalid as invalid
 from core.records.bounds import text_defect
@@ -33,7 +35,7 @@ from core.trust.access import (
     denial,
 )
 from core.wording import kind_of
-from ledger.authority import Authority, AuthorizedCommand, OpenedBy, SignedBy
+from ledger.authority import Authority, AuthorizedCommand, OpenedBy, OwnersCommand, SignedBy
 from ledger.commands import Command, Outcome
 from serve_app.callers.limits import RateClass
 from serve_app.callers.signed_requests import SignedRequest
@@ -211,15 +213,24 @@ class Call:
             self.used_right = authority_used(self.principal, right, parties) or self.used_right
         return code
 
-    async def commit(self, command: Command) -> Outcome:
+    async def commit(self, command: Command, *, done: ServiceError | None = None) -> Outcome:
         """Give a command to the ledger, with the right that permits it; it goes on to its end.
+
+        Args:
+            done: the refusal where another request has done before what can be done once; its
+                command has the `act_hash`.
 
         Raises:
             ServiceError: what the ledger refused, or LEDGER_UNAVAILABLE.
         """
-        return await self.services.to_the_end(
-            self.services.gateway.commit(self.authorized(command))
-        )
+        try:
+            return await self.services.to_the_end(
+                self.services.gateway.commit(self.authorized(command))
+            )
+        except ServiceError as error:
+            if done is None or error.code is not ErrorCode.KEY_REUSED:
+                raise
+            raise done from None
 
     def authorized(self, command: C) -> C:
         """Return a command that says with which credential it was given, and by which single right
@@ -227,7 +238,8 @@ class Call:
         if not isinstance(command, AuthorizedCommand):
             return command
         authority = self.authority
-        if authority is None and self.caller.is_admin and getattr(command, "is_admin", False):
+        is_admins = isinstance(command, OwnersCommand) and command.is_admin
+        if authority is None and self.caller.is_admin and is_admins:
             # The ledger decides whether it replaces ownership.
             authority = Authority(ADMIN, self.reason)
         return structs.replace(command, authority=authority, credential=self._credential)
@@ -287,12 +299,19 @@ class Call:
         return composed_key(*parts)
 
     @property
+    def act_hash(self) -> bytes:
+        """What a repeat of an act that can be done once must equal: the hash of its idempotency
+        key; each request without a key is another."""
+        return hashlib.sha256(self.command_key(self.services.new_id()).encode()).digest()
+
+    @property
     def request_hash(self) -> bytes:
         """What a repeat under the same idempotency key must equal; nothing without one."""
         return b"" if self.repeat_key is None else self.repeat_key.request_hash
 
 
 Handler = Callable[[Call], Awaitable[Reply]]
+H = TypeVar("H", bound=Handler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,8 +370,78 @@ class Operation:
 
     def __post_init__(self) -> None:
         declared = members_of(self.path_values) if self.path_values is not None else ()
-        in_braces = [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
-        assert in_braces == [member.name for member in declared], self.path
+        assert _in_braces(self.path) == tuple(member.name for member in declared), self.path
+
+
+class Declared(TypedDict, total=False):
+    """What an operation declares besides method, path, reply and scope, as `Operation` has it."""
+
+    single_right: str
+    rate: RateClass
+    rate_of: Callable[[Call], RateClass]
+    tag: str
+    path_values: type[PathValues] | None
+    query: type[Body]
+    body: Any
+    check: Callable[[Call], None]
+    errors: tuple[ErrorCode, ...]
+    is_bulk_body: bool
+    is_agent_reply: bool
+    is_body_optional: bool
+    is_health: bool
+    may_wait: bool
+    repeats: Repeats
+    media_type: str
+
+
+class Operations(list[Operation]):
+    """The operations of one file.
+
+    Args:
+        tag: under which the description lists them.
+    """
+
+    def __init__(self, tag: str) -> None:
+        super().__init__()
+        self._tag = tag
+
+    def add(
+        self, method: str, path: str, *, reply: Any, scope: str | None, **declared: Unpack[Declared]
+    ) -> Callable[[H], H]:
+        """Return a decorator that adds its handler as an operation.
+
+        The summary is the first line of the handler's docstring. Unless declared, a GET counts as a
+        read and all else as a write, the reply of a POST that writes is kept under its
+        `Idempotency-Key`, and the class of the path's values is found by their names.
+        """
+        rate = declared.setdefault("rate", RateClass.READ if method == "GET" else RateClass.WRITE)
+        is_kept = method == "POST" and rate in (RateClass.WRITE, RateClass.BULK)
+        declared.setdefault("repeats", Repeats.BY_REPLY if is_kept else Repeats.IGNORED)
+        declared.setdefault("is_body_optional", "body" not in declared)
+        declared.setdefault("tag", self._tag)
+        if names := _in_braces(path):
+            declared.setdefault("path_values", BY_NAMES.get(names))
+
+        def decorate(handler: H) -> H:
+            summary = (handler.__doc__ or "").partition("\n")[0].removesuffix(".")
+            self.append(
+                Operation(
+                    method=method,
+                    path=path,
+                    handler=handler,
+                    summary=summary,
+                    reply=reply,
+                    scope=scope,
+                    **declared,
+                )
+            )
+            return handler
+
+        return decorate
+
+
+def _in_braces(path: str) -> tuple[str, ...]:
+    return tuple(part[1:-1] for part in path.split("/") if part.startswith("{"))
 
 
 def not_found(what: str) -> ServiceError:

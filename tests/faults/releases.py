@@ -34,7 +34,7 @@ downgrade = refuse_downgrade
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE callboard.node ADD COLUMN shade text")
+    op.execute("ALTER TABLE callboard.node ADD COLUMN IF NOT EXISTS shade text")
 '''
 
 
@@ -100,8 +100,8 @@ def make_newer_release(folder: Path) -> Path:
 def _add_column(folder: Path) -> None:
     _replace(
         folder / "ledger/tables/work_tables.py",
-        '    "key_version smallint = 0",\n)\nATTEMPT',
-        '    "key_version smallint = 0",\n    "shade text",\n)\nATTEMPT',
+        '    "counts_as text CHECK',
+        '    "shade text",\n    "counts_as text CHECK',
     )
     _replace(
         folder / "core/workflow/events.py",

@@ -21,8 +21,6 @@ from ledger.auctions.auction_commands import (
     bids_key,
 )
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.workflows.workflow_plan import weight_of_advance
-from ledger.writer.command_kind import ROW_WEIGHT
 from ledger.writer.state_cache import OpenRound
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
@@ -349,17 +347,6 @@ def test_nobody_gains_by_bidding_other_than_its_cost(
     if not others:
         return  # alone, a bidder is paid its own bid: the specification's one exception
     assert asyncio.run(gain(changed)) <= asyncio.run(gain(costs))
-
-
-def test_the_bids_of_a_closed_round_weigh_as_the_rows_they_become() -> None:
-    """A batch was filled up by its number of commands, whatever rows their auctions wrote."""
-    flow = Flow(1)
-    bids = tuple(Bid(f"did:x:a{number}", 7, None, None, 0, is_standing=True) for number in range(9))
-    heavy, light = (
-        weight_of_advance(flow.advance(AuctionClosed("a", 1, None, None, shown)))
-        for shown in (bids, ())
-    )
-    assert heavy - light == len(bids) * ROW_WEIGHT
 
 
 async def test_a_full_round_holds_its_lowest_bids(database: Database, auditor: Auditor) -> None:

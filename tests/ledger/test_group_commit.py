@@ -258,7 +258,7 @@ async def test_writer_whose_epoch_is_over_stops(
 async def test_guilty_command_is_refused_alone_and_the_rest_of_its_batch_commits(
     start: Start, auditor: Auditor, fatal: list[LedgerIntegrityError]
 ) -> None:
-    """The database refuses the batch; halving finds the command, the writer never stops."""
+    """The database refuses the batch; each command is tried alone, the writer never stops."""
     commits = await start()
     epoch = await hold_all(commits)
     await commits.submit([deposit(10 * CREDIT)])
@@ -330,7 +330,7 @@ async def test_rest_of_a_submission_stays_in_order_and_within_the_bounds_of_a_ba
     assert outcomes[0].error is ErrorCode.INTERNAL_ERROR
     entries = [outcome.result["entry"]["id"] for outcome in outcomes[1:]]
     assert entries == sorted(entries), "each command of a caller after those before it"
-    assert commits.statistics().batch_max == 2
+    assert commits.statistics().batch_max <= 2
 
 
 async def test_command_that_is_too_slow_alone_is_refused_and_the_rest_commits(

@@ -253,7 +253,7 @@ def _versions(folder: Path) -> Path:
 
 
 def test_columns_that_reads_name_are_those_of_the_tables(database: Database) -> None:
-    """schema.py repeats names and types of the DDL; here they are held together."""
+    """Their types are written twice: as SQL for the DDL, and as SQLAlchemy's for reads."""
     engine = sqlalchemy.create_engine(engine_url(database.owner_url), poolclass=sqlalchemy.NullPool)
     inspector = sqlalchemy.inspect(engine)
     for table in metadata.tables.values():

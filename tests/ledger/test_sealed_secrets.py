@@ -1,4 +1,4 @@
-"""Signing secrets are sealed anew after a rotation, each once, wherever the timekeeper ends."""
+"""Signing secrets are sealed anew after a rotation, each once, wherever the command ends."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from collections.abc import AsyncIterator, Sequence
 import psycopg
 import pytest
 
-from actors.cluster.secret_watch import SECRETS_MAX, SecretWatch
-from core.settings import Settings
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal, unseal
-from ledger.agents.sealed_secrets import SealedSecrets, made_with_key, sealed_secrets
+from ledger.agents.sealed_secrets import (
+    SECRETS_MAX,
+    SealedSecrets,
+    made_with_key,
+    seal_anew,
+    sealed_secrets,
+)
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
 from tests.conftest import Database
@@ -37,12 +41,6 @@ async def reader(database: Database) -> AsyncIterator[LedgerReader]:
         yield reader
 
 
-def watch(database: Database, reader: LedgerReader, keys: DeploymentKeys = ROTATED) -> SecretWatch:
-    """Return what a timekeeper that has just started does."""
-    settings = Settings(database_url=database.service_url, deployment_key=keys.text())
-    return SecretWatch(settings, reader)
-
-
 def name(number: int) -> str:
     return f"did:test:sealed-{number:04}"
 
@@ -57,36 +55,36 @@ async def register(database: Database, numbers: Sequence[int], keys: DeploymentK
     await store.close()
 
 
-async def test_every_secret_is_sealed_anew_once_wherever_the_timekeeper_ends(
+class Ended(Exception):
+    """The command was killed."""
+
+
+class Ending(SealedSecrets):
+    """A command that is killed after its first statement."""
+
+    async def replace(self, changes: Sequence[tuple[str, bytes, bytes]]) -> int:
+        await super().replace(changes)
+        raise Ended
+
+
+async def test_every_secret_is_sealed_anew_once_wherever_the_command_ends(
     database: Database, reader: LedgerReader
 ) -> None:
     await register(database, range(AGENTS), BEFORE)
     await register(database, [AGENTS], ROTATED)
-    left = [AGENTS]
-    store = SealedSecrets(database.service_url)
-    while left[-1]:
-        seen = watch(database, reader)  # a timekeeper that does one round and is killed
-        await seen.round()
-        await seen.close()
-        left.append((await made_with_key(reader, store, 1)).secrets)
-    assert left == [AGENTS, AGENTS - SECRETS_MAX, AGENTS - 2 * SECRETS_MAX, 0]
+    ending, store = Ending(database.service_url), SealedSecrets(database.service_url)
+    with pytest.raises(Ended):
+        await seal_anew(reader, ending, ROTATED)
+    assert (await made_with_key(reader, store, 1)).secrets == AGENTS - SECRETS_MAX
+    assert await seal_anew(reader, store, ROTATED) == AGENTS - SECRETS_MAX
     assert not await made_with_key(reader, store, 1)
-    await store.close()
+    assert await seal_anew(reader, store, ROTATED) == 0
+    for each in (ending, store):
+        await each.close()
     found = await sealed_secrets(reader, 2, after="", limit=1_000)
     only = ROTATED.with_one()
     opened = {did: unseal(secret, only, KeyPurpose.SIGNING_SECRET) for did, secret in found}
     assert opened == {name(number): f"hush {number}" for number in range(AGENTS + 1)}
-
-
-async def test_before_the_new_key_is_in_use_nothing_is_changed(
-    database: Database, reader: LedgerReader
-) -> None:
-    await register(database, [0], BEFORE)
-    for keys in (BEFORE, BEFORE.with_next(b"n" * 32)):
-        seen = watch(database, reader, keys)
-        assert not await seen.round()
-        await seen.close()
-    assert len(await sealed_secrets(reader, 1, after="", limit=2)) == 1
 
 
 async def test_a_secret_that_was_replaced_meanwhile_stays_and_no_one_waits(
@@ -111,9 +109,9 @@ async def test_one_that_cannot_be_read_holds_up_no_other(
 ) -> None:
     await register(database, [0], DeploymentKeys.parse("cd" * 32))
     await register(database, [1], BEFORE)
-    seen = watch(database, reader)
-    assert not await seen.round()
-    await seen.close()
+    store = SealedSecrets(database.service_url)
+    assert await seal_anew(reader, store, ROTATED) == 1
+    await store.close()
     assert [did for did, _ in await sealed_secrets(reader, 1, after="", limit=9)] == [name(0)]
     assert [did for did, _ in await sealed_secrets(reader, 2, after="", limit=9)] == [name(1)]
 

@@ -12,10 +12,8 @@ from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import SHARDS, id_in_shard, shard_of
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerUnavailable
-from ledger.registry import kind_of
 from ledger.shards.shard_commands import ChangeMember
 from ledger.shards.shard_plan import MEMBERS_MAX
-from ledger.writer.command_kind import ROW_WEIGHT
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -412,14 +410,6 @@ async def test_shards_that_there_are_not_are_refused(
     assert [outcome.error for outcome in refused] == [ErrorCode.INVALID_REQUEST] * 2
     assert rows_of(auditor) == dict.fromkeys(ALL, (MEMBER, 1))
     await store.close()
-
-
-def test_move_weighs_as_many_rows_as_it_has_shards() -> None:
-    """A thousand commands that move 256 shards each must not become one transaction."""
-    few, many = take(shards=[1, 2]), take()
-    for command in (many, give(OTHER)):
-        assert kind_of(command).weight(command) >= 256 * ROW_WEIGHT
-    assert kind_of(few).weight(few) < 10 * ROW_WEIGHT
 
 
 # -- giving ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import ray
@@ -80,7 +81,8 @@ class LedgerActor:
             if self._commits.is_standby:
                 raise ledger_unavailable_error()
             await asyncio.shield(self._start)
-        return await answer_commands(self._commits.submit, bodies)
+        commit = partial(self._commits.submit, encoded_bytes=sum(map(len, bodies)))
+        return await answer_commands(commit, bodies)
 
     async def renew(self, bodies: list[bytes]) -> list[bytes]:
         """Renew leases of members; raise LEDGER_UNAVAILABLE while Postgres does not answer."""

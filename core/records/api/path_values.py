@@ -7,10 +7,11 @@ that exists. One whose form is public (a DID, a capability's id, a number) is re
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final
 
 from core.records.api.kinds import AgentName, CapabilityId, Did, EntryNumber, NodeName, Uuid, text
-from core.records.api.shape import Body
+from core.records.api.shape import Body, members_of
 
 KEY_ID_CHARS_MAX = 128
 MACHINE_CHARS_MIN, MACHINE_CHARS_MAX = 6, 64
@@ -115,3 +116,23 @@ class AnyDidPath(PathValues):
     """A DID. A text that is no DID is not known."""
 
     did: Annotated[str, "The DID, raw or percent-encoded."]
+
+
+# The class of a path by its names in braces, where an operation declares no other.
+BY_NAMES: Final[Mapping[tuple[str, ...], type[PathValues]]] = {
+    tuple(member.name for member in members_of(one)): one
+    for one in (
+        WorkflowPath,
+        NodePath,
+        TaskPath,
+        InvoicePath,
+        DisputePath,
+        KeyPath,
+        MachinePath,
+        NamePath,
+        RecoveryPath,
+        EntryPath,
+        CapabilityPath,
+        AnyDidPath,
+    )
+}

@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_
 from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ProblemList, ServiceError
 from core.json_bounds import as_whole
 from core.records.api.shared_descriptions import SHARED_DESCRIPTIONS
+from core.records.bounds import BULK_ITEMS_MAX
 from core.wording import GOT_CHARS_MAX, did_you_mean, got_of
 
 T = TypeVar("T")
@@ -287,6 +288,18 @@ class Schemas:
             is_flag = member.default is False and "enum" in schema  # in a query, a text
             schema["default"] = "false" if is_flag else member.default
         return schema
+
+
+def bulk_schema(plural: str, items: Schema, description: str) -> Schema:
+    """Return the schema of a bulk body, whose one member is the list of its items."""
+    member = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": BULK_ITEMS_MAX,
+        "items": items,
+        "description": description,
+    }
+    return {"type": "object", "properties": {plural: member}, "required": [plural]}
 
 
 def _summary_of(declared: Any) -> str:

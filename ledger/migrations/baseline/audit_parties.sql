@@ -1,9 +1,3 @@
--- Operational: the audit entries of each party. What it holds follows from the chain.
-CREATE TABLE callboard.audit_party (
-    party text NOT NULL,
-    audit_id bigint NOT NULL,
-    PRIMARY KEY (party, audit_id)
-);
 -- One row: the entry up to which the parties of all are known.
 CREATE TABLE callboard.audit_party_mark (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),

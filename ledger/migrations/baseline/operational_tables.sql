@@ -1,5 +1,15 @@
 -- Nothing here is audited, and no table has a foreign key: ops_writer may not read audited tables.
 
+-- Large results: stored once by hash, referred to by the rows of nodes. The process that received a
+-- result writes its bytes before anything audited refers to them; no role can change or remove them.
+CREATE TABLE callboard.blob (
+    hash bytea PRIMARY KEY,
+    bytes bytea NOT NULL,
+    created_ms bigint NOT NULL
+        DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+    CONSTRAINT blob_is_its_hash CHECK (hash = sha256(bytes))
+);
+
 -- Blocks of a fixed minute's rate limit, leased to replicas.
 CREATE TABLE callboard.rate_lease (
     principal text NOT NULL,
@@ -9,25 +19,6 @@ CREATE TABLE callboard.rate_lease (
     granted integer NOT NULL CHECK (granted BETWEEN 0 AND used),
     PRIMARY KEY (principal, class)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
-
--- The newest heartbeat and the newest probe of each agent. Times are of the database's clock.
-CREATE TABLE callboard.agent_live (
-    did text PRIMARY KEY,
-    status text,
-    load double precision CHECK (load BETWEEN 0 AND 1),
-    queue_depth integer CHECK (queue_depth >= 0),
-    version text,
-    latency_ms double precision CHECK (latency_ms >= 0),
-    heartbeat_ms bigint,
-    probe_ms bigint,
-    probe_ok boolean,
-    probe_failures integer NOT NULL DEFAULT 0 CHECK (probe_failures >= 0),
-    updated_ms bigint NOT NULL
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
--- Owners ask twice a second what has changed since they last asked. By ranges, not by rows: an
--- update that touches no other index stays in its page.
-CREATE INDEX agent_live_updated ON callboard.agent_live USING brin (updated_ms)
-    WITH (pages_per_range = 4, autosummarize = on);
 
 -- Replies kept under the callers' idempotency keys; NULL until the request has been answered.
 -- Sealed, because some hold secrets. Expired rows are removed by the processes that write new ones.

@@ -1,6 +1,8 @@
 """The whole schema of the first release: tables, triggers, other functions, roles.
 
-The earlier history of development had revisions up to 0027; a database of it is made anew.
+The tables are made from their descriptions in `ledger/tables/`; at the first release that text is
+frozen in a file. The earlier history of development had revisions up to 0027; a database of it is
+made anew.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from pathlib import Path
 from alembic import op
 
 from ledger.migrations.steps import refuse_downgrade
+from ledger.tables.write_function import TABLES
 
 revision = "1000"
 down_revision = None
@@ -19,8 +22,7 @@ downgrade = refuse_downgrade
 _SQL = Path(__file__).parents[1] / "baseline"
 # In the order in which they refer to each other.
 _FILES = (
-    "history_tables", "money_tables", "work_tables", "market_tables", "identity_tables",
-    "operational_tables", "triggers", "audit_parties", "offers", "roles",
+    "first_rows", "operational_tables", "indexes", "triggers", "audit_parties", "offers", "roles",
 )  # fmt: skip
 
 
@@ -28,6 +30,8 @@ def upgrade() -> None:
     """Create everything."""
     driver = op.get_bind().connection.driver_connection
     assert driver is not None
+    for table in TABLES:
+        driver.execute(table.ddl)
     for name in _FILES:
         # Past SQLAlchemy: a file holds many statements, and its percent signs and colons are SQL.
         driver.execute((_SQL / f"{name}.sql").read_text())

@@ -37,7 +37,7 @@ from ledger.commands import Outcome
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
-from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
+from serve_app.http.calls import Call, Operations, Reply, not_found
 from serve_app.http.compiling import in_thread
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.agents.endpoints import endpoint_refusals
@@ -50,18 +50,44 @@ from serve_app.operations.agents.registration import (
 from serve_app.operations.views import agent_record, current_card, shown, stored_card
 from serve_app.operations.whose import card_for
 
+_REGISTER_ERRORS = (
+    ErrorCode.POLICY_DENIED,
+    ErrorCode.FORBIDDEN,
+    ErrorCode.INVALID_SIGNATURE,
+    ErrorCode.CONFLICT,
+)
+OPERATIONS = Operations("agents")
+
 
 def _check_size(call: Call) -> None:
     check_size(call.services.settings, call.json, len(call.body))
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/agents/register",
+    scope="agents:write",
+    body=Registration,
+    check=_check_size,
+    reply=Registered,
+    errors=_REGISTER_ERRORS,
+)
 async def register(call: Call) -> Reply:
     """Register an agent card, or replace it."""
     return await _register_one(call, call.given(Registration))
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/agent/register",
+    scope="agents:write",
+    body=FlatRegistration,
+    check=_check_size,
+    reply=Registered,
+    errors=_REGISTER_ERRORS,
+)
 async def register_flat(call: Call) -> Reply:
-    """Register an agent whose card's members stand in the body itself."""
+    """Register an agent with the members of its card in the body."""
     return await _register_one(call, call.given(FlatRegistration))
 
 
@@ -96,8 +122,17 @@ async def _known(call: Call, commands: Sequence[RegisterAgent]) -> None:
     )
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/agents/register/bulk",
+    scope="agents:write",
+    rate=RateClass.BULK,
+    body=BulkRegistration,
+    is_bulk_body=True,
+    reply=BulkRegistered,
+)
 async def register_bulk(call: Call) -> Reply:
-    """Register many cards; each has its own result, in order."""
+    """Register up to 1,000 agent cards."""
     services = call.services
     base_key = call.command_key("")
 
@@ -122,8 +157,16 @@ async def register_bulk(call: Call) -> Reply:
     return await found.answer(outcomes, result)
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/agents",
+    scope=None,
+    query=AgentsQuery,
+    reply=AgentPage,
+    errors=(ErrorCode.FORBIDDEN,),
+)
 async def list_agents(call: Call) -> Reply:
-    """List agents in the order of their DIDs; deregistered ones only when asked for."""
+    """List agents."""
     query = call.given(AgentsQuery)
     page = page_of(call, query)
     owner_did = query.owner_did
@@ -147,8 +190,27 @@ async def list_agents(call: Call) -> Reply:
     return Reply(listed("agents", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/agent/{did}",
+    scope=None,
+    query=AgentQuery,
+    reply=Agent,
+    errors=(ErrorCode.NOT_FOUND,),
+)
+@OPERATIONS.add(
+    "GET",
+    "/v1/agents/{did}",
+    scope=None,
+    query=AgentQuery,
+    reply=Agent,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def get_agent(call: Call) -> Reply:
-    """Read one agent; a deregistered one only its owner and administrators, if they ask for it."""
+    """Read an agent.
+
+    One that was deregistered is shown only to its owner and administrators, if they ask for it.
+    """
     row = await _stored(call)
     if row["status"] != "active":
         is_asked = call.given(AgentQuery).include_inactive
@@ -158,8 +220,19 @@ async def get_agent(call: Call) -> Reply:
     return Reply(shown)
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/agents/{did}/versions",
+    scope="agents:read",
+    query=PageQuery,
+    reply=Lineage,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def card_versions(call: Call) -> Reply:
-    """List the lineage of an agent's cards, the newest first; also of one that has left."""
+    """List the lineage of an agent's cards.
+
+    Also that of an agent that was deregistered.
+    """
     row = await _stored(call)
     page = page_of(call, call.given(PageQuery))
     rows = await card_rows(
@@ -173,8 +246,20 @@ async def card_versions(call: Call) -> Reply:
     return Reply(listed("versions", records, page, lambda record: record["number"]))
 
 
+@OPERATIONS.add(
+    "PATCH",
+    "/v1/agents/{did}",
+    scope="agents:write",
+    body=CardChange,
+    check=_check_size,
+    reply=Registered,
+    errors=(ErrorCode.NOT_FOUND, *_REGISTER_ERRORS),
+)
 async def change(call: Call) -> Reply:
-    """Change members of an agent's card; the new card is judged like a registered one."""
+    """Change members of an agent's card.
+
+    The new card is judged like a registered one.
+    """
     row = await _owned(call)
     if row["status"] != "active":
         raise ServiceError(ErrorCode.CONFLICT, f"{row['did']} was deregistered; register it again")
@@ -191,8 +276,15 @@ async def change(call: Call) -> Reply:
     return await _committed(call, replace(command, revision_expected=row["revision"], proof=None))
 
 
+@OPERATIONS.add(
+    "DELETE",
+    "/v1/agents/{did}",
+    scope="agents:write",
+    reply=Deregistered,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+)
 async def deregister(call: Call) -> Reply:
-    """Take an agent out of service; its card stays readable."""
+    """Deregister an agent: it gets no more work."""
     row = await _owned(call)
     caller, services = call.caller, call.services
     command = DeregisterAgent(
@@ -258,132 +350,3 @@ def _registered(call: Call, command: RegisterAgent, outcome: Outcome) -> dict[st
     keys = call.services.settings.deployment_keys
     revision = int(outcome.result["tokenRevision"])
     return {**reply, "heartbeatToken": heartbeat_token(keys, command.did, revision)}
-
-
-_REGISTER_ERRORS = (
-    ErrorCode.POLICY_DENIED,
-    ErrorCode.FORBIDDEN,
-    ErrorCode.INVALID_SIGNATURE,
-    ErrorCode.CONFLICT,
-)
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/agents/register",
-        handler=register,
-        summary="Register an agent card, or replace it",
-        scope="agents:write",
-        rate=RateClass.WRITE,
-        tag="agents",
-        body=Registration,
-        check=_check_size,
-        reply=Registered,
-        errors=_REGISTER_ERRORS,
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/agents/register/bulk",
-        handler=register_bulk,
-        summary="Register up to 1,000 agent cards",
-        scope="agents:write",
-        rate=RateClass.BULK,
-        tag="agents",
-        body=BulkRegistration,
-        reply=BulkRegistered,
-        is_bulk_body=True,
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/agent/register",
-        handler=register_flat,
-        summary="Register an agent with the members of its card in the body",
-        scope="agents:write",
-        rate=RateClass.WRITE,
-        tag="agents",
-        body=FlatRegistration,
-        check=_check_size,
-        reply=Registered,
-        errors=_REGISTER_ERRORS,
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/agents",
-        handler=list_agents,
-        summary="List agents",
-        scope=None,
-        rate=RateClass.READ,
-        tag="agents",
-        reply=AgentPage,
-        query=AgentsQuery,
-        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.FORBIDDEN),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/agents/{did}",
-        path_values=AnyDidPath,
-        handler=get_agent,
-        summary="Read an agent",
-        scope=None,
-        rate=RateClass.READ,
-        tag="agents",
-        query=AgentQuery,
-        reply=Agent,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/agents/{did}/versions",
-        path_values=AnyDidPath,
-        handler=card_versions,
-        summary="List the lineage of an agent's cards",
-        scope="agents:read",
-        rate=RateClass.READ,
-        tag="agents",
-        query=PageQuery,
-        reply=Lineage,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
-    ),
-    Operation(
-        method="PATCH",
-        path="/v1/agents/{did}",
-        path_values=AnyDidPath,
-        handler=change,
-        summary="Change members of an agent's card",
-        scope="agents:write",
-        rate=RateClass.WRITE,
-        tag="agents",
-        body=CardChange,
-        check=_check_size,
-        reply=Registered,
-        errors=(ErrorCode.NOT_FOUND, *_REGISTER_ERRORS),
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/agents/{did}",
-        path_values=AnyDidPath,
-        handler=deregister,
-        summary="Deregister an agent: it gets no more work",
-        scope="agents:write",
-        rate=RateClass.WRITE,
-        tag="agents",
-        reply=Deregistered,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/agent/{did}",
-        path_values=AnyDidPath,
-        handler=get_agent,
-        summary="Read an agent",
-        scope=None,
-        rate=RateClass.READ,
-        tag="agents",
-        query=AgentQuery,
-        reply=Agent,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
-    ),
-)

@@ -32,7 +32,7 @@ from ledger.prices.price_reads import has_price, price_of_row
 from ledger.reads.agent_pages import live_of
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Reply, invalid
+from serve_app.http.calls import Call, Operations, Reply, invalid
 from serve_app.operations.views import availability_of, current_card
 from serve_app.operations.whose import card_for
 
@@ -40,7 +40,17 @@ from serve_app.operations.whose import card_for
 # asked for, since of most filters these are enough.
 LOOKED_AT_MAX: Final = HITS_MAX
 
+OPERATIONS = Operations("agents")
 
+
+@OPERATIONS.add(
+    "GET",
+    "/v1/discover",
+    scope="agents:read",
+    query=DiscoverQuery,
+    reply=Discovered,
+    errors=(ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE),
+)
 async def discover(call: Call) -> Reply:
     """Find agents by words, capability or owner."""
     query = call.given(DiscoverQuery)
@@ -49,6 +59,15 @@ async def discover(call: Call) -> Reply:
     return await _found(call, query)
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/agent/discovery",
+    scope="agents:read",
+    rate=RateClass.READ,
+    body=DiscoveryRequest,
+    reply=Discovered,
+    errors=(ErrorCode.INVALID_REQUEST, ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE),
+)
 async def discover_by_words(call: Call) -> Reply:
     """Find agents by words."""
     body = call.given(DiscoveryRequest)
@@ -232,31 +251,3 @@ def _result(
         "agent": {"did": row["did"], "name": name, "endpoint": card.get("endpoint", "")},
         "why": list(why),
     }
-
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/discover",
-        handler=discover,
-        summary="Find agents by words, capability or owner",
-        scope="agents:read",
-        rate=RateClass.READ,
-        tag="agents",
-        reply=Discovered,
-        query=DiscoverQuery,
-        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/agent/discovery",
-        handler=discover_by_words,
-        summary="Find agents by words",
-        scope="agents:read",
-        rate=RateClass.READ,
-        tag="agents",
-        body=DiscoveryRequest,
-        reply=Discovered,
-        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE),
-    ),
-)

@@ -15,11 +15,24 @@ from core.trust.access import HEARTBEAT, agent_holder
 from ledger.agents.agent_live import Heartbeat as Heard
 from serve_app.callers.auth import HEARTBEAT_KEY_ID
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Reply, invalid, not_found
+from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
+
+_ERRORS = (ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED)
+OPERATIONS = Operations("agents")
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/agents/{did}/heartbeat",
+    scope=HEARTBEAT,
+    rate=RateClass.MACHINE,
+    body=Heartbeat,
+    is_body_optional=True,
+    reply=HeartbeatTaken,
+    errors=_ERRORS,
+)
 async def heartbeat(call: Call) -> Reply:
-    """Take the heartbeat of the agent in the path."""
+    """Send a heartbeat of an agent."""
     body = call.given(Heartbeat)
     did = call.given(AnyDidPath).did
     if body.did not in (None, did):
@@ -27,8 +40,17 @@ async def heartbeat(call: Call) -> Reply:
     return await _beat(call, did, body)
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/heartbeat",
+    scope=HEARTBEAT,
+    rate=RateClass.MACHINE,
+    body=HeartbeatFlat,
+    reply=HeartbeatTaken,
+    errors=_ERRORS,
+)
 async def heartbeat_flat(call: Call) -> Reply:
-    """Take the heartbeat of the agent in the body."""
+    """Send a heartbeat of the agent that the body names."""
     body = call.given(HeartbeatFlat)
     return await _beat(call, body.did, body)
 
@@ -89,35 +111,3 @@ def _heard(did: str, body: Heartbeat | HeartbeatFlat) -> Heard:
         version=body.version,
         latency_ms=body.latency_ms,
     )
-
-
-_ERRORS = (ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED)
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/agents/{did}/heartbeat",
-        path_values=AnyDidPath,
-        handler=heartbeat,
-        summary="Send a heartbeat of an agent",
-        scope=HEARTBEAT,
-        rate=RateClass.MACHINE,
-        tag="agents",
-        body=Heartbeat,
-        reply=HeartbeatTaken,
-        errors=_ERRORS,
-        is_body_optional=True,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/heartbeat",
-        handler=heartbeat_flat,
-        summary="Send a heartbeat of the agent that the body names",
-        scope=HEARTBEAT,
-        rate=RateClass.MACHINE,
-        tag="agents",
-        body=HeartbeatFlat,
-        reply=HeartbeatTaken,
-        errors=_ERRORS,
-    ),
-)

@@ -18,13 +18,21 @@ from core.records.api.shape import refused
 from core.trust.access import SET_PRICES
 from ledger.prices.price_commands import SetPrice
 from ledger.prices.price_reads import price_of_row, price_row
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Reply
+from serve_app.http.calls import Call, Operations, Reply
 from serve_app.operations.views import iso_time
 
+OPERATIONS = Operations("market")
 
+
+@OPERATIONS.add(
+    "PUT",
+    "/v1/capabilities/{capability_id}/price",
+    scope=SET_PRICES,
+    body=PriceRequest,
+    reply=PriceSet,
+)
 async def set_price(call: Call) -> Reply:
-    """Register a capability's price, or replace it; running workflows keep theirs."""
+    """Set the price of a capability (operators)."""
     capability_id = call.given(CapabilityPath).capability_id
     price = _price(call.given(PriceRequest), capability_id)
     command = SetPrice(
@@ -46,6 +54,13 @@ async def set_price(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/capabilities/{capability_id}/price",
+    scope="capabilities:read",
+    reply=RegisteredPrice,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def get_price(call: Call) -> Reply:
     """Read a capability's registered price."""
     capability_id = call.given(CapabilityPath).capability_id
@@ -81,31 +96,3 @@ def _priced(capability_id: str, price: Price) -> dict[str, Any]:
     # At most 15 significant digits, so the double prints as the decimal that was registered.
     rates = {"inputRate": float(price.input_rate), "outputRate": float(price.output_rate)}
     return {"capabilityId": capability_id, "pricing": {"model": PER_TOKEN, **rates}}
-
-
-OPERATIONS = (
-    Operation(
-        method="PUT",
-        path="/v1/capabilities/{capability_id}/price",
-        path_values=CapabilityPath,
-        handler=set_price,
-        summary="Set the price of a capability (operators)",
-        scope=SET_PRICES,
-        rate=RateClass.WRITE,
-        tag="market",
-        body=PriceRequest,
-        reply=PriceSet,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/capabilities/{capability_id}/price",
-        path_values=CapabilityPath,
-        handler=get_price,
-        summary="Read a capability's registered price",
-        scope="capabilities:read",
-        rate=RateClass.READ,
-        tag="market",
-        reply=RegisteredPrice,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
-    ),
-)

@@ -29,11 +29,10 @@ from ledger.agents.reputation import corrections, read_compared
 from ledger.commands import OutcomeStatus
 from ledger.prices.price_reads import registered_prices
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
-from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (
     REPLAYED,
     Call,
-    Operation,
+    Operations,
     Repeats,
     Reply,
 )
@@ -43,14 +42,34 @@ from serve_app.operations.whose import money_did_in_path
 # Of agents whose counts differ from history: who looks at more looks at the database.
 DIFFERENCES_MAX = 100
 
+OPERATIONS = Operations("market")
 
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/stakes",
+    scope="agents:write",
+    body=StakeChange,
+    reply=StakeMoved,
+    errors=(ErrorCode.FORBIDDEN, ErrorCode.INSUFFICIENT_CREDITS),
+    repeats=Repeats.BY_COMMAND,
+)
 async def deposit_stake(call: Call) -> Reply:
-    """Move credits into an agent's stake, from the wallet of the agent or its owner."""
+    """Add credits to the stake of an agent."""
     return await _moved(call, DepositStake)
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/stakes/unstake",
+    scope="agents:write",
+    body=StakeChange,
+    reply=StakeMoved,
+    errors=(ErrorCode.FORBIDDEN, ErrorCode.STAKE_LOCKED),
+    repeats=Repeats.BY_COMMAND,
+)
 async def withdraw_stake(call: Call) -> Reply:
-    """Move credits out of the part of an agent's stake that no work has locked."""
+    """Withdraw free credits from the stake of an agent."""
     return await _moved(call, WithdrawStake)
 
 
@@ -81,8 +100,20 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/stakes/slash",
+    scope=ADMIN,
+    body=Slash,
+    reply=StakeSlashed,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+    repeats=Repeats.BY_COMMAND,
+)
 async def slash_stake(call: Call) -> Reply:
-    """Take what an agent has locked for a node, for the workflow's payer."""
+    """Slash what an agent has locked for a node (administrators).
+
+    The workflow's payer gets it.
+    """
     body = call.given(Slash)
     command = SlashStake(
         key=call.command_key(f"slash:{call.services.new_id()}"),
@@ -114,8 +145,11 @@ async def slash_stake(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "GET", "/v1/stakes/{did}", scope="agents:read", reply=Stake, errors=(ErrorCode.NOT_FOUND,)
+)
 async def get_stake(call: Call) -> Reply:
-    """Read an agent's stake: the agent itself, its owner, administrators."""
+    """Read an agent's stake."""
     did = await money_did_in_path(call, "the stake")
     row = await stake_row(call.services.reader, did)
     if row is None:
@@ -123,8 +157,12 @@ async def get_stake(call: Call) -> Reply:
     return Reply(stake_record(did, row["free_micro"], row["locked_micro"], row["updated_ms"]))
 
 
+@OPERATIONS.add("GET", "/v1/reputation/{did}", scope="agents:read", reply=Reputation)
 async def get_reputation(call: Call) -> Reply:
-    """Read an agent's reputation, by the outcomes that count for it now; else it is neutral."""
+    """Read an agent's reputation.
+
+    Made of the outcomes that count for it now; without any it is neutral.
+    """
     did = call.given(AnyDidPath).did
     tally, updated_ms = await reputation_row(call.services.reader, did)
     counted = tally.counted(asks_price=await _asks_price(call, did))
@@ -142,8 +180,16 @@ async def _asks_price(call: Call, did: str) -> bool:
     return asks_price(own, prices, has_bid=bool(standing_offers(offered)))
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/reputation/rebuild",
+    scope=ADMIN,
+    body=Rebuild,
+    is_body_optional=True,
+    reply=ReputationCompared,
+)
 async def rebuild_reputation(call: Call) -> Reply:
-    """Compare every agent's counts with history; unless only checked, set them to it."""
+    """Rebuild all reputations from history, or only compare them (administrators)."""
     counts, read_audit_id = await read_compared(call.services.reader)
     differing = {did: pair for did, pair in counts.items() if pair[0] != pair[1]}
     reply = {
@@ -167,82 +213,3 @@ async def rebuild_reputation(call: Call) -> Reply:
     )
     outcome = await call.commit(command)
     return Reply({**reply, "rebuilt": outcome.result["changed"]})
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/reputation/rebuild",
-        handler=rebuild_reputation,
-        summary="Rebuild all reputations from history, or only compare them (administrators)",
-        scope=ADMIN,
-        rate=RateClass.WRITE,
-        tag="market",
-        body=Rebuild,
-        reply=ReputationCompared,
-        is_body_optional=True,
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/stakes",
-        handler=deposit_stake,
-        summary="Add credits to the stake of an agent",
-        scope="agents:write",
-        rate=RateClass.WRITE,
-        tag="market",
-        body=StakeChange,
-        reply=StakeMoved,
-        errors=(ErrorCode.FORBIDDEN, ErrorCode.INSUFFICIENT_CREDITS),
-        repeats=Repeats.BY_COMMAND,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/stakes/unstake",
-        handler=withdraw_stake,
-        summary="Withdraw free credits from the stake of an agent",
-        scope="agents:write",
-        rate=RateClass.WRITE,
-        tag="market",
-        body=StakeChange,
-        reply=StakeMoved,
-        errors=(ErrorCode.FORBIDDEN, ErrorCode.STAKE_LOCKED),
-        repeats=Repeats.BY_COMMAND,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/stakes/slash",
-        handler=slash_stake,
-        summary="Slash what an agent has locked for a node (administrators)",
-        scope=ADMIN,
-        rate=RateClass.WRITE,
-        tag="market",
-        body=Slash,
-        reply=StakeSlashed,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
-        repeats=Repeats.BY_COMMAND,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/stakes/{did}",
-        path_values=AnyDidPath,
-        handler=get_stake,
-        summary="Read an agent's stake",
-        scope="agents:read",
-        rate=RateClass.READ,
-        tag="market",
-        reply=Stake,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/reputation/{did}",
-        path_values=AnyDidPath,
-        handler=get_reputation,
-        summary="Read an agent's reputation",
-        scope="agents:read",
-        rate=RateClass.READ,
-        tag="market",
-        reply=Reputation,
-    ),
-)

@@ -24,11 +24,10 @@ from ledger.commands import OutcomeStatus
 from ledger.reads.reader import RowDict
 from ledger.trust.revocation_reads import revocation_row, revocation_rows
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
-from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (
     REPLAYED,
     Call,
-    Operation,
+    Operations,
     Repeats,
     Reply,
     canonical_object,
@@ -36,9 +35,24 @@ from serve_app.http.calls import (
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, shown
 
+OPERATIONS = Operations("trust")
 
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/trust/revoke",
+    scope="trust:write",
+    single_right=REVOKE,
+    body=RevocationRequest,
+    reply=Revoked,
+    errors=(ErrorCode.FORBIDDEN, ErrorCode.ALREADY_REVOKED),
+    repeats=Repeats.BY_COMMAND,
+)
 async def revoke(call: Call) -> Reply:
-    """Revoke an agent; answered when every owner knows it."""
+    """Revoke an agent: it gets no work and no payment.
+
+    The reply is sent when every owner knows it.
+    """
     body = call.given(RevocationRequest)
     did = body.did
     evidence = canonical_object("evidence", body.evidence)
@@ -69,8 +83,16 @@ async def revoke(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "DELETE",
+    "/v1/revoked/{did}",
+    scope="trust:write",
+    single_right=REVOKE,
+    reply=Unrevoked,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+)
 async def unrevoke(call: Call) -> Reply:
-    """Take a revoked agent back."""
+    """Lift a revocation."""
     did = call.given(AnyDidPath).did
     command = UnrevokeAgent(
         key=f"unrevoke:{call.services.new_id()}",
@@ -84,15 +106,19 @@ async def unrevoke(call: Call) -> Reply:
     return Reply({"success": True, "id": did, **_trusted(did), "unrevokedAt": unrevoked_at})
 
 
+@OPERATIONS.add(
+    "GET", "/v1/revoked/{did}", scope="trust:read", reply=Revocation, path_values=DidPath
+)
 async def look_up(call: Call) -> Reply:
-    """Say whether a DID is revoked now; an unknown one is not."""
+    """Read whether a DID is revoked."""
     did = call.given(DidPath).did
     row = await revocation_row(call.services.reader, did, at_ms=call.services.now_ms())
     return Reply(_trusted(did) if row is None else _record(row, call))
 
 
+@OPERATIONS.add("GET", "/v1/revoked", scope="trust:read", query=PageQuery, reply=RevocationPage)
 async def list_revoked(call: Call) -> Reply:
-    """List who is revoked now, in the order of their DIDs."""
+    """List revocations."""
     page = page_of(call, call.given(PageQuery))
     rows = await revocation_rows(
         call.services.reader,
@@ -114,58 +140,3 @@ def _record(row: RowDict, call: Call) -> dict[str, Any]:
 
 def _trusted(did: str) -> dict[str, Any]:
     return {"did": did, "revoked": False, "reason": None, "revokedAt": None, "expiresAt": None}
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/trust/revoke",
-        handler=revoke,
-        summary="Revoke an agent: it gets no work and no payment",
-        scope="trust:write",
-        single_right=REVOKE,
-        rate=RateClass.WRITE,
-        tag="trust",
-        body=RevocationRequest,
-        reply=Revoked,
-        errors=(ErrorCode.FORBIDDEN, ErrorCode.ALREADY_REVOKED),
-        repeats=Repeats.BY_COMMAND,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/revoked",
-        handler=list_revoked,
-        summary="List revocations",
-        scope="trust:read",
-        rate=RateClass.READ,
-        tag="trust",
-        reply=RevocationPage,
-        query=PageQuery,
-        errors=(ErrorCode.INVALID_REQUEST,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/revoked/{did}",
-        path_values=DidPath,
-        handler=look_up,
-        summary="Read whether a DID is revoked",
-        scope="trust:read",
-        rate=RateClass.READ,
-        tag="trust",
-        reply=Revocation,
-        errors=(ErrorCode.INVALID_REQUEST,),
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/revoked/{did}",
-        path_values=AnyDidPath,
-        handler=unrevoke,
-        summary="Lift a revocation",
-        scope="trust:write",
-        single_right=REVOKE,
-        rate=RateClass.WRITE,
-        tag="trust",
-        reply=Unrevoked,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-    ),
-)

@@ -55,7 +55,7 @@ from ledger.capabilities.version_reads import (
 )
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
 from serve_app.http.compiling import in_thread
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.capabilities.deprecation_headers import (
@@ -67,12 +67,23 @@ from serve_app.operations.capabilities.version_comparisons import (
     compatibility,
     schemas_of,
 )
-from serve_app.operations.views import iso_time, shown
+from serve_app.operations.views import shown
 
 VERSIONS_PER_OWNER_MAX: Final = 1_000
 VERSIONS_PER_CAPABILITY_MAX: Final = 100
 
+_VERSIONS: Final = "/v1/capabilities/{capability_id}/versions"
+OPERATIONS = Operations("capabilities")
 
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/capabilities/versions",
+    scope="capabilities:write",
+    body=VersionPublication,
+    reply=VersionPublished,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+)
 async def publish(call: Call) -> Reply:
     """Publish a version of a capability.
 
@@ -122,17 +133,7 @@ async def publish(call: Call) -> Reply:
         {
             "success": True,
             "id": own_id,
-            "versionId": own_id,
-            "capabilityId": body.capability_id,
-            "version": body.version,
-            "status": "active",
-            "schemaHash": command.schema_hash,
-            "changelog": body.changelog,
-            "publishedByDid": call.caller.did,
-            "publishedAt": iso_time(outcome.result["publishedMs"]),
-            "successor": None,
-            "deprecatedAt": None,
-            "sunsetAt": None,
+            **_shown((await whole_version_rows(services.reader, (own_id,)))[own_id]),
             "ownerDid": outcome.result["ownerDid"],
             "deprecatesVersion": body.deprecates_version,
             "compatibility": broken,
@@ -177,8 +178,16 @@ async def _offer_to_lead_with(
     return offer
 
 
+@OPERATIONS.add(
+    "GET",
+    _VERSIONS,
+    scope="capabilities:read",
+    query=PageQuery,
+    reply=CapabilityVersionPage,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def list_versions(call: Call) -> Reply:
-    """List a capability's versions, the newest first."""
+    """List the versions of a capability, the newest first."""
     capability_id = call.given(CapabilityPath).capability_id
     page = page_of(call, call.given(PageQuery))
     rows = await _line(call, capability_id)
@@ -199,8 +208,16 @@ async def list_versions(call: Call) -> Reply:
     return Reply({**found, "latest": str(latest.version)})
 
 
+@OPERATIONS.add(
+    "GET",
+    f"{_VERSIONS}/{{version}}",
+    scope="capabilities:read",
+    reply=CapabilityVersionWhole,
+    errors=(ErrorCode.NOT_FOUND,),
+    path_values=CapabilityVersionPath,
+)
 async def get_version(call: Call) -> Reply:
-    """Read a version with its schemas."""
+    """Read a version of a capability with its schemas."""
     path = call.given(CapabilityVersionPath)
     own_id, asked = version_id(path.capability_id, path.version), parse_version(path.version)
     line = [parse_version(row["version"]) for row in await _line(call, path.capability_id)]
@@ -223,8 +240,18 @@ async def get_version(call: Call) -> Reply:
     return Reply(whole, headers=deprecation_headers(row))
 
 
+@OPERATIONS.add(
+    "POST",
+    f"{_VERSIONS}/{{version}}/deprecate",
+    scope="capabilities:write",
+    body=VersionDeprecation,
+    is_body_optional=True,
+    reply=VersionDeprecated,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+    path_values=CapabilityVersionPath,
+)
 async def deprecate(call: Call) -> Reply:
-    """Deprecate a version, for good."""
+    """Deprecate a version of a capability."""
     path = call.given(CapabilityVersionPath)
     successor = call.given(VersionDeprecation).successor
     command = DeprecateVersion(
@@ -235,27 +262,25 @@ async def deprecate(call: Call) -> Reply:
         version=path.version,
         successor=successor,
     )
-    outcome = await call.commit(command)
+    await call.commit(command)
     await call.services.gateway.owners.refresh()
     own_id = version_id(path.capability_id, path.version)
-    deprecated_ms = outcome.result["deprecatedMs"]
-    return Reply(
-        {
-            "success": True,
-            "id": own_id,
-            "versionId": own_id,
-            "capabilityId": path.capability_id,
-            "version": path.version,
-            "status": "deprecated",
-            "successor": successor,
-            "deprecatedAt": iso_ms(deprecated_ms),
-            "sunsetAt": iso_ms(sunset_ms(deprecated_ms)),
-        }
-    )
+    row = (await whole_version_rows(call.services.reader, (own_id,)))[own_id]
+    others = {"version_id": own_id, "sunset_at": _sunset_at(row)}
+    return Reply(shown(VersionDeprecated, row, success=True, **others))
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/capabilities/negotiate",
+    scope="capabilities:read",
+    rate=RateClass.READ,
+    body=Negotiation,
+    reply=Negotiated,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def negotiate_version(call: Call) -> Reply:
-    """Say which version a caller should use, and the way from it to the latest."""
+    """Select the version of a capability that a caller should use."""
     body = call.given(Negotiation)
     rows = {row["version"]: row for row in await _line(call, body.capability_id)}
     versions = published(rows.values())
@@ -414,74 +439,3 @@ def _shown(row: RowDict) -> dict[str, Any]:
 def _sunset_at(row: RowDict) -> str | None:
     deprecated_ms = row["deprecated_ms"]
     return None if deprecated_ms is None else iso_ms(sunset_ms(deprecated_ms))
-
-
-_VERSIONS: Final = "/v1/capabilities/{capability_id}/versions"
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/capabilities/versions",
-        handler=publish,
-        summary="Publish a version of a capability",
-        scope="capabilities:write",
-        rate=RateClass.WRITE,
-        tag="capabilities",
-        body=VersionPublication,
-        reply=VersionPublished,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/capabilities/negotiate",
-        handler=negotiate_version,
-        summary="Select the version of a capability that a caller should use",
-        scope="capabilities:read",
-        rate=RateClass.READ,
-        tag="capabilities",
-        body=Negotiation,
-        reply=Negotiated,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="GET",
-        path=_VERSIONS,
-        path_values=CapabilityPath,
-        handler=list_versions,
-        summary="List the versions of a capability, the newest first",
-        scope="capabilities:read",
-        rate=RateClass.READ,
-        tag="capabilities",
-        query=PageQuery,
-        reply=CapabilityVersionPage,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
-    ),
-    Operation(
-        method="GET",
-        path=f"{_VERSIONS}/{{version}}",
-        path_values=CapabilityVersionPath,
-        handler=get_version,
-        summary="Read a version of a capability with its schemas",
-        scope="capabilities:read",
-        rate=RateClass.READ,
-        tag="capabilities",
-        reply=CapabilityVersionWhole,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_VERSIONS}/{{version}}/deprecate",
-        path_values=CapabilityVersionPath,
-        handler=deprecate,
-        summary="Deprecate a version of a capability",
-        scope="capabilities:write",
-        rate=RateClass.WRITE,
-        tag="capabilities",
-        body=VersionDeprecation,
-        is_body_optional=True,
-        reply=VersionDeprecated,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
-        repeats=Repeats.BY_REPLY,
-    ),
-)

@@ -20,13 +20,22 @@ from core.trust.identity.inheritance import switch_status
 from ledger.identity.inheritance_commands import CancelInheritance, SetInheritance
 from ledger.identity.switches import switch_row
 from ledger.reads.reader import RowDict
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
-from serve_app.operations.views import iso_time
+from serve_app.http.calls import Call, Operations, Reply, not_found
+from serve_app.operations.views import iso_time, shown
+
+OPERATIONS = Operations("identity")
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/identity/inheritance",
+    scope="identity:write",
+    body=InheritanceSetting,
+    reply=InheritanceSet,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+)
 async def set_heir(call: Call) -> Reply:
-    """Say who has an agent when it falls silent."""
+    """Name the heir of an agent that stops sending heartbeats."""
     body, services = call.given(InheritanceSetting), call.services
     command = SetInheritance(
         key=call.command_key(f"inheritance:{services.new_id()}"),
@@ -44,8 +53,15 @@ async def set_heir(call: Call) -> Reply:
     return Reply({"success": True, "id": body.agent_did, **_record(row, services.now_ms())})
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/identity/inheritance/{did}",
+    scope="identity:read",
+    reply=Inheritance,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def get(call: Call) -> Reply:
-    """Read who inherits an agent and how far that is."""
+    """Read the heir of an agent and the state of the inheritance."""
     did = call.given(AnyDidPath).did
     row = await switch_row(call.services.reader, did)
     if row is None or row["status"] == "cancelled":
@@ -55,8 +71,15 @@ async def get(call: Call) -> Reply:
     return Reply(_record(row, call.services.now_ms()))
 
 
+@OPERATIONS.add(
+    "DELETE",
+    "/v1/identity/inheritance/{did}",
+    scope="identity:write",
+    reply=InheritanceCancelled,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.NOT_CANCELLABLE),
+)
 async def cancel(call: Call) -> Reply:
-    """Strike an agent's heir out before it has the agent."""
+    """Cancel the inheritance of an agent."""
     did = call.given(AnyDidPath).did
     command = CancelInheritance(
         key=f"inheritance:{call.services.new_id()}",
@@ -72,57 +95,14 @@ async def cancel(call: Call) -> Reply:
 def _record(row: RowDict, now_ms: int) -> dict[str, Any]:
     is_triggered = row["status"] == "triggered"
     left_ms = max(0, row["limit_ms"] - row["silent_ms"])
-    return {
-        "agentDid": row["agent_did"],
-        "ownerDid": row["owner_did"],
-        "inheritsToDid": row["heir_did"],
-        "deadManSwitchDays": row["days"],
-        "conditions": {"requiresInactivity": row["requires_inactivity"]},
-        "revision": row["revision"],
-        "status": switch_status(row["silent_ms"], row["days"], is_triggered=is_triggered),
-        "setAt": iso_time(row["set_ms"]),
-        "lastHeartbeatAt": iso_time(row["heartbeat_ms"]),
-        "triggersAt": None if is_triggered else iso_time(now_ms + left_ms),
-        "triggeredAt": iso_time(row["ended_ms"]),
-    }
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/identity/inheritance",
-        handler=set_heir,
-        summary="Name the heir of an agent that stops sending heartbeats",
-        scope="identity:write",
-        rate=RateClass.WRITE,
-        tag="identity",
-        body=InheritanceSetting,
-        reply=InheritanceSet,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/identity/inheritance/{did}",
-        path_values=AnyDidPath,
-        handler=get,
-        summary="Read the heir of an agent and the state of the inheritance",
-        scope="identity:read",
-        rate=RateClass.READ,
-        tag="identity",
-        reply=Inheritance,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/identity/inheritance/{did}",
-        path_values=AnyDidPath,
-        handler=cancel,
-        summary="Cancel the inheritance of an agent",
-        scope="identity:write",
-        rate=RateClass.WRITE,
-        tag="identity",
-        reply=InheritanceCancelled,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.NOT_CANCELLABLE),
-    ),
-)
+    return shown(
+        Inheritance,
+        row,
+        inherits_to_did=row["heir_did"],
+        dead_man_switch_days=row["days"],
+        conditions={"requiresInactivity": row["requires_inactivity"]},
+        status=switch_status(row["silent_ms"], row["days"], is_triggered=is_triggered),
+        last_heartbeat_at=iso_time(row["heartbeat_ms"]),
+        triggers_at=None if is_triggered else iso_time(now_ms + left_ms),
+        triggered_at=iso_time(row["ended_ms"]),
+    )

@@ -6,8 +6,10 @@ a DID is ever accepted again. Spec: Key rotation, /v1/trust/rotate-key. Decision
 
 from __future__ import annotations
 
+from typing import Any
+
 from core.errors import ErrorCode, ServiceError
-from core.records.api.identity import AgentKeyRotated, AgentKeyRotation, KeyHistory
+from core.records.api.identity import AgentKey, AgentKeyRotated, AgentKeyRotation, KeyHistory
 from core.records.api.path_values import AnyDidPath
 from core.records.api.record import PageQuery
 from core.trust.did_key import key_of_did
@@ -16,14 +18,31 @@ from core.trust.signatures import is_signed_by
 from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.identity.identity_reads import key_rows
 from ledger.reads.reader import RowDict
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
 from serve_app.http.lists import listed, number_after, page_of
-from serve_app.operations.views import iso_time
+from serve_app.operations.views import iso_time, shown
+
+OPERATIONS = Operations("trust")
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/trust/rotate-key",
+    scope="trust:write",
+    body=AgentKeyRotation,
+    reply=AgentKeyRotated,
+    errors=(
+        ErrorCode.NOT_FOUND,
+        ErrorCode.INVALID_SIGNATURE,
+        ErrorCode.FORBIDDEN,
+        ErrorCode.CONFLICT,
+    ),
+)
 async def rotate(call: Call) -> Reply:
-    """Replace an agent's key; answered when every owner knows it."""
+    """Rotate the key of an agent with a proof by the current key.
+
+    The reply is sent when every owner knows it.
+    """
     body = call.given(AgentKeyRotation)
     did, services = body.agent_did, call.services
     new_key = new_key_of(did, body.new_public_key)
@@ -76,8 +95,11 @@ def new_key_of(did: str, given: str) -> str:
         raise invalid("newPublicKey", str(error), "base64 of an Ed25519 public key") from None
 
 
+@OPERATIONS.add(
+    "GET", "/v1/trust/key-history/{did}", scope="trust:read", query=PageQuery, reply=KeyHistory
+)
 async def key_history(call: Call) -> Reply:
-    """List the keys of an agent, the current one first; of an unknown DID there are none."""
+    """List the key history of an agent."""
     did, page = call.given(AnyDidPath).did, page_of(call, call.given(PageQuery))
     rows = await key_rows(
         call.services.reader,
@@ -87,47 +109,7 @@ async def key_history(call: Call) -> Reply:
         before=number_after(page),
     )
 
-    def form(row: RowDict) -> dict[str, object]:
-        return {
-            "keyId": key_name(did, row["number"]),
-            "publicKey": row["public_key"],
-            "validFrom": iso_time(row["valid_from_ms"]),
-            "validUntil": iso_time(row["valid_until_ms"]),
-        }
+    def form(row: RowDict) -> dict[str, Any]:
+        return shown(AgentKey, row, key_id=key_name(did, row["number"]))
 
     return Reply(listed("keyHistory", rows, page, lambda row: row["number"], form=form))
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/trust/rotate-key",
-        handler=rotate,
-        summary="Rotate the key of an agent with a proof by the current key",
-        scope="trust:write",
-        rate=RateClass.WRITE,
-        tag="trust",
-        body=AgentKeyRotation,
-        reply=AgentKeyRotated,
-        errors=(
-            ErrorCode.NOT_FOUND,
-            ErrorCode.INVALID_SIGNATURE,
-            ErrorCode.FORBIDDEN,
-            ErrorCode.CONFLICT,
-        ),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/trust/key-history/{did}",
-        path_values=AnyDidPath,
-        handler=key_history,
-        summary="List the key history of an agent",
-        scope="trust:read",
-        rate=RateClass.READ,
-        tag="trust",
-        query=PageQuery,
-        reply=KeyHistory,
-        errors=(ErrorCode.INVALID_REQUEST,),
-    ),
-)

@@ -23,15 +23,25 @@ from core.records.api.record import PageQuery
 from ledger.commands import Command
 from ledger.identity.identity_reads import name_row, name_rows
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
+from serve_app.http.calls import Call, Operations, Reply, not_found
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, shown
 
 NAMES_PER_OWNER_MAX: Final = 100
 NAMES_PER_AGENT_MAX: Final = 10
 
+_NAME = "/v1/identity/names/{name}"
+OPERATIONS = Operations("identity")
 
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/identity/names",
+    scope="identity:write",
+    body=NameRegistration,
+    reply=NameChanged,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.NAME_TAKEN, ErrorCode.CONFLICT),
+)
 async def register(call: Call) -> Reply:
     """Register a name for an agent."""
     body, settings = call.given(NameRegistration), call.services.settings
@@ -52,8 +62,17 @@ async def register(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "POST",
+    f"{_NAME}/renew",
+    scope="identity:write",
+    body=NameRenewal,
+    is_body_optional=True,
+    reply=NameChanged,
+    errors=(ErrorCode.FORBIDDEN,),
+)
 async def renew(call: Call) -> Reply:
-    """Let a name expire later."""
+    """Renew a name."""
     name = call.given(NamePath).name
     command = RenewName(
         key=_key(call),
@@ -65,8 +84,16 @@ async def renew(call: Call) -> Reply:
     return await _changed(call, name, command)
 
 
+@OPERATIONS.add(
+    "POST",
+    f"{_NAME}/transfer",
+    scope="identity:write",
+    body=NameTransfer,
+    reply=NameTransferred,
+    errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+)
 async def transfer(call: Call) -> Reply:
-    """Give a name to another agent, or offer it, or take what was offered."""
+    """Transfer a name to another agent, or offer it to another owner's agent."""
     name, settings = call.given(NamePath).name, call.services.settings
     command = TransferName(
         key=_key(call),
@@ -81,8 +108,11 @@ async def transfer(call: Call) -> Reply:
     return await _changed(call, name, command)
 
 
+@OPERATIONS.add(
+    "DELETE", _NAME, scope="identity:write", reply=NameReleased, errors=(ErrorCode.FORBIDDEN,)
+)
 async def release(call: Call) -> Reply:
-    """End a name before its time."""
+    """Release a name before it expires."""
     name = call.given(NamePath).name
     command = ReleaseName(
         key=f"release:{call.services.new_id()}",
@@ -95,8 +125,9 @@ async def release(call: Call) -> Reply:
     return Reply({"success": True, "id": name, "name": name, "releasedAt": released_at})
 
 
+@OPERATIONS.add("GET", _NAME, scope="identity:read", reply=Name)
 async def resolve(call: Call) -> Reply:
-    """Say which agent has a name."""
+    """Look up the agent of a name."""
     name = call.given(NamePath).name
     row = await name_row(call.services.reader, name, at_ms=call.services.now_ms())
     if row is None:
@@ -104,6 +135,9 @@ async def resolve(call: Call) -> Reply:
     return Reply(shown(Name, row))
 
 
+@OPERATIONS.add(
+    "GET", "/v1/agents/{did}/names", scope="agents:read", query=PageQuery, reply=NamePage
+)
 async def names_of_agent(call: Call) -> Reply:
     """List the names of an agent."""
     page = page_of(call, call.given(PageQuery))
@@ -138,93 +172,3 @@ async def _changed(call: Call, name: str, command: Command) -> Reply:
     if "isTransferred" in result:
         reply["isTransferred"] = result["isTransferred"]
     return Reply(reply)
-
-
-_NAME = "/v1/identity/names/{name}"
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/identity/names",
-        handler=register,
-        summary="Register a name for an agent",
-        scope="identity:write",
-        rate=RateClass.WRITE,
-        tag="identity",
-        body=NameRegistration,
-        reply=NameChanged,
-        errors=(
-            ErrorCode.NOT_FOUND,
-            ErrorCode.FORBIDDEN,
-            ErrorCode.NAME_TAKEN,
-            ErrorCode.CONFLICT,
-        ),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="GET",
-        path=_NAME,
-        path_values=NamePath,
-        handler=resolve,
-        summary="Look up the agent of a name",
-        scope="identity:read",
-        rate=RateClass.READ,
-        tag="identity",
-        reply=Name,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_NAME}/renew",
-        path_values=NamePath,
-        handler=renew,
-        summary="Renew a name",
-        scope="identity:write",
-        rate=RateClass.WRITE,
-        tag="identity",
-        body=NameRenewal,
-        is_body_optional=True,
-        reply=NameChanged,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="POST",
-        path=f"{_NAME}/transfer",
-        path_values=NamePath,
-        handler=transfer,
-        summary="Transfer a name to another agent, or offer it to another owner's agent",
-        scope="identity:write",
-        rate=RateClass.WRITE,
-        tag="identity",
-        body=NameTransfer,
-        reply=NameTransferred,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="DELETE",
-        path=_NAME,
-        path_values=NamePath,
-        handler=release,
-        summary="Release a name before it expires",
-        scope="identity:write",
-        rate=RateClass.WRITE,
-        tag="identity",
-        reply=NameReleased,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/agents/{did}/names",
-        path_values=AnyDidPath,
-        handler=names_of_agent,
-        summary="List the names of an agent",
-        scope="agents:read",
-        rate=RateClass.READ,
-        tag="identity",
-        query=PageQuery,
-        reply=NamePage,
-        errors=(ErrorCode.INVALID_REQUEST,),
-    ),
-)

@@ -21,6 +21,7 @@ from core.records.api.identity import (
     RecoveryCancelling,
     RecoveryMade,
     RecoveryRequest,
+    ReplacedGuardians,
 )
 from core.records.api.path_values import AnyDidPath, RecoveryPath
 from core.trust.did_key import key_of_did
@@ -30,14 +31,24 @@ from ledger.identity.guardian_rows import guardian_sets
 from ledger.identity.identity_reads import current_keys, guardian_row, recovery_row
 from ledger.identity.recovery_commands import CancelRecovery, RequestRecovery, SetGuardians
 from ledger.reads.reader import RowDict
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
 from serve_app.operations.identity.key_rotation import new_key_of
 from serve_app.operations.views import iso_time, shown
 
+_RECOVERY = "/v1/identity/recover/{recovery_id}"
+OPERATIONS = Operations("identity")
 
+
+@OPERATIONS.add(
+    "PUT",
+    "/v1/identity/guardians/{did}",
+    scope="identity:write",
+    body=GuardiansSetting,
+    reply=GuardiansSet,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+)
 async def set_guardians(call: Call) -> Reply:
-    """Say who may replace an agent's key."""
+    """Set the guardians of an agent's key."""
     did, body, services = call.given(AnyDidPath).did, call.given(GuardiansSetting), call.services
     await _check_guardians(call, did, body)
     command = SetGuardians(
@@ -50,17 +61,11 @@ async def set_guardians(call: Call) -> Reply:
         custodian_did=body.custodian_did,
         delay_hours=body.delay_hours,
     )
-    outcome = await call.commit(command)
-    row = {
-        "agent_did": did,
-        "guardians": body.guardians,
-        "threshold": body.threshold,
-        "custodian_did": body.custodian_did,
-        "delay_hours": body.delay_hours,
-        "set_ms": outcome.result["setMs"],
-    }
-    read = await _guardians(call, did)
-    return Reply({"success": True, "id": did, **_shown_sets(row, read)})
+    await call.commit(command)
+    row = await _guardians(call, did)
+    if row is None:  # the agent has passed to another owner meanwhile
+        raise not_found(f"the guardians of {did[:255]}")
+    return Reply({"success": True, "id": did, **_guardians_record(row)})
 
 
 async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None:
@@ -82,8 +87,15 @@ async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None
             raise invalid(where, one, "a did:key, or another registered agent with a key")
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/identity/guardians/{did}",
+    scope="identity:read",
+    reply=GuardianSet,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def get_guardians(call: Call) -> Reply:
-    """Read who may replace an agent's key: the agent, its owner, they themselves."""
+    """Read the guardians of an agent's key."""
     did = call.given(AnyDidPath).did
     agent, row = await call.services.reader.agent(did), await _guardians(call, did)
     owners = () if agent is None else (agent["owner_did"],)
@@ -91,31 +103,30 @@ async def get_guardians(call: Call) -> Reply:
     call.require_party((did, *owners, *signers), f"the guardians of {did[:255]}")
     if row is None:
         raise not_found(f"the guardians of {did[:255]}")
-    return Reply(_shown_sets(row, row))
+    return Reply(_guardians_record(row))
 
 
-def _shown_sets(row: RowDict, read: RowDict | None) -> dict[str, Any]:
-    """Return an agent's guardians as the API shows them.
-
-    Args:
-        read: the row with the sets that count on.
-    """
-    counting = () if read is None else guardian_sets(read).replaced
-    replaced = [
-        {
-            "guardians": list(one.guardians),
-            "threshold": one.threshold,
-            "custodianDid": one.custodian_did,
-            "delayHours": one.delay_hours,
-            "replacedAt": iso_time(one.replaced_ms),
-        }
-        for one in counting
-    ]
+def _guardians_record(row: RowDict) -> dict[str, Any]:
+    """Return an agent's guardians, with the replaced sets that are still valid."""
+    replaced = [shown(ReplacedGuardians, one) for one in row["counting"]]
     return shown(GuardianSet, row, replaced=replaced)
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/identity/recover",
+    scope="identity:write",
+    body=RecoveryRequest,
+    reply=RecoveryMade,
+    errors=(
+        ErrorCode.NOT_FOUND,
+        ErrorCode.INVALID_SIGNATURE,
+        ErrorCode.FORBIDDEN,
+        ErrorCode.CONFLICT,
+    ),
+)
 async def request(call: Call) -> Reply:
-    """Ask for an agent's key to be replaced, or add signatures to such a request."""
+    """Request the recovery of an agent's key, or add signatures to the request."""
     body, services = call.given(RecoveryRequest), call.services
     did, new_key = body.agent_did, new_key_of(body.agent_did, body.new_public_key)
     if await services.reader.agent(did) is None:
@@ -171,13 +182,28 @@ async def _verified(
     return tuple((one.did, keys[one.did]) for one in signatures)
 
 
+@OPERATIONS.add("GET", _RECOVERY, scope="identity:read", reply=Recovery)
 async def get(call: Call) -> Reply:
-    """Read a request: the agent, its owner, its guardians, who has made it."""
+    """Read a recovery request."""
     return Reply(_record(await _visible(call)))
 
 
+@OPERATIONS.add(
+    "POST",
+    f"{_RECOVERY}/cancel",
+    scope="identity:write",
+    body=RecoveryCancelling,
+    is_body_optional=True,
+    reply=RecoveryMade,
+    errors=(
+        ErrorCode.INVALID_SIGNATURE,
+        ErrorCode.FORBIDDEN,
+        ErrorCode.CONFLICT,
+        ErrorCode.NOT_CANCELLABLE,
+    ),
+)
 async def cancel(call: Call) -> Reply:
-    """Cancel a request: a party of it does, or the bearer of the current key's word."""
+    """Cancel a recovery request."""
     row, services = await _visible(call, is_signed=True), call.services
     request_id, signature = str(row["id"]), call.given(RecoveryCancelling).signature
     proven_key = None
@@ -253,100 +279,11 @@ def _record(row: RowDict) -> dict[str, Any]:
     if row["status"] == "waiting":
         # As measured now: what the service is not ready for comes on top.
         completes_at = iso_time(row["waiting_ms"] + row["delay_ms"])
-    return {
-        "id": request_id,
-        "recoveryId": request_id,
-        "agentDid": did,
-        "recoveryType": row["recovery_type"],
-        "newPublicKey": new_key,
-        "recoveryAddress": row["recovery_address"],
-        "requestedByDid": row["requested_by_did"],
-        "signers": row["signers"],
-        "status": row["status"],
-        "message": recovery_messages(request_id, did, new_key)[0].decode(),
-        "createdAt": iso_time(row["created_ms"]),
-        "completesAt": completes_at,
-        "endedAt": iso_time(row["ended_ms"]),
-    }
-
-
-_RECOVERY = "/v1/identity/recover/{recovery_id}"
-
-OPERATIONS = (
-    Operation(
-        method="PUT",
-        path="/v1/identity/guardians/{did}",
-        path_values=AnyDidPath,
-        handler=set_guardians,
-        summary="Set the guardians of an agent's key",
-        scope="identity:write",
-        rate=RateClass.WRITE,
-        tag="identity",
-        body=GuardiansSetting,
-        reply=GuardiansSet,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/identity/guardians/{did}",
-        path_values=AnyDidPath,
-        handler=get_guardians,
-        summary="Read the guardians of an agent's key",
-        scope="identity:read",
-        rate=RateClass.READ,
-        tag="identity",
-        reply=GuardianSet,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/identity/recover",
-        handler=request,
-        summary="Request the recovery of an agent's key, or add signatures to the request",
-        scope="identity:write",
-        rate=RateClass.WRITE,
-        tag="identity",
-        body=RecoveryRequest,
-        reply=RecoveryMade,
-        errors=(
-            ErrorCode.NOT_FOUND,
-            ErrorCode.INVALID_SIGNATURE,
-            ErrorCode.FORBIDDEN,
-            ErrorCode.CONFLICT,
-        ),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="GET",
-        path=_RECOVERY,
-        path_values=RecoveryPath,
-        handler=get,
-        summary="Read a recovery request",
-        scope="identity:read",
-        rate=RateClass.READ,
-        tag="identity",
-        reply=Recovery,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="POST",
-        path=f"{_RECOVERY}/cancel",
-        path_values=RecoveryPath,
-        handler=cancel,
-        summary="Cancel a recovery request",
-        scope="identity:write",
-        rate=RateClass.WRITE,
-        tag="identity",
-        body=RecoveryCancelling,
-        is_body_optional=True,
-        reply=RecoveryMade,
-        errors=(
-            ErrorCode.NOT_FOUND,
-            ErrorCode.INVALID_SIGNATURE,
-            ErrorCode.FORBIDDEN,
-            ErrorCode.CONFLICT,
-            ErrorCode.NOT_CANCELLABLE,
-        ),
-        repeats=Repeats.BY_REPLY,
-    ),
-)
+    return shown(
+        Recovery,
+        row,
+        recovery_id=request_id,
+        new_public_key=new_key,
+        message=recovery_messages(request_id, did, new_key)[0].decode(),
+        completes_at=completes_at,
+    )

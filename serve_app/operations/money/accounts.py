@@ -8,13 +8,12 @@ from __future__ import annotations
 from core.errors import ErrorCode
 from core.money import MICRO_PER_CENT, cents_ceil, credits_number
 from core.records.api.money import Account, Balance, HistoryPage
-from core.records.api.path_values import AnyDidPath, WorkflowPath
+from core.records.api.path_values import WorkflowPath
 from core.records.api.record import PageQuery
 from core.records.api.workflows import Budget, Escrow
 from core.records.stored_manifest import read_stored_manifest
 from ledger.accounts.account_reads import account_row, history
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Reply, not_found
+from serve_app.http.calls import Call, Operations, Reply, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import shown
 from serve_app.operations.views_market import (
@@ -25,9 +24,18 @@ from serve_app.operations.views_market import (
 )
 from serve_app.operations.whose import money_did_in_path, paid_workflow
 
+OPERATIONS = Operations("ledger")
 
+
+@OPERATIONS.add(
+    "GET",
+    "/v1/ledger/accounts/{did}",
+    scope="ledger:read",
+    reply=Account,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def get_account(call: Call) -> Reply:
-    """Read a wallet's account; there is none until something came in."""
+    """Read a wallet's account."""
     did = await money_did_in_path(call, "the account")
     row = await account_row(call.services.reader, did)
     if row is None:
@@ -35,14 +43,25 @@ async def get_account(call: Call) -> Reply:
     return Reply(account_record(row))
 
 
+@OPERATIONS.add(
+    "GET", "/v1/balances/{did}", scope="ledger:read", reply=Balance, errors=(ErrorCode.NOT_FOUND,)
+)
 async def get_balance(call: Call) -> Reply:
-    """Read what a DID can spend, and what is held for its running workflows."""
+    """Read a balance."""
     did = await money_did_in_path(call, "the balance")
     return Reply(balance_record(did, await call.services.reader.balance(did)))
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/ledger/{did}/history",
+    scope="ledger:read",
+    query=PageQuery,
+    reply=HistoryPage,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def get_history(call: Call) -> Reply:
-    """List what moved a DID's wallet and stake, newest first."""
+    """List the transfers of a wallet and its stake, newest first."""
     did = await money_did_in_path(call, "the history")
     page = page_of(call, call.given(PageQuery))
     rows = await history(
@@ -56,8 +75,15 @@ async def get_history(call: Call) -> Reply:
     return Reply(listed("events", events, page, lambda row: row["id"]))
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/workflows/{workflow_id}/escrow",
+    scope="workflows:read",
+    reply=Escrow,
+    tag="workflows",
+)
 async def get_escrow(call: Call) -> Reply:
-    """Read what a workflow holds in escrow."""
+    """Read the escrow of a workflow."""
     stored = await paid_workflow(call, call.given(WorkflowPath).workflow_id)
     row = await call.services.reader.escrow(stored.id)
     if row is None:
@@ -66,8 +92,18 @@ async def get_escrow(call: Call) -> Reply:
     return Reply(escrow_record(row))
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/workflows/{workflow_id}/budget",
+    scope="workflows:read",
+    reply=Budget,
+    tag="workflows",
+)
 async def get_budget(call: Call) -> Reply:
-    """Read a workflow's budget: the payer's own, else what its estimate held."""
+    """Read a workflow's budget.
+
+    It is the payer's own, else what the estimate held.
+    """
     stored = await paid_workflow(call, call.given(WorkflowPath).workflow_id)
     escrow = await call.services.reader.escrow(stored.id)
     row = await call.services.reads.row(stored.id)
@@ -87,68 +123,3 @@ async def get_budget(call: Call) -> Reply:
             held_credits=credits_number(escrow["remaining_micro"] if escrow is not None else 0),
         )
     )
-
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/ledger/accounts/{did}",
-        path_values=AnyDidPath,
-        handler=get_account,
-        summary="Read a wallet's account",
-        scope="ledger:read",
-        rate=RateClass.READ,
-        tag="ledger",
-        reply=Account,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/ledger/{did}/history",
-        path_values=AnyDidPath,
-        handler=get_history,
-        summary="List the transfers of a wallet and its stake, newest first",
-        scope="ledger:read",
-        rate=RateClass.READ,
-        tag="ledger",
-        reply=HistoryPage,
-        query=PageQuery,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/balances/{did}",
-        path_values=AnyDidPath,
-        handler=get_balance,
-        summary="Read a balance",
-        scope="ledger:read",
-        rate=RateClass.READ,
-        tag="ledger",
-        reply=Balance,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/workflows/{workflow_id}/escrow",
-        path_values=WorkflowPath,
-        handler=get_escrow,
-        summary="Read the escrow of a workflow",
-        scope="workflows:read",
-        rate=RateClass.READ,
-        tag="workflows",
-        reply=Escrow,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/workflows/{workflow_id}/budget",
-        path_values=WorkflowPath,
-        handler=get_budget,
-        summary="Read a workflow's budget",
-        scope="workflows:read",
-        rate=RateClass.READ,
-        tag="workflows",
-        reply=Budget,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-)

@@ -25,11 +25,9 @@ from core.trust.access import RESOLVE_DISPUTES
 from ledger.disputes.dispute_commands import OpenDispute, ResolveDispute
 from ledger.disputes.dispute_reads import dispute_row, dispute_rows
 from ledger.reads.reader import RowDict, StoredWorkflow
-from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (
     Call,
-    Operation,
-    Repeats,
+    Operations,
     Reply,
     canonical_object,
     invalid,
@@ -42,6 +40,8 @@ from serve_app.operations.whose import check_money_party, visible_record
 # What one may complain about without a workflow.
 TYPES_AT_LARGE: Final = ("fraud", "other")
 
+OPERATIONS = Operations("disputes")
+
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
@@ -52,8 +52,16 @@ class _Subject:
     node_id: str | None
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/disputes",
+    scope="ledger:write",
+    body=DisputeRequest,
+    reply=DisputeOpened,
+    errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND),
+)
 async def open_dispute(call: Call) -> Reply:
-    """Complain about work or pay; nothing is frozen by it."""
+    """Open a dispute about a workflow."""
     body = call.given(DisputeRequest)
     evidence = canonical_object("evidence", body.evidence or {})
     subject = await _subject(call, body)
@@ -74,8 +82,19 @@ async def open_dispute(call: Call) -> Reply:
     return await _shown(call, outcome.result["disputeId"])
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/disputes/{dispute_id}/resolve",
+    scope=RESOLVE_DISPUTES,
+    body=Resolution,
+    reply=DisputeResolved,
+    errors=(ErrorCode.CONFLICT,),
+)
 async def resolve(call: Call) -> Reply:
-    """Decide a dispute; a refund comes from the agent and the fee, as far as they have it."""
+    """Resolve a dispute (operators).
+
+    A refund comes from the agent and the fee, as far as they have it.
+    """
     body = call.given(Resolution)
     # The right is an operator's, who is no party: a holder sees every dispute.
     row = await _stored(call)
@@ -93,13 +112,15 @@ async def resolve(call: Call) -> Reply:
     return await _shown(call, row["id"], **slashed)
 
 
+@OPERATIONS.add("GET", "/v1/disputes/{dispute_id}", scope="ledger:read", reply=Dispute)
 async def get(call: Call) -> Reply:
-    """Read one dispute."""
+    """Read a dispute."""
     return Reply(dispute_record(await _readable(call)))
 
 
+@OPERATIONS.add("GET", "/v1/disputes", scope="ledger:read", query=DisputesQuery, reply=DisputePage)
 async def list_disputes(call: Call) -> Reply:
-    """List the disputes of the caller and of the caller's agents; an administrator sees all."""
+    """List the caller's disputes, newest first."""
     query = call.given(DisputesQuery)
     page = page_of(call, query)
     rows = await dispute_rows(
@@ -195,58 +216,3 @@ def dispute_record(row: RowDict) -> dict[str, Any]:
         credits_short=credits_number(row["short_micro"]),
         resolved_by=row["resolved_by_did"],
     )
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/disputes",
-        handler=open_dispute,
-        summary="Open a dispute about a workflow",
-        scope="ledger:write",
-        rate=RateClass.WRITE,
-        tag="disputes",
-        body=DisputeRequest,
-        reply=DisputeOpened,
-        errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/disputes",
-        handler=list_disputes,
-        summary="List the caller's disputes, newest first",
-        scope="ledger:read",
-        rate=RateClass.READ,
-        tag="disputes",
-        reply=DisputePage,
-        query=DisputesQuery,
-        errors=(ErrorCode.INVALID_REQUEST,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/disputes/{dispute_id}",
-        path_values=DisputePath,
-        handler=get,
-        summary="Read a dispute",
-        scope="ledger:read",
-        rate=RateClass.READ,
-        tag="disputes",
-        reply=Dispute,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/disputes/{dispute_id}/resolve",
-        path_values=DisputePath,
-        handler=resolve,
-        summary="Resolve a dispute (operators)",
-        scope=RESOLVE_DISPUTES,
-        rate=RateClass.WRITE,
-        tag="disputes",
-        body=Resolution,
-        reply=DisputeResolved,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
-        repeats=Repeats.BY_REPLY,
-    ),
-)

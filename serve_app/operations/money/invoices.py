@@ -6,7 +6,6 @@ Spec: Invoice, Settlement rules 5; decision refunds-disputes-invoices-quotas.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from typing import Any, Final, Literal
 
 from core.errors import ErrorCode, ServiceError
@@ -37,8 +36,7 @@ from ledger.invoices.invoice_reads import (
     line_rows,
 )
 from ledger.reads.reader import RowDict
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import iso_time, shown
 from serve_app.operations.whose import paid_workflow
@@ -47,9 +45,22 @@ from serve_app.operations.whose import paid_workflow
 STALE_TRIES: Final = 5
 STALE_PAUSE_S: Final = 0.05
 
+OPERATIONS = Operations("invoices")
 
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/invoices",
+    scope="ledger:write",
+    body=InvoiceRequest,
+    reply=InvoiceChanged,
+    errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+)
 async def create(call: Call) -> Reply:
-    """Issue the invoice of a period or a workflow; the same again is the same invoice."""
+    """Issue an invoice over a period or a workflow.
+
+    The same request again returns the same invoice.
+    """
     body = call.given(InvoiceRequest)
     payer_did = body.payer_did or call.caller.did
     call.require(call.right, payer_did)
@@ -122,8 +133,9 @@ async def _issue(
     raise AssertionError("the last try returns or raises")
 
 
+@OPERATIONS.add("GET", "/v1/invoices/{invoice_id}", scope="ledger:read", reply=InvoiceWithLines)
 async def get(call: Call) -> Reply:
-    """Read one invoice with its lines."""
+    """Read an invoice with its lines."""
     row = await _readable(call)
     lines = await line_rows(call.services.reader, row["id"])
     return Reply(
@@ -135,8 +147,9 @@ async def get(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add("GET", "/v1/invoices", scope="ledger:read", query=InvoicesQuery, reply=InvoicePage)
 async def list_invoices(call: Call) -> Reply:
-    """List the caller's invoices, newest first; an administrator sees everybody's."""
+    """List invoices, newest first."""
     query = call.given(InvoicesQuery)
     page = page_of(call, query)
     rows = await invoice_rows(
@@ -151,33 +164,44 @@ async def list_invoices(call: Call) -> Reply:
     return Reply(listed("invoices", shown, page, lambda row: row["id"]))
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/invoices/{invoice_id}/pay",
+    scope=ADMIN,
+    reply=InvoiceChanged,
+    errors=(ErrorCode.CONFLICT,),
+)
 async def pay(call: Call) -> Reply:
-    """Mark a pending invoice paid."""
+    """Mark a pending invoice paid, for administrators."""
     return await _settle(call, "paid")
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/invoices/{invoice_id}/void",
+    scope=ADMIN,
+    reply=InvoiceChanged,
+    errors=(ErrorCode.CONFLICT,),
+)
 async def void(call: Call) -> Reply:
-    """Void a pending invoice; its payments can be invoiced again."""
+    """Void a pending invoice, for administrators.
+
+    Its payments can be invoiced again.
+    """
     return await _settle(call, "void")
 
 
 async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
     row = await _readable(call)
-    # What tells a repeat of this very request from another caller's to settle the invoice.
-    request = f"{status} {call.command_key(call.services.new_id())}"
     command = SettleInvoice(
         key=invoice_settled_key(row["id"]),
-        request_hash=hashlib.sha256(request.encode()).digest(),
+        request_hash=call.act_hash,
         actor_did=call.caller.did,
         invoice_id=row["id"],
         status=status,
     )
-    try:
-        await call.commit(command)
-    except ServiceError as error:
-        if error.code is not ErrorCode.KEY_REUSED:
-            raise
-        raise ServiceError(ErrorCode.CONFLICT, "the invoice is already settled") from None
+    done = ServiceError(ErrorCode.CONFLICT, "the invoice is already settled")
+    await call.commit(command, done=done)
     settled = await invoice_row(call.services.reader, row["id"])
     assert settled is not None, row
     return Reply({"success": True, **invoice_record(settled)})
@@ -229,64 +253,3 @@ def _line_record(line: RowDict) -> dict[str, Any]:
         kind="refund" if is_refund else "payment",
         amount_credits=credits_number(line["amount_micro"] * (-1 if is_refund else 1)),
     )
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/invoices",
-        handler=create,
-        summary="Issue an invoice over a period or a workflow",
-        scope="ledger:write",
-        rate=RateClass.WRITE,
-        tag="invoices",
-        body=InvoiceRequest,
-        reply=InvoiceChanged,
-        errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/invoices",
-        handler=list_invoices,
-        summary="List invoices, newest first",
-        scope="ledger:read",
-        rate=RateClass.READ,
-        tag="invoices",
-        reply=InvoicePage,
-        query=InvoicesQuery,
-        errors=(ErrorCode.INVALID_REQUEST,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/invoices/{invoice_id}",
-        path_values=InvoicePath,
-        handler=get,
-        summary="Read an invoice with its lines",
-        scope="ledger:read",
-        rate=RateClass.READ,
-        tag="invoices",
-        reply=InvoiceWithLines,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    *(
-        Operation(
-            method="POST",
-            path=f"/v1/invoices/{{invoice_id}}/{verb}",
-            path_values=InvoicePath,
-            handler=handler,
-            summary=summary,
-            scope=ADMIN,
-            rate=RateClass.WRITE,
-            tag="invoices",
-            reply=InvoiceChanged,
-            errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
-            is_body_optional=True,
-            repeats=Repeats.BY_REPLY,
-        )
-        for verb, handler, summary in (
-            ("pay", pay, "Mark a pending invoice paid, for administrators"),
-            ("void", void, "Void a pending invoice, for administrators"),
-        )
-    ),
-)

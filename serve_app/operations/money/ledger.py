@@ -23,22 +23,43 @@ from core.trust.access import DEPOSIT
 from ledger.accounts.account_commands import CollectCredits, Deposit
 from ledger.accounts.agent_money import money_owner
 from ledger.commands import OutcomeStatus
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply, not_found
+from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import deposited_entry, entry_record
 from serve_app.operations.views_market import balance_record
 from serve_app.operations.whose import check_money_party
 
+OPERATIONS = Operations("ledger")
 
+
+@OPERATIONS.add(
+    "GET",
+    "/v1/ledger/balance",
+    scope="ledger:read",
+    query=BalanceQuery,
+    reply=Balance,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def balance(call: Call) -> Reply:
-    """Read what the caller can spend, and what is held for running workflows."""
+    """Read the caller's balance."""
     did = await _whose(call, call.given(BalanceQuery).owner_did)
     return Reply(balance_record(did, await call.services.reader.balance(did)))
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/ledger/deposit",
+    scope=DEPOSIT,
+    body=DepositRequest,
+    reply=Deposited,
+    errors=(ErrorCode.FORBIDDEN, ErrorCode.OVERLOADED),
+    repeats=Repeats.BY_COMMAND,
+)
 async def deposit(call: Call) -> Reply:
-    """Credit a wallet from outside; without an Idempotency-Key every call is a new deposit."""
+    """Add credits to a wallet.
+
+    Without an Idempotency-Key every call is a new deposit.
+    """
     body = call.given(DepositRequest)
     owner_did = body.owner_did or call.caller.did
     call.require(call.right, owner_did)
@@ -66,6 +87,15 @@ async def deposit(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/agents/{did}/collect",
+    scope="agents:write",
+    body=CollectRequest,
+    is_body_optional=True,
+    reply=Collected,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED),
+)
 async def collect(call: Call) -> Reply:
     """Move free credits from an agent's wallet to its owner's."""
     did = call.given(AnyDidPath).did
@@ -97,8 +127,16 @@ async def collect(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/ledger/transactions",
+    scope="ledger:read",
+    query=EntriesQuery,
+    reply=EntryPage,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def transactions(call: Call) -> Reply:
-    """List the entries that touched the caller's wallet, newest first."""
+    """List the caller's ledger entries, newest first."""
     query = call.given(EntriesQuery)
     page = page_of(call, query)
     rows = await call.services.reader.transactions(
@@ -117,59 +155,3 @@ async def _whose(call: Call, asked: str | None) -> str:
     did = call.caller.did if asked is None else asked
     await check_money_party(call, (did,), f"the account {did[:255]}")
     return did
-
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/ledger/balance",
-        handler=balance,
-        summary="Read the caller's balance",
-        scope="ledger:read",
-        rate=RateClass.READ,
-        tag="ledger",
-        reply=Balance,
-        query=BalanceQuery,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/ledger/deposit",
-        handler=deposit,
-        summary="Add credits to a wallet",
-        scope=DEPOSIT,
-        rate=RateClass.WRITE,
-        tag="ledger",
-        body=DepositRequest,
-        reply=Deposited,
-        errors=(ErrorCode.FORBIDDEN, ErrorCode.OVERLOADED),
-        repeats=Repeats.BY_COMMAND,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/agents/{did}/collect",
-        path_values=AnyDidPath,
-        handler=collect,
-        summary="Move free credits from an agent's wallet to its owner's",
-        scope="agents:write",
-        rate=RateClass.WRITE,
-        tag="ledger",
-        body=CollectRequest,
-        reply=Collected,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED),
-        is_body_optional=True,
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/ledger/transactions",
-        handler=transactions,
-        summary="List the caller's ledger entries, newest first",
-        scope="ledger:read",
-        rate=RateClass.READ,
-        tag="ledger",
-        reply=EntryPage,
-        query=EntriesQuery,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST),
-    ),
-)

@@ -12,21 +12,34 @@ from core.errors import ErrorCode
 from core.market.sharing.quota import QuotaLimits, day_start_ms, judge_quota, resets_at_ms
 from core.money import MICRO_PER_CENT
 from core.records.api.market import Quota, QuotaChange, QuotaCheck, QuotaQuestion, QuotaSet
-from core.records.api.path_values import AnyDidPath, DidPath
+from core.records.api.path_values import DidPath
 from core.records.api.shape import ABSENT
 from core.trust.access import SET_QUOTAS
 from ledger.accounts.account_reads import quota_row, quota_usage
 from ledger.quotas.quota_commands import SetQuota
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Repeats, Reply
+from serve_app.http.calls import Call, Operations, Reply
 from serve_app.operations.views import iso_time
 from serve_app.operations.views_market import limits_record, usage_record
 from serve_app.operations.whose import own_did_in_path
 
+OPERATIONS = Operations("market")
 
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/quotas/{did}",
+    scope=SET_QUOTAS,
+    body=QuotaChange,
+    reply=QuotaSet,
+    path_values=DidPath,
+)
 async def set_quota(call: Call) -> Reply:
-    """Limit what a payer may publish; members left out keep their value, null lifts a limit."""
+    """Set the quota of a payer (operators).
+
+    Members that are left out keep their value; null lifts a limit.
+    """
     did = call.given(DidPath).did
     body = call.given(QuotaChange)
     changes = {
@@ -52,8 +65,11 @@ async def set_quota(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "GET", "/v1/quotas/{did}", scope="ledger:read", reply=Quota, errors=(ErrorCode.NOT_FOUND,)
+)
 async def get_quota(call: Call) -> Reply:
-    """Read a payer's limits and what it uses of them now."""
+    """Read a payer's limits and usage."""
     did = own_did_in_path(call, "the quota")
     reader, now_ms = call.services.reader, call.services.now_ms()
     row = await quota_row(reader, did)
@@ -69,8 +85,18 @@ async def get_quota(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/quotas/{did}/check",
+    scope="ledger:read",
+    rate=RateClass.READ,
+    body=QuotaQuestion,
+    is_body_optional=True,
+    reply=QuotaCheck,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def check_quota(call: Call) -> Reply:
-    """Say whether a payer could publish one more workflow of this cost now."""
+    """Check the quota of a payer for one more workflow."""
     did = own_did_in_path(call, "the quota")
     cents = call.given(QuotaQuestion).estimated_spend_cents or 0
     reader, now_ms = call.services.reader, call.services.now_ms()
@@ -101,46 +127,3 @@ def _limits(row: RowDict | None) -> QuotaLimits | None:
         row["max_concurrent_workflows"],
         row["max_spend_per_day_cents"],
     )
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/quotas/{did}",
-        path_values=DidPath,
-        handler=set_quota,
-        summary="Set the quota of a payer (operators)",
-        scope=SET_QUOTAS,
-        rate=RateClass.WRITE,
-        tag="market",
-        body=QuotaChange,
-        reply=QuotaSet,
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/quotas/{did}",
-        path_values=AnyDidPath,
-        handler=get_quota,
-        summary="Read a payer's limits and usage",
-        scope="ledger:read",
-        rate=RateClass.READ,
-        tag="market",
-        reply=Quota,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/quotas/{did}/check",
-        path_values=AnyDidPath,
-        handler=check_quota,
-        summary="Check the quota of a payer for one more workflow",
-        scope="ledger:read",
-        rate=RateClass.READ,
-        tag="market",
-        body=QuotaQuestion,
-        reply=QuotaCheck,
-        errors=(ErrorCode.NOT_FOUND,),
-        is_body_optional=True,
-    ),
-)

@@ -14,8 +14,7 @@ from core.records.api.path_values import EntryPath
 from core.records.api.trust import AuditEntry, AuditPage, AuditQuery
 from core.trust.access import READ_ALL_AUDIT
 from ledger.audit.party_index import NEWEST
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Reply, not_found
+from serve_app.http.calls import Call, Operations, Reply, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import audit_id, audit_link, audit_record
 
@@ -23,7 +22,10 @@ PAGE_MAX: Final = 1_000
 
 ENTRY_ID_MAX = 2**63
 
+OPERATIONS = Operations("audit")
 
+
+@OPERATIONS.add("GET", "/v1/audit", scope="audit:read", query=AuditQuery, reply=AuditPage)
 async def list_entries(call: Call) -> Reply:
     """List audit entries, newest first.
 
@@ -68,8 +70,15 @@ async def list_entries(call: Call) -> Reply:
     return Reply(reply)
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/audit/{audit_id}",
+    scope="audit:read",
+    reply=AuditEntry,
+    errors=(ErrorCode.NOT_FOUND,),
+)
 async def get_entry(call: Call) -> Reply:
-    """Read one audit entry."""
+    """Read an audit entry."""
     number = call.given(EntryPath).audit_id
     before_id = min(number + 1, ENTRY_ID_MAX - 1)
     sees_all = call.holds(READ_ALL_AUDIT)
@@ -94,31 +103,3 @@ async def _known_before(call: Call, before_id: int | None) -> int:
     """
     newest = NEWEST if before_id is None else before_id - 1
     return min(newest, await call.services.gateway.parties.catch_up(newest)) + 1
-
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/audit",
-        handler=list_entries,
-        summary="List audit entries, newest first",
-        scope="audit:read",
-        rate=RateClass.READ,
-        tag="audit",
-        reply=AuditPage,
-        query=AuditQuery,
-        errors=(ErrorCode.INVALID_REQUEST,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/audit/{audit_id}",
-        path_values=EntryPath,
-        handler=get_entry,
-        summary="Read an audit entry",
-        scope="audit:read",
-        rate=RateClass.READ,
-        tag="audit",
-        reply=AuditEntry,
-        errors=(ErrorCode.INVALID_REQUEST, ErrorCode.NOT_FOUND),
-    ),
-)

@@ -11,36 +11,55 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
+from msgspec import structs
+
 from core.errors import ErrorCode, ServiceError
-from core.records.api.operators.cluster import Cluster, MachineChanged
+from core.records.api.operators.cluster import Cluster, ClusterMember, MachineChanged
 from core.records.api.path_values import MachinePath
 from core.shards.lease_messages import Lease, MemberState, MemberView
 from core.shards.machines import find_machines, has_other_holder
 from core.trust.access import ADMIN
 from ledger.shards.shard_commands import ChangeMember
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Repeats, Reply, not_found
+from serve_app.http.calls import Call, Operations, Reply, not_found
+from serve_app.operations.views import shown
 
 # Looks at a machine's members, after each but the last of which those that differ are changed.
 LOOKS_MAX: Final = 4
 
+OPERATIONS = Operations("cluster")
 
+
+@OPERATIONS.add("GET", "/v1/cluster", scope=ADMIN, reply=Cluster)
 async def get_cluster(call: Call) -> Reply:
-    """Show the members and what they hold."""
+    """Read the members of the cluster."""
     lease = await call.services.gateway.read_cluster()
     live = {one.member for one in lease.members if one.is_live}
     unheld = sum(held.member not in live for held in lease.shards)
-    members = _shown(lease, lease.members)
+    members = _members_record(lease, lease.members)
     return Reply({"members": members, "unheldShards": unheld, "version": lease.cluster_version})
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/cluster/machines/{machine}/drain",
+    scope=ADMIN,
+    reply=MachineChanged,
+    errors=(ErrorCode.CONFLICT,),
+)
 async def drain(call: Call) -> Reply:
-    """Let the members of a machine give everything away."""
+    """Drain a machine: its work moves to other machines."""
     return await _change_machine(call, MemberState.DRAINING)
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/cluster/machines/{machine}/resume",
+    scope=ADMIN,
+    reply=MachineChanged,
+    errors=(ErrorCode.CONFLICT,),
+)
 async def resume(call: Call) -> Reply:
-    """Let the members of a machine take shards again."""
+    """Resume a drained machine."""
     return await _change_machine(call, MemberState.READY)
 
 
@@ -53,9 +72,9 @@ async def _change_machine(call: Call, state: MemberState) -> Reply:
         different = [one.member for one in members if one.state is not state]
         if not different:
             drain_ms = call.services.settings.drain_ms
-            shown = _shown(lease, members)
+            changed = _members_record(lease, members)
             return Reply(
-                {"success": True, "machine": machine, "members": shown, "drainMs": drain_ms}
+                {"success": True, "machine": machine, "members": changed, "drainMs": drain_ms}
             )
         if state is MemberState.DRAINING and not has_other_holder(lease.members, machine):
             raise ServiceError(
@@ -101,62 +120,15 @@ def _machine_of(lease: Lease, prefix: str) -> str:
     return found[0]
 
 
-def _shown(lease: Lease, members: Iterable[MemberView]) -> list[dict[str, Any]]:
+def _members_record(lease: Lease, members: Iterable[MemberView]) -> list[dict[str, Any]]:
     counts = Counter(held.member for held in lease.shards)
     return [
-        {
-            "id": one.member,
-            "machine": one.machine,
-            "address": one.address,
-            "version": one.version,
-            "state": one.state.value,
-            "isLive": one.is_live,
-            "load": one.load,
-            "openCalls": one.open_calls,
-            "shards": counts[one.member],
-            "isDrained": one.is_drained,
-        }
+        shown(
+            ClusterMember,
+            structs.asdict(one),
+            id=one.member,
+            state=one.state.value,
+            shards=counts[one.member],
+        )
         for one in members
     ]
-
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/cluster",
-        handler=get_cluster,
-        summary="Read the members of the cluster",
-        scope=ADMIN,
-        rate=RateClass.READ,
-        tag="cluster",
-        reply=Cluster,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/cluster/machines/{machine}/drain",
-        path_values=MachinePath,
-        handler=drain,
-        summary="Drain a machine: its work moves to other machines",
-        scope=ADMIN,
-        rate=RateClass.WRITE,
-        tag="cluster",
-        reply=MachineChanged,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
-        is_body_optional=True,
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/cluster/machines/{machine}/resume",
-        path_values=MachinePath,
-        handler=resume,
-        summary="Resume a drained machine",
-        scope=ADMIN,
-        rate=RateClass.WRITE,
-        tag="cluster",
-        reply=MachineChanged,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
-        is_body_optional=True,
-        repeats=Repeats.BY_REPLY,
-    ),
-)

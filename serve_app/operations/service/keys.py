@@ -39,8 +39,7 @@ from ledger.commands import OutcomeStatus
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.reads.reader import RowDict
 from serve_app.callers.auth import key_hash, new_api_key
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, key_record, rotated_key_record
 
@@ -52,9 +51,22 @@ SCOPES_MAX = 100
 # Credentials that are no API keys: a key made with one stands by itself.
 _NOT_KEYS = (JWT_KEY_ID, DID_KEY_ID)
 
+OPERATIONS = Operations("keys")
 
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/keys",
+    scope="keys:write",
+    body=KeyRequest,
+    reply=KeyCreated,
+    errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+)
 async def create(call: Call) -> Reply:
-    """Make a key for the caller, or, by an administrator, for anybody."""
+    """Create an API key; its secret is shown once.
+
+    An administrator can create one for another owner.
+    """
     body = call.given(KeyRequest)
     owner_did = body.owner_did or call.caller.did
     call.require(call.right, owner_did)
@@ -107,8 +119,17 @@ async def create(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/keys/{key_id}/rotate",
+    scope="keys:write",
+    body=KeyRotation,
+    is_body_optional=True,
+    reply=KeyRotated,
+    errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+)
 async def rotate(call: Call) -> Reply:
-    """Give a key another secret; the one of now opens for the overlap, by default no more."""
+    """Rotate the secret of an API key; the new one is shown once."""
     key_id = call.given(KeyPath).key_id
     row = await call.services.reader.api_key(key_id)
     if row is None or row["revoked_ms"] is not None or not call.may((row["owner_did"],)):
@@ -154,8 +175,9 @@ def _check_rotates(call: Call, row: RowDict) -> None:
         )
 
 
+@OPERATIONS.add("GET", "/v1/keys", scope="keys:read", query=KeysQuery, reply=KeyPage)
 async def list_keys(call: Call) -> Reply:
-    """List the caller's keys, never their secrets; an administrator sees all of them."""
+    """List API keys."""
     query = call.given(KeysQuery)
     page = page_of(call, query)
     owner_did = call.party_did or query.owner_did
@@ -166,8 +188,12 @@ async def list_keys(call: Call) -> Reply:
     return Reply(listed("keys", shown, page, lambda row: row["id"]))
 
 
+@OPERATIONS.add("DELETE", "/v1/keys/{key_id}", scope="keys:write", reply=KeyRevoked)
 async def revoke(call: Call) -> Reply:
-    """End a key and all made with it; within a second they open nothing any more."""
+    """Revoke an API key.
+
+    The keys that were made with it end, too; within a second they open nothing.
+    """
     key_id = call.given(KeyPath).key_id
     command = RevokeKey(
         key=f"key-end:{call.services.new_id()}",
@@ -230,59 +256,3 @@ def _expires_ms(call: Call, body: KeyRequest, maker: Principal | None) -> int | 
         expected = f"at most {iso_time(latest_ms)}, when the credential that makes the key expires"
         raise invalid("expiresAt", iso_ms(expires_ms), expected)
     return expires_ms
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/keys",
-        handler=create,
-        summary="Create an API key; its secret is shown once",
-        scope="keys:write",
-        rate=RateClass.WRITE,
-        tag="keys",
-        body=KeyRequest,
-        reply=KeyCreated,
-        errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/keys",
-        handler=list_keys,
-        summary="List API keys",
-        scope="keys:read",
-        rate=RateClass.READ,
-        tag="keys",
-        reply=KeyPage,
-        query=KeysQuery,
-        errors=(ErrorCode.INVALID_REQUEST,),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/keys/{key_id}/rotate",
-        path_values=KeyPath,
-        handler=rotate,
-        summary="Rotate the secret of an API key; the new one is shown once",
-        scope="keys:write",
-        rate=RateClass.WRITE,
-        tag="keys",
-        body=KeyRotation,
-        is_body_optional=True,
-        reply=KeyRotated,
-        errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/keys/{key_id}",
-        path_values=KeyPath,
-        handler=revoke,
-        summary="Revoke an API key",
-        scope="keys:write",
-        rate=RateClass.WRITE,
-        tag="keys",
-        reply=KeyRevoked,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-)

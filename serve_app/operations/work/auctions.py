@@ -7,7 +7,6 @@ Spec: Bid; Settlement rules 7; money.md (Auctions). Decision auctions.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from core.errors import ErrorCode, ServiceError
@@ -19,14 +18,16 @@ from core.records.stored_manifest import StoredNode
 from ledger.auctions.auction_commands import NO_ROUND, KeepBid, PlaceBid, bid_key
 from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
 from ledger.reads.reader import RowDict
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Repeats, Reply, invalid, not_found
+from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
 from serve_app.operations.views import iso_time
 from serve_app.operations.views_market import auction_record
 
+OPERATIONS = Operations("auctions")
 
+
+@OPERATIONS.add("GET", "/v1/auctions/{workflow_id}/{node}", scope="workflows:read", reply=Auction)
 async def show(call: Call) -> Reply:
-    """Show a node's auction: every round, with its bids once it has closed."""
+    """Read the auction of a node."""
     workflow_id, node, rounds = await _in_path(call)
     bids = await bid_rows(call.services.reader, workflow_id, node)
 
@@ -36,8 +37,16 @@ async def show(call: Call) -> Reply:
     return Reply(auction_record(rounds, bids, may_read))
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/auctions/{workflow_id}/{node}/bids",
+    scope="workflows:write",
+    body=BidRequest,
+    reply=Bid,
+    errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+)
 async def place_bid(call: Call) -> Reply:
-    """Bid for a node in the open round of its auction; an agent's first bid is final."""
+    """Bid for a node."""
     body = call.given(BidRequest)
     offer = Offer(body.bid_amount, body.eta_ms, body.stake_offered)
     offered = (body.agent_did or call.caller.did, offer)
@@ -55,7 +64,7 @@ async def bid_in(
     await _check_bidder(call, agent_did, last["capability_id"])
     command = PlaceBid(
         key=bid_key(workflow_id, node, last["round"], agent_did),
-        request_hash=_bid_hash(call),
+        request_hash=call.act_hash,
         actor_did=call.caller.did,
         is_admin=call.caller.is_admin,
         agent_did=agent_did,
@@ -86,7 +95,7 @@ async def keep_bid(
     await _check_bidder(call, agent_did, node.offered_id)
     command = KeepBid(
         key=bid_key(workflow_id, name, NO_ROUND, agent_did),
-        request_hash=_bid_hash(call),
+        request_hash=call.act_hash,
         actor_did=call.caller.did,
         is_admin=call.caller.is_admin,
         agent_did=agent_did,
@@ -125,27 +134,17 @@ async def _check_bidder(call: Call, agent_did: str, capability_id: str) -> None:
         raise invalid("agentDid", agent_did, f"an agent that offers {capability_id}")
 
 
-def _bid_hash(call: Call) -> bytes:
-    """Return what a repeat is known by: its Idempotency-Key; without one it is a second bid."""
-    return hashlib.sha256(call.command_key(call.services.new_id()).encode()).digest()
-
-
 async def _committed(call: Call, command: PlaceBid | KeepBid) -> dict[str, Any]:
     """Commit a bid; return what a reply says of it.
 
     Raises:
         ServiceError: CONFLICT for an agent's second bid, or as the ledger refuses it.
     """
-    try:
-        outcome = await call.commit(command)
-    except ServiceError as error:
-        if error.code is not ErrorCode.KEY_REUSED:
-            raise
-        raise ServiceError(
-            ErrorCode.CONFLICT,
-            f"{command.agent_did} has already bid for node {command.node!r}: its first bid is"
-            " final",
-        ) from None
+    done = ServiceError(
+        ErrorCode.CONFLICT,
+        f"{command.agent_did} has already bid for node {command.node!r}: its first bid is final",
+    )
+    outcome = await call.commit(command, done=done)
     return _received(command, outcome.result["receivedMs"])
 
 
@@ -198,33 +197,3 @@ async def _in_path(call: Call) -> tuple[str, str, list[RowDict]]:
     unknown = not_found(f"the auction of {path.node!r} in the workflow {path.workflow_id}")
     rounds = await visible_rounds(call, path.workflow_id, path.node, unknown)
     return path.workflow_id, path.node, rounds
-
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/auctions/{workflow_id}/{node}",
-        path_values=NodePath,
-        handler=show,
-        summary="Read the auction of a node",
-        scope="workflows:read",
-        rate=RateClass.READ,
-        tag="auctions",
-        reply=Auction,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/auctions/{workflow_id}/{node}/bids",
-        path_values=NodePath,
-        handler=place_bid,
-        summary="Bid for a node",
-        scope="workflows:write",
-        rate=RateClass.WRITE,
-        tag="auctions",
-        body=BidRequest,
-        reply=Bid,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
-        repeats=Repeats.BY_REPLY,
-    ),
-)

@@ -5,7 +5,6 @@ Spec: decision reputation-and-ranking (what a rating of 1 means).
 
 from __future__ import annotations
 
-import hashlib
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Final
 
@@ -17,11 +16,9 @@ from ledger.accounts.agent_money import money_owner
 from ledger.disputes.dispute_commands import GiveFeedback, feedback_key
 from ledger.disputes.dispute_reads import feedback_rows
 from ledger.reads.reader import RowDict, StoredWorkflow
-from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (
     Call,
-    Operation,
-    Repeats,
+    Operations,
     Reply,
     invalid,
     not_found,
@@ -36,9 +33,19 @@ _ENDED: Final = (
     NodeStatus.TIMEOUT,
 )
 
+OPERATIONS = Operations("workflows")
 
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/workflows/{workflow_id}/feedback",
+    scope="workflows:write",
+    body=FeedbackRequest,
+    reply=Feedback,
+    errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+)
 async def give(call: Call) -> Reply:
-    """Rate an agent's work in a workflow that the caller pays."""
+    """Rate an agent's work in a workflow."""
     workflow_id = call.given(WorkflowPath).workflow_id
     stored = await visible_record(call, workflow_id)
     if stored is None or not call.is_party((stored.payer_did,)):
@@ -61,8 +68,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
     await _check_foreign(call, stored.payer_did, agent_did)
     command = GiveFeedback(
         key=feedback_key(stored.id, agent_did),
-        # A repeat is known by its Idempotency-Key; a request without one gives a second feedback.
-        request_hash=hashlib.sha256(call.command_key(call.services.new_id()).encode()).digest(),
+        request_hash=call.act_hash,
         actor_did=call.caller.did,
         workflow_id=stored.id,
         agent_did=agent_did,
@@ -70,14 +76,8 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
         rating_milli=rating_milli,
         comment=body.comment,
     )
-    try:
-        await call.commit(command)
-    except ServiceError as error:
-        if error.code is not ErrorCode.KEY_REUSED:
-            raise
-        raise ServiceError(
-            ErrorCode.CONFLICT, f"feedback for {agent_did} was already given for this workflow"
-        ) from None
+    detail = f"feedback for {agent_did} was already given for this workflow"
+    await call.commit(command, done=ServiceError(ErrorCode.CONFLICT, detail))
     rows = await feedback_rows(call.services.reader, stored.id)
     (row,) = (row for row in rows if row["agent_did"] == agent_did)
     return Reply(feedback_record(row))
@@ -123,21 +123,3 @@ async def _check_foreign(call: Call, payer_did: str, agent_did: str) -> None:
 def feedback_record(row: RowDict) -> dict[str, Any]:
     """Return feedback in its JSON form; the rating is a share of the best."""
     return shown(Feedback, row, success=True, rating=float(row["rating"]))
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/workflows/{workflow_id}/feedback",
-        path_values=WorkflowPath,
-        handler=give,
-        summary="Rate an agent's work in a workflow",
-        scope="workflows:write",
-        rate=RateClass.WRITE,
-        tag="workflows",
-        body=FeedbackRequest,
-        reply=Feedback,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
-        repeats=Repeats.BY_REPLY,
-    ),
-)

@@ -6,17 +6,23 @@ Decision messages-and-large-values.
 
 from __future__ import annotations
 
-from core.errors import ErrorCode
 from core.records.api.path_values import NodePath
 from core.records.api.workflows import NODE_RESULT
 from core.workflow.blob_ref import BlobRef
 from ledger.workflows.result_reads import result_row
-from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Reply, not_found
+from serve_app.http.calls import Call, Operations, Reply, not_found
+
+OPERATIONS = Operations("workflows")
 
 
+@OPERATIONS.add(
+    "GET",
+    "/v1/workflows/{workflow_id}/nodes/{node}/result",
+    scope="workflows:read",
+    reply=NODE_RESULT,
+)
 async def get_result(call: Call) -> Reply:
-    """Read the result of one node, whatever its size."""
+    """Read the result of one node."""
     path = call.given(NodePath)
     unknown = not_found(f"a result of {path.node!r} in the workflow {path.workflow_id}")
     row = await result_row(call.services.reader, path.workflow_id, path.node)
@@ -28,19 +34,3 @@ async def get_result(call: Call) -> Reply:
         raise unknown
     ref = BlobRef.from_json(row["result_ref"])
     return Reply((await call.services.gateway.blobs.texts([ref]))[ref.hash])
-
-
-OPERATIONS = (
-    Operation(
-        method="GET",
-        path="/v1/workflows/{workflow_id}/nodes/{node}/result",
-        path_values=NodePath,
-        handler=get_result,
-        summary="Read the result of one node",
-        scope="workflows:read",
-        rate=RateClass.READ,
-        tag="workflows",
-        reply=NODE_RESULT,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-)

@@ -43,13 +43,15 @@ from ledger.reads.stored import StoredWorkflow
 from ledger.workflows.result_reads import is_stored_command
 from serve_app.callers.limits import RateClass
 from serve_app.http.bodies import check_nul, load_json, not_json
-from serve_app.http.calls import REPLAYED, Call, Operation, Repeats, Reply, invalid
+from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, invalid
 from serve_app.http.repeats import once
 
 # Earlier attempts are known by their token too, and answered that they are late.
 ATTEMPTS_KNOWN_MAX: Final = 256
 # More than any of a body's names may have; it may be written with escapes.
 _NAME_BYTES_MAX: Final = 16 * 1024
+
+OPERATIONS = Operations("workflows")
 
 
 class _Names(Struct, rename="camel"):
@@ -78,8 +80,26 @@ class _Dispatched:
         return str(self.node["verifier_did" if self.verify_attempt else "agent_did"] or "")
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/workflows/nodeResult",
+    scope=None,
+    rate=RateClass.EXEMPT,  # counted by the handler: the token alone tells who calls
+    body=NodeResult,
+    is_agent_reply=True,
+    reply=NodeResultTaken,
+    errors=(
+        ErrorCode.UNAUTHORIZED,
+        ErrorCode.RATE_LIMITED,
+        ErrorCode.ALREADY_SETTLED,
+        ErrorCode.ESCROW_RELEASED,
+        ErrorCode.LEDGER_UNAVAILABLE,
+        ErrorCode.OVERLOADED,
+    ),
+    repeats=Repeats.BY_HANDLER,
+)
 async def node_result(call: Call) -> Reply:
-    """Take the result of a dispatch that an agent answered with "later".
+    """Submit the result of a dispatch that the agent accepted earlier.
 
     1. Count the call for its address, before anything is parsed. 2. Which dispatch does the token
     name? Nothing else is parsed for that: the sender may be a stranger. 3. Count the call for its
@@ -357,28 +377,3 @@ def _reply(workflow_id: str, sent: _Dispatched, taken: NodeResultReply) -> Reply
         "status": taken.status,
     }
     return Reply(body, headers=(REPLAYED,) if taken.is_repeat else ())
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/workflows/nodeResult",
-        handler=node_result,
-        summary="Submit the result of a dispatch that the agent accepted earlier",
-        scope=None,
-        rate=RateClass.EXEMPT,  # counted by the handler: the token alone tells who calls
-        tag="workflows",
-        body=NodeResult,
-        reply=NodeResultTaken,
-        errors=(
-            ErrorCode.UNAUTHORIZED,
-            ErrorCode.RATE_LIMITED,
-            ErrorCode.ALREADY_SETTLED,
-            ErrorCode.ESCROW_RELEASED,
-            ErrorCode.LEDGER_UNAVAILABLE,
-            ErrorCode.OVERLOADED,
-        ),
-        is_agent_reply=True,
-        repeats=Repeats.BY_HANDLER,
-    ),
-)

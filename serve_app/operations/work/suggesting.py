@@ -25,7 +25,7 @@ from core.records.manifest import parse_manifest
 from core.trust.access import SUGGEST
 from ledger.agents.offer_reads import WORDS_MAX, offers_for_draft
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operation, Reply
+from serve_app.http.calls import Call, Operations, Reply
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.work.model_drafts import ModelDrafts, NoModelDraft
 from serve_app.operations.work.publishing import publish_request, workflow_limits
@@ -41,9 +41,20 @@ _SAID_CHARS_MAX: Final = WORDS_MAX - ADDED_CHARS_MAX - 1
 # With what most chains begin that make an input: looked for beside the names of inputs.
 _BEGINNING: Final = "fetch"
 
+OPERATIONS = Operations("workflows")
 
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/workflows/suggest",
+    scope=SUGGEST,
+    rate=RateClass.READ,
+    body=SuggestRequest,
+    reply=Suggestion,
+    errors=(ErrorCode.NO_CAPABILITY_MATCH, ErrorCode.OVERLOADED),
+)
 async def suggest(call: Call) -> Reply:
-    """Draft a workflow."""
+    """Draft a workflow from a description in words; nothing is stored."""
     description = call.given(SuggestRequest).description.strip()
     draft, offers = await _draft_by_words(call, description)
     if call.services.model_drafts is not None and offers:
@@ -171,19 +182,3 @@ def _suggestion(draft: Plan, reply: PublishReply) -> dict[str, Any]:
 
 def _credits(micro: int | None) -> int | float | str | None:
     return None if micro is None else credits_number(micro)
-
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/workflows/suggest",
-        handler=suggest,
-        summary="Draft a workflow from a description in words; nothing is stored",
-        scope=SUGGEST,
-        rate=RateClass.READ,
-        tag="workflows",
-        body=SuggestRequest,
-        reply=Suggestion,
-        errors=(ErrorCode.NO_CAPABILITY_MATCH, ErrorCode.OVERLOADED),
-    ),
-)

@@ -7,7 +7,6 @@ Spec: Publish response (taskId); decisions registry-and-discovery and http-edge.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -40,11 +39,10 @@ from ledger.auctions.auction_reads import auction_rows
 from ledger.reads.reader import RowDict, StoredWorkflow
 from ledger.tasks.task_commands import SettleTask, settle_task_key
 from ledger.workflows.workflow_records import task_workflow_id
-from serve_app.callers.limits import RateClass
 from serve_app.http.calls import (
     REPLAYED,
     Call,
-    Operation,
+    Operations,
     Repeats,
     Reply,
     invalid,
@@ -65,9 +63,31 @@ _LOOK_S: Final = 0.05
 _NO_RESULT: Final = "{}"
 _STATUSES: Final = {WorkflowStatus.SUCCESS: "completed"}
 
+_TASK_ERRORS = (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT)
+OPERATIONS = Operations("tasks")
 
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/tasks/publish",
+    scope="workflows:write",
+    body=TaskRequest,
+    reply=TaskPublished,
+    errors=(
+        ErrorCode.INVALID_MANIFEST,
+        ErrorCode.BUDGET_REQUIRED,
+        ErrorCode.INSUFFICIENT_CREDITS,
+        ErrorCode.QUOTA_EXCEEDED,
+        ErrorCode.NO_CAPABILITY_MATCH,
+        ErrorCode.OVERLOADED,
+    ),
+    repeats=Repeats.BY_COMMAND,
+)
 async def publish(call: Call) -> Reply:
-    """Publish one task: a description, with its capability in brackets before it or searched."""
+    """Publish a task: one node, described in words.
+
+    Its capability stands in brackets before the description, or is searched.
+    """
     body = call.given(TaskRequest)
     capability_id, text = await _capability(call, body.description)
     node: dict[str, Any] = {"capabilityId": capability_id, "payload": {"description": text}}
@@ -103,15 +123,24 @@ async def publish(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add("GET", "/v1/tasks/{task_id}", scope="workflows:read", reply=Task)
 async def get(call: Call) -> Reply:
-    """Read a task: how far it is, and its result or error."""
+    """Read a task."""
     stored = await _readable(call)
     await call.services.reads.load_results(stored)
     return Reply(_task_record(call, stored))
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/tasks/{task_id}/bid",
+    scope="workflows:write",
+    body=TaskBidRequest,
+    reply=Bid,
+    errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN),
+)
 async def bid(call: Call) -> Reply:
-    """Bid for a task; of several nodes the body names one.
+    """Bid for a task.
 
     An auction that is open counts it. A task that has its agent, or a fixed price, keeps it.
     """
@@ -141,6 +170,15 @@ async def bid(call: Call) -> Reply:
     return Reply({**placed, "taskId": task_id})
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/tasks/{task_id}/settle",
+    scope="workflows:write",
+    body=Settlement,
+    is_body_optional=True,
+    reply=TaskSettled,
+    errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN, ErrorCode.ALREADY_SETTLED, ErrorCode.OVERLOADED),
+)
 async def settle(call: Call) -> Reply:
     """Settle a task, once.
 
@@ -168,19 +206,13 @@ async def settle(call: Call) -> Reply:
     _check_paid(payouts, stored)
     command = SettleTask(
         key=settle_task_key(stored.id),
-        # A repeat is known by its Idempotency-Key; a request without one settles a second time.
-        request_hash=hashlib.sha256(call.command_key(call.services.new_id()).encode()).digest(),
+        request_hash=call.act_hash,
         actor_did=call.caller.did,
         workflow_id=stored.id,
         task_id=stored.task_id,
     )
-    try:
-        await call.commit(command)  # 3
-    except ServiceError as error:
-        if error.code is not ErrorCode.KEY_REUSED:
-            raise
-        detail = f"the task {stored.task_id} is already settled"
-        raise ServiceError(ErrorCode.ALREADY_SETTLED, detail) from None
+    detail = f"the task {stored.task_id} is already settled"
+    await call.commit(command, done=ServiceError(ErrorCode.ALREADY_SETTLED, detail))  # 3
     spent_micro, held_micro = int(stored.row["spent_micro"]), int(stored.row["hold_micro"])
     return Reply(
         {
@@ -200,6 +232,14 @@ async def settle(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/tasks/{task_id}/feedback",
+    scope="workflows:write",
+    body=FeedbackRequest,
+    reply=Feedback,
+    errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN),
+)
 async def feedback(call: Call) -> Reply:
     """Rate the agent of a task."""
     stored = await _readable(call)
@@ -434,89 +474,3 @@ def _error(record: Mapping[str, Any], nodes: Mapping[str, Any]) -> Any:
         (node,) = nodes.values()
         return node.get("error") or record.get("error")
     return record.get("error")
-
-
-_TASK_ERRORS = (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT)
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/tasks/publish",
-        handler=publish,
-        summary="Publish a task: one node, described in words",
-        scope="workflows:write",
-        rate=RateClass.WRITE,
-        tag="tasks",
-        body=TaskRequest,
-        reply=TaskPublished,
-        errors=(
-            ErrorCode.INVALID_MANIFEST,
-            ErrorCode.BUDGET_REQUIRED,
-            ErrorCode.INSUFFICIENT_CREDITS,
-            ErrorCode.QUOTA_EXCEEDED,
-            ErrorCode.NO_CAPABILITY_MATCH,
-            ErrorCode.OVERLOADED,
-        ),
-        repeats=Repeats.BY_COMMAND,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/tasks/{task_id}",
-        path_values=TaskPath,
-        handler=get,
-        summary="Read a task",
-        scope="workflows:read",
-        rate=RateClass.READ,
-        tag="tasks",
-        reply=Task,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/tasks/{task_id}/bid",
-        path_values=TaskPath,
-        handler=bid,
-        summary="Bid for a task",
-        scope="workflows:write",
-        rate=RateClass.WRITE,
-        tag="tasks",
-        body=TaskBidRequest,
-        reply=Bid,
-        errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/tasks/{task_id}/settle",
-        path_values=TaskPath,
-        handler=settle,
-        summary="Settle a task, once",
-        scope="workflows:write",
-        rate=RateClass.WRITE,
-        tag="tasks",
-        body=Settlement,
-        reply=TaskSettled,
-        errors=(
-            *_TASK_ERRORS,
-            ErrorCode.FORBIDDEN,
-            ErrorCode.ALREADY_SETTLED,
-            ErrorCode.OVERLOADED,
-        ),
-        is_body_optional=True,
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/tasks/{task_id}/feedback",
-        path_values=TaskPath,
-        handler=feedback,
-        summary="Rate the agent of a task",
-        scope="workflows:write",
-        rate=RateClass.WRITE,
-        tag="tasks",
-        body=FeedbackRequest,
-        reply=Feedback,
-        errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN),
-        repeats=Repeats.BY_REPLY,
-    ),
-)

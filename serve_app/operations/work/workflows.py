@@ -46,7 +46,7 @@ from serve_app.http.bulk import judged, refusal
 from serve_app.http.calls import (
     REPLAYED,
     Call,
-    Operation,
+    Operations,
     Repeats,
     Reply,
     not_found,
@@ -67,6 +67,16 @@ PREFER_WAIT_MAX_S: Final = 60
 # Of a workflow whose record is read without a look-up of its size.
 SMALL_NODES_MAX = 8
 
+_PUBLISH_ERRORS = (
+    ErrorCode.INVALID_MANIFEST,
+    ErrorCode.BUDGET_REQUIRED,
+    ErrorCode.INSUFFICIENT_CREDITS,
+    ErrorCode.QUOTA_EXCEEDED,
+    ErrorCode.FORBIDDEN,
+    ErrorCode.OVERLOADED,
+)
+OPERATIONS = Operations("workflows")
+
 
 class _DryRun(Struct, rename="camel"):
     """The member that makes a publish a dry run, as it is written."""
@@ -77,13 +87,48 @@ class _DryRun(Struct, rename="camel"):
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6}(?:\.\d{1,6})?)", re.IGNORECASE)
 
 
+def _publish_rate(call: Call) -> RateClass:
+    """Count a publish: a dry run stores nothing, so it is a read.
+
+    Nothing but that member is parsed: the caller may have no call left.
+    """
+    if b'"dryRun"' not in call.body:
+        return RateClass.WRITE
+    try:
+        dry_run = decode(call.body, type=_DryRun).dry_run
+    except (MsgspecError, RecursionError, UnicodeDecodeError):
+        return RateClass.WRITE
+    return RateClass.READ if dry_run == Raw(b"true") else RateClass.WRITE
+
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/workflows/publish",
+    scope="workflows:write",
+    rate_of=_publish_rate,
+    body=Manifest,
+    reply=(Published, DryRun, Workflow),
+    may_wait=True,
+    errors=_PUBLISH_ERRORS,
+    repeats=Repeats.BY_COMMAND,
+)
 async def publish(call: Call) -> Reply:
-    """Store and start one workflow."""
+    """Publish a workflow."""
     return await _publish_one(call, lambda: (parse_manifest(call.json), write_json(call.json)))
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/workflows",
+    scope="workflows:write",
+    body=ManifestList,
+    reply=(Published, DryRun, Workflow),
+    may_wait=True,
+    errors=_PUBLISH_ERRORS,
+    repeats=Repeats.BY_COMMAND,
+)
 async def publish_list_form(call: Call) -> Reply:
-    """Store and start one workflow given as lists of nodes and edges."""
+    """Publish a workflow given as lists of nodes and edges."""
 
     def parsed() -> tuple[WorkflowManifest, bytes]:
         manifest = parse_list_form(call.json)
@@ -159,8 +204,17 @@ def _record_bytes(call: Call, request: PublishRequest | PackedPublish) -> int | 
     return len(call.body) + nodes_bytes
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/workflows/publish/bulk",
+    scope="workflows:write",
+    rate=RateClass.BULK,
+    body=ManifestBulk,
+    is_bulk_body=True,
+    reply=BulkPublished,
+)
 async def publish_bulk(call: Call) -> Reply:
-    """Store and start many workflows; each has its own result, in order."""
+    """Publish up to 1,000 workflows."""
     limits = workflow_limits(call.services.settings)
     base_key = call.command_key("")
 
@@ -190,8 +244,11 @@ async def publish_bulk(call: Call) -> Reply:
     return await found.answer(await call.services.to_the_end(publishing), result)
 
 
+@OPERATIONS.add(
+    "GET", "/v1/workflows/{workflow_id}", scope="workflows:read", reply=Workflow, may_wait=True
+)
 async def get_workflow(call: Call) -> Reply:
-    """Read one workflow, at once or when it has ended."""
+    """Read a workflow."""
     gateway = call.services.gateway
     head = await _readable(call)
     workflow_id, record_bytes = head.workflow.id, None
@@ -212,8 +269,11 @@ async def get_workflow(call: Call) -> Reply:
     return Reply(shown, headers=headers)
 
 
+@OPERATIONS.add(
+    "GET", "/v1/workflows", scope="workflows:read", query=WorkflowsQuery, reply=WorkflowPage
+)
 async def list_workflows(call: Call) -> Reply:
-    """List the caller's workflows, newest first; an administrator sees all of them."""
+    """List workflows, newest first."""
     query = call.given(WorkflowsQuery)
     page = page_of(call, query)
     rows = await call.services.reader.workflows(
@@ -228,8 +288,19 @@ async def list_workflows(call: Call) -> Reply:
     return Reply(listed("workflows", shown, page, lambda row: row["id"]))
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/workflows/{workflow_id}/cancel",
+    scope="workflows:write",
+    body=Cancellation,
+    reply=Cancelled,
+    errors=(ErrorCode.NOT_CANCELLABLE,),
+)
 async def cancel(call: Call) -> Reply:
-    """Cancel a running workflow; what is left in its escrow returns to the payer."""
+    """Cancel a workflow.
+
+    What is left in its escrow returns to the payer.
+    """
     body = call.given(Cancellation)
     stored = await _own(call)
     request = CancelRequest(
@@ -255,8 +326,18 @@ async def cancel(call: Call) -> Reply:
     )
 
 
+@OPERATIONS.add(
+    "POST",
+    "/v1/workflows/{workflow_id}/resume",
+    scope="workflows:write",
+    reply=Resumed,
+    errors=(ErrorCode.CONFLICT, ErrorCode.ESCROW_RELEASED),
+)
 async def resume(call: Call) -> Reply:
-    """Drive a quarantined workflow on: the step that failed is decided anew, from its rows."""
+    """Resume a quarantined workflow.
+
+    The step that failed is decided again from the workflow's rows.
+    """
     stored = await _own(call)
     request = ResumeRequest(
         workflow_id=stored.id, actor_did=call.caller.did, authority=call.authority
@@ -305,125 +386,3 @@ def _wait_of(call: Call) -> float | None:
     if match is None:
         return None
     return min(float(match.group(1)), PREFER_WAIT_MAX_S)
-
-
-def _publish_rate(call: Call) -> RateClass:
-    """Count a publish: a dry run stores nothing, so it is a read.
-
-    Nothing but that member is parsed: the caller may have no call left.
-    """
-    if b'"dryRun"' not in call.body:
-        return RateClass.WRITE
-    try:
-        dry_run = decode(call.body, type=_DryRun).dry_run
-    except (MsgspecError, RecursionError, UnicodeDecodeError):
-        return RateClass.WRITE
-    return RateClass.READ if dry_run == Raw(b"true") else RateClass.WRITE
-
-
-_PUBLISH_ERRORS = (
-    ErrorCode.INVALID_MANIFEST,
-    ErrorCode.BUDGET_REQUIRED,
-    ErrorCode.INSUFFICIENT_CREDITS,
-    ErrorCode.QUOTA_EXCEEDED,
-    ErrorCode.FORBIDDEN,
-    ErrorCode.OVERLOADED,
-)
-
-OPERATIONS = (
-    Operation(
-        method="POST",
-        path="/v1/workflows/publish",
-        handler=publish,
-        summary="Publish a workflow",
-        scope="workflows:write",
-        rate=RateClass.WRITE,
-        rate_of=_publish_rate,
-        tag="workflows",
-        body=Manifest,
-        reply=(Published, DryRun, Workflow),
-        may_wait=True,
-        errors=_PUBLISH_ERRORS,
-        repeats=Repeats.BY_COMMAND,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/workflows/publish/bulk",
-        handler=publish_bulk,
-        summary="Publish up to 1,000 workflows",
-        scope="workflows:write",
-        rate=RateClass.BULK,
-        tag="workflows",
-        body=ManifestBulk,
-        reply=BulkPublished,
-        is_bulk_body=True,
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/workflows",
-        handler=publish_list_form,
-        summary="Publish a workflow given as lists of nodes and edges",
-        scope="workflows:write",
-        rate=RateClass.WRITE,
-        tag="workflows",
-        body=ManifestList,
-        reply=(Published, DryRun, Workflow),
-        may_wait=True,
-        errors=_PUBLISH_ERRORS,
-        repeats=Repeats.BY_COMMAND,
-    ),
-    Operation(
-        method="GET",
-        path="/v1/workflows",
-        handler=list_workflows,
-        summary="List workflows, newest first",
-        scope="workflows:read",
-        rate=RateClass.READ,
-        tag="workflows",
-        reply=WorkflowPage,
-        query=WorkflowsQuery,
-        errors=(ErrorCode.INVALID_REQUEST,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/workflows/{workflow_id}",
-        path_values=WorkflowPath,
-        handler=get_workflow,
-        summary="Read a workflow",
-        scope="workflows:read",
-        rate=RateClass.READ,
-        tag="workflows",
-        reply=Workflow,
-        may_wait=True,
-        errors=(ErrorCode.NOT_FOUND,),
-    ),
-    Operation(
-        method="POST",
-        path="/v1/workflows/{workflow_id}/cancel",
-        path_values=WorkflowPath,
-        handler=cancel,
-        summary="Cancel a workflow",
-        scope="workflows:write",
-        rate=RateClass.WRITE,
-        tag="workflows",
-        body=Cancellation,
-        reply=Cancelled,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.NOT_CANCELLABLE),
-        repeats=Repeats.BY_REPLY,
-    ),
-    Operation(
-        method="POST",
-        path="/v1/workflows/{workflow_id}/resume",
-        path_values=WorkflowPath,
-        handler=resume,
-        summary="Resume a quarantined workflow",
-        scope="workflows:write",
-        rate=RateClass.WRITE,
-        tag="workflows",
-        reply=Resumed,
-        errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT, ErrorCode.ESCROW_RELEASED),
-        is_body_optional=True,
-        repeats=Repeats.BY_REPLY,
-    ),
-)

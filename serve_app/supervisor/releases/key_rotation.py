@@ -4,8 +4,9 @@ What is done stands in the key's own file, so it may end anywhere and be begun a
 
 1. A new key is accepted by every process, and in use in none.
 2. It is in use in every process; the one of before is accepted.
-3. The timekeeper seals agents' secrets anew; how many are left is said.
-4. With `--end`, once nothing is left that needs the key of before, the new one is the only one.
+3. Agents' secrets are sealed anew.
+4. With `--end`, once they are and nothing else needs the previous key, the new one is the only
+   one.
 
 Between the steps every process is replaced, as by `callboard upgrade`, so that none meets what is
 made with a key that it does not know. Where the key does not lie in the home's file, on the
@@ -20,14 +21,13 @@ import hashlib
 import os
 import secrets
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from core.timestamps import iso_ms
 from core.trust.deployment_keys import KEY_BYTES, DeploymentKeys
-from ledger.agents.sealed_secrets import MadeWithKey, SealedSecrets, made_with_key
+from ledger.agents.sealed_secrets import MadeWithKey, SealedSecrets, made_with_key, seal_anew
 from ledger.reads.reader import LedgerReader
 from serve_app.settings_from_env import LoadedSettings, load_settings
 from serve_app.supervisor.deployment import DeploymentError
@@ -38,9 +38,6 @@ from serve_app.supervisor.releases.release import Release
 _KNOWN: Final = "deployment.key.known"
 _NEXT: Final = "deployment.key.next"
 _LOCK: Final = "rotation.lock"
-# Without a secret sealed anew for so long, the rest is told and not waited for.
-STANDSTILL_S: Final = 30.0
-_LOOK_S: Final = 0.5
 
 
 def rotate(loaded: LoadedSettings, *, is_end: bool, is_forced: bool) -> int:
@@ -59,7 +56,7 @@ def rotate(loaded: LoadedSettings, *, is_end: bool, is_forced: bool) -> int:
                 rotation.end(is_forced=is_forced)
             else:
                 rotation.run()
-                rotation.follow()
+                rotation.seal_anew()
         finally:
             os.close(turn)
     except DeploymentError as refusal:
@@ -111,10 +108,14 @@ class KeyRotation:
         self._distribute(self._keys.with_newest_in_use())  # 2
         self._say(f"the key of version {self._keys.version} is in use")
 
-    def follow(self) -> None:
-        """Say how many secrets are left to be sealed anew, until there is none (3)."""
-        if self._replace is not None:
-            asyncio.run(self._follow())
+    def seal_anew(self) -> None:
+        """Seal agents' secrets by the new key, and say what else needs the previous one (3)."""
+        before = min(self._keys.versions)
+        if self._replace is None or before == self._keys.version:
+            return
+        left = asyncio.run(self._left(before))
+        end = f"callboard rotate-deployment-key --end ends the key of version {before}"
+        self._say(f"{end}, once it is not needed: {_told(left)}" if left else end)
 
     def end(self, *, is_forced: bool) -> None:
         """End the key of before (4).
@@ -188,29 +189,17 @@ class KeyRotation:
             if version in self._keys.versions
         )
 
-    async def _follow(self) -> None:
-        """Look until there is none, or their number stands still."""
-        before = min(self._keys.versions)
-        if before == self._keys.version:
-            return
-        told, changed_at = None, time.monotonic()
-        while True:
-            left = await self._left(before)
-            if left.secrets != told:
-                told, changed_at = left.secrets, time.monotonic()
-                self._say(f"{left.secrets} signing secrets are left to be sealed anew")
-            if not left.secrets or time.monotonic() - changed_at > STANDSTILL_S:
-                break
-            await asyncio.sleep(_LOOK_S)
-        end = f"callboard rotate-deployment-key --end ends the key of version {before}"
-        self._say(f"{end}, once it is not needed: {_told(left)}" if left else end)
-
     async def _left(self, version: int) -> MadeWithKey:
+        """Seal anew what can be, and return what is left of a version."""
         url = self._loaded.settings.database_url
         store = SealedSecrets(url)
         async with LedgerReader(url, pool_size=1) as reader:
             try:
-                return await made_with_key(reader, store, version)
+                while True:
+                    left = await made_with_key(reader, store, version)
+                    self._say(f"{left.secrets} signing secrets are left to be sealed anew")
+                    if not left.secrets or not await seal_anew(reader, store, self._keys):
+                        return left
             finally:
                 await store.close()
 

@@ -16,7 +16,8 @@ from actors.transport.wire import Refusal
 from core.message import Message
 from core.shards.lease_messages import Lease, Renewal
 from core.workflow.events import Record
-from ledger.commands import Command, Outcome
+from ledger.commands import Outcome
+from ledger.registry import ANY_COMMAND
 
 _PLAIN: dict[Any, Any] = {
     str: "x",
@@ -32,7 +33,7 @@ _PLAIN: dict[Any, Any] = {
 def families() -> dict[str, Any]:
     """Return the closed unions of what travels, by name."""
     return {
-        "command": Command,
+        "command": ANY_COMMAND,
         "record": Record,
         "outcome": Outcome,
         "request": OwnerRequest,
