@@ -25,7 +25,6 @@ UNITS = {
     "tests/faults/test_handover.py": "victim",
     "tests/faults/test_hostile_agents.py": "victim",
     "tests/faults/test_kills.py": "victim",
-    "tests/faults/test_later.py": "victim",
     "tests/faults/test_lost_actors.py": "victim",
     "tests/faults/test_outages.py": "victim",
     "tests/faults/test_promised_time.py": "victim",

@@ -98,7 +98,6 @@ class WorkflowActor:
             "refresh": self.refresh,
             "finished": self.finished,
             "accept": self.accept,
-            "deliver": self.deliver,
         }
         await self._batches.start(methods)
         try:
@@ -133,12 +132,8 @@ class WorkflowActor:
         return await self._owner.outboxes.take(watcher, FINISHED_POLL_S)
 
     async def accept(self, bodies: list[bytes]) -> list[bool]:
-        """Send orders of another owner from this loop; answer which could be read."""
+        """Send orders of another owner, and take the events of orders there; answer which were."""
         return await answer_in_slices(self._owner.remote_dispatch.accept, bodies)
-
-    async def deliver(self, bodies: list[bytes]) -> list[bool]:
-        """Receive the events of orders that others sent for this owner; answer as `accept`."""
-        return await answer_in_slices(self._owner.remote_dispatch.deliver, bodies)
 
     async def ping(self) -> dict[str, Any]:
         """Return counters; `isReady`: the owner takes work, `isRestoring`: a restore goes on."""
@@ -146,7 +141,6 @@ class WorkflowActor:
         return {
             "isReady": self._start.done(),
             "progress": self._steps(),
-            "turns": self._watchdog.statistics(),
             **self._owner.statistics(),
         }
 
@@ -164,13 +158,8 @@ class WorkflowActor:
 
 
 def _peer_calls(settings: Settings, address: str) -> PeerCalls:
-    orders, returns = (BatchCall(settings, address, method) for method in ("accept", "deliver"))
-
-    def close() -> None:
-        orders.close()
-        returns.close()
-
-    return PeerCalls(orders, returns, close)
+    call = BatchCall(settings, address, "accept")
+    return PeerCalls(call, call.close)
 
 
 def _spawn(settings: Settings, name: str, slot: int, parent: Parentage) -> ActorChild:

@@ -220,7 +220,7 @@ class Directory(AgentHealth):
         if action.target_agent_id is not None:
             unavailable = self._find_target_failure(action, at_ms, payer_did)
             if unavailable is None:
-                self._note_chosen(action.target_agent_id, at_ms, payer_did)
+                self._note_chosen(action.target_agent_id, at_ms)
                 return self._selected(action, action.target_agent_id, at_ms, None, payer_did)
             if not action.allow_fallback:
                 return AgentNotSelected(action.node, unavailable, at_ms)
@@ -232,7 +232,7 @@ class Directory(AgentHealth):
             failure = self._build_failure(action, ranking, refused, at_ms, accepts=accepts)
             return AgentNotSelected(action.node, failure, at_ms)
         reasons = self._build_reasons(ranking, action, best, at_ms, payer_did)
-        self._note_chosen(best.did, at_ms, payer_did)
+        self._note_chosen(best.did, at_ms)
         return self._selected(action, best.did, at_ms, reasons, payer_did)
 
     def _select_version(
@@ -290,7 +290,7 @@ class Directory(AgentHealth):
                 action, ranking, refused, at_ms, owner_did=primary_owner, accepts=accepts
             )
             return AgentNotSelected(action.node, failure, at_ms)
-        self._note_chosen(best.did, at_ms, payer_did)
+        self._note_chosen(best.did, at_ms)
         entry = self._entries[best.did]
         price = self._asking_price(entry, action)
         assert isinstance(price, FixedPrice), "a verifier is not paid by tokens"

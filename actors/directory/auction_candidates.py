@@ -132,7 +132,7 @@ class AuctioningDirectory(Directory):
                 NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL, is_passing=is_passing
             )
             return AgentNotSelected(action.node, failure, at_ms, closed)
-        self._note_chosen(won.agent_did, at_ms, payer_did)
+        self._note_chosen(won.agent_did, at_ms)
         (bid,) = (bid for bid in bids if bid.agent_did == won.agent_did)
         promised_ms = bid.eta_ms
         if promised_ms is None:
@@ -164,7 +164,7 @@ class AuctioningDirectory(Directory):
         if details is None and did not in self._offers(action):
             details = "capability_not_offered"
         if details is None:
-            self._note_chosen(did, at_ms, payer_did)
+            self._note_chosen(did, at_ms)
             won = Award(did, action.holder_price_micro)
             bid_micro, promised_ms = action.holder_bid_micro, action.holder_promised_ms
             return self._build_award(action, won, bid_micro, promised_ms, at_ms)

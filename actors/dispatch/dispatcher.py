@@ -21,12 +21,11 @@ from actors.dispatch.envelope import dispatch_body, dispatch_headers, sent_event
 from actors.dispatch.http_failures import judge_failure
 from actors.dispatch.large_results import Blobs, large_body, store_large_result
 from actors.dispatch.order_inputs import (
-    UNCOUNTED_BYTES_MAX,
+    UNTIMED_BYTES_MAX,
     OrderInputs,
     build_in_child,
     build_in_loop,
     is_small,
-    limit_bytes,
 )
 from actors.dispatch.ticket import DEFAULT_LIMITS, DispatchLimits, Receive, Ticket
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
@@ -42,7 +41,7 @@ from actors.values.schema_checks import SchemaChecks
 from actors.values.value_process import ValueProcess
 from core.errors import NodeErrorCode
 from core.market.sharing.fair_queue import parse_weights
-from core.market.sharing.inflight_bytes import InflightBytes
+from core.market.sharing.fair_share import HARD, Held, has_room
 from core.records.bounds import AGENT_REPLY_BYTES_MAX
 from core.settings import Settings
 from core.workflow.blob_ref import BlobRef
@@ -66,7 +65,6 @@ class DispatchStatistics:
 
     sent: int
     in_flight: int
-    in_flight_limit: int
     queued: int
     accepted: int
     judged_in_child: int
@@ -118,7 +116,7 @@ class Dispatcher:
         # Receives the agent of an order that has to wait.
         self.on_waiting: Callable[[str], None] = lambda _: None
         weights = parse_weights(settings.payer_weights)
-        self._bytes = InflightBytes(limits.inflight_bytes_max)
+        self._large = Held()  # large orders, by payer
 
         def weight_of(payer: str) -> int:
             return weights.get(payer, 1)
@@ -145,7 +143,7 @@ class Dispatcher:
         self._refusing: dict[tuple[str, str | None], asyncio.Task[None]] = {}
         self._sent = 0
         self._client = HttpClient(settings.egress_allow, names, may_write=may_send)
-        self._notices = CancelNotices(self._service, self._client, weight_of, limits)
+        self._notices = CancelNotices(self._service, self._client, limits)
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self._queues!r}>"
@@ -156,7 +154,6 @@ class Dispatcher:
         return DispatchStatistics(
             self._sent,
             queues.open,
-            queues.fresh_max,
             queues.waiting,
             queues.held,
             self._value_process.judged,
@@ -232,11 +229,8 @@ class Dispatcher:
         return True
 
     def _make_ticket(self, order: DispatchOrder, receive: Receive) -> Ticket:
-        ticket = Ticket(order, receive)
         assert order.sources is not None, "an order that is held elsewhere was sent"
-        if not is_small(order.sources):
-            ticket.bytes_max = limit_bytes(order.sources, self._limits.body_bytes_max)
-        return ticket
+        return Ticket(order, receive, is_large=not is_small(order.sources))
 
     def hold(self, order: DispatchOrder) -> None:
         """Hold an order that its agent has accepted from another process."""
@@ -352,8 +346,9 @@ class Dispatcher:
     def _start(self, ticket: Ticket) -> None:
         # In a later turn: who sends an order does not hear of it before `send` returns.
         self._open.add(ticket)
-        if ticket.bytes_max:
-            self._hold_bytes(ticket, ticket.bytes_max)
+        if ticket.is_large:
+            ticket.is_counted = True
+            self._large.add(ticket.order.payer_did)
         self._beginning[ticket] = None
         self.resume()
         self._sent += 1
@@ -381,26 +376,23 @@ class Dispatcher:
             ticket.step.cancel()
 
     def _may_open(self, payer: str, ticket: Ticket) -> bool:
-        """Whether a payer may open an order: what does not count needs no room."""
-        return not ticket.bytes_max or self._bytes.has_room(payer)
+        """Whether a payer may open an order: a small one needs no room."""
+        if not ticket.is_large:
+            return True
+        own, total, limit = self._large.of(payer), self._large.total, self._limits.inflight_large
+        return has_room(own, total, limit) or (not own and total < HARD * limit)
 
-    def _hold_bytes(self, ticket: Ticket, held: int) -> None:
-        """Count an order's body; what waits for bytes goes on when they are free.
+    def _note_taken(self, ticket: Ticket) -> None:
+        """Note that an order's body is sent, or never will be: its payer may open another one.
 
-        Every payer's orders, when all have room again; else its own payer's alone, and a timer
-        retries the others.
+        Orders of other payers that wait for room are retried by a timer.
         """
-        if not held and ticket.untaken is not None:
+        if ticket.untaken is not None:
             ticket.untaken.cancel()
-        payer = ticket.order.payer_did
-        was_roomy, had_room = self._bytes.is_roomy, self._bytes.has_room(payer)
-        self._bytes.change(payer, ticket.bytes_held, held)
-        ticket.bytes_held = held
-        if self._bytes.is_roomy and not was_roomy:
-            self._queues.retry_starved()
-            self._start_waiting()
-        elif not had_room and self._bytes.has_room(payer):
-            self._queues.retry_starved(payer)
+        if ticket.is_counted:
+            ticket.is_counted = False
+            self._large.remove(ticket.order.payer_did)
+            self._queues.retry_starved(ticket.order.payer_did)
             self._start_waiting()
 
     def _start_waiting(self) -> None:
@@ -492,7 +484,7 @@ class Dispatcher:
                 return  # the receiver has aborted it
         sources, bytes_max = order.sources, self._limits.body_bytes_max
         assert sources is not None
-        if ticket.bytes_max:
+        if ticket.is_large:
             self._take_task(ticket, self._build_in_child_and_post, sources, bytes_max)
         else:  # small; orders begin in slices
             self._post_or_fail(ticket, build_in_loop(sources, bytes_max))
@@ -566,18 +558,17 @@ class Dispatcher:
             payer=order.payer_did,
         )
 
+        def taken() -> None:
+            self._note_taken(ticket)
+
         def answered(outcome: Outcome) -> None:
-            if ticket.bytes_held:
-                self._hold_bytes(ticket, 0)  # the reply came before the request was taken
+            taken()  # the reply may come before the request was taken
             self._take_step(ticket, self._answer, event, input_hash, outcome)
 
-        def written() -> None:
-            self._hold_bytes(ticket, 0)
-
-        is_counted = len(body) > UNCOUNTED_BYTES_MAX
-        if is_counted or ticket.bytes_held:
-            self._hold_bytes(ticket, len(body) if is_counted else 0)
-        if is_counted:
+        is_timed = len(body) > UNTIMED_BYTES_MAX
+        if not is_timed:
+            taken()
+        else:
             limit_s = self._limits.transfer_timeout_s + len(body) / self._limits.transfer_rate_min
 
             def not_taken() -> None:
@@ -586,7 +577,7 @@ class Dispatcher:
 
             ticket.untaken = asyncio.get_running_loop().call_later(limit_s, not_taken)
         try:
-            ticket.step = self._client.send(request, answered, written if is_counted else None)
+            ticket.step = self._client.send(request, answered, taken if is_timed else None)
             ticket.is_sent = True
         except ValueError as error:  # of a card that was registered before it was judged like this
             answered(HttpFailure(HttpFailureKind.BROKEN, str(error)))
@@ -662,8 +653,7 @@ class Dispatcher:
         """Close an open order; `accepted_ms`: how long its agent may still hold it."""
         self._open.remove(ticket)
         ticket.step = None
-        if ticket.bytes_held:
-            self._hold_bytes(ticket, 0)
+        self._note_taken(ticket)
         if accepted_ms is not None:
             self._park(ticket, contact, accepted_ms)
         else:

@@ -44,8 +44,8 @@ from core.workflow.inputs import (
 BUILT_IN_LOOP_BYTES_MAX: Final = 16 * 1024
 # Results that are read at once beside the loop: other payers' requests come between.
 READ_BYTES_MAX: Final = 1024 * 1024
-# Bodies up to this do not count: 2,048 open orders have 32 MiB of them at most.
-UNCOUNTED_BYTES_MAX: Final = 16 * 1024
+# Bodies up to this are taken by an agent's socket at once.
+UNTIMED_BYTES_MAX: Final = 16 * 1024
 # Inputs are in a body under two names, and what fills a template may need twice its characters.
 _WRITTEN_PER_BYTE: Final = 4
 
@@ -106,29 +106,6 @@ def is_small(sources: InputSources) -> bool:
         return False
     weight = weigh_inputs(sources.node, sizes)
     return weight + (0 if unverified is None else len(unverified)) <= BUILT_IN_LOOP_BYTES_MAX
-
-
-def limit_bytes(sources: InputSources, bytes_max: int) -> int:
-    """Return how many bytes the body of an order has at most, before it is built.
-
-    No estimate but a limit: what is held can only become less, so a payer's bodies exceed its
-    share by one. It is asked for what is not small; the rest does not count. No text is encoded for
-    it: one that is not ASCII counts as if all its characters had four bytes.
-
-    Args:
-        bytes_max: the largest body.
-    """
-    sizes = {}
-    total = 0
-    for name, item in sources.results.items():
-        sizes[name] = size = _utf8_bytes_max(item)
-        total += size
-        if _WRITTEN_PER_BYTE * total >= bytes_max:
-            return bytes_max
-    weight = weigh_inputs(sources.node, sizes)
-    if sources.unverified is not None:
-        weight += _utf8_bytes_max(sources.unverified)
-    return min(_WRITTEN_PER_BYTE * weight, bytes_max)
 
 
 def build_in_loop(sources: InputSources, bytes_max: int) -> OrderInputs | Failure:
@@ -289,12 +266,6 @@ def _weigh_filling(asked: FillTexts) -> int:
 def _size(item: str | BlobRef) -> int:
     """Return the bytes of a stored result, or the characters of one at hand."""
     return item.size if isinstance(item, BlobRef) else len(item)
-
-
-def _utf8_bytes_max(item: str | BlobRef) -> int:
-    if isinstance(item, BlobRef):
-        return item.size
-    return len(item) if item.isascii() else 4 * len(item)
 
 
 def _text(item: str | BlobRef) -> str:

@@ -48,18 +48,16 @@ class Abort(Message, frozen=True):
 
 
 class SentEvent(Message, frozen=True):
-    """An event of an order, which the owner `sender` returns."""
+    """An event of the receiver's order, which the owner `origin` returns."""
 
     serial: int
-    sender: str
+    origin: str
     event: Event
 
 
-OrderMessage = Send | End | Abort
-ReturnMessage = SentEvent
+OrderMessage = Send | End | Abort | SentEvent
 
 ORDERS: Final = Wire[OrderMessage](OrderMessage)
-RETURNS: Final = Wire[ReturnMessage](ReturnMessage)
 
 # Encoded messages out; for each of them back, whether it was taken.
 PeerCall = Callable[[list[bytes]], Awaitable[Sequence[bool]]]
@@ -67,13 +65,9 @@ PeerCall = Callable[[list[bytes]], Awaitable[Sequence[bool]]]
 
 @dataclass(frozen=True, slots=True)
 class PeerCalls:
-    """The calls to another owner's process; `close` ends their connections.
-
-    `send` takes messages about orders, `return_events` what comes of orders.
-    """
+    """The call to another owner's process; `close` ends its connection."""
 
     send: PeerCall
-    return_events: PeerCall
     close: Callable[[], None] = lambda: None
 
 

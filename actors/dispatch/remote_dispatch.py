@@ -30,12 +30,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from actors.dispatch.dispatcher import Dispatcher, deliver_event
 from actors.dispatch.peer_messages import (
     ORDERS,
-    RETURNS,
     Abort,
     End,
     OrderMessage,
@@ -71,9 +70,11 @@ REPEAT_S = 0.2
 # A peer that could not be reached gets no order for this long, because a lost attempt is repeated
 # at once.
 AVOIDED_MS = 1_000
-# A peer that refuses an order of an agent is offered the next one after this time, which doubles
-# with each refusal: while all owners are busy, offers would cost more than the calls.
-OFFER_MS, OFFER_MS_MAX = 100, 1_600
+# A peer that refuses an order of an agent is offered the next one after this time: while all owners
+# are busy, more offers would cost more than the calls.
+REFUSED_MS = 400
+# Between two looks at the orders that wait; a peer that does not answer an offer gets another one.
+OFFER_MS, ANSWER_MS = 100, 1_600
 # Agents whose orders are offered in one turn of the loop.
 OFFERED_AGENTS_MAX = 500
 # Aborted sendings that are remembered, because an abort may overtake its order.
@@ -85,8 +86,7 @@ UNRETURNED_MAX = 1_000
 @dataclass(frozen=True, slots=True)
 class _Peer:
     orders: Channel[bytes, bool]
-    ends: Channel[bytes, bool]
-    replies: Channel[bytes, bool]
+    told: Channel[bytes, bool]  # events, and the ends of orders: repeated until answered
     calls: PeerCalls
 
     @classmethod
@@ -98,19 +98,17 @@ class _Peer:
                 raise ConnectionError("this member has no lease")
             return await calls.send(batch)
 
-        ends, replies = f"ended orders to {name}", f"replies to {name}"
+        told = f"replies to {name}"
         return cls(
             _channel(f"dispatch to {name}", send_orders),
-            _channel(ends, partial(_repeat_until_answered, ends, calls.send)),
-            _channel(replies, partial(_repeat_until_answered, replies, calls.return_events)),
+            _channel(told, partial(_repeat_until_answered, told, calls.send)),
             calls,
         )
 
     def close(self) -> None:
         """Stop sending; waiting requests fail with a ConnectionError."""
         self.orders.close()
-        self.ends.close()
-        self.replies.close()
+        self.told.close()
         self.calls.close()
 
 
@@ -143,13 +141,6 @@ class _Foreign:
     is_accepted: bool = False
 
 
-class _Refusal(NamedTuple):
-    """A peer had no room for an agent's order: until then it is offered none."""
-
-    until_ms: int
-    delay_ms: int
-
-
 class RemoteDispatch:
     """Implements `DispatchPort` over this machine's dispatcher and the other machines' actors.
 
@@ -177,8 +168,8 @@ class RemoteDispatch:
         self._now_ms = now_ms
         self._is_always = is_always
         self._shares = shares
-        # Agents for which orders wait here, and the peers that have refused such an order.
-        self._waiting: dict[str, dict[str, _Refusal]] = {}
+        # Agents for which orders wait here, and by peer until when it is offered none of them.
+        self._waiting: dict[str, dict[str, int]] = {}
         self._offers: asyncio.Handle | None = None
         local.on_waiting = self._note_waiting
         self._may_send = may_send
@@ -200,9 +191,7 @@ class RemoteDispatch:
     @property
     def waiting(self) -> int:
         """How many orders wait, here or in a channel to another machine."""
-        return self._local.waiting + sum(
-            peer.orders.statistics().queued for peer in self._peers.values()
-        )
+        return self._local.waiting + sum(peer.orders.queued for peer in self._peers.values())
 
     @property
     def open_calls(self) -> int:
@@ -211,7 +200,7 @@ class RemoteDispatch:
         Orders that are open or wait here, also those of other owners; orders at other machines that
         no agent has accepted; and events that their owners have not acknowledged.
         """
-        untold = sum(peer.replies.unanswered for peer in self._peers.values())
+        untold = sum(peer.told.unanswered for peer in self._peers.values())
         return self._local.open_calls + len(self._away) - self._accepted_away + untold
 
     def waiting_of(self, payer: str) -> int:
@@ -259,7 +248,7 @@ class RemoteDispatch:
 
     def _takers(self, did: str) -> list[str]:
         """Return the peers to which an agent's orders may be sent now."""
-        now_ms, refusals = self._now_ms(), self._waiting.get(did, {})
+        now_ms, paused_ms = self._now_ms(), self._waiting.get(did, {})
         several = list(self._peers) if self._shares is None else self._shares.others(did)
         return [
             name
@@ -267,7 +256,7 @@ class RemoteDispatch:
             if name in self._peers
             and name not in self._draining
             and self._avoided.get(name, 0) <= now_ms
-            and (name not in refusals or refusals[name].until_ms <= now_ms)
+            and paused_ms.get(name, 0) <= now_ms
         ]
 
     def _note_waiting(self, did: str) -> None:
@@ -290,9 +279,9 @@ class RemoteDispatch:
         if self._may_send():
             for did in list(islice(self._waiting, OFFERED_AGENTS_MAX)):
                 is_more |= self._local.may_hand_out(did) and self._hand_out(did)
-                refusals = self._waiting.pop(did)
+                paused_ms = self._waiting.pop(did)
                 if self._peers and self._local.has_waiting(did):
-                    self._waiting[did] = refusals  # behind the others
+                    self._waiting[did] = paused_ms  # behind the others
         if self._waiting:
             self._offer_in(0 if is_more else OFFER_MS)
 
@@ -311,9 +300,7 @@ class RemoteDispatch:
                 return False
             name = takers[(number if is_offer else next(self._next_peer)) % len(takers)]
             if is_offer:  # the next one is offered after the answer
-                former = self._waiting[did].get(name)
-                delay_ms = 0 if former is None else former.delay_ms
-                self._waiting[did][name] = _Refusal(self._now_ms() + OFFER_MS_MAX, delay_ms)
+                self._waiting[did][name] = self._now_ms() + ANSWER_MS
             self._send_away(*waiting, name, is_offer=is_offer)
         return not is_offer
 
@@ -350,11 +337,8 @@ class RemoteDispatch:
     def _take_back(self, serial: int) -> None:
         """Let an order wait here that a peer has refused."""
         away = self._forget_away(serial)
-        refusals = self._waiting.setdefault(away.order.agent_did, {})
-        former = refusals.get(away.peer)
-        delay_ms = OFFER_MS if former is None else max(OFFER_MS, 2 * former.delay_ms)
-        delay_ms = min(OFFER_MS_MAX, delay_ms)
-        refusals[away.peer] = _Refusal(self._now_ms() + delay_ms, delay_ms)
+        paused_ms = self._waiting.setdefault(away.order.agent_did, {})
+        paused_ms[away.peer] = self._now_ms() + REFUSED_MS
         self._local.send(away.order, away.receive)
         self._offer_in(OFFER_MS)
 
@@ -380,7 +364,7 @@ class RemoteDispatch:
             self._local.cancel(order)
 
     def accept(self, bodies: Sequence[bytes]) -> list[bool]:
-        """Send orders of another machine; their events return through its channel.
+        """Send orders of another machine, end them, and receive the events of orders there.
 
         An order that arrives twice is sent to its agent once; one of a member that does not live
         by what is known here never, because others may have its shards.
@@ -402,6 +386,8 @@ class RemoteDispatch:
                 self._end_foreign(sending)
             case Abort():
                 self._abort_foreign(sending)
+            case SentEvent():
+                self._take_event(message)
             case _:
                 assert_never(message)
         return True
@@ -419,33 +405,22 @@ class RemoteDispatch:
             self._local.send(order, receive)
         return True
 
-    def deliver(self, bodies: Sequence[bytes]) -> list[bool]:
-        """Receive the events of orders at other machines.
-
-        Args:
-            bodies: encoded `SentEvent`s.
-
-        Returns: for each of them, whether it could be read.
-        """
-        return take_each(RETURNS, bodies, self._take_return)
-
-    def _take_return(self, message: SentEvent) -> bool:
+    def _take_event(self, message: SentEvent) -> None:
         serial, event = message.serial, message.event
         away = self._away.get(serial)
         if away is None:
             if isinstance(event, AttemptAccepted):
                 # The order has ended, or an earlier process of this owner sent it.
-                self._send_end(message.sender, End(serial, self._name))
-            return True
+                self._send_end(message.origin, End(serial, self._name))
+            return
         if away.is_accepted:
-            return True  # it came before
+            return  # it came before
         if isinstance(event, AttemptAccepted):
             away.is_accepted = True
             self._accepted_away += 1
         elif not isinstance(event, WorkStarted):
             self._forget_away(serial)
         deliver_event(away.order, away.receive, event)
-        return True
 
     def _return_event(self, origin: str, serial: int, _: str, event: Event) -> None:
         sending = origin, serial
@@ -459,7 +434,7 @@ class RemoteDispatch:
             self._foreign.pop(sending, None)
         order = None if foreign is None else foreign.order
         try:
-            body = RETURNS.encode(SentEvent(serial, self._name, event))
+            body = ORDERS.encode(SentEvent(serial, self._name, event))
         except Unencodable as error:
             log.error("event cannot be returned to=%s reason=%s", origin, error)
             self._return_failure(origin, serial, order)
@@ -487,7 +462,7 @@ class RemoteDispatch:
             elif not outcome:
                 self._return_failure(origin, serial, order)
 
-        peer.replies.submit_always(body, returned)
+        peer.told.submit_always(body, returned)
 
     def _return_failure(self, origin: str, serial: int, order: DispatchOrder | None) -> None:
         """Let an order fail whose event its owner cannot hear, which would wait for it for ever.
@@ -501,7 +476,7 @@ class RemoteDispatch:
         message = "what came of the attempt cannot be told to the workflow's owner"
         failure = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
         event = build_failed_event(order, failure, at_ms, at_ms)
-        self._return(origin, serial, RETURNS.encode(SentEvent(serial, self._name, event)), None)
+        self._return(origin, serial, ORDERS.encode(SentEvent(serial, self._name, event)), None)
 
     def _abort_foreign(self, sending: tuple[str, int]) -> None:
         self._aborted[sending] = None
@@ -530,7 +505,7 @@ class RemoteDispatch:
             return
         # If this message is lost, the attempt's timeout releases the order.
         with contextlib.suppress(ServiceError):
-            peer.ends.submit(ORDERS.encode(message), lambda _: None)
+            peer.told.submit(ORDERS.encode(message), lambda _: None)
 
     def _forget_away(self, serial: int) -> _Away:
         away = self._away.pop(serial)

@@ -25,7 +25,7 @@ class DispatchLimits:
         inflight_start: dispatches in flight whose reply is not late.
         inflight_max: dispatches in flight.
         inflight_share: a payer has at most 1/n of the dispatches that others leave.
-        inflight_bytes_max: bytes of dispatch bodies that are being sent.
+        inflight_large: large dispatches whose bodies are built or being sent.
         body_bytes_max: of a dispatch body.
         result_inline_bytes_max: larger results go by reference.
         connect_timeout_ms: of opening a connection to an agent.
@@ -37,7 +37,7 @@ class DispatchLimits:
     inflight_start: int = 64
     inflight_max: int = 2_048
     inflight_share: int = 4
-    inflight_bytes_max: int = 256 * _MIB
+    inflight_large: int = 32
     body_bytes_max: int = 8 * _MIB
     result_inline_bytes_max: int = RESULT_INLINE_BYTES_MAX
     connect_timeout_ms: int = 5_000
@@ -56,8 +56,8 @@ class Ticket(Struct, eq=False):
 
     Compared by identity: an order may be here twice, for two owners. `is_over`: the order was
     released while its request was open, so a later acceptance is not held. `step`: what an open
-    order waits for. `bytes_max`: the most that its body has, 0 where that does not count.
-    `bytes_held`: of its body, until the agent's socket has taken it; `untaken`: the timer of that.
+    order waits for. `is_large`: its inputs are built beside the loop. `is_counted`: it is large and
+    open, and the agent's socket has not taken its body; `untaken`: the timer of that.
     """
 
     order: DispatchOrder
@@ -65,8 +65,8 @@ class Ticket(Struct, eq=False):
     until: asyncio.TimerHandle | None = None
     is_over: bool = False
     step: asyncio.Task[None] | Exchange | None = None
-    bytes_max: int = 0
-    bytes_held: int = 0
+    is_large: bool = False
+    is_counted: bool = False
     untaken: asyncio.TimerHandle | None = None
     is_sent: bool = False
     started_ms: int = 0

@@ -233,7 +233,6 @@ class Owner:
             on_finished=self.outboxes.put,
             on_rows_needed=self.restore_one,
             at_work=self._at_work,
-            offer_shard=self.membership.offer,
             on_answered=self.membership.note_answered,
         )
         self._restorer = Restorer(
@@ -447,7 +446,7 @@ class Owner:
             "openCalls": self.open_calls(),
             "runner": runner.statistics() if runner is not None else None,
             "dispatch": self._dispatcher.statistics(),
-            "ledger": self._ledger.statistics(),
+            "ledger": self._ledger.queued,
             "isRestoring": self._restorer is None or self._restorer.is_scanning,
             "restored": 0 if self._restorer is None else self._restorer.count,
             "openCircuits": self._directory.open_circuits()[:OPEN_CIRCUITS_REPORTED_MAX],

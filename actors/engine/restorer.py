@@ -1,7 +1,7 @@
 """Restores a member's stored workflows to its runner: those of shards, or single ones on request.
 
-The restorer reads rows page by page, earliest deadlines first, and reads the next page while it
-restores one in slices. Meanwhile the runner drives its workflows and accepts new ones. A page waits
+The restorer reads rows page by page, earliest deadlines first, and restores a page in slices.
+Meanwhile the runner drives its workflows and accepts new ones. A page waits
 for the outcomes of the pages' steps before it, of which few may be open, and for no other command:
 what payers' running work has queued would keep everything stored from being driven. Each read is
 retried until it succeeds, because no caller repeats the request. Requests that arrive during a read
@@ -22,9 +22,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from actors.engine.runner import Runner
 from actors.ports import LedgerPort
@@ -56,14 +56,6 @@ class Rows(Protocol):
 
     async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
         """Return those of these workflows that are unfinished and of these shards."""
-
-
-class _Page(NamedTuple):
-    """A read of rows under way. `epochs`: by shard, under which it was held when the read began."""
-
-    changed_ids: set[str]
-    epochs: Mapping[int, int]
-    rows: asyncio.Task[tuple[Sequence[StoredWorkflow], PageKey | None]]
 
 
 class AheadLedger:
@@ -222,29 +214,15 @@ class Restorer:
         shards = [shard for shard in sorted(self._scanning) if shard in self._held]
         if not shards:
             return
-        rows = self._rows(shards)
-        with ExitStack() as ahead:  # the read of the next page
-            page = self._start_page(ahead, rows, None, shards)
-            while True:
-                workflows, after = await page.rows
-                read = page
-                with ahead.pop_all():
-                    if after is not None:
-                        page = self._start_page(ahead, rows, after, shards)
-                    await self._restore_rows(
-                        workflows, read.changed_ids, read.epochs, self._ahead.counting
-                    )
-                if after is None:
-                    return
-                await self._ahead.wait_open(AHEAD_MAX)
-
-    def _start_page(
-        self, ahead: ExitStack, rows: Rows, after: PageKey | None, shards: Sequence[int]
-    ) -> _Page:
-        changed_ids = ahead.enter_context(self._runner.reads.open())
-        page = asyncio.create_task(read_until_success(partial(rows.page, after)))
-        ahead.callback(page.cancel)
-        return _Page(changed_ids, self._epochs_of(shards), page)
+        rows, after = self._rows(shards), None
+        while True:
+            with self._runner.reads.open() as changed_ids:
+                epochs = self._epochs_of(shards)
+                workflows, after = await read_until_success(partial(rows.page, after))
+                await self._restore_rows(workflows, changed_ids, epochs, self._ahead.counting)
+            if after is None:
+                return
+            await self._ahead.wait_open(AHEAD_MAX)
 
     def _epochs_of(self, shards: Iterable[int]) -> dict[int, int]:
         return {shard: self._held.epoch(shard) for shard in shards}

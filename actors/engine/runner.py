@@ -124,8 +124,6 @@ class Runner:
         on_rows_needed: receives the id of a stored workflow that is not driven: its rows must be
             read, as one of `reads`, and passed to `restore_stored`.
         at_work: names the workflow at work, and knows which of them have ended this owner.
-        offer_shard: offers a shard, of which a workflow cannot be restored, to members of another
-            version; returns whether there are any.
         on_answered: receives the shard of a workflow whose open call has ended.
         dispatches_max: as of `Door`.
     """
@@ -142,7 +140,6 @@ class Runner:
         on_finished: Finished,
         on_rows_needed: Callable[[str], None],
         at_work: AtWork,
-        offer_shard: Callable[[int], bool] = lambda _: False,
         on_answered: Callable[[int], None] = lambda _: None,
         dispatches_max: int = DISPATCHES_MAX,
     ) -> None:
@@ -156,11 +153,10 @@ class Runner:
         self._on_finished = on_finished
         self._on_rows_needed = on_rows_needed
         self._at_work = at_work
-        self._offer_shard = offer_shard
         self._on_answered = on_answered
         self._door = Door(settings, dispatcher, ledger, dispatches_max=dispatches_max)
         self._running = DrivenWorkflows(self._door)
-        self._published = self._finished = self._submitted = 0
+        self._submitted = 0
         self._commands = OwnerCommands(held, settings)
         self._guard: Guard[RunningWorkflow] = Guard(at_work, self._quarantine_raised)
         self._orders = OrderSender(
@@ -187,9 +183,8 @@ class Runner:
 
     def statistics(self) -> RunnerStatistics:
         """Return the counters."""
-        counts = (self._published, self._finished, self._submitted)
         return RunnerStatistics(
-            len(self._running), *counts, len(self._quarantine), self._guard.raised
+            len(self._running), self._submitted, len(self._quarantine), self._guard.raised
         )
 
     def is_driving(self, workflow_id: str) -> bool:
@@ -334,9 +329,8 @@ class Runner:
         except Exception:  # rows of another version, or damaged: other workflows go on
             self._guard.raised += 1
             log.exception("workflow cannot be restored workflow=%s", workflow_id)
-            if not self._offer_shard(shard_of(workflow_id)):
-                lost = QuarantineCode.NOT_RESTORABLE
-                self._quarantine.add(workflow_id, lost, deadline_ms, stored.payer_did)
+            lost = QuarantineCode.NOT_RESTORABLE
+            self._quarantine.add(workflow_id, lost, deadline_ms, stored.payer_did)
             return False
         else:
             self.adopt(*restored)
@@ -458,7 +452,6 @@ class Runner:
                 # tell its state.
                 self._on_rows_needed(run.workflow_id)
             return
-        self._published += 1
         run.is_stored = True
         done(reply)
         if is_driven and not is_last:
@@ -535,7 +528,6 @@ class Runner:
         self._perform(run, actions, outcome.result)
         if is_last:
             self._forget(run)
-            self._finished += 1
             self._on_finished(run.workflow_id, run.watchers, workflow_end(run, outcome))
         return True
 
@@ -588,7 +580,6 @@ class Runner:
         self._stop(run)
 
     def _handle_quarantined_end(self, workflow_id: str, watchers: set[str]) -> None:
-        self._finished += 1
         self._on_finished(workflow_id, watchers, None)
 
     # -- acting -----------------------------------------------------------------------------------

@@ -32,32 +32,20 @@ class CachedAnswer(Generic[Answer]):
         self._ask = ask
         self._age_max_s = age_max_s
         self._clock = clock
-        self._refreshing: asyncio.Task[Answer] | None = None
+        self._refreshing = asyncio.Lock()
         self._cached: tuple[float, Answer] | None = None
 
     def __repr__(self) -> str:
-        return f"<CachedAnswer is_refreshing={self._refreshing is not None}>"
+        return f"<CachedAnswer is_refreshing={self._refreshing.locked()}>"
 
     async def get(self) -> Answer:
         """Return the value, refreshed if it is too old.
 
-        Raises: the exception of the call, to every waiting caller; it is not cached.
+        Raises: the exception of the call, which is not cached: the next waiting caller calls again.
         """
-        cached = self._cached
-        if cached is not None and self._clock() - cached[0] < self._age_max_s:
+        async with self._refreshing:
+            cached = self._cached
+            if cached is None or self._clock() - cached[0] >= self._age_max_s:
+                answer = await self._ask()
+                cached = self._cached = (self._clock(), answer)
             return cached[1]
-        if self._refreshing is None:
-            # A task of its own, because the first caller may be cancelled.
-            self._refreshing = asyncio.ensure_future(self._refresh())
-            self._refreshing.add_done_callback(self._clear_refresh)
-        return await asyncio.shield(self._refreshing)
-
-    async def _refresh(self) -> Answer:
-        answer = await self._ask()
-        self._cached = (self._clock(), answer)
-        return answer
-
-    def _clear_refresh(self, task: asyncio.Task[Answer]) -> None:
-        self._refreshing = None
-        if not task.cancelled():
-            task.exception()  # marks it as retrieved, also when every caller was cancelled

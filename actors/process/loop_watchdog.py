@@ -18,7 +18,6 @@ import faulthandler
 import logging
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -65,18 +64,6 @@ class TurnTrace:
             self._file.truncate()
 
 
-@dataclass(frozen=True, slots=True)
-class TurnStatistics:
-    """Counters since the watchdog was started.
-
-    `turns`: ticks. `long`: ticks more than `LONG_TURN_MS` late. `longest_ms`: the longest delay.
-    """
-
-    turns: int
-    long: int
-    longest_ms: int
-
-
 class TurnWatchdog:
     """Measures the turns of the running loop; must be created on that loop.
 
@@ -100,20 +87,16 @@ class TurnWatchdog:
         self._now_s = self._loop.time if now_s is None else now_s
         self._on_long = on_long
         self._trace = trace
-        self._turns = self._long = self._longest_ms = 0
+        self._turns = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
-        return f"<TurnWatchdog {self._name} {self.statistics()}>"
+        return f"<TurnWatchdog {self._name} turns={self._turns}>"
 
     @property
     def turns(self) -> int:
         """Return the count of ticks; any thread may read it."""
         return self._turns
-
-    def statistics(self) -> TurnStatistics:
-        """Return the counters."""
-        return TurnStatistics(self._turns, self._long, self._longest_ms)
 
     def start(self) -> None:
         """Schedule the next tick."""
@@ -132,9 +115,7 @@ class TurnWatchdog:
         if self._trace is not None:
             self._trace.note_turn()
         if late_ms > LONG_TURN_MS:
-            self._long += 1
             self._on_long(late_ms / 1000)
-            self._longest_ms = max(self._longest_ms, late_ms)
             if late_ms > LOGGED_TURN_MS:
                 log.warning("long turn of the loop process=%s ms=%d", self._name, late_ms)
         self.start()

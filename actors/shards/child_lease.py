@@ -43,10 +43,6 @@ class ChildLease:
         """Return True: what is sent goes to the parent."""
         return True
 
-    def offer(self, shard: int) -> bool:
-        """Return False: the parent holds the shard."""
-        return False
-
     def note_answered(self, shard: int) -> None:
         """Do nothing: the parent gives no shard in which this process works."""
 

@@ -29,7 +29,7 @@ from typing import Final, Protocol
 
 from actors.shards.held_shards import HeldShards
 from actors.shards.self_fence import SelfFence
-from core.shards.assignment import Moves, moves_of, other_version_for
+from core.shards.assignment import Moves, moves_of
 from core.shards.cluster_version import FIRST_VERSION
 from core.shards.lease_messages import HeldShard, Lease, MemberState, MemberView, Renewal
 from core.shards.leases import RENEWAL_MS
@@ -123,7 +123,6 @@ class Membership:
         self._moves = 0
         self._due = Moves((), ())
         self._moves_seen: object = None  # what `_due` was worked out from
-        self._refused: set[int] = set()
         self._taking: asyncio.Task[None] | None = None
         self._giving: dict[int, asyncio.Task[None]] = {}
         self._drains_ms: dict[int, int] = {}  # by shard that is to be given, since when
@@ -167,17 +166,6 @@ class Membership:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def offer(self, shard: int) -> bool:
-        """Offer a shard to members of another version: a workflow of it cannot be restored here.
-
-        Returns: whether there is one that may restore it; False changes nothing.
-        """
-        if not other_version_for(self._held.member, self._members, shard):
-            return False
-        log.error("shard offered to another version member=%s shard=%d", self._held.member, shard)
-        self._refused.add(shard)
-        return True
-
     def note_stale(self, shard: int, epoch: int) -> None:
         """Note that the ledger refused a command as of another's shard: drop that shard alone.
 
@@ -217,7 +205,6 @@ class Membership:
             map_version=self._map_version,
             open_calls=open_calls,
             is_drained=self._is_empty and not open_calls,
-            refused_shards=tuple(sorted(self._refused)),
             seen_epoch=self._seen_epoch,
             seen_audit_id=self._seen_audit_id,
         )
@@ -246,7 +233,6 @@ class Membership:
                 self._shards, self._map_version = lease.shards, lease.map_version
                 self._compare()  # what only outcomes change, those compare
             self.cluster_version = lease.cluster_version
-        self._withdraw_offers()
         self._begin_take()
         self._begin_gives()
         if self._fence.has_ended():
@@ -299,19 +285,6 @@ class Membership:
             self._unreported += shards
             self._work.lost(shards)
 
-    def _withdraw_offers(self) -> None:
-        """Restore offered shards that no other version is there for any more: as far as it goes."""
-        kept = [
-            shard
-            for shard in sorted(self._refused)
-            if shard in self._held
-            and shard not in self._giving
-            and not other_version_for(self._held.member, self._members, shard)
-        ]
-        self._refused.difference_update(kept)
-        if kept:
-            self._work.taken(kept)
-
     # -- moving -----------------------------------------------------------------------------------
 
     def _due_moves(self) -> Moves:
@@ -321,7 +294,7 @@ class Membership:
         """
         seen = (
             self._map_version,
-            [(one.member, one.is_live, one.state, one.refused_shards) for one in self._members],
+            [(one.member, one.is_live, one.state) for one in self._members],
         )
         if seen != self._moves_seen:
             self._moves_seen = seen

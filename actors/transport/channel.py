@@ -6,7 +6,7 @@ so that one payer's thousand requests do not delay another's; one payer's reques
 The carrier is a socket (`actors/transport/sockets.py`) or a Ray actor call
 (`actors/transport/actor_calls.py`). A batch is bounded by number and weight, so that its encoding
 blocks neither side's event loop; large requests travel alone, so that small ones do not wait for
-them. Replies are delivered in slices; a callback that raises is logged and counted, and affects
+them. Replies are delivered in slices; a callback that raises is logged, and affects
 neither the channel nor other replies. Decisions fairness-and-long-work and ledger-writer.
 """
 
@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from actors.process.slices import Slices
@@ -31,18 +30,6 @@ LARGE_PART: Final = 4
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelStatistics:
-    """Counters since the channel was made. `raised`: callbacks that raised an exception."""
-
-    name: str
-    calls: int
-    requests: int
-    batch_max: int
-    queued: int
-    raised: int = 0
 
 
 class Channel(Generic[Request, Reply]):
@@ -86,41 +73,27 @@ class Channel(Generic[Request, Reply]):
         # The requests of the call under way that have no reply yet.
         self._open: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
         self._pump: asyncio.Task[None] | None = None
-        self._calls = 0
-        self._requests = 0
-        self._batch_max = 0
-        self._raised = 0
 
     def __repr__(self) -> str:
-        return f"<Channel {self._name} waiting={self._queued} calls={self._calls}>"
-
-    def statistics(self) -> ChannelStatistics:
-        """Return the counters."""
-        return ChannelStatistics(
-            self._name,
-            self._calls,
-            self._requests,
-            self._batch_max,
-            self._queued,
-            self._raised,
-        )
+        return f"<Channel {self._name} waiting={self.queued}>"
 
     @property
     def unanswered(self) -> int:
         """How many requests have no reply yet: those that wait, and those under way."""
-        return self._queued + len(self._open)
+        return self.queued + len(self._open)
 
     @property
     def is_full(self) -> bool:
         """Whether `submit` would refuse a request now."""
-        return self._queued >= self._capacity
+        return self.queued >= self._capacity
 
     def has_room(self, payer: str) -> bool:
         """Return whether a payer may have one more request wait, beside what others have."""
-        return has_room(self._waiting.waiting_of(payer), self._queued, self._capacity)
+        return has_room(self._waiting.waiting_of(payer), self.queued, self._capacity)
 
     @property
-    def _queued(self) -> int:
+    def queued(self) -> int:
+        """How many requests wait for the next call."""
         return len(self._waiting) + (self._next is not None)
 
     def submit(
@@ -137,7 +110,7 @@ class Channel(Generic[Request, Reply]):
         if self.is_full:
             raise ServiceError(
                 ErrorCode.OVERLOADED,
-                f"{self._queued} requests wait for {self._name}, limit {self._capacity}",
+                f"{self.queued} requests wait for {self._name}, limit {self._capacity}",
                 retry_after_s=1,
             )
         self.submit_always(request, done, payer)
@@ -202,12 +175,9 @@ class Channel(Generic[Request, Reply]):
     async def _run(self) -> None:
         pump = asyncio.current_task()
         try:
-            while self._queued and self._pump is pump:
+            while self.queued and self._pump is pump:
                 batch = self._open = self._next_batch()
                 size = len(batch)
-                self._calls += 1
-                self._requests += size
-                self._batch_max = max(self._batch_max, size)
                 try:
                     replies: Sequence[Reply | BaseException] = await self._call(
                         [request for request, _ in batch]
@@ -256,5 +226,4 @@ class Channel(Generic[Request, Reply]):
         try:
             done(reply)
         except Exception:  # the edge of the pump: other requests get their replies even so
-            self._raised += 1
             log.exception("a callback raised channel=%s", self._name)

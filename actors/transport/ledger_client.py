@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from actors.transport.channel import Channel, ChannelStatistics
+from actors.transport.channel import Channel
 from actors.transport.messages import CALL_BYTES_MAX
 from actors.transport.wire import (
     COMMANDS,
@@ -95,9 +95,10 @@ class LedgerClient:
         """Return whether a payer may start new work, whose commands wait behind its queued ones."""
         return self._channel.has_room(payer)
 
-    def statistics(self) -> ChannelStatistics:
-        """Return the counters of the channel below."""
-        return self._channel.statistics()
+    @property
+    def queued(self) -> int:
+        """How many commands wait for the next call."""
+        return self._channel.queued
 
     def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
         """Queue a command without a timeout; `done` gets its outcome once it is known.

@@ -157,8 +157,6 @@ class RunnerStatistics:
     """
 
     running: int
-    published: int
-    finished: int
     commands: int
     quarantined: int = 0
     raised: int = 0

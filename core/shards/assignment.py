@@ -9,7 +9,7 @@ Decision workflow-owners-and-shards.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -52,7 +52,7 @@ def _weight(address: str, shard: int) -> bytes:
 def moves_of(member: str, members: Sequence[MemberView], shards: Sequence[HeldShard]) -> Moves:
     """Return what a member should do by this map; nothing when the map does not know it.
 
-    Only members that live and are READY are targets; of a shard that some refuse, the others.
+    Only members that live and are READY are targets.
     A shard of a member that does not live is taken by its target; whether it may be is the ledger's
     to decide. A member that is DRAINING gives everything, takes nothing.
 
@@ -66,8 +66,7 @@ def moves_of(member: str, members: Sequence[MemberView], shards: Sequence[HeldSh
     if own is None:
         return Moves((), ())
     ready = {one.address: one.member for one in members if _is_target(one)}
-    refused = {one.address: one.refused_shards for one in members if one.member in ready.values()}
-    targets = _unrefused(target_addresses(ready, len(shards)), refused)
+    targets = target_addresses(ready, len(shards))
     if not targets:
         return Moves((), ())
     take = [
@@ -81,30 +80,6 @@ def moves_of(member: str, members: Sequence[MemberView], shards: Sequence[HeldSh
         if held.member == member and ready[targets[shard]] != member
     ]
     return Moves(tuple(take), tuple(give))
-
-
-def other_version_for(member: str, members: Sequence[MemberView], shard: int) -> bool:
-    """Say whether a READY member of another version of the code lives, and does not refuse a shard.
-
-    Args:
-        member: the id of the one that asks.
-        members: all that are not GONE.
-    """
-    own = next((one for one in members if one.member == member), None)
-    return own is not None and any(
-        _is_target(one) and one.version != own.version and shard not in one.refused_shards
-        for one in members
-    )
-
-
-def _unrefused(targets: tuple[str, ...], refused: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """Give each shard that its target refuses to another; one that all refuse stays where it is."""
-    changed = list(targets)
-    for shard in {shard for some in refused.values() for shard in some}:
-        left = [address for address, some in refused.items() if shard not in some]
-        if left and 0 <= shard < len(changed):
-            changed[shard] = max(left, key=lambda address: _weight(address, shard))
-    return tuple(changed)
 
 
 def _is_target(one: MemberView) -> bool:

@@ -25,7 +25,7 @@ class Renewal(Message, frozen=True, kw_only=True):
     `load`: how many unfinished workflows it drives. `open_calls`: how many calls of agents would be
     lost with its process now. `is_drained`: it is DRAINING, holds nothing and has no open call.
     `map_version`: of the map that it knows, 0: none; a map that has not changed since is not sent
-    again. `refused_shards`: of which it cannot restore a workflow: another should hold them.
+    again.
     `seen_epoch`, `seen_audit_id`: the highest of each that leases have told it; a ledger that is
     behind them stops.
     """
@@ -35,7 +35,6 @@ class Renewal(Message, frozen=True, kw_only=True):
     map_version: int = 0
     open_calls: int = 0
     is_drained: bool = False
-    refused_shards: tuple[int, ...] = ()
     seen_epoch: int = 0
     seen_audit_id: int = 0
 
@@ -43,8 +42,8 @@ class Renewal(Message, frozen=True, kw_only=True):
 class MemberView(Message, frozen=True, kw_only=True):
     """A member that is not GONE, as the ledger knows it.
 
-    `is_live`: its lease has not expired. `load`, `open_calls`, `is_drained`, `refused_shards`: as
-    it has last said itself.
+    `is_live`: its lease has not expired. `load`, `open_calls`, `is_drained`: as it has last said
+    itself.
     """
 
     member: str
@@ -56,7 +55,6 @@ class MemberView(Message, frozen=True, kw_only=True):
     is_live: bool = True
     open_calls: int = 0
     is_drained: bool = False
-    refused_shards: tuple[int, ...] = ()
 
 
 class HeldShard(Message, frozen=True):

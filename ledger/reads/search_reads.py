@@ -1,6 +1,6 @@
 """Searches: reads whose cost depends on what callers have stored, apart from all other reads.
 
-Connections of their own and one search at a time, in turns by caller, so that they never hold a
+Connections of their own and one search at a time, so that they never hold a
 connection that another read waits for. The server ends a search that takes too long: it is shorter
 than any caller waits, and ends the work, not only the waiting.
 Decision registry-and-discovery.

@@ -129,7 +129,6 @@ class MemberLeases:
             load=told.load,
             is_live=self._table.is_live(member),
             open_calls=told.open_calls,
-            refused_shards=told.refused_shards,
             # What it said before it was resumed is of the past.
             is_drained=told.is_drained and known.state is MemberState.DRAINING,
         )

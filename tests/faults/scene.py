@@ -139,7 +139,7 @@ class Scene:
             taken: list[bool] = getattr(owner.remote_dispatch, take)(bodies)
             return taken
 
-        return PeerCalls(partial(call, "accept"), partial(call, "deliver"))
+        return PeerCalls(partial(call, "accept"))
 
     async def published(self, owner: Owner, batch: list[PublishRequest]) -> list[PublishReply]:
         """Publish as a client does: who hears no outcome in time asks again under the same keys."""

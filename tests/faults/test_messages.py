@@ -20,21 +20,9 @@ WORKFLOWS = 30
 CUTS = 8
 
 
-@pytest.mark.parametrize(
-    "chances",
-    [
-        {"request_lost": 0.3},
-        {"answer_lost": 0.3},
-        {"repeated": 0.5},
-        {"request_lost": 0.2, "answer_lost": 0.2, "repeated": 0.2},
-    ],
-    ids=["requests lost", "answers lost", "requests repeated", "all of it"],
-)
-async def test_lost_and_repeated_messages_to_the_ledger(
-    chances: dict[str, float], scene: Scene
-) -> None:
+async def test_lost_and_repeated_messages_to_the_ledger(scene: Scene) -> None:
     """Each publish is also repeated by its client, under the same key, as new ids."""
-    owner = await scene.owner(**chances)
+    owner = await scene.owner(request_lost=0.2, answer_lost=0.2, repeated=0.2)
     batches = [[request(number), request(number)] for number in range(WORKFLOWS)]
     answers = await asyncio.gather(*(scene.published(owner, batch) for batch in batches))
     for first, second in answers:
@@ -67,7 +55,7 @@ async def test_unsure_owner_reads_again_until_postgres_answers(scene: Scene) -> 
     assert scene.counts() == {"success": WORKFLOWS}
 
 
-@pytest.mark.parametrize("moment", range(4))
+@pytest.mark.parametrize("moment", [0, 3])
 async def test_owner_that_was_replaced_is_fenced_and_its_successor_ends_everything(
     moment: int, scene: Scene
 ) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any, LiteralString
 
 import psycopg
 
@@ -21,8 +22,10 @@ from ledger.reads.stored import RowDict
 from ledger.registry import kind_of
 from ledger.shards.head_row import WRITER_LOCK
 from ledger.shards.shard_commands import GiveShards, JoinCluster, TakeShards
+from ledger.tables.write_function import WRITES
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
+from ledger.writer.batch import Batch
 from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import Genesis, LedgerStore
 
@@ -61,8 +64,22 @@ class ToldLives:
         return member in self.ended
 
 
+class CheckedWriter(LedgerStore):
+    """A writer that fails when a row has a member that is no column of its table's description.
+
+    JSON would let such a member pass, and nothing would be stored of it.
+    """
+
+    def _statement(self, batch: Batch) -> tuple[LiteralString, Sequence[Any]]:
+        for write in WRITES:
+            known = {*(column.name for column in write.given), write.lines}
+            for row in batch.rows(write):
+                assert row.keys() <= known, (write.name, row.keys() - known)
+        return super()._statement(batch)
+
+
 async def open_store(
-    url: str, writer: type[LedgerStore] = LedgerStore, *, lives: ToldLives | None = None
+    url: str, writer: type[LedgerStore] = CheckedWriter, *, lives: ToldLives | None = None
 ) -> LedgerStore:
     """Open a ledger as its one writer; the session of the writer before is ended."""
     leases = ToldLives() if lives is None else lives
@@ -88,7 +105,7 @@ async def open_with_member(
     url: str,
     *,
     micro: int = 100 * CREDIT,
-    writer: type[LedgerStore] = LedgerStore,
+    writer: type[LedgerStore] = CheckedWriter,
     lives: ToldLives | None = None,
 ) -> tuple[LedgerStore, int]:
     """Open a ledger with a payer who has money and a member that holds every shard, under the epoch

@@ -20,7 +20,7 @@ from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoi
 from ledger.invoices.invoice_content import is_same, standing_invoice, with_content
 from ledger.invoices.invoice_reads import invoice_row, invoice_rows, line_rows
 from ledger.reads.reader import LedgerReader
-from ledger.reads.turns import WAITING_OF_ONE_MAX
+from ledger.reads.turns import READS_OF_ONE_MAX
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -258,7 +258,7 @@ async def one_as_read(store: LedgerStore, command: CreateInvoice) -> Outcome:
     return outcome
 
 
-async def test_adding_up_takes_turns_by_payer_and_an_overlap_needs_none(
+async def test_adding_up_takes_turns_and_an_overlap_needs_none(
     database: Database, reader: LedgerReader
 ) -> None:
     store, _ = await open_with_member(database.service_url)
@@ -269,7 +269,7 @@ async def test_adding_up_takes_turns_by_payer_and_an_overlap_needs_none(
         assert await standing_invoice(reader, PAYER, (AT + 100, AT + 200), None) is None
         asked = [
             asyncio.create_task(with_content(reader, of_period(AT + 100, AT + 200)))
-            for _ in range(WAITING_OF_ONE_MAX + 1)
+            for _ in range(READS_OF_ONE_MAX + 1)
         ]
         (refused_one,), waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
         assert isinstance(refused_one.exception(), ServiceError), "so many wait of one payer"
@@ -277,7 +277,7 @@ async def test_adding_up_takes_turns_by_payer_and_an_overlap_needs_none(
             with_content(reader, of_period(AT, AT + 100, payer_did=others))
         )
         waiting.add(another)
-        while f"waiting={len(waiting)}>" not in repr(reader.turns):
+        while f"reads={len(waiting) + 1}>" not in repr(reader.turns):
             await asyncio.sleep(0.01)
     added_up = await asyncio.gather(*waiting)
     assert Counter(command.payer_did for command in added_up) == {PAYER: 5, others: 1}

@@ -167,10 +167,9 @@ async def test_open_calls_are_told_and_who_is_resumed_is_not_drained(
         assert (await one(commits, command)).error is None
 
     await change(MemberState.DRAINING)
-    commits.renew([Renewal(member=OTHER, open_calls=3, refused_shards=(7,))])
+    commits.renew([Renewal(member=OTHER, open_calls=3)])
     view = asked(commits).members[1]
     assert (view.member, view.open_calls, view.is_drained) == (OTHER, 3, False)
-    assert view.refused_shards == (7,)
     commits.renew([Renewal(member=OTHER, is_drained=True)])
     view = asked(commits).members[1]
     assert (view.open_calls, view.is_drained) == (0, True)

@@ -1,4 +1,4 @@
-"""Searches: in turns by caller, on a connection of their own, ended by the server in time."""
+"""Searches: one at a time, on a connection of their own, ended by the server in time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sqlalchemy as sql
 from core.errors import ErrorCode, ServiceError
 from ledger.reads.reader import LedgerReader
 from ledger.reads.search_reads import SearchReads
-from ledger.reads.turns import WAITING_MAX, WAITING_OF_ONE_MAX, ReadTurns
+from ledger.reads.turns import READS_MAX, READS_OF_ONE_MAX, ReadTurns
 from tests.conftest import Database
 
 pytestmark = pytest.mark.anyio
@@ -39,19 +39,11 @@ class Turns:
         return started
 
 
-async def test_callers_take_turns_however_many_of_one_wait() -> None:
-    all_ = Turns()
-    started = await all_.start("a", "a", "a", "a", "b")
-    all_.may_end.set()
-    await asyncio.gather(*started)
-    assert all_.had == ["a", "a", "b", "a", "a"]
-
-
 async def test_one_caller_fills_only_its_own_places() -> None:
     all_ = Turns()
-    started = await all_.start(*["a"] * (1 + WAITING_OF_ONE_MAX), "b")
+    started = await all_.start(*["a"] * READS_OF_ONE_MAX, "b")
     (refused,) = await all_.start("a")
-    with pytest.raises(ServiceError, match=f"{WAITING_OF_ONE_MAX} of this caller"):
+    with pytest.raises(ServiceError, match=f"{READS_OF_ONE_MAX} of this caller"):
         await refused
     all_.may_end.set()
     await asyncio.gather(*started)
@@ -60,14 +52,14 @@ async def test_one_caller_fills_only_its_own_places() -> None:
 
 async def test_a_bounded_number_waits_of_all() -> None:
     all_ = Turns()
-    started = await all_.start(*(f"c{number}" for number in range(1 + WAITING_MAX)))
+    started = await all_.start(*(f"c{number}" for number in range(READS_MAX)))
     (refused,) = await all_.start("late")
     with pytest.raises(ServiceError) as caught:
         await refused
     assert caught.value.code is ErrorCode.OVERLOADED
     all_.may_end.set()
     await asyncio.gather(*started)
-    assert len(all_.had) == 1 + WAITING_MAX
+    assert len(all_.had) == READS_MAX
 
 
 async def test_a_turn_is_passed_on_by_those_that_leave() -> None:
@@ -90,7 +82,7 @@ async def test_a_turn_is_passed_on_by_those_that_leave() -> None:
     await asyncio.gather(waits, last, return_exceptions=True)
     assert all_.had[-1] == "c"
     async with all_.turns.turn("d"):
-        assert "waiting=0" in repr(all_.turns)
+        assert "reads=1" in repr(all_.turns)
 
 
 async def test_the_server_ends_a_search_that_takes_too_long(database: Database) -> None:

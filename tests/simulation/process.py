@@ -111,7 +111,7 @@ class Process:
             target.loop.call_soon(getattr(target.owner.remote_dispatch, take), bodies)
             return [True] * len(bodies)
 
-        return PeerCalls(partial(call, "accept"), partial(call, "deliver"))
+        return PeerCalls(partial(call, "accept"))
 
     def note_restored(self) -> None:
         """Note that the rows of some shards have been restored."""

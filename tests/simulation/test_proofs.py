@@ -215,7 +215,7 @@ def test_crash_at_every_step_of_a_run_whose_agents_answer_later(after_ms: int) -
 
 
 @pytest.mark.slow
-@every_shape
+@pytest.mark.parametrize("name", ["diamond", "verified"])
 def test_crash_at_every_step_of_a_run_with_failures(name: str) -> None:
     """As above, while every first attempt fails and every first verifier rejects."""
 

@@ -89,12 +89,10 @@ class LedgerActor:
         return answer_renewals(self._commits.renew, bodies)
 
     async def ping(self) -> dict[str, Any]:
-        """Return the counters of the writer and of its event loop, the progress counter, where this
-        runs, and whether it is the writer or waits for the lock."""
-        commits, turns = self._commits.statistics(), self._watchdog.statistics()
+        """Return the writer's counters, its progress and machine, and whether it has the lock."""
+        commits = self._commits.statistics()
         return {
-            "progress": turns.turns,
-            "turns": turns,
+            "progress": self._watchdog.turns,
             "commits": commits,
             "machine": self._machine,
             "isWriter": commits.is_open,

@@ -187,9 +187,9 @@ class AgentHealth:
         """Have an agent weighed anew by the choices to come."""
         raise NotImplementedError
 
-    def _note_chosen(self, did: str, at_ms: int, payer_did: str) -> None:
+    def _note_chosen(self, did: str, at_ms: int) -> None:
         if did in self._circuits:
-            self._circuits.note_chosen(did, at_ms, payer_did=payer_did)
+            self._circuits.note_chosen(did, at_ms)
             self._note_changed(did)
 
     def note_taken(self, did: str) -> None:

@@ -47,7 +47,7 @@ class FullDirectory(Directory):
         if isinstance(choice, Failure):
             return AgentNotSelected(action.node, choice, at_ms)
         assert choice.did is not None
-        self._circuits.note_chosen(choice.did, at_ms, payer_did=payer_did)
+        self._circuits.note_chosen(choice.did, at_ms)
         reasons = None
         if len(choice.ranked) + len(choice.excluded) > 1:
             reasons = orjson.dumps(choice.to_json()).decode()
@@ -70,7 +70,7 @@ class FullDirectory(Directory):
         if isinstance(choice, Failure):
             return AgentNotSelected(action.node, choice, at_ms)
         assert choice.did is not None
-        self._circuits.note_chosen(choice.did, at_ms, payer_did=payer_did)
+        self._circuits.note_chosen(choice.did, at_ms)
         price = self._asking_price(self._entries[choice.did], action)
         assert isinstance(price, FixedPrice)
         is_trusted = self._entries[choice.did].is_trusted

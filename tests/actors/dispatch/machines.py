@@ -97,10 +97,7 @@ class Machines:
 
     def calls(self, name: str) -> PeerCalls:
         """Return the calls to a machine."""
-        return PeerCalls(
-            self.wire.to(partial(self.called, name, "accept")),
-            self.wire.to(partial(self.called, name, "deliver")),
-        )
+        return PeerCalls(self.wire.to(partial(self.called, name, "accept")))
 
     def called(self, name: str, method: str, batch: Any) -> list[bool]:
         """Call a machine's process as it is now."""

@@ -1,4 +1,4 @@
-"""Cancel notices: payers in turn, a share of the places for each, nothing kept of those sent."""
+"""Cancel notices: places for each payer, nothing kept of those sent."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from actors.dispatch.cancel_notices import SENT_ROOM, WAITING_ROOM
-from core.market.sharing.fair_share import ALONE
+from actors.dispatch.cancel_notices import SENT_MAX, WAITING_MAX
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, Scene, scene
 
 GREEDY, OTHER = "did:x:greedy", "did:x:other"
@@ -45,15 +44,14 @@ async def test_a_payers_notices_leave_room_for_anothers() -> None:
     """2,000 notices to an agent that hangs displaced those of every other payer."""
     agents = Agents()
     async with scene(agents.serve, **SECONDS_60) as here:
-        notify(here, GREEDY, "/hang", 2 * WAITING_ROOM)
+        notify(here, GREEDY, "/hang", 2 * WAITING_MAX)
         async with asyncio.timeout(PATIENCE_S):
-            while agents.came["/hang"] < SENT_ROOM * ALONE // (ALONE + 1):
+            while agents.came["/hang"] < SENT_MAX:
                 await asyncio.sleep(0.001)
             notify(here, OTHER, "/told")
             await agents.told.wait()
-        assert agents.came["/hang"] < SENT_ROOM
-        waiting = len(here.dispatcher._notices._waiting)
-        assert waiting <= WAITING_ROOM * ALONE // (ALONE + 1) + 1
+        assert agents.came["/hang"] == SENT_MAX
+        assert len(here.dispatcher._notices._open) <= WAITING_MAX + 1
         agents.may_end.set()
 
 
@@ -61,11 +59,11 @@ async def test_notices_of_one_payer_go_on_when_others_of_it_end() -> None:
     agents = Agents()
     async with scene(agents.serve, **SECONDS_60) as here:
         agents.may_end.set()
-        notify(here, GREEDY, "/hang", 3 * SENT_ROOM)
+        notify(here, GREEDY, "/hang", 3 * SENT_MAX)
         async with asyncio.timeout(PATIENCE_S):
-            while repr(here.dispatcher._notices) != "<CancelNotices waiting=0 sent=0>":
+            while repr(here.dispatcher._notices) != "<CancelNotices open=0>":
                 await asyncio.sleep(0.001)
-    assert agents.came["/hang"] == 3 * SENT_ROOM
+    assert agents.came["/hang"] == 3 * SENT_MAX
 
 
 async def test_a_notice_that_cannot_be_sent_stops_no_other() -> None:

@@ -1,4 +1,4 @@
-"""The bytes of dispatches on their way: estimated, counted per payer, bounded."""
+"""Large dispatches on their way: counted per payer, bounded."""
 
 from __future__ import annotations
 
@@ -12,16 +12,7 @@ import pytest
 from aiohttp import web
 
 from actors.dispatch import dispatcher
-from actors.dispatch.order_inputs import (
-    BUILT_IN_LOOP_BYTES_MAX,
-    OrderInputs,
-    build_in_loop,
-    limit_bytes,
-)
-from actors.dispatch.ticket import Ticket
 from actors.ports import DispatchOrder, InputSources
-from core.canonical import canonical
-from core.json_text import write_json
 from core.records.manifest import parse_manifest
 from core.workflow.dag import CompiledNode, compile_workflow
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event, WorkStarted
@@ -29,7 +20,6 @@ from tests.actors.dispatch.test_dispatcher import PATIENCE_S, Scene, replying, s
 from tests.actors.orders import sources_of
 
 MIB = 1024 * 1024
-BYTES_MAX = 8 * MIB
 WHOLE = sources_of(parents={"p": "x" * 100_000})
 LARGE = sources_of({"text": "x" * MIB})
 # What is built in the loop, at its bound.
@@ -73,61 +63,28 @@ async def test_bodies_that_are_not_read_are_bounded_and_leave_others_room() -> N
     """100 such orders of 6 MiB took 1.2 GB; all places of a payer would have taken 7 GB."""
     # A body of 6 MiB, of which the sockets take some.
     large = InputSources(node_of({"text": "x" * 3 * MIB}), {"p": "1"})
-    room = 16 * MIB
     with never_reading() as sink:
-        async with scene(GOOD, inflight_bytes_max=room) as here:
+        async with scene(GOOD, inflight_large=4) as here:
             hanging = [
                 here.order(node=f"n{n}", url=sink, cancel_url=sink, sources=large, payer_did=GREEDY)
                 for n in range(10)
             ]
             nodes = await begun(here, hanging)
-            assert 0 < here.dispatcher._bytes.total < room + BYTES_MAX
-            assert len(nodes) < len(hanging)
+            assert 0 < here.dispatcher._large.total == len(nodes) <= 4
             assert here.dispatcher.waiting_of(GREEDY) == len(hanging) - len(nodes)
-            done = await here.outcome(agent_did="did:x:good", payer_did=OTHER)
-            assert isinstance(done, AttemptSucceeded)
-            # Its own orders go on when its bytes are free.
+            for sources in (sources_of(), large):
+                async with asyncio.timeout(PATIENCE_S):
+                    done = await here.outcome(
+                        agent_did="did:x:good", payer_did=OTHER, sources=sources
+                    )
+                assert isinstance(done, AttemptSucceeded)
+            # Its own orders go on when its places are free.
             for order in hanging:
                 here.dispatcher.abort(order, "user_request")
-            assert here.dispatcher._bytes.total == 0
+            assert here.dispatcher._large.total == 0
             done = await here.outcome(agent_did="did:x:good", sources=large, payer_did=GREEDY)
             assert isinstance(done, AttemptSucceeded)
-    assert here.dispatcher._bytes.total == 0
-
-
-@pytest.mark.parametrize(
-    ("other_held", "given_back", "waiting"),
-    [
-        (17 * MIB // 2, MIB, {OTHER: 3}),
-        (4 * MIB, 11 * MIB // 2, {}),
-        (15 * MIB // 2, MIB, {}),
-    ],
-    ids=["its own payer has room", "all have room", "its own payer had room before"],
-)
-async def test_bytes_that_are_given_back_let_those_go_that_have_room_then(
-    monkeypatch: pytest.MonkeyPatch, other_held: int, given_back: int, waiting: dict[str, int]
-) -> None:
-    """Where their own payer had room before, the orders of others waited for a timer."""
-    monkeypatch.setattr("actors.dispatch.dispatcher.AGED_MS", 3_600_000)
-    never = asyncio.Event()
-
-    async def work(_: web.Request) -> web.Response:
-        await never.wait()
-        raise AssertionError
-
-    async with scene(work, inflight_bytes_max=9 * MIB) as here:
-        held = here.dispatcher._bytes
-        held.change(OTHER, 0, other_held)
-        held.change(GREEDY, 0, given_back)
-        for number, payer in enumerate([GREEDY, OTHER] * 3):
-            sources = InputSources(node_of({"text": "x" * 20_000}), {"p": "1"})  # that counts
-            order = here.order(payer_did=payer, agent_did=f"did:x:{number}", sources=sources)
-            here.dispatcher.send(order, lambda *_: None)
-        assert here.dispatcher.waiting_of(OTHER) == 3
-        ended = Ticket(here.order(payer_did=GREEDY), lambda *_: None, bytes_held=given_back)
-        here.dispatcher._hold_bytes(ended, 0)
-        found = {payer: here.dispatcher.waiting_of(payer) for payer in (GREEDY, OTHER)}
-        assert {payer: count for payer, count in found.items() if count} == waiting
+    assert here.dispatcher._large.total == 0
 
 
 async def test_a_body_that_is_written_counts_no_more_while_the_agent_works() -> None:
@@ -139,11 +96,11 @@ async def test_a_body_that_is_written_counts_no_more_while_the_agent_works() -> 
         await may_answer.wait()
         return web.json_response({"status": "success", "result": {}})
 
-    async with scene(work, inflight_bytes_max=MIB) as here:
+    async with scene(work, inflight_large=1) as here:
         sent = asyncio.create_task(here.outcome(sources=LARGE))
         async with asyncio.timeout(PATIENCE_S):
             await came.wait()
-            while here.dispatcher._bytes.total:
+            while here.dispatcher._large.total:
                 await asyncio.sleep(0.001)
         assert here.dispatcher.statistics().in_flight == 1
         may_answer.set()
@@ -204,76 +161,11 @@ async def test_large_orders_come_to_the_loop_one_in_a_turn(monkeypatch: pytest.M
     assert len(set(written_in)) == 10
 
 
-def node_of(payload: dict[str, Any], *mapped: str) -> CompiledNode:
-    """Return a node that maps parts of its parent's result."""
-    names = {f"m{number}": f"$.p.{path}" for number, path in enumerate(mapped)}
-    node = {"capabilityId": "cap.x.v1", "payload": payload, "inputMappings": names}
-    nodes = {"p": {"capabilityId": "cap.x.v1"}, "n": {**node, "dependsOn": ["p"]}}
+def node_of(payload: dict[str, Any]) -> CompiledNode:
+    """Return a node with a parent."""
+    node = {"capabilityId": "cap.x.v1", "payload": payload, "dependsOn": ["p"]}
+    nodes = {"p": {"capabilityId": "cap.x.v1"}, "n": node}
     return compile_workflow(parse_manifest({"nodes": nodes})).nodes["n"]
-
-
-# 8 KB that become 7 MB.
-MANY_TEMPLATES = {"v": "x" * 4_243, "t": "{{v}}" * 849}
-
-
-@pytest.mark.parametrize(
-    ("payload", "mapped", "result"),
-    [
-        ({}, [], "r" * MIB),
-        ({}, ["result.text"], {"text": "x" * MIB}),
-        ({}, ["result.text", "result.text", "result.text"], {"text": "x" * (MIB // 2)}),
-        (MANY_TEMPLATES, [], None),
-        ({"t": "{{m0}}" * 100}, ["result.text"], {"text": "\u0001" * 5_000}),
-        ({"t": "{{m0}}" * 100}, ["result.list"], {"list": ['"'] * 2_000}),
-        ({"t": "{{m0}}" * 100}, ["result.text"], {"text": "\U0001f600" * 2_000}),
-        ({"v": '"' * 3_000, "t": "{{v}}" * 500}, [], None),
-        ({}, ["result"], [0.1, 1e300, "\u20ac"] * 50_000),
-    ],
-)
-def test_a_body_is_no_larger_than_what_counts_before_it_is_built(
-    payload: dict[str, Any], mapped: list[str], result: Any
-) -> None:
-    node = node_of(payload, *mapped)
-    sources = InputSources(node, {"p": canonical(result).decode()})
-    built = build_in_loop(sources, 10**9)
-    assert isinstance(built, OrderInputs)
-    body = 2 * len(built.inputs.inputs) + len(write_json(built.parents))
-    assert body <= limit_bytes(sources, 10**9)
-    assert limit_bytes(sources, BYTES_MAX) == min(BYTES_MAX, limit_bytes(sources, 10**9))
-
-
-async def test_a_small_body_does_not_count() -> None:
-    room = 8 * MIB
-    async with scene(GOOD, inflight_bytes_max=room) as here:
-        here.dispatcher._bytes.change(GREEDY, 0, 2 * room)
-        small = sources_of({"a": "x" * (BUILT_IN_LOOP_BYTES_MAX // 2)})
-        done = await here.outcome(payer_did=GREEDY, sources=small)
-        assert isinstance(done, AttemptSucceeded)
-        here.dispatcher._bytes.change(GREEDY, 2 * room, 0)
-
-
-async def test_orders_that_do_not_count_go_on_while_others_hold_all_bytes() -> None:
-    """Bodies of 7 MB were estimated as none, and beyond twice the room nothing was sent."""
-    room = 8 * MIB
-    sources = InputSources(node_of(MANY_TEMPLATES), {"p": "1"})
-    with never_reading() as sink:
-        async with scene(GOOD, inflight_bytes_max=room) as here:
-            # Six payers, each with more orders than its share.
-            orders = [
-                here.order(
-                    node=f"n{n}", url=sink, cancel_url=sink,
-                    sources=sources, payer_did=f"{GREEDY}{n % 6}",
-                )
-                for n in range(18)
-            ]  # fmt: skip
-            await begun(here, orders)
-            assert 2 * room <= here.dispatcher._bytes.total < 2 * room + BYTES_MAX
-            async with asyncio.timeout(PATIENCE_S):
-                done = await here.outcome(agent_did="did:x:good", payer_did=OTHER)
-            assert isinstance(done, AttemptSucceeded)
-            for order in orders:
-                here.dispatcher.abort(order, "user_request")
-            assert here.dispatcher._bytes.total == 0
 
 
 async def test_a_body_that_the_agent_does_not_take_is_given_up() -> None:
@@ -285,7 +177,7 @@ async def test_a_body_that_the_agent_does_not_take_is_given_up() -> None:
             assert isinstance(done, AttemptFailed)
             assert done.failure.is_spared
             assert "not taken within 1 s" in done.failure.message
-            assert here.dispatcher._bytes.total == 0
+            assert here.dispatcher._large.total == 0
 
 
 async def test_a_body_that_is_not_taken_is_given_up_by_no_dispatcher_that_is_closed() -> None:

@@ -17,7 +17,6 @@ from actors.dispatch.order_inputs import (
     build_in_child,
     build_in_loop,
     is_small,
-    limit_bytes,
     verifier_sources,
 )
 from actors.ports import InputSources
@@ -352,7 +351,6 @@ def test_what_is_asked_in_the_turn_of_a_commit_ends_at_the_first_large_results()
     sources = sources_of(parents={f"p{number}": 0 for number in range(85)})
     sources = replace(sources, results=dict.fromkeys(sources.results, text))
     assert not is_small(sources)
-    assert limit_bytes(sources, 8 * 1024 * 1024) == 8 * 1024 * 1024
     assert Untouched.asked < 40
 
 

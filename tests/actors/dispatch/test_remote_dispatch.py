@@ -268,7 +268,7 @@ async def test_replies_are_kept_for_a_machine_out_of_reach_however_many_wait() -
         await machines.wait(lambda: len(machines.seen) == 12)
         machines.wire.is_cut = True
         for name in "bc":
-            machines.spreads[name]._peers["a"].replies._capacity = 1
+            machines.spreads[name]._peers["a"].told._capacity = 1
         machines.gate.set()
         await machines.wait(
             lambda: all(d.statistics().in_flight == 0 for d in machines.dispatchers.values())

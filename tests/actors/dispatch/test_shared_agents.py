@@ -153,7 +153,7 @@ class Shared:
             taken: list[bool] = getattr(self.owners[name].remote, take)(bodies)
             return taken
 
-        return PeerCalls(partial(call, "accept"), partial(call, "deliver"))
+        return PeerCalls(partial(call, "accept"))
 
 
 @asynccontextmanager

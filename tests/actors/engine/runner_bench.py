@@ -126,7 +126,6 @@ class Bench:
         self._dispatches_max = dispatches_max
         self.settings = settings or Settings()
         self.clock = VirtualClock()
-        self.has_other_version = False
         self.model = LedgerModel()
         self.model.commit(
             [Deposit(key="d", request_hash=b"", actor_did=PAYER, owner_did=PAYER,
@@ -157,7 +156,6 @@ class Bench:
     ) -> Runner:
         """Start an owner's process anew: a new epoch and nothing in memory."""
         self.starts += 1
-        self.offered: list[int] = []
         held = self.held = HeldShards(f"one~{self.starts}")
         join = JoinCluster(
             key=f"join:{self.starts}", member=held.member, machine="m", address="one", version="1"
@@ -188,15 +186,9 @@ class Bench:
             on_finished=on_finished or (lambda workflow_id, *_: self.finished.append(workflow_id)),
             on_rows_needed=self.unsure.append,
             at_work=at_work or AtWork(),
-            offer_shard=self.offer_shard,
             dispatches_max=self._dispatches_max,
         )
         return runner
-
-    def offer_shard(self, shard: int) -> bool:
-        """Note an offer; return whether there is a member of another version."""
-        self.offered.append(shard)
-        return self.has_other_version
 
     def publish(self, shape: Shape = CHAIN, *, workflow_id: str = FIRST, **changes: Any) -> None:
         """Ask the runner to publish."""

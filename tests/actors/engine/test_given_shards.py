@@ -35,7 +35,7 @@ class Idle:
 
     def statistics(self) -> RunnerStatistics:
         """Return counters of nothing."""
-        return RunnerStatistics(0, 0, 0, 0)
+        return RunnerStatistics(0, 0)
 
     def drop(self, shards: Collection[int], *, is_told: bool) -> Iterable[None]:
         """Do nothing, or what the test says."""
@@ -93,7 +93,7 @@ async def recipient() -> AsyncIterator[Recipient]:
         Settings(database_url="postgresql://"),
         ledger=LedgerClient(call, is_unknown_outcome, capacity=1, batch_size=1),
         renew=no_lease,
-        peer_calls=lambda _: PeerCalls(taken, taken),
+        peer_calls=lambda _: PeerCalls(taken),
         on_lost=lambda _: None,
         at_work=AtWork(),
     )

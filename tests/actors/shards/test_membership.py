@@ -596,37 +596,3 @@ async def test_a_shard_that_comes_back_while_its_give_has_no_outcome_can_be_lost
     await cluster.member.renew_once()
     assert ("lost", [shard]) in cluster.work.did
     assert shard not in cluster.held
-
-
-async def test_a_shard_that_cannot_be_restored_is_offered_to_another_version() -> None:
-    cluster = Cluster("you")
-    await cluster.join()
-    shard = min(held_of(cluster))
-    assert not cluster.member.offer(shard), "it is of the same version"
-    me, you = cluster.members
-    cluster.members = (me, replace(you, version="2"))
-    await cluster.member.renew_once()
-    assert cluster.member.offer(shard)
-    await cluster.member.renew_once()
-    assert cluster.renewals[-1].refused_shards == (shard,)
-    cluster.members = (replace(me, refused_shards=(shard,)), replace(you, version="2"))
-    await cluster.member.renew_once()
-    await cluster.settle()
-    assert (shard, "you") in cluster.gave
-
-
-async def test_an_offered_shard_is_restored_when_the_other_version_has_gone() -> None:
-    cluster = Cluster("you")
-    await cluster.join()
-    me, you = cluster.members
-    cluster.members = (me, replace(you, version="2"))
-    await cluster.member.renew_once()
-    shard = min(held_of(cluster))
-    assert cluster.member.offer(shard)
-    cluster.members = (replace(me, refused_shards=(shard,)),)
-    cluster.work.did.clear()
-    await cluster.member.renew_once()
-    assert cluster.work.did[0] == ("taken", [shard])
-    assert not cluster.member.offer(shard)
-    await cluster.member.renew_once()
-    assert cluster.renewals[-1].refused_shards == ()

@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -154,10 +154,16 @@ async def test_a_call_that_is_given_up_leaves_no_reply_to_the_next(
 async def test_a_channel_carries_its_batches_over_it(
     actor: tuple[Actor, SocketServer, Path], call: SocketCall
 ) -> None:
-    channel: Channel[int, int] = Channel("actor", call, capacity=100, batch_size=10)
+    sizes: list[int] = []
+
+    async def counted(batch: list[int]) -> Sequence[int | BaseException]:
+        sizes.append(len(batch))
+        return await call(batch)
+
+    channel: Channel[int, int] = Channel("actor", counted, capacity=100, batch_size=10)
     numbers = range(1, 51)
     assert await asyncio.gather(*map(channel.request, numbers)) == [2 * n for n in numbers]
-    assert channel.statistics().calls == 5
+    assert sizes == [10] * 5
 
 
 def connected() -> tuple[Connection, list[Any]]:

@@ -268,19 +268,6 @@ def test_rows_that_cannot_be_restored_quarantine_their_workflow() -> None:
     finish_the_other(bench)
 
 
-def test_rows_that_another_version_may_restore_are_left_to_it() -> None:
-    bench = published()
-    bench.model.workflows[wid("w1")]["manifest"] = "{}"
-    bench.has_other_version = True
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
-    assert bench.model.trust.quarantined == {}
-    assert bench.offered == [SHARD]
-    assert not bench.runner.is_driving(wid("w1"))
-    finish_the_other(bench)
-
-
 def test_publish_that_raises_is_refused_alone() -> None:
     bench = Bench()
     bench.publish()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from core.shards.assignment import moves_of, other_version_for, target_addresses
+from core.shards.assignment import moves_of, target_addresses
 from core.shards.lease_messages import HeldShard, MemberState, MemberView
 from core.shards.shard import SHARDS
 
@@ -85,34 +85,3 @@ def test_a_successor_at_the_same_address_takes_what_its_predecessor_held() -> No
     assert moves_of("a", members, shards) == ((), ())
     taken = {shard for shard, _ in moves_of("b2", members, shards).take}
     assert taken == {n for n, one in enumerate(shards) if one.member == "b"}
-
-
-def test_a_shard_that_its_target_refuses_is_anothers() -> None:
-    targets = target_addresses(["at a", "at b", "at c"])
-    shard = targets.index("at a")
-    members = [replace(member("a"), refused_shards=(shard,)), member("b"), member("c")]
-    shards = held_by("a", "b", "c")
-    ((given, to),) = moves_of("a", members, shards).give
-    assert (given, to in ("b", "c")) == (shard, True)
-    shards[shard] = HeldShard(to, 2)
-    assert all(moves_of(one, members, shards) == ((), ()) for one in "abc"), "it stays there"
-
-
-def test_a_shard_that_all_refuse_is_its_first_targets() -> None:
-    members = [replace(member(name), refused_shards=(7,)) for name in "ab"]
-    assert all(moves_of(one, members, held_by("a", "b")) == ((), ()) for one in "ab")
-
-
-def test_a_shard_number_that_there_is_not_is_passed_over() -> None:
-    members = [replace(member("a"), refused_shards=(SHARDS, -1)), member("b")]
-    assert moves_of("a", members, held_by("a", "b")) == ((), ())
-
-
-def test_only_another_version_that_takes_work_can_restore_what_this_one_cannot() -> None:
-    own, other = member("a"), replace(member("b"), version="2")
-    assert other_version_for("a", [own, other], 7)
-    assert not other_version_for("a", [own, member("b")], 7), "the same version"
-    assert not other_version_for("a", [other], 7), "it is no member any more"
-    assert not other_version_for("a", [own, replace(other, refused_shards=(7,))], 7)
-    assert not other_version_for("a", [own, replace(other, is_live=False)], 7)
-    assert not other_version_for("a", [own, replace(other, state=MemberState.DRAINING)], 7)

@@ -54,8 +54,7 @@ class ClusterChecks:
         # Since when there has been a member of the old version; None: there is none.
         self._old_since_ms: int | None = 0
         self._was_new_alone = False
-        self._not_restored: set[str] = set()
-        self.set_aside: set[str] = set()  # workflows that no member there could restore
+        self.set_aside: set[str] = set()  # workflows that their member could not restore
         self._new_forms: set[str] = set()  # workflows whose rows only new code reads
         self._holders = [HeldShard("", 0)] * world.shards
         self._sent: set[tuple[str, int]] = set()
@@ -91,7 +90,7 @@ class ClusterChecks:
         require(is_holder, "I1: sent by", process.member, epoch, "but held by", held)
         is_repeated = (workflow_id, step) in self._sent
         self.repeated += is_repeated
-        may_repeat = not self._sends_once or workflow_id in self._not_restored
+        may_repeat = not self._sends_once or workflow_id in self.set_aside
         require(may_repeat or not is_repeated, "I4: sent twice", workflow_id, step)
         self._sent.add((workflow_id, step))
         self.sends += 1
@@ -117,27 +116,12 @@ class ClusterChecks:
         is_late = self._is_upgrade and both_ms > BOTH_MS
         require(not is_late, "I9: stored though an old member is there for", both_ms)
 
-    def not_restored(
-        self, process: MemberProcess, workflow_id: str, form: int, *, is_offered: bool
-    ) -> None:
-        """Note that a member cannot restore a workflow: it offers its shard, or sets it aside.
+    def not_restored(self, workflow_id: str) -> None:
+        """Note that a member of an older version cannot restore a workflow, and sets it aside.
 
         Calls of it that are open end with that: who restores it makes them again.
         """
-        self._not_restored.add(workflow_id)
-        if is_offered:
-            return
         self.set_aside.add(workflow_id)
-        rows = self._world.database.rows.members
-        able = [
-            other
-            for other in self._world.living.values()
-            if other.version >= form
-            and (row := rows.get(other.member)) is not None
-            and row.state is MemberState.READY
-            and self._world.clock.now_ms() - row.joined_ms > BOTH_MS
-        ]
-        require(not (self._is_upgrade and able), "I9: not offered to", able, "by", process)
 
     def _may_take(self, agent: str) -> None:
         """Check that an agent has no more calls than it takes, unless the owners have changed.
@@ -202,17 +186,9 @@ class ClusterChecks:
             if process.is_joined and process.member not in rows.members
         ]
         targets = world.targets(ready)
-        able = {one: member for one, member in ready.items() if world.living[member].version >= NEW}
-        able_targets = world.targets(able)
         for shard, held in enumerate(rows.shards):
             process = world.living.get(held.member)
             wanted = ready.get(targets[shard]) if targets else None
-            forms = [rows.forms[one] for one in world.workflows_of(shard)]
-            if wanted is not None and max(forms) > world.living[wanted].version:
-                # Another that can restore it should hold it; without one it stays where it is.
-                # So does one of a workflow that was set aside before any such came: until a resume.
-                is_aside = not self.set_aside.isdisjoint(world.workflows_of(shard))
-                wanted = able[able_targets[shard]] if able and not is_aside else None
             if process is None or process.held.epoch(shard) != held.epoch:
                 found.append(f"{shard}: {held} is not held by {process}")
             elif wanted is not None and held.member != wanted:

@@ -140,8 +140,7 @@ class ShardRuns:
         step, form = await self._world.read_step(process, workflow_id)
         run.restored.add(workflow_id)
         if form > process.version:
-            is_offered = process.membership.offer(shard)
-            self._world.checks.not_restored(process, workflow_id, form, is_offered=is_offered)
+            self._world.checks.not_restored(workflow_id)
             return
         while True:
             if self._world.chance.random() < QUEUED:
