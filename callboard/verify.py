@@ -3,8 +3,8 @@
 Knows no service and no database. An entry's hash is `sha256:` + hex of SHA-256 over the JCS form
 (RFC 8785) of the entry without its `hash`; `prevHash` is inside, ids have no gap, and the first
 entry's `prevHash` is 64 zeros. A chain alone cannot show that its newest entries were cut off.
-An entry stands for one command, and `payload.events` lists what it did; entries from before that
-were one event each, and stay as they are. Spec: Audit entry; money.md (Audit chain).
+An entry stands for one command, and `payload.events` lists what it did. The first entry of a chain,
+which no command made, is one event itself. Spec: Audit entry; money.md (Audit chain).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def events_of(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the events of an entry, each with `type`, `targetType`, `targetId` and `payload`.
 
     Args:
-        entry: of `GET /v1/audit`; one without `payload.events` is its own only event.
+        entry: of `GET /v1/audit`; the first one, without `payload.events`, is its own event.
     """
     payload = entry.get("payload")
     events = payload.get("events") if isinstance(payload, Mapping) else None

@@ -132,11 +132,6 @@ def _of_kind(kind: type, kinds: list[type], values: list[Any]) -> list[Any]:
     return list(compress(values, map(partial(is_, kind), kinds)))
 
 
-def text_holds_nul(text: bytes) -> bool:
-    """Say whether JSON as it is written has a text or key with U+0000."""
-    return find_nul_at(text) is not None
-
-
 def find_nul_at(text: bytes) -> int | None:
     """Return the position of the first escape of U+0000 in JSON as it is written."""
     found = _NUL.search(text) if b"\\u0000" in text else None

@@ -31,7 +31,6 @@ from serve_app.http.pace import RequestBounds
 from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDocuments
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.agents.served_cards import ServedCards
-from serve_app.operations.capabilities.version_comparisons import VersionComparisons
 from serve_app.operations.work.model_drafts import ModelDrafts
 
 T = TypeVar("T")
@@ -56,7 +55,6 @@ class Services:
     names: NameResolver = field(default_factory=NameResolver)
     # One invoice of a payer at a time: two at once would be added up twice, for one of them.
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)
-    comparisons: VersionComparisons = field(default_factory=VersionComparisons)
     did_documents: DidDocuments = field(init=False)
     readings: Readings = field(init=False)
     served_cards: ServedCards = field(init=False)

@@ -4,7 +4,7 @@ A caller sends inputs and reads outputs. So a newer version may take more inputs
 give fewer outputs, and breaks a caller where it does not: the older input schema must be within the
 newer one, the newer output schema within the older one.
 
-Theory of operation: `_Comparison.within` walks two schemas side by side and reports each rule of
+Theory of operation: `_Comparison._within` walks two schemas side by side and reports each rule of
 the wider one that the narrower one does not hold to. What it cannot decide (`oneOf`, `not`, another
 `pattern`) it reports as undecided, never as harmless. A member that a schema neither names nor
 refuses counts as absent: an input that the older version ignored may get a meaning. `$ref` leads
@@ -21,11 +21,13 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
 
+from core.canonical import canonical
+from core.json_text import write_sorted_json
 from core.schemas.schema_cost import resolve_reference
 
 Schema = Any
 
-# Steps of one comparison, at most a tenth of a millisecond each; what is beyond is undecided.
+# Steps of one comparison, a hundredth of a millisecond each; what is beyond is undecided.
 STEPS_MAX: Final = 2_000
 BREAKS_MAX: Final = 20
 # Of lists and objects, which take a step's time.
@@ -112,30 +114,28 @@ class _Gap:
 class _Comparison:
     """Whether every value of one schema is a value of another.
 
-    Gaps have paths within the schemas that are compared. A pair of schemas is compared once,
-    however often `$ref` leads to it, unless the comparison took another one for granted.
+    Gaps have paths within the schemas that are compared.
 
     Args:
-        narrow: the schema of the values that there are.
-        wide: the schema that must hold for them.
+        narrow_root: the schema of the values that there are.
+        wide_root: the schema that must hold for them.
     """
 
-    def __init__(self, narrow: Schema, wide: Schema) -> None:
-        self._narrow_root, self._wide_root = _of_objects(narrow), _of_objects(wide)
-        self._is_one_root = self._narrow_root == self._wide_root
+    def __init__(self, narrow_root: Schema, wide_root: Schema) -> None:
+        self._narrow_root, self._wide_root = _of_objects(narrow_root), _of_objects(wide_root)
         self._steps = 0
-        self._known: dict[tuple[int, int], list[_Gap]] = {}
         self._open: set[tuple[int, int]] = set()
-        self._granted = 0
 
     def run(self) -> list[_Gap]:
         """Return the gaps, the first `BREAKS_MAX`."""
+        if write_sorted_json(self._narrow_root) == write_sorted_json(self._wide_root):
+            return []
         return self._within(self._narrow_root, self._wide_root)
 
     def _within(self, narrow: Schema, wide: Schema, path: str = "") -> list[_Gap]:
-        narrow, narrow_ok = _resolved(narrow, self._narrow_root)
-        wide, wide_ok = _resolved(wide, self._wide_root)
-        if not (narrow_ok and wide_ok):
+        try:
+            narrow, wide = _meant(narrow, self._narrow_root), _meant(wide, self._wide_root)
+        except LookupError:
             return [_Gap(path, "a $ref", "a $ref", False)]
         if narrow is False or wide is True or wide == {}:
             return []
@@ -143,39 +143,29 @@ class _Comparison:
             return [_Gap(path, "allowed", "not allowed")]
         narrow = _ANY if narrow is True else narrow
         pair = (id(narrow), id(wide))
-        found = self._known.get(pair)
-        if found is None:
-            if pair in self._open:
-                self._granted += 1
-                return []
-            found = self._compare(narrow, wide, pair)
-        return [replace(gap, path=f"{path}{gap.path}") for gap in found] if path else found
-
-    def _compare(self, narrow: Schema, wide: Schema, pair: tuple[int, int]) -> list[_Gap]:
+        if pair in self._open:
+            return []
         self._steps += 1 + (_listed_in(narrow) + _listed_in(wide)) // ITEMS_OF_A_STEP
         # As many are open as this one is deep.
         if self._steps > STEPS_MAX or len(self._open) >= LEVELS_MAX:
-            return [_Gap("", "more than is compared", "more than is compared", False)]
-        granted = self._granted
+            return [_Gap(path, "more than is compared", "more than is compared", False)]
         self._open.add(pair)
         # Rules that are not looked into may make up for those that are missed.
         is_known = not narrow.keys() & _COMPOSED
         found = [
-            gap if is_known else replace(gap, is_decided=False)
+            replace(gap, path=path + gap.path, is_decided=gap.is_decided and is_known)
             for gap in islice(self._rules(narrow, wide), BREAKS_MAX)
         ]
         self._open.discard(pair)
-        if self._granted == granted:
-            self._known[pair] = found
         return found
 
     def _rules(self, narrow: Schema, wide: Schema) -> Iterator[_Gap]:
         """Compare two objects, rule by rule."""
         if "anyOf" in narrow and len(narrow.keys() - _NOTES) == 1:
-            for branch in _listed(narrow["anyOf"]):
+            for branch in narrow["anyOf"]:
                 yield from self._within(branch, wide)
             return
-        if "anyOf" in wide and not self._is_same("anyOf", narrow, wide):
+        if "anyOf" in wide and not _is_same("anyOf", narrow, wide):
             yield from self._any_of(narrow, wide)
         gap = _type_gap(narrow, wide)
         if gap is not None:
@@ -192,36 +182,30 @@ class _Comparison:
         if "items" in wide and _may_be(narrow, "array"):
             yield from self._within(narrow.get("items", True), wide["items"], "[]")
         for name in sorted(wide.keys() - _COMPARED - _NOTES):
-            if not self._is_same(name, narrow, wide):
+            if not _is_same(name, narrow, wide):
                 yield _Gap("", _rule(name, narrow), _rule(name, wide), False)
         if "prefixItems" in narrow.keys() - wide.keys():
             yield _Gap("", "prefixItems", "no prefixItems", False)
 
-    def _is_same(self, name: str, narrow: Schema, wide: Schema) -> bool:
-        """Say whether a rule is the same in both, and means the same: `$ref` may lead elsewhere."""
-        if name not in narrow or narrow[name] != wide[name]:
-            return False
-        return self._is_one_root or not _holds_ref(wide[name])
-
     def _any_of(self, narrow: Schema, wide: Schema) -> Iterator[_Gap]:
         """Report unless one of the wider schema's alternatives holds by itself."""
-        if not any(self._within(narrow, branch) == [] for branch in _listed(wide["anyOf"])):
+        if all(self._within(narrow, branch) for branch in wide["anyOf"]):
             kinds = " or ".join(sorted(_types_of(narrow)))
             yield _Gap("", kinds, "one of several forms", False)
 
     def _members(self, narrow: Schema, wide: Schema) -> Iterator[_Gap]:
         if not _may_be(narrow, "object"):
             return
-        have, want = _object_of(narrow, "properties"), _object_of(wide, "properties")
-        required = set(map(str, _listed(narrow.get("required"))))
-        for name in _listed(wide.get("required")):
+        have, want = narrow.get("properties", {}), wide.get("properties", {})
+        required = set(narrow.get("required", ()))
+        for name in wide.get("required", ()):
             if name not in required:
                 known = "optional" if name in have else "absent"
                 yield _Gap(f".{_shown(name)}", known, "required")
         beyond_have = narrow.get("additionalProperties", True)
         beyond_want = wide.get("additionalProperties", True)
         if "patternProperties" in narrow or "patternProperties" in wide:
-            if any(narrow.get(name) != wide.get(name) for name in _MEMBERS):
+            if not all(_is_same(name, narrow, wide) for name in _MEMBERS):
                 yield _Gap("", "patternProperties", "patternProperties", False)
             return
         for name, schema in want.items():
@@ -251,36 +235,32 @@ def _of_objects(schema: Schema) -> Schema:
     return schema
 
 
-def _resolved(schema: Schema, root: Schema) -> tuple[Schema, bool]:
-    """Return what a schema's `$ref` leads to, and whether it leads anywhere within its root."""
+def _meant(schema: Schema, root: Schema) -> Schema:
+    """Return the schema that a `$ref` leads to, or the schema itself.
+
+    Raises:
+        LookupError: it leads out of its root or to nothing, or other rules stand beside it.
+    """
     for _ in range(_REF_HOPS_MAX):
-        if isinstance(schema, bool):
-            return schema, True
-        if not isinstance(schema, dict):
-            return {}, False
-        reference = schema.get("$ref")
-        if reference is None:
-            return schema, True
-        if schema.keys() - _NOTES != {"$ref"} or not isinstance(reference, str):
-            return schema, False
-        try:
-            schema = resolve_reference(root, reference)
-        except LookupError:
-            return {}, False
-    return {}, False
+        if isinstance(schema, bool) or "$ref" not in schema:
+            return schema
+        if schema.keys() - _NOTES != {"$ref"}:
+            break
+        schema = resolve_reference(root, schema["$ref"])
+    raise LookupError
 
 
-def _holds_ref(value: Any) -> bool:
-    if isinstance(value, dict):
-        return "$ref" in value or any(map(_holds_ref, value.values()))
-    return isinstance(value, list) and any(map(_holds_ref, value))
+def _is_same(name: str, narrow: Schema, wide: Schema) -> bool:
+    """Say whether a rule is the same in both, and means the same: `$ref` may lead elsewhere."""
+    text = write_sorted_json(wide.get(name))
+    return write_sorted_json(narrow.get(name)) == text and b'"$ref"' not in text
 
 
 def _types_of(schema: Schema) -> set[str]:
     """Return the types that a schema allows; integers are numbers, told apart by "integer"."""
     given = schema.get("type")
     if given is not None:
-        return {str(one) for one in _listed(given if isinstance(given, list) else [given])}
+        return set(given) if isinstance(given, list) else {given}
     values = _values_of(schema)
     if values is not None:
         return {_type_of(value) for value in values}
@@ -316,20 +296,21 @@ def _values_of(schema: Schema) -> list[Any] | None:
     """Return the values that a schema lists, None when it lists none."""
     if "const" in schema:
         return [schema["const"]]
-    return _listed(schema["enum"]) if "enum" in schema else None
+    values: list[Any] | None = schema.get("enum")
+    return values
 
 
 def _value_gaps(narrow: Schema, wide: Schema) -> Iterator[_Gap]:
     for rule in ("enum", "const"):
         if rule not in wide:
             continue
-        want = _listed(wide["enum"]) if rule == "enum" else [wide["const"]]
+        want = wide["enum"] if rule == "enum" else [wide["const"]]
         have = _values_of(narrow)
         if have is None:
             yield _Gap("", "any value", f"one of {_shown(want)}")
         else:
-            wanted = {_key(value) for value in want}
-            missing = [value for value in have if _key(value) not in wanted]
+            wanted = set(map(canonical, want))
+            missing = [value for value in have if canonical(value) not in wanted]
             if missing:
                 yield _Gap("", f"also {_shown(missing)}", f"one of {_shown(want)}")
 
@@ -371,26 +352,6 @@ def _range_gaps(
 
 def _rule(name: str, schema: Schema) -> str:
     return f"{name} {_shown(schema[name])}" if name in schema else f"no {name}"
-
-
-def _object_of(schema: Schema, name: str) -> dict[str, Any]:
-    value = schema.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _key(value: Any) -> str:
-    """Return what two JSON values share if they are equal: 1 and 1.0 are, 1 and true are not."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{name!r}:{_key(value[name])}" for name in sorted(value)) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_key, value)) + "]"
-    if isinstance(value, float) and value == int(value):
-        return repr(int(value))
-    return repr(value)
 
 
 def _shown(value: Any) -> str:

@@ -10,9 +10,11 @@ names one of the same three numbers. Spec: Capability version. Decision versions
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, total_ordering
-from typing import Final
+from operator import eq, ge, gt, le, lt
+from typing import Any, Final
 
 VERSION_CHARS_MAX: Final = 64
 RANGE_CHARS_MAX: Final = 64
@@ -25,6 +27,7 @@ RANGE_PATTERN: Final = rf"[0-9A-Za-z.^~<>=*, -]{{1,{RANGE_CHARS_MAX}}}"
 
 _VERSION: Final = re.compile(VERSION_PATTERN[1:-1])
 _COMPARATOR: Final = re.compile(r"(>=|<=|>|<|=|\^|~)?\s*([0-9A-Za-z.*-]+)")
+_OPERATORS: Final = {">": gt, ">=": ge, "<": lt, "<=": le, "=": eq, "": eq}
 _WILD: Final = ("x", "X", "*")
 # Below every pre-release of its three numbers.
 _LEAST: Final = ((0, 0, ""),)
@@ -98,36 +101,26 @@ def version_id(capability_id: str, version: str) -> str:
     return f"{capability_id}@{version}"
 
 
+Comparison = tuple[Callable[[Any, Any], bool], tuple[object, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """A range: from its lowest, included, to its highest; `pre`: whose pre-releases it names.
+    """A range: what the order of each of its versions holds to; `pre`: whose pre-releases it names.
 
-    `low` and `high` are orders of versions; `has_high`: the highest is included.
+    `comparisons`: operators, each with the order of a version at its right.
     """
 
-    low: tuple[object, ...] | None = None
-    has_low: bool = True
-    high: tuple[object, ...] | None = None
-    has_high: bool = False
+    comparisons: tuple[Comparison, ...] = ()
     pre: frozenset[tuple[int, int, int]] = frozenset()
 
     def __contains__(self, version: Version) -> bool:
         if version.labels and version.numbers not in self.pre:
             return False
-        order = version.order
-        if self.low is not None and not (order >= self.low if self.has_low else order > self.low):
-            return False
-        return self.high is None or (order <= self.high if self.has_high else order < self.high)
+        return all(holds(version.order, bound) for holds, bound in self.comparisons)
 
     def __and__(self, other: VersionRange) -> VersionRange:
-        low, has_low, high, has_high = self.low, self.has_low, self.high, self.has_high
-        if other.low is not None and (low is None or other.low >= low):
-            has_low = other.has_low and (has_low or other.low != low)
-            low = other.low
-        if other.high is not None and (high is None or other.high <= high):
-            has_high = other.has_high and (has_high or other.high != high)
-            high = other.high
-        return VersionRange(low, has_low, high, has_high, self.pre | other.pre)
+        return VersionRange(self.comparisons + other.comparisons, self.pre | other.pre)
 
 
 @lru_cache(maxsize=4_096)
@@ -178,40 +171,33 @@ def _comparator(sign: str, text: str) -> VersionRange | None:
 
 
 def _of_version(sign: str, version: Version) -> VersionRange:
-    order = version.order
-    pre = frozenset({version.numbers}) if version.labels else frozenset()
+    order, numbers = version.order, version.numbers
     match sign:
-        case ">" | ">=":
-            return VersionRange(order, sign == ">=", pre=pre)
-        case "<" | "<=":
-            return VersionRange(None, True, order, sign == "<=", pre)
         case "^":
-            return VersionRange(order, True, _floor(_next_breaking(version.numbers)), False, pre)
+            found: tuple[Comparison, ...] = ((ge, order), (lt, _floor(_next_breaking(numbers))))
         case "~":
-            high = _floor((version.major, version.minor + 1, 0))
-            return VersionRange(order, True, high, False, pre)
-    return VersionRange(order, True, order, True, pre)
+            found = (ge, order), (lt, _floor((version.major, version.minor + 1, 0)))
+        case _:
+            found = ((_OPERATORS[sign], order),)
+    return VersionRange(found, frozenset({numbers}) if version.labels else frozenset())
 
 
 def _of_part(sign: str, numbers: list[int]) -> VersionRange:
     """Return the range of a comparator with one or two numbers: all versions that begin so."""
-    low = (*numbers, *(0,) * (3 - len(numbers)))
-    first = _floor(low[0:3])
-    after = _floor((numbers[0], numbers[1] + 1, 0) if len(numbers) == 2 else (numbers[0] + 1, 0, 0))
+    first = _floor((*numbers, *(0,) * (3 - len(numbers))))
+    # Of `^0` and `^1` every version that begins so; of `^0.2` what 0.2.0 shares.
+    is_of_major = len(numbers) == 1 or (sign == "^" and numbers[0] > 0)
+    after = _floor((numbers[0] + 1, 0, 0) if is_of_major else (numbers[0], numbers[1] + 1, 0))
     match sign:
         case ">":
-            return VersionRange(after)
+            return VersionRange(((ge, after),))
         case ">=":
-            return VersionRange(first)
+            return VersionRange(((ge, first),))
         case "<":
-            return VersionRange(None, True, first)
+            return VersionRange(((lt, first),))
         case "<=":
-            return VersionRange(None, True, after)
-        case "^":
-            # Of `^0` and `^1` every version that begins so; of `^0.2` what 0.2.0 shares.
-            if numbers[0] > 0:
-                after = _floor((numbers[0] + 1, 0, 0))
-    return VersionRange(first, True, after)
+            return VersionRange(((lt, after),))
+    return VersionRange(((ge, first), (lt, after)))
 
 
 def _next_breaking(numbers: tuple[int, int, int]) -> tuple[int, int, int]:

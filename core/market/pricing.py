@@ -13,8 +13,11 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, Final, assert_never
 
+import msgspec
+
 from core.errors import Problem
 from core.json_bounds import as_whole
+from core.json_text import write_json
 from core.message import Message
 from core.money import MICRO_MAX, MICRO_PER_CENT, MICRO_PER_CREDIT
 from core.records.manifest_problems import described
@@ -47,6 +50,7 @@ class TokenPrice(Message, frozen=True):
 
 Price = FixedPrice | TokenPrice
 FREE: Final = FixedPrice(0)
+_STORED: Final[msgspec.json.Decoder[Price]] = msgspec.json.Decoder(FixedPrice | TokenPrice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,27 +234,14 @@ def parse_price(
     return None, []
 
 
-def price_json(price: Price) -> dict[str, Any]:
-    """Return a price in the form that is stored with a workflow, rates as texts."""
-    match price:
-        case FixedPrice():
-            return {"model": "fixed", "micro": price.micro}
-        case TokenPrice():
-            return {
-                "model": PER_TOKEN,
-                "inputRate": format(price.input_rate, "f"),
-                "outputRate": format(price.output_rate, "f"),
-            }
-        case _:
-            assert_never(price)
+def price_json(price: Price) -> str:
+    """Return a price in the form that is stored with a node, rates as texts."""
+    return write_json(price).decode()
 
 
-def price_from_json(stored: Mapping[str, Any]) -> Price:
+def price_from_json(stored: str) -> Price:
     """Return the price that `price_json` wrote."""
-    if stored["model"] == PER_TOKEN:
-        return TokenPrice(Decimal(stored["inputRate"]), Decimal(stored["outputRate"]))
-    assert stored["model"] == "fixed", stored
-    return FixedPrice(stored["micro"])
+    return _STORED.decode(stored)
 
 
 def _parse_pricing(pricing: Any, path: str) -> tuple[Price | None, list[Problem]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import Enum
-from functools import lru_cache
 from typing import Annotated, Any, Final
 
 from pydantic import (
@@ -69,7 +68,6 @@ _SECRET_ENDINGS: Final = (
 # What is under these names of a capability describes values that others send.
 _SCHEMAS: Final = ("inputSchema", "outputSchema")
 _NOT_LETTERS: Final = re.compile(r"[^a-z]")
-_USER_IN_URL: Final = re.compile(r"//[^/]*@")
 
 
 def _accepted_verifiers(value: object) -> object:
@@ -185,11 +183,6 @@ def find_secrets(card: Any, path: str) -> Iterator[str]:
     return _secrets_in(card, path, _Place.CARD)
 
 
-def without_secrets(card: Any) -> Any:
-    """Return a card without credentials that an earlier version let in."""
-    return _cleaned(card, _Place.CARD)
-
-
 def without_standing_bids(card: dict[str, Any]) -> dict[str, Any]:
     """Return a card as others than its agent's owner read it: what it would bid is sealed.
 
@@ -217,21 +210,6 @@ def _secrets_in(value: Any, path: str, place: _Place) -> Iterator[str]:
                 yield from _secrets_in(item, f"{path}.{name}", _member_place(name, place))
 
 
-def _cleaned(value: Any, place: _Place) -> Any:
-    if isinstance(value, list):
-        return [_cleaned(item, _item_place(place)) for item in value]
-    if not isinstance(value, dict):
-        return value
-    kept = {
-        name: item if _is_schema(name, place) else _cleaned(item, _member_place(name, place))
-        for name, item in value.items()
-        if not _is_secret(name, item)
-    }
-    if isinstance(kept.get("endpoint"), str):
-        kept["endpoint"] = _USER_IN_URL.sub("//", kept["endpoint"])
-    return kept
-
-
 def _member_place(name: str, place: _Place) -> _Place:
     is_list = place is _Place.CARD and name == "capabilities"
     return _Place.CAPABILITIES if is_list else _Place.ELSEWHERE
@@ -249,11 +227,5 @@ def _is_secret(name: str, value: Any) -> bool:
     """Say whether a member holds a credential; nothing and yes or no are none."""
     if value is None or isinstance(value, bool) or value in ("", [], {}):
         return False
-    return _names_secret(name) if len(name) <= NAME_CHARS_MAX else _names_secret.__wrapped__(name)
-
-
-# Cards have the same few names; a reply of discovery asks for some hundred.
-@lru_cache(maxsize=2_048)
-def _names_secret(name: str) -> bool:
     letters = _NOT_LETTERS.sub("", name.lower())
     return letters in _SECRET_NAMES or letters.removesuffix("s").endswith(_SECRET_ENDINGS)

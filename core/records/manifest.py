@@ -28,7 +28,7 @@ from pydantic.alias_generators import to_camel
 
 from core.capabilities.semver import parse_range
 from core.errors import Problem, ProblemList
-from core.json_bounds import as_whole, json_problem
+from core.json_bounds import as_whole
 from core.money import credits_number, micro_from_cents, micro_from_credits
 from core.records.agent import Whole
 from core.records.bounds import (
@@ -261,7 +261,10 @@ _KNOWN = {
 
 
 def parse_manifest(raw: object) -> WorkflowManifest:
-    """Check a manifest as it came from JSON and return it.
+    """Check a manifest and return it.
+
+    Args:
+        raw: a JSON value, whose depth, numbers and texts were checked when it was read.
 
     Raises `ServiceError` (INVALID_MANIFEST) with the problems found. Spec: Workflow manifest.
     """
@@ -269,14 +272,10 @@ def parse_manifest(raw: object) -> WorkflowManifest:
 
 
 def _object(raw: object, expected: str) -> dict[str, Any]:
-    problems = ProblemList()
-    defect = json_problem(raw)
-    if defect is not None:
-        problems.append(defect)
-    elif type(raw) is dict:
+    if type(raw) is dict:
         return raw
-    else:
-        problems.append(Problem("", described(raw), expected))
+    problems = ProblemList()
+    problems.append(Problem("", described(raw), expected))
     raise refused_manifest(problems)
 
 

@@ -180,10 +180,7 @@ class CompiledSchemas:
 
 
 def compile_text(text: bytes) -> ValueSchema | None:
-    """Return the compiled schema of a text, None of one that is not judged by.
-
-    Cards that were registered before schemas were judged may hold any.
-    """
+    """Return the compiled schema of a text, None of one that is not judged by."""
     try:
         return ValueSchema(read_json(text))
     except (SchemaDefect, ValueError):

@@ -8,10 +8,12 @@ rules 1 and 6; money.md (Prices, Per-token prices).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from core.json_text import read_json, write_json
-from core.market.pricing import Price, price_from_json, price_json
+import msgspec
+
+from core.json_text import write_json
+from core.market.pricing import Price
 from core.message import Message
 
 
@@ -36,43 +38,16 @@ class NodeTerms(Message, frozen=True):
 NO_TERMS: Final = NodeTerms()
 
 
+_STORED: Final = msgspec.json.Decoder(dict[str, tuple[int, NodeTerms | None]])
+
+
 def reserved_json(reserved: Mapping[str, int], terms: Mapping[str, NodeTerms]) -> str:
-    """Return the stored text: a reservation per node, with its terms if it has any."""
-    stored: dict[str, Any] = {}
-    for name, micro in reserved.items():
-        known = terms.get(name)
-        if known is None:
-            stored[name] = micro
-            continue
-        stored[name] = {
-            "micro": micro,
-            "price": None if known.price is None else price_json(known.price),
-            "isByToken": known.is_by_token,
-            "verifierMicro": known.verifier_micro,
-        }
-        if known.reserve_micro is not None:
-            stored[name] |= {"reserveMicro": known.reserve_micro, "stakeBps": known.stake_bps}
-        if known.limit_micro is not None:
-            stored[name]["limitMicro"] = known.limit_micro
-    return write_json(stored).decode()
+    """Return the stored text: by node its reservation, and its terms if it has any."""
+    return write_json({name: (micro, terms.get(name)) for name, micro in reserved.items()}).decode()
 
 
 def reserved_from_json(text: str) -> tuple[dict[str, int], dict[str, NodeTerms]]:
     """Parse the text of `reserved_json`."""
-    reserved: dict[str, int] = {}
-    terms: dict[str, NodeTerms] = {}
-    for name, value in read_json(text).items():
-        if type(value) is int:
-            reserved[name] = value
-            continue
-        reserved[name] = value["micro"]
-        price = value["price"]
-        terms[name] = NodeTerms(
-            None if price is None else price_from_json(price),
-            value["isByToken"],
-            value["verifierMicro"],
-            value.get("reserveMicro"),
-            value.get("stakeBps", 0),
-            value.get("limitMicro"),
-        )
-    return reserved, terms
+    stored = _STORED.decode(text)
+    reserved = {name: micro for name, (micro, _) in stored.items()}
+    return reserved, {name: known for name, (_, known) in stored.items() if known is not None}

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
-from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 from core.errors import ErrorCode, ServiceError
-from core.json_bounds import is_deeper_than, text_holds_nul
+from core.json_bounds import find_nul_at, is_deeper_than
 from core.json_text import (
     DOUBLED,
     NotJson,
@@ -31,8 +30,6 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 _DISCARDED_BYTES_MAX = 64 * 1024 * 1024
 # Bodies arrive within milliseconds; what is incomplete after this time is counted as slow.
 SLOW_AFTER_S = 1.0
-# Values that are looked at to say where a NUL is: a few milliseconds of the event loop.
-_SOUGHT_MAX: Final = 10_000
 
 
 class ClientGone(Exception):
@@ -167,7 +164,7 @@ def parse_json(body: bytes, *, depth_max: int) -> Any:
         check_depth(value, depth_max)
     if may_double(body, value) and (path := doubled_member(body)) is not None:
         raise invalid(path, *DOUBLED)
-    check_nul(value, body)
+    check_nul(body)
     return value
 
 
@@ -196,17 +193,18 @@ def not_json(error: Exception) -> ServiceError:
     return invalid("$", f"a body that is not JSON ({error})", "a JSON object")
 
 
-def check_nul(value: Any, text: bytes) -> None:
-    """Refuse a value with a NUL in a text.
+def check_nul(text: bytes, path: str = "$") -> None:
+    """Refuse a JSON text with a NUL in one of its texts.
 
     Args:
-        text: what the value was parsed from.
+        path: of the text's value.
 
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    if text_holds_nul(text):
-        raise invalid(_path_of_nul(value), "text with U+0000", "text without U+0000")
+    at = find_nul_at(text)
+    if at is not None:
+        raise invalid(path, f"text with U+0000 (byte {at})", "text without U+0000")
 
 
 def check_depth(value: Any, depth_max: int) -> None:
@@ -218,40 +216,3 @@ def check_depth(value: Any, depth_max: int) -> None:
     if is_deeper_than(value, depth_max):
         got, expected = f"more than {depth_max} levels of nesting", f"at most {depth_max}"
         raise invalid("$", got, expected)
-
-
-# The key or index of a value, and the trail of what holds it. A text would repeat a long key for
-# every value below it.
-_Trail: TypeAlias = "tuple[str | int, _Trail | None]"
-
-
-def _path_of_nul(value: Any) -> str:
-    """Return the path of a text with U+0000, "$" where it is not among the first values."""
-    waiting: list[tuple[_Trail, Any]] = [(("$", None), value)]
-    room = _SOUGHT_MAX
-    while waiting:
-        trail, item = waiting.pop()
-        if isinstance(item, dict):
-            for key, below in islice(item.items(), room):
-                if "\0" in key:
-                    return _path_of(trail)
-                waiting.append(((key, trail), below))
-            room = max(0, room - len(item))
-        elif isinstance(item, list):
-            some = enumerate(islice(item, room))
-            waiting.extend(((index, trail), below) for index, below in some)
-            room = max(0, room - len(item))
-        elif isinstance(item, str) and "\0" in item:
-            return _path_of(trail)
-    return "$"
-
-
-def _path_of(trail: _Trail) -> str:
-    steps: list[str] = []
-    above: _Trail | None = trail
-    while above is not None:
-        step, above = above
-        steps.append(
-            f"[{step}]" if isinstance(step, int) else step if above is None else f".{step}"
-        )
-    return "".join(reversed(steps))

@@ -176,8 +176,8 @@ async def _repeated(
 class _Kept:
     """A reply as it was stored, and the credential that it was given to, None without one.
 
-    `credential`: its id, its scopes and its end; also None when an older version stored it. All
-    access tokens have one id; a renewed one has the scopes of the one before and ends later.
+    `credential`: its id, its scopes and its end. All access tokens have one id; a
+    renewed one has the scopes of the one before and ends later.
     """
 
     reply: Reply
@@ -222,4 +222,4 @@ def _opened(kept: bytes, keys: DeploymentKeys) -> _Kept:
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in stored["headers"]
     )
     reply = Reply(stored["body"].encode(), status=stored["status"], headers=headers)
-    return _Kept(reply, stored.get("credential"))
+    return _Kept(reply, stored["credential"])

@@ -17,7 +17,6 @@ from core.json_text import Raw, read_json
 from core.market.agent_liveness import UNHEARD, availability, drop_older_signals
 from core.market.ranking import render_reasons
 from core.money import credits_number
-from core.records.agent import without_secrets
 from core.records.api.agents import Live
 from core.records.api.kinds import Credits, Timestamp, Uuid
 from core.records.api.money import Entry
@@ -209,12 +208,6 @@ def entry_record(row: Row) -> dict[str, Any]:
     return shown(Entry, row, amount=credits_number(row["amount"]))
 
 
-def stored_card(row: Row) -> dict[str, Any]:
-    """Return an agent's card as it is shown; a large one is judged beside the loop."""
-    card: dict[str, Any] = without_secrets(current_card(row))
-    return card
-
-
 def current_card(row: Row) -> dict[str, Any]:
     """Return an agent's card as it was registered, with the key that has replaced its own since."""
     card: dict[str, Any] = read_json(row["card"])
@@ -228,7 +221,7 @@ def agent_record(row: Row, card: Row, now_ms: int) -> dict[str, Any]:
 
     Args:
         row: as `LedgerReader.heard_agent` returns it.
-        card: as `stored_card` returns it.
+        card: as `current_card` returns it.
         now_ms: by which its availability is judged.
     """
     live = live_of(row)

@@ -157,15 +157,15 @@ def commanded(**changes: Any) -> list[dict[str, Any]]:
     return [entry, genesis]
 
 
-def test_an_entry_of_before_is_its_own_event_and_one_of_a_command_lists_them() -> None:
+def test_an_entry_without_events_is_its_own_and_one_of_a_command_lists_them() -> None:
     entries = commanded()
     assert verify_chain(entries).entries == 2
     assert [event["type"] for event in events_of(entries[0])] == [
         "node.succeeded",
         "payment.settled",
     ]
-    (old,) = events_of(entries[1])
-    assert old == {
+    (own,) = events_of(entries[1])
+    assert own == {
         "type": "payment.settled",
         "targetType": "workflow",
         "targetId": "w1",

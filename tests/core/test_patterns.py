@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.costs import cpu_s
 
 ROOMS = ("core", "actors", "ledger", "serve_app", "federation", "callboard")
 ROOT = Path(__file__).parents[2]
@@ -52,16 +53,6 @@ def patterns() -> Iterator[tuple[str, re.Pattern[Any], str]]:
                     for method in METHODS:
                         if re.search(rf"\b{name}\.{method}\b", source):
                             yield f"{where}.{name}.{method}", value, method
-
-
-def cpu_s(work: Callable[[], object]) -> float:
-    """Return the least CPU time of three runs."""
-    taken = []
-    for _ in range(3):
-        began = time.thread_time()
-        work()
-        taken.append(time.thread_time() - began)
-    return min(taken)
 
 
 def use(pattern: re.Pattern[Any], method: str, text: str) -> Callable[[], object]:

@@ -4,6 +4,7 @@ check.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, LiteralString
@@ -11,8 +12,9 @@ from typing import Any, Final, LiteralString
 import psycopg
 import psycopg.rows
 
+from core.canonical import canonical
 from core.records.audit import LIFE_EVENTS
-from core.trust.hashchain import GENESIS_HASH, find_break
+from core.trust.hashchain import GENESIS_HASH, record_hash
 from ledger.agents.reputation import HISTORY, tallies_of_history, tally_of
 
 _WORLD_ID = 1
@@ -28,8 +30,7 @@ UNION ALL SELECT 'account', id, balance, 0, 0, address, NULL FROM account
 UNION ALL SELECT 'sum', 0, sum(balance)::bigint, 0, 0, '', NULL FROM account
 UNION ALL (SELECT 'audit', 0, 0, 0, 0, body, hash FROM audit WHERE id > %(audit)s ORDER BY id)
 """
-# Every event of the chain, whatever the shape of its entry: one from before commands had one entry
-# each is its own event.
+# Every event of the chain. The first entry, which no command made, is its own event.
 _EVENTS: Final[LiteralString] = """
     SELECT a.id, a.actor_did, a.created_ms, a.workflow_id, e.number - 1 AS number,
         e.said ->> 'type' AS event_type, e.said ->> 'targetType' AS target_type,
@@ -156,11 +157,13 @@ class Auditor:
 
     def follow_chain(self, records: Sequence[tuple[str, bytes]]) -> None:
         """Raise AssertionError where these records, the next ones, break the chain."""
-        bodies = [(body.encode(), hash_) for body, hash_ in records]
-        assert find_break(bodies, first_id=self.last_id + 1, prev_hash=self._last_hash) is None
-        if records:
-            self.last_id += len(records)
-            self._last_hash = records[-1][1]
+        for body, hash_ in records:
+            entry = json.loads(body)
+            assert canonical(entry) == body.encode()
+            assert hash_ == record_hash(body.encode())
+            linked = (self.last_id + 1, "sha256:" + self._last_hash.hex())
+            assert (entry["id"], entry["prevHash"]) == linked
+            self.last_id, self._last_hash = entry["id"], hash_
 
     def replay(self) -> None:
         """Raise AssertionError unless all entries in order give every balance, none overdrawn."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import NodeErrorCode
-from core.json_text import read_json, write_json
 from core.market.pricing import cost_micro, price_from_json, price_json, read_tokens
 from core.money import credits_text
 from core.workflow.events import AgentSelected, Failure, Verdict, VerifierSelected
@@ -61,7 +60,7 @@ def price_of_attempt(workflow: WorkflowState, event: AgentSelected) -> int:
 def set_token_price(state: NodeState, event: AgentSelected) -> None:
     """Store the price per token of the new attempt, None for a fixed price."""
     price = event.token_price
-    state.price_json = None if price is None else write_json(price_json(price)).decode()
+    state.price_json = None if price is None else price_json(price)
 
 
 def settle_tokens(
@@ -71,7 +70,7 @@ def settle_tokens(
     if state.price_json is None:
         return None
     name = state.compiled.name
-    due_micro = cost_micro(price_from_json(read_json(state.price_json)), read_tokens(metrics))
+    due_micro = cost_micro(price_from_json(state.price_json), read_tokens(metrics))
     verifier_micro = _verifier_micro(workflow, name)
     most_micro = max(0, price_max_micro(workflow, state) - verifier_micro)
     if due_micro > most_micro:

@@ -47,7 +47,7 @@ from serve_app.operations.agents.registration import (
     registration,
     registration_before_endpoint,
 )
-from serve_app.operations.views import agent_record, current_card, shown, stored_card
+from serve_app.operations.views import agent_record, current_card, shown
 from serve_app.operations.whose import card_for
 
 _REGISTER_ERRORS = (
@@ -325,7 +325,7 @@ async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:
     now_ms = call.services.now_ms()
     shown, slices = [], Slices()
     for row in rows:
-        card = await in_thread(call.account, len(row["card"]), partial(stored_card, row))
+        card = await in_thread(call.account, len(row["card"]), partial(current_card, row))
         card = card_for(call, row, card)
         shown.append(agent_record(row, card, now_ms))
         await slices.pause()

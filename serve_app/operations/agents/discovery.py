@@ -17,7 +17,6 @@ from core.market.pricing import FixedPrice, Price, asks_price, effective_price, 
 from core.market.reputation import LATENCY_MS_MAX, Tally, score
 from core.market.standing_bid import standing_offers
 from core.money import MICRO_PER_CENT
-from core.records.agent import without_secrets
 from core.records.api.discovery import (
     FOUND_DEFAULT,
     FOUND_MAX,
@@ -153,7 +152,7 @@ async def _kept(
         if not _passes(query, card, price, availability):
             continue
         if row["did"] not in cards:
-            cards[row["did"]] = card_for(call, row, without_secrets(card))
+            cards[row["did"]] = card_for(call, row, card)
         why = _why(query, row, offered, price, availability)
         results.append(_result(row, cards[row["did"]], offered, why))
     results.sort(key=lambda result: -float(result["score"]))

@@ -17,7 +17,7 @@ from core.errors import ErrorCode, ProblemList, ServiceError
 from core.json_text import write_json
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_eta, parse_offer
-from core.records.agent import AgentCard, without_secrets, without_standing_bids
+from core.records.agent import AgentCard, without_standing_bids
 from core.records.agent_forms import BESIDE_BYTES_MAX, Registration
 from core.records.statuses import OwnershipProof
 from core.schemas.schema_cost import SchemaDefect
@@ -187,7 +187,7 @@ def changed(did: str, card: dict[str, Any], body: dict[str, Any]) -> dict[str, A
         raise invalid("acard", kind_of(patch), "an object with the members to change")
     if patch.get("did", did) != did:
         raise invalid("did", str(patch["did"]), f"{did}, or no did")
-    merged = _merged(without_secrets(card), patch)
+    merged = _merged(card, patch)
     if not card.get("endpoint") and "endpoint" not in patch:
         # It was registered without one, which is stored as "" and never sent so.
         del merged["endpoint"]

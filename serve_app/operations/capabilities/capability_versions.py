@@ -19,11 +19,11 @@ from core.capabilities.choosing_versions import (
     find_way,
     negotiate,
 )
-from core.capabilities.schema_breaks import find_breaks
+from core.capabilities.schema_breaks import Break, find_breaks
 from core.capabilities.semver import Version, parse_range, parse_version, version_id
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.json_bounds import is_deeper_than
-from core.json_text import Raw
+from core.json_text import Raw, read_json
 from core.records.api.path_values import CapabilityPath
 from core.records.api.record import PageQuery
 from core.records.api.registry.capability_versions import (
@@ -62,15 +62,12 @@ from serve_app.operations.capabilities.deprecation_headers import (
     deprecation_headers,
     sunset_ms,
 )
-from serve_app.operations.capabilities.version_comparisons import (
-    COMPARED_BYTES,
-    compatibility,
-    schemas_of,
-)
 from serve_app.operations.views import shown
 
 VERSIONS_PER_OWNER_MAX: Final = 1_000
 VERSIONS_PER_CAPABILITY_MAX: Final = 100
+# Comparing two versions may take as long as work on so much text, however short they are.
+COMPARED_BYTES: Final = 2 * SCHEMA_BYTES_MAX
 
 _VERSIONS: Final = "/v1/capabilities/{capability_id}/versions"
 OPERATIONS = Operations("capabilities")
@@ -224,18 +221,15 @@ async def get_version(call: Call) -> Reply:
     if asked not in line:
         raise not_found(f"the version {own_id}")
     services = call.services
-    row = (await whole_version_rows(services.reader, (own_id,)))[own_id]
-    broken = None
-    if (before := max((one for one in line if one < asked), default=None)) is not None:
-        former_id = version_id(path.capability_id, str(before))
-        broken = await services.comparisons.compare(
-            services.reader, call.account, former_id, own_id
-        )
+    before = max((one for one in line if one < asked), default=None)
+    ids = [version_id(path.capability_id, str(one)) for one in (before, asked) if one is not None]
+    rows = await whole_version_rows(services.reader, ids)
+    broken, row = await _comparisons(call, rows, ids), rows[own_id]
     whole = {
         **_shown(row),
         "inputSchema": Raw(row["input_schema"]),
         "outputSchema": Raw(row["output_schema"]),
-        "compatibility": broken,
+        "compatibility": broken[0] if broken else None,
     }
     return Reply(whole, headers=deprecation_headers(row))
 
@@ -313,13 +307,49 @@ async def _migration_path(
     if len(way) == 1:
         return []
     ids = [version_id(capability_id, str(one.version)) for one in way]
-    services = call.services
-    texts = await changelogs(services.reader, ids[1:])
-    steps = []
-    for former, later in pairwise(ids):
-        broken = await services.comparisons.compare(services.reader, call.account, former, later)
-        steps.append({**broken, "changelog": texts[later]})
-    return steps
+    reader = call.services.reader
+    texts = await changelogs(reader, ids[1:])
+    steps = await _comparisons(call, await whole_version_rows(reader, ids), ids)
+    return [{**step, "changelog": texts[later]} for step, later in zip(steps, ids[1:], strict=True)]
+
+
+async def _comparisons(
+    call: Call, rows: dict[str, RowDict], ids: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return what each of these versions breaks of the one before it."""
+    return [
+        await in_thread(call.account, COMPARED_BYTES, partial(_compared, rows[former], rows[later]))
+        for former, later in pairwise(ids)
+    ]
+
+
+def _compared(former: RowDict, later: RowDict) -> dict[str, Any]:
+    breaks = find_breaks(*_schemas_of(former), *_schemas_of(later))
+    return _compatibility(former["version"], later["version"], breaks)
+
+
+def _schemas_of(row: RowDict) -> tuple[Any, Any]:
+    """Return the input and the output schema of a version."""
+    return read_json(row["input_schema"]), read_json(row["output_schema"])
+
+
+def _compatibility(former: str, later: str, breaks: Sequence[Break]) -> dict[str, Any]:
+    """Return what a version breaks of an earlier one, as the API shows it."""
+    return {
+        "fromVersion": former,
+        "toVersion": later,
+        "isCompatible": not breaks,
+        "breaks": [
+            {
+                "path": one.path,
+                "affected": one.affected,
+                "was": one.was,
+                "now": one.now,
+                "isDecided": one.is_decided,
+            }
+            for one in breaks
+        ],
+    }
 
 
 def _not_acceptable(body: Negotiation, versions: list[PublishedVersion]) -> ServiceError:
@@ -373,9 +403,9 @@ def _judged(
     problems, broken = ProblemList(), None
     version, mine = parse_version(body.version), (body.input_schema, body.output_schema)
     if before is not None:
-        theirs = schemas_of(known[version_id(body.capability_id, str(before))])
+        theirs = _schemas_of(known[version_id(body.capability_id, str(before))])
         breaks = find_breaks(*theirs, *mine)
-        broken = compatibility(str(before), body.version, breaks)
+        broken = _compatibility(str(before), body.version, breaks)
         if before.promise == version.promise:
             problems.extend(
                 Problem(
@@ -388,7 +418,7 @@ def _judged(
                 if one.is_decided
             )
     if after is not None:
-        theirs = schemas_of(known[version_id(body.capability_id, str(after))])
+        theirs = _schemas_of(known[version_id(body.capability_id, str(after))])
         problems.extend(
             Problem(
                 one.path,

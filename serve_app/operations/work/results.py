@@ -204,7 +204,7 @@ def names_of(body: bytes) -> NodeResult:
         if len(text) > _NAME_BYTES_MAX:
             raise invalid(name, f"{len(text)} bytes", f"at most {_NAME_BYTES_MAX} bytes")
         values[name] = load_json(text)
-        check_nul({name: values[name]}, text)
+        check_nul(text, name)
     return parsed(NodeResult, values)
 
 

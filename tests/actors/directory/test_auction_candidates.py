@@ -22,7 +22,7 @@ from core.market.reputation import score
 from core.workflow.actions import SelectBidder
 from core.workflow.events import AgentNotSelected, AgentSelected, AuctionClosed
 from tests.actors.directory.test_agent_directory import CAPABILITY, KEYS, paid, row
-from tests.core.market.test_ranked_candidates import count_lines
+from tests.costs import line_steps
 
 A, B, C = "did:x:a", "did:x:b", "did:x:c"
 CLOSES = 1_000
@@ -226,7 +226,7 @@ def test_ten_thousand_low_bids_of_few_owners_do_not_hide_another_owners(owners: 
     assert won is not None
     assert won[1] == (800_000 if owners == 1 else 100_000)
     assert award(known, payer_did="x0")[0][1] == (900_000 if owners == 1 else 100_000)
-    assert count_lines(lambda: award(known)) < 2_000
+    assert line_steps(lambda: award(known)) < 2_000
 
 
 def test_a_holder_goes_on_at_its_price_unless_it_is_away() -> None:
@@ -348,7 +348,7 @@ def test_a_round_does_not_go_through_thousands_whose_stake_is_too_small() -> Non
     known = directory(*crowd(4_000, 0.1), bidder(A, 0.8), bidder(B, 0.9))
     known.stakes.apply_parts({f"did:x:crowd{number}": (1, 1) for number in range(4_000)})
     assert award(known) == ((A, 900_000), {})
-    assert count_lines(lambda: award(known)) < 2_000
+    assert line_steps(lambda: award(known)) < 2_000
 
 
 def test_who_accepts_the_payers_verifiers_is_looked_up_once_for_all_bids() -> None:
@@ -361,7 +361,7 @@ def test_who_accepts_the_payers_verifiers_is_looked_up_once_for_all_bids() -> No
     action = SelectBidder(
         "n", CAPABILITY, 1, RESERVE, 1_000, CLOSES, bids, verifier_capability_id="cap.judge.v1"
     )
-    assert count_lines(lambda: known.select_bidder(action, CLOSES)) < 60_000
+    assert line_steps(lambda: known.select_bidder(action, CLOSES)) < 60_000
 
 
 def test_circuits_of_one_payers_own_do_not_rank_the_bidders_for_each_round() -> None:

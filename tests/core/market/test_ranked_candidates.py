@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from random import Random
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ from core.market import ranked_candidates
 from core.market.ranked_candidates import POOL_MAX, RankedCandidates
 from core.market.ranking import DEFAULT_RULES, Candidate, RankingRules, Standing
 from tests.core.market.full_weighing import weigh_all
+from tests.costs import line_steps
 
 RULES = RankingRules(trial_tasks=3, trial_share_bps=5_000)
 PROVEN = Standing(0.9, 0.9, 0.9, 1_000)
@@ -199,24 +198,6 @@ def test_each_new_one_of_very_many_gets_its_trials() -> None:
 # -- the cost of a choice among very many ---------------------------------------------------------
 
 
-def count_lines(call: Callable[[], object]) -> int:
-    """Return how many lines a call runs, comprehensions and generators by the item."""
-    lines = 0
-
-    def trace(_frame: FrameType, event: str, _given: Any) -> Any:
-        nonlocal lines
-        lines += event == "line"
-        return trace
-
-    known = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(known)
-    return lines
-
-
 def of_price(number: int, price_micro: int, **more: Any) -> Candidate:
     return Candidate(f"did:{number}", price_micro, 0, 9, number, 0.0, PROVEN)._replace(**more)
 
@@ -284,12 +265,12 @@ def test_a_choice_among_very_many_has_a_bound_whatever_it_may_not_take(name: str
     limit, barred = asked["price_max_micro"], asked.get("refused", set())
     # What is remembered is made by the first.
     assert agree(kept, known, limit, None, barred, asked.get("owner_did"))
-    assert count_lines(lambda: kept.choose(**asked, seed=0)) < COUNT
+    assert line_steps(lambda: kept.choose(**asked, seed=0)) < COUNT
     failing = {**asked, "limit_micro": limit, "price_max_micro": 1_000}
-    assert count_lines(lambda: kept.find_cheapest(**failing)) < COUNT
+    assert line_steps(lambda: kept.find_cheapest(**failing)) < COUNT
     for number in range(10):
         kept.put(candidates[number]._replace(in_flight=1))
-    assert count_lines(lambda: kept.choose(**asked)) < 2 * COUNT
+    assert line_steps(lambda: kept.choose(**asked)) < 2 * COUNT
 
 
 @given(st.integers(0, 2**32))

@@ -9,11 +9,7 @@ path, is no step: shapes that invite it are measured in CPU time, 16 times the t
 from __future__ import annotations
 
 import contextlib
-import sys
-import time
-import tracemalloc
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import orjson
@@ -22,6 +18,7 @@ import pytest
 from core.errors import ServiceError
 from core.records.manifest import parse_list_form, parse_manifest
 from core.workflow.dag import compile_workflow
+from tests.costs import cpu_s, line_steps, peak_bytes
 
 SMALL, LARGE = 8 * 1024, 32 * 1024
 Shape = Callable[[int], dict[str, Any]]
@@ -139,6 +136,14 @@ def listed(shape: Shape) -> Shape:
     return as_list
 
 
+def unknown_member_of_each_node(size: int) -> dict[str, Any]:
+    return many(size // 40, lambda _: node(x=1))
+
+
+def two_inputs_of_each_node(size: int) -> dict[str, Any]:
+    return many(size // 70, lambda _: node(input={"x": 1}, payload={}))
+
+
 def edges_between_two(size: int) -> dict[str, Any]:
     nodes = [{"id": name, "capability": "c"} for name in "ab"]
     return {"nodes": nodes, "edges": [{"from": "a", "to": "b"}] * (size // 22)}
@@ -164,39 +169,16 @@ DICTS = [
     unusual_expressions, unknown_members, two_spellings, nulls, auctions_with_targets,
     deep_payloads, long_key, long_keys_above_each_other, templates,
 ]  # fmt: skip
-LISTS = [edges_between_two, edges_to_one, edges_of_nobody, listed(wide), listed(chain)]
+LISTS = [
+    edges_between_two, edges_to_one, edges_of_nobody, listed(wide), listed(chain),
+    listed(unknown_member_of_each_node), listed(two_inputs_of_each_node),
+]  # fmt: skip
 CASES = [(parse_manifest, shape) for shape in DICTS] + [(parse_list_form, shape) for shape in LISTS]
 
 
 def compiled(parse: Callable[[object], Any], raw: object) -> None:
     with contextlib.suppress(ServiceError):
         compile_workflow(parse(raw))
-
-
-def line_steps(work: Callable[[], object]) -> int:
-    """Return how many lines of Python a work executes."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def peak_bytes(work: Callable[[], object]) -> int:
-    tracemalloc.start()
-    work()
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    return peak
 
 
 @pytest.mark.parametrize(("parse", "shape"), CASES, ids=lambda value: value.__name__)
@@ -206,21 +188,12 @@ def test_four_times_the_text_take_at_most_six_times_the_steps_and_memory(
     small, large = (orjson.loads(orjson.dumps(shape(size))) for size in (SMALL, LARGE))
     grown = len(orjson.dumps(large)) / len(orjson.dumps(small))
     assert 3 < grown < 5
-    compiled(parse, small)  # what is read lazily or once
+    for raw in (small, large):
+        compiled(parse, raw)  # what is read lazily or once
     steps = line_steps(lambda: compiled(parse, small)) + 500
     assert line_steps(lambda: compiled(parse, large)) < 1.5 * grown * steps
     held = peak_bytes(lambda: compiled(parse, small)) + 20_000
     assert peak_bytes(lambda: compiled(parse, large)) < 1.5 * grown * held
-
-
-def cpu_s(work: Callable[[], object]) -> float:
-    """Return the least CPU time of three runs."""
-    taken = []
-    for _ in range(3):
-        began = time.thread_time()
-        work()
-        taken.append(time.thread_time() - began)
-    return min(taken)
 
 
 @pytest.mark.parametrize(

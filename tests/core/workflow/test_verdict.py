@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import tracemalloc
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import hypothesis.strategies as st
@@ -18,6 +14,7 @@ from core.errors import NodeErrorCode
 from core.records.bounds import METRICS_BYTES_MAX
 from core.workflow.events import Failure, Verdict
 from core.workflow.verdict import Accepted, Success, find_verdict, is_approved, judge_reply
+from tests.costs import line_steps, peak_bytes
 
 EVENT = "event-1"
 CAPABILITY = "cap.text.sum.v1"
@@ -414,12 +411,8 @@ def test_judging_a_reply_takes_no_step_for_each_value_and_no_text_for_each_path(
     """Half a million numbers below a long key were as many texts, and held an owner for seconds."""
     key = "k" * 40_000
     body = orjson.dumps({"result": {key: [0] * 20_000, "b": [[]] * 66}})
-    tracemalloc.start()
-    steps = line_steps(lambda: judged(body))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert steps < 1_000
-    assert peak < 50 * len(key)
+    assert line_steps(lambda: judged(body)) < 1_000
+    assert peak_bytes(lambda: judged(body)) < 50 * len(key)
 
 
 @pytest.mark.parametrize("status", [200, 500])
@@ -432,24 +425,6 @@ def test_foreign_values_are_described_without_their_text(member: str, status: in
     wide = judged({member: [0] * 100_000}, status)
     assert isinstance(wide, Failure)
     assert len(wide.message) < 600
-
-
-def line_steps(work: Callable[[], object]) -> int:
-    """Return how many lines of Python a work executes."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 @pytest.mark.parametrize(

@@ -135,16 +135,6 @@ def test_calls_that_arrive_while_a_block_is_leased_lose_none_of_the_limit() -> N
     assert window.calls == 10
 
 
-def test_another_key_of_the_owner_lifts_no_limit() -> None:
-    async def scenario() -> bool:
-        limiter = RateLimiter(Settings(), Window().take)
-        await spend(limiter, RateClass.BULK, 10)
-        (standing,) = await spend(limiter, RateClass.BULK, 1, who=key_of_alice("2"))
-        return standing.is_allowed
-
-    assert not asyncio.run(scenario())
-
-
 def test_the_calling_key_says_how_high_its_owners_count_may_go() -> None:
     """A low key is refused at its own limit, whichever keys have counted; a raised one goes on."""
 

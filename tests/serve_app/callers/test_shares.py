@@ -37,15 +37,6 @@ def test_as_work_ends_greedy_holders_come_to_equal_parts_and_leave_one(holders: 
     assert greedy(shares, "newcomer") >= min(held.values()) // 2 > 0
 
 
-def test_what_is_given_back_can_be_had_again() -> None:
-    shares = Shares(10, 2)
-    first = greedy(shares, "a")
-    for _ in range(first):
-        shares.give_back("a")
-    assert greedy(shares, "b") == first
-    assert shares.statistics().holders == 1
-
-
 def test_one_of_the_smallest_stock_can_be_had() -> None:
     shares = Shares(1, 4)
     assert shares.take("a")

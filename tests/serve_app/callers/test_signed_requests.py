@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from nacl.signing import SigningKey
 
-from core.errors import ErrorCode, ServiceError
+from core.errors import ServiceError
 from core.settings import Settings
-from core.trust.access import DEFAULT_SCOPES, DID_KEY_ID, Principal
+from core.trust.access import Principal
 from core.trust.did_key import did_of_key
 from core.trust.requests.did_standing import DidStanding
 from core.trust.requests.request_signature import signature_headers
@@ -134,62 +134,21 @@ def signed(
     )
 
 
-def test_a_did_key_signs_for_itself() -> None:
-    async def scenario() -> None:
-        principal = await Service(Stored()).take(signed())
-        assert (principal.did, principal.key_id) == (OWN, DID_KEY_ID)
-        assert principal.scopes == frozenset(DEFAULT_SCOPES)
-        assert principal.is_stranger
-
-    run(scenario)
+@pytest.mark.parametrize("keyid", ["agent", "did:net:" + "x" * 300, "did:net:a b"])
+def test_a_keyid_that_is_no_did_is_refused(keyid: str) -> None:
+    with pytest.raises(ServiceError, match="keyid is not a DID"):
+        Service(Stored()).read(signed(keyid), "GET", b"/v1/agents?limit=1")
 
 
-def test_a_registered_agent_signs_with_its_registered_key() -> None:
-    async def scenario() -> None:
-        stored = Stored()
-        stored.standings[NET] = registered()
-        service = Service(stored)
-        principal = await service.take(signed(NET))
-        assert (principal.did, principal.is_stranger) == (NET, False)
-        assert await outcome(service.take(signed(NET, OTHER_SEED))) == "UNAUTHORIZED"
-        assert await outcome(service.take(signed("did:net:unknown"))) == "UNAUTHORIZED"
-        for no_did in ("agent", "did:net:" + "x" * 300, "did:net:a b"):
-            with pytest.raises(ServiceError, match="keyid is not a DID"):
-                service.read(signed(no_did), "GET", b"/v1/agents?limit=1")
-        assert await outcome(service.take(signed(OWN, OTHER_SEED))) == "UNAUTHORIZED"
-
-    run(scenario)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"method": "DELETE"},
-        {"target": b"/v1/agents?limit=2"},
-        {"target": b"/v1/agents"},
-        {"target": b"/v1/Agents?limit=1"},
-        {"target": b"/v1/agents?limit=1&"},
-    ],
-)
-def test_a_signature_is_good_for_its_request_alone(changed: dict[str, Any]) -> None:
-    async def scenario() -> None:
-        assert await outcome(Service(Stored()).take(signed(), **changed)) == "UNAUTHORIZED"
-
-    run(scenario)
-
-
-def test_a_replayed_request_is_refused_by_every_replica() -> None:
+def test_a_nonce_is_taken_once_by_each_signer() -> None:
     async def scenario() -> None:
         stored = Stored()
         first, second = Service(stored), Service(stored)
-        request = signed()
+        request = signed(nonce="one")
         assert await outcome(first.take(request)) == OWN
-        assert await outcome(first.take(request)) == "UNAUTHORIZED"
         assert await outcome(second.take(request, address=THERE)) == "UNAUTHORIZED"
-        assert await outcome(second.take(signed(nonce="other"))) == OWN
         other = did_of_key(bytes(SigningKey(OTHER_SEED).verify_key))
-        again = signed(other, OTHER_SEED, nonce="other")
-        assert await outcome(first.take(again)) == other, "another's nonce is another"
+        assert await outcome(first.take(signed(other, OTHER_SEED, nonce="one"))) == other
 
     run(scenario)
 
@@ -250,23 +209,6 @@ def test_the_first_address_of_a_host_counts() -> None:
     assert found == {"a.example": "https://a.example/x", "b:1": "http://b:1"}
 
 
-def test_a_body_must_be_the_one_that_was_signed() -> None:
-    async def scenario() -> None:
-        service, target = Service(Stored()), b"/v1/agents?limit=1"
-        with_body = service.read(signed(method="POST", body=b"{}"), "POST", target)
-        await with_body.check_body(b"{}")
-        without = service.read(signed(method="POST"), "POST", target)
-        await without.check_body(b"")
-        large = b"x" * 600_000
-        await service.read(signed(method="POST", body=large), "POST", target).check_body(large)
-        for request, body in ((with_body, b"{ }"), (with_body, b""), (without, b"{}")):
-            with pytest.raises(ServiceError) as refused:
-                await request.check_body(body)
-            assert refused.value.code is ErrorCode.UNAUTHORIZED
-
-    run(scenario)
-
-
 def test_a_digest_that_was_changed_on_the_way_is_refused() -> None:
     async def scenario() -> None:
         service, target = Service(Stored()), b"/v1/agents?limit=1"
@@ -278,20 +220,6 @@ def test_a_digest_that_was_changed_on_the_way_is_refused() -> None:
         del request["Content-Digest"]
         with pytest.raises(ServiceError, match="Content-Digest"):
             service.read(request, "POST", target)
-
-    run(scenario)
-
-
-def test_a_revoked_did_is_refused_within_a_second() -> None:
-    async def scenario() -> None:
-        stored = Stored()
-        stored.standings[NET] = registered()
-        service = Service(stored)
-        assert await outcome(service.take(signed(NET))) == NET
-        stored.standings[NET] = registered(is_revoked=True)
-        stored.standings[OWN] = DidStanding(is_revoked=True)
-        assert await outcome(service.take(signed(NET), clock_ms=1_000)) == "UNAUTHORIZED"
-        assert await outcome(service.take(signed(OWN), clock_ms=1_000)) == "UNAUTHORIZED"
 
     run(scenario)
 

@@ -1,7 +1,8 @@
 """A reply's head and its body travel in one write, and no head waits for a late body.
 
-Method: uvicorn serves a small application on a real socket with the protocol of a replica; the
-kernel says in how many segments a reply came. Decision messages-and-large-values.
+Method: uvicorn serves a small application on a real socket with the protocol of a replica. The
+usual replies are tested against a replica, by tests/contract/test_replies_on_the_wire.py, which
+counts their segments by `segments_in`. Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -21,22 +22,17 @@ from uvicorn.server import ServerState
 
 from serve_app.http.whole_replies import WholeReplies
 
-MANY = 20
 SMALL, PART = b"a small reply", b"p" * 60_000
 # Looks like the head of a reply.
 MISLEADING = b"HTTP/1.1 200 OK is how a head begins"
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WAIT_S = 60
 # `tcpi_data_segs_in` of Linux's `struct tcp_info`.
 SEGMENTS_AT = 152
 
 BODIES: dict[str, tuple[bytes, ...]] = {
-    "/small": (SMALL,),
     "/late": (SMALL,),
-    "/sent": (SMALL,),
     "/misleading": (MISLEADING,) * 3,
     "/parts": (PART,) * 3,
-    "/nothing": (),
 }
 
 
@@ -49,11 +45,8 @@ class Application:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Reply to one request."""
         path, parts = scope["path"], BODIES[scope["path"]]
-        if path == "/sent":
-            assert (await receive())["body"] == SMALL
         length = (b"content-length", b"%d" % sum(map(len, parts)))
-        status, headers = (200, [length]) if parts else (204, [])
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.start", "status": 200, "headers": [length]})
         if path == "/late":
             assert await asyncio.to_thread(self.may_go_on.wait, WAIT_S)
         for part in parts:
@@ -92,11 +85,9 @@ def connected(port: int) -> Iterator[socket.socket]:
         yield connection
 
 
-def asked(path: str, method: str = "GET", headers: str = "", body: bytes = b"") -> bytes:
+def asked(path: str, headers: str = "") -> bytes:
     """Return the text of a request."""
-    if body:
-        headers += f"content-length: {len(body)}\r\n"
-    return f"{method} {path} HTTP/1.1\r\nhost: x\r\n{headers}\r\n".encode() + body
+    return f"GET {path} HTTP/1.1\r\nhost: x\r\n{headers}\r\n".encode()
 
 
 def segments_in(connection: socket.socket) -> int:
@@ -108,27 +99,9 @@ def segments_in(connection: socket.socket) -> int:
 def body_of(reply: bytes) -> bytes:
     """Return what follows a reply's head."""
     head, end, body = reply.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 20")
+    assert head.startswith(b"HTTP/1.1 200")
     assert end
     return body
-
-
-@pytest.mark.parametrize(
-    ("request_text", "body"),
-    [
-        (asked("/small"), SMALL),
-        (asked("/small", "HEAD"), b""),
-        (asked("/nothing"), b""),
-        (asked("/sent", "POST", body=SMALL), SMALL),
-    ],
-    ids=["small", "HEAD", "204", "POST"],
-)
-def test_a_small_reply_is_there_at_once(port: int, request_text: bytes, body: bytes) -> None:
-    with connected(port) as connection:
-        for _ in range(MANY):
-            connection.sendall(request_text)
-            assert body_of(connection.recv(65_536)) == body
-        assert segments_in(connection) == MANY
 
 
 def test_a_head_goes_out_when_its_body_is_late(port: int, application: Application) -> None:
@@ -145,38 +118,6 @@ def test_a_reply_in_parts_is_whole(port: int, path: str) -> None:
         connection.sendall(asked(path, headers="connection: close\r\n"))
         received = b"".join(iter(lambda: connection.recv(65_536), b""))
     assert body_of(received) == b"".join(BODIES[path])
-
-
-def test_a_connection_that_is_to_be_closed_closes_after_the_reply(port: int) -> None:
-    for method, body in (("GET", SMALL), ("HEAD", b"")):
-        with connected(port) as connection:
-            connection.sendall(asked("/small", method, headers="connection: close\r\n"))
-            assert body_of(connection.recv(65_536)) == body
-            assert connection.recv(65_536) == b""
-
-
-def test_a_client_is_told_to_continue_at_once(port: int) -> None:
-    request = asked("/sent", "POST", "expect: 100-continue\r\n", SMALL)
-    with connected(port) as connection:
-        connection.sendall(request.removesuffix(SMALL))
-        assert connection.recv(65_536) == CONTINUE
-        connection.sendall(SMALL)
-        assert body_of(connection.recv(65_536)) == SMALL
-
-
-def test_pipelined_requests_are_answered_in_order(port: int) -> None:
-    paths = ["/small", "/nothing", "/misleading", "/nothing", "/small", "/parts", "/small"] * 5
-    end = asked("/small", headers="connection: close\r\n")
-    with connected(port) as connection:
-        connection.sendall(b"".join(map(asked, paths)) + end)
-        received = b"".join(iter(lambda: connection.recv(65_536), b""))
-    for path in (*paths, "/small"):
-        head, _, received = received.partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 20" + (b"0" if BODIES[path] else b"4"))
-        body = b"".join(BODIES[path])
-        assert received.startswith(body)
-        received = received[len(body) :]
-    assert received == b""
 
 
 def test_a_request_that_is_no_http_is_refused_whole(port: int) -> None:

@@ -247,23 +247,13 @@ def test_a_call_is_counted_for_its_address_before_anything_is_parsed() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
         b"[]",
-        b"1",
-        b"{}",
-        b'{"workflowId":1,"nodeId":"a","resultId":"x"}',
         b'{"workflowId":"w","nodeId":"a","resultId":{}}',
         b'{"workflowId":"w","nodeId":"a","resultId":"' + b"x" * 20_000 + b'"}',
         b'{"workflowId":"w","nodeId":"a","resultId":"\\ud800"}',
-        b'{"workflowId":"w","nodeId":"a","resultId":"\xff"}',
-        b'{"workflowId":"w\\u0000","nodeId":"a","resultId":"x"}',
         b'{"workflowId":"w","nodeId":"a\\u0000b","resultId":"x"}',
-        b'{"workflowId":"w","nodeId":"a","resultId":"\\u0000"}',
-        b'{"workflowId":"w","nodeId":"a","resultId":"x","agentDid":"\\u0000"}',
-        b'{"workflowId":"w","nodeId":"a","resultId":"x","agentDid":{"\\u0000":1}}',
         b'{"\xff":"w"}',
         b"[" * 100_000,
-        b'{"a":' * 100_000,
     ],
 )
 def test_a_body_that_names_no_dispatch_is_refused(body: bytes) -> None:
