@@ -7,12 +7,14 @@ the blocking and once for the asynchronous client. Spec: Endpoints.
 
 from __future__ import annotations
 
+import inspect
 import random
 import time
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Concatenate, ParamSpec
 from urllib.parse import quote
 
 from callboard.errors import (
@@ -24,8 +26,10 @@ from callboard.errors import (
 )
 from callboard.locating import DidKey
 from callboard.replies import FINISHED
-from core.records.api.shape import Json
+from core.records.api.shape import Json, json_name
 from core.trust.identity.card_signature import signed_registration
+
+P = ParamSpec("P")
 
 ATTEMPTS_MAX = 5
 RETRY_DELAY_S_MAX = 30.0
@@ -54,7 +58,7 @@ class Call:
 
     method: str
     path: str
-    query: Mapping[str, str | int] = field(default_factory=dict)
+    query: Mapping[str, str | float] = field(default_factory=dict)
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = True
@@ -220,8 +224,10 @@ def _one(call: Call) -> Steps:
     return reply.body
 
 
-def _get(path: str, **query: str | int | None) -> Steps:
-    return _one(Call("GET", path, query={k: v for k, v in query.items() if v is not None}))
+def _get(path: str, **query: Any) -> Steps:
+    given = {name: value for name, value in query.items() if value is not None}
+    flags = {name: str(value).lower() for name, value in given.items() if isinstance(value, bool)}
+    return _one(Call("GET", path, query=given | flags))
 
 
 def reading(path: str) -> Callable[[str], Steps]:
@@ -234,6 +240,50 @@ def reading(path: str) -> Callable[[str], Steps]:
     def read(record_id: str) -> Steps:
         return _get(path.format(_segment(record_id)))
 
+    return read
+
+
+def listing(path: str, query: Callable[P, object], **defaults: Any) -> Callable[P, Steps]:
+    """Return the operation that reads a page of a list.
+
+    Args:
+        path: of the list.
+        query: the class of its query, whose members are the arguments.
+        defaults: of arguments that are not given.
+    """
+
+    def read(*args: P.args, **kwargs: P.kwargs) -> Steps:
+        query(*args, **kwargs)  # refuses an argument that is no member
+        given = defaults | kwargs
+        return _get(path, **{json_name(name): _sent(name, value) for name, value in given.items()})
+
+    # The arguments that `help` shows.
+    read.__signature__ = inspect.signature(query)  # type: ignore[attr-defined]
+    return read
+
+
+def _sent(name: str, value: Any) -> Any:
+    """Return a filter as it is sent; times are given in Unix milliseconds."""
+    if name.endswith("_time") and isinstance(value, int):
+        return datetime.fromtimestamp(value / 1_000, UTC).isoformat()
+    return value
+
+
+def listing_of(path: str, query: Callable[P, object]) -> Callable[Concatenate[str, P], Steps]:
+    """Return the operation that reads a page of a list that belongs to one record.
+
+    Args:
+        path: of the list, `{}` for the record's id.
+        query: the class of its query, whose members are the arguments beside the id.
+    """
+
+    def read(record_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Steps:
+        return listing(path.format(_segment(record_id)), query)(*args, **kwargs)
+
+    own = inspect.signature(query)
+    record_id = inspect.Parameter("record_id", inspect.Parameter.POSITIONAL_ONLY)
+    shown = own.replace(parameters=[record_id, *own.parameters.values()])
+    read.__signature__ = shown  # type: ignore[attr-defined]
     return read
 
 
@@ -290,29 +340,6 @@ def publish_bulk(
     body = {"workflows": [dict(manifest) for manifest in manifests]}
     path = "/v1/workflows/publish/bulk"
     return _one(Call("POST", path, body=body, headers=_keyed(idempotency_key), wait_s=60.0))
-
-
-def workflows(
-    *,
-    status: str | None = None,
-    quarantined: bool | None = None,
-    limit: int | None = None,
-    offset: int | None = None,
-    cursor: str | None = None,
-) -> Steps:
-    """List the caller's workflows, newest first.
-
-    Args:
-        quarantined: only those that wait for being resumed, or only others; None: all.
-    """
-    return _get(
-        "/v1/workflows",
-        status=status,
-        quarantined=None if quarantined is None else str(quarantined).lower(),
-        limit=limit,
-        offset=offset,
-        cursor=cursor,
-    )
 
 
 def wait(workflow_id: str, *, timeout_s: float | None = None) -> Steps:
@@ -436,40 +463,13 @@ def register_agent(
     return _one(Call("POST", "/v1/agents/register", body=body, headers=_keyed(None)))
 
 
-def agents(
-    *,
-    name: str | None = None,
-    author: str | None = None,
-    model: str | None = None,
-    limit: int | None = None,
-    offset: int | None = None,
-    cursor: str | None = None,
-) -> Steps:
-    """List registered agents; the next page starts at `nextCursor`.
-
-    Args:
-        name: only agents whose metadata says exactly this; so are `author` and `model`.
-    """
-    page = {"limit": limit, "offset": offset, "cursor": cursor}
-    return _get("/v1/agents", name=name, author=author, model=model, **page)
-
-
 def agent(did: str, *, include_inactive: bool = False) -> Steps:
     """Read a registered agent.
 
     Args:
         include_inactive: also one of the caller's own that was deregistered.
     """
-    query = {"includeInactive": "true"} if include_inactive else {}
-    return _get(f"/v1/agents/{_segment(did)}", **query)
-
-
-def card_versions(
-    did: str, *, limit: int | None = None, offset: int | None = None, cursor: str | None = None
-) -> Steps:
-    """List the lineage of an agent's cards, the newest first."""
-    path = f"/v1/agents/{_segment(did)}/versions"
-    return _get(path, limit=limit, offset=offset, cursor=cursor)
+    return _get(f"/v1/agents/{_segment(did)}", includeInactive=include_inactive or None)
 
 
 def discover(
@@ -499,7 +499,7 @@ def discover(
         capabilityId=capability_id,
         ownerDid=owner_did,
         limit=limit,
-        minReputation=None if min_reputation is None else str(min_reputation),
+        minReputation=min_reputation,
         maxPriceCents=max_price_cents,
         maxLatencyMs=max_latency_ms,
         region=region,
@@ -563,52 +563,6 @@ def deposit(
     return _one(Call("POST", "/v1/ledger/deposit", body=body, headers=_keyed(idempotency_key)))
 
 
-def transactions(
-    *,
-    limit: int | None = None,
-    cursor: str | None = None,
-    workflow_id: str | None = None,
-    owner_did: str | None = None,
-) -> Steps:
-    """List a wallet's entries, newest first; the next page starts at `nextCursor`.
-
-    Args:
-        limit: how many, at most 100.
-        cursor: `nextCursor` of the page before.
-        workflow_id: only entries of this workflow.
-        owner_did: whose wallet, the caller's own by default; others' only with admin scope.
-    """
-    return _get(
-        "/v1/ledger/transactions",
-        limit=limit,
-        cursor=cursor,
-        workflowId=workflow_id,
-        ownerDid=owner_did,
-    )
-
-
-def history(did: str, *, limit: int | None = None, cursor: str | None = None) -> Steps:
-    """List what changed an owner's wallet and stake, newest first.
-
-    Args:
-        did: the owner: the caller, or another with admin scope.
-        limit: how many, at most 100.
-        cursor: `nextCursor` of the page before.
-    """
-    return _get(f"/v1/ledger/{_segment(did)}/history", limit=limit, cursor=cursor)
-
-
-def audit(
-    *,
-    limit: int = AUDIT_PAGE,
-    cursor: str | None = None,
-    target_id: str | None = None,
-    event_type: str | None = None,
-) -> Steps:
-    """Read a page of audit entries, newest first; the next page starts at `nextCursor`."""
-    return _get("/v1/audit", limit=limit, cursor=cursor, targetId=target_id, eventType=event_type)
-
-
 def create_key(
     owner_did: str,
     *,
@@ -630,11 +584,6 @@ def create_key(
     if scopes is not None:
         body["scopes"] = list(scopes)
     return _one(Call("POST", "/v1/keys", body=body, headers=_keyed(None)))
-
-
-def keys() -> Steps:
-    """List API keys, never their secrets."""
-    return _get("/v1/keys")
 
 
 def rotate_key(key_id: str, *, overlap_s: int = 0) -> Steps:

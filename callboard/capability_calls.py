@@ -42,17 +42,6 @@ def publish_version(
     )
 
 
-def versions_of(
-    capability_id: str,
-    *,
-    limit: int | None = None,
-    offset: int | None = None,
-    cursor: str | None = None,
-) -> Steps:
-    """List the versions of a capability, the newest first."""
-    return _get(_path(capability_id), limit=limit, offset=offset, cursor=cursor)
-
-
 def version(capability_id: str, version: str) -> Steps:
     """Read a version of a capability with its schemas."""
     return _get(f"{_path(capability_id)}/{_segment(version)}")

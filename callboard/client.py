@@ -12,10 +12,10 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
@@ -30,6 +30,7 @@ from callboard import (
 )
 from callboard.calls import (
     ATTEMPTS_MAX,
+    AUDIT_PAGE,
     Call,
     CardSigner,
     NoReply,
@@ -40,13 +41,15 @@ from callboard.calls import (
 from callboard.locating import DidKey, locate
 from callboard.replies import Published, Workflow, successful
 from callboard.tls import tls_context_for
-from core.records.api.record import Page, Record
+from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Json
 from core.trust.did_key import key_of_did
 from core.trust.requests.request_signature import signature_headers
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Record)
+R_co = TypeVar("R_co", bound=Record, covariant=True)
+H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 
 REQUEST_TIMEOUT_S = 30.0
 _LOG = logging.getLogger("callboard")
@@ -79,27 +82,38 @@ class _SignsRequests(httpx.Auth):
         yield request
 
 
-class _Operation(Generic[P, R]):
-    """Makes an operation of `calls` a method of either client, with its own signature."""
+class _Operation(Generic[P, R_co]):
+    """Makes an operation of `calls` a method of either client, with its own signature.
 
-    def __init__(self, build: Callable[P, Steps], record: type[R]) -> None:
+    Args:
+        build: the operation.
+        record: what it returns.
+        is_handle: whether a record takes the client, too.
+    """
+
+    def __init__(
+        self, build: Callable[P, Steps], record: type[R_co], *, is_handle: bool = False
+    ) -> None:
         self._build = build
         self._record = record
+        self._is_handle = is_handle
         self.__doc__ = build.__doc__
 
+    # Of the class it is a function, so that `help` shows its arguments.
     @overload
-    def __get__(self, client: None, owner: type) -> Self: ...
+    def __get__(self, client: None, owner: type) -> Callable[P, Steps]: ...
     @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, R]: ...
+    def __get__(self, client: Client, owner: type) -> Callable[P, R_co]: ...
     @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[R]]: ...
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[R_co]]: ...
     def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
+        build, record = self._build, self._record
         if client is None:
-            return self
-        run, build, record = client._run, self._build, self._record
+            return build
+        made = partial(record, client=client) if self._is_handle else record
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return run(build(*args, **kwargs), record)
+            return client._run(build(*args, **kwargs), made)
 
         return update_wrapper(call, build)
 
@@ -111,21 +125,56 @@ def _reading(path: str, record: type[R]) -> _Operation[[str], R]:
         path: of the record, `{}` for the id.
     """
     read = calls.reading(path)
-    what = record.__doc__ or ""
-    read.__doc__ = f"Read {what[:1].lower()}{what[1:]}"
+    read.__doc__ = _doc_of(record)
     return _Operation(read, record)
 
 
+def _listing(
+    path: str, query: Callable[P, object], page: type[R], **defaults: Any
+) -> _Operation[P, R]:
+    """Make the operation that reads a page of a list; its arguments are the query's members.
+
+    Args:
+        path: of the list.
+        query: the class of its query.
+        page: the class of its pages.
+        defaults: of arguments that are not given.
+    """
+    read = calls.listing(path, query, **defaults)
+    read.__doc__ = _doc_of(page)
+    return _Operation(read, page)
+
+
+def _listing_of(
+    path: str, query: Callable[P, object], page: type[R]
+) -> _Operation[Concatenate[str, P], R]:
+    """Make the operation that reads a page of a list that belongs to one record.
+
+    Args:
+        path: of the list, `{}` for the record's id.
+        query: the class of its query.
+        page: the class of its pages.
+    """
+    read = calls.listing_of(path, query)
+    read.__doc__ = _doc_of(page)
+    return _Operation(read, page)
+
+
+def _doc_of(record: type[Record]) -> str:
+    what = record.__doc__ or ""
+    return f"Read {what[:1].lower()}{what[1:]}"
+
+
 class _Iteration(Generic[P, R]):
-    """Makes a list of `calls` a method that gives the records of all its pages.
+    """Makes a list a method that gives the records of all its pages.
 
     The arguments are those of the list; pages are read as they are needed.
     """
 
-    def __init__(self, build: Callable[P, Steps], page: type[Page[R]]) -> None:
-        self._build = build
-        self._page = page
-        self.__doc__ = f"{build.__doc__} Reads all pages, one after the other."
+    def __init__(self, listed: _Operation[P, Page[R]]) -> None:
+        self._build = listed._build
+        self._page = listed._record
+        self.__doc__ = f"{listed.__doc__} Reads all pages, one after the other."
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -162,38 +211,40 @@ class _Iteration(Generic[P, R]):
             kwargs.pop("offset", None)  # it is passed over already
 
 
-class _Operations:
+class _Operations(Generic[H]):
     """Every operation of the service that a client offers."""
 
     suggest = _Operation(calls.suggest, replies.Suggestion)
     publish_bulk = _Operation(calls.publish_bulk, replies.BulkPublished)
     workflow = _reading("/v1/workflows/{}", replies.Workflow)
     budget = _reading("/v1/workflows/{}/budget", replies.Budget)
-    workflows = _Operation(calls.workflows, replies.WorkflowPage)
+    workflows = _listing("/v1/workflows", replies.WorkflowsQuery, replies.WorkflowPage)
     wait = _Operation(calls.wait, replies.Workflow)
     cancel = _Operation(calls.cancel, replies.Cancelled)
     resume = _Operation(calls.resume, replies.Resumed)
     node_result = _Operation(calls.node_result, replies.NodeResultTaken)
     deregister_agent = _Operation(calls.deregister_agent, replies.Deregistered)
     heartbeat = _Operation(calls.heartbeat, replies.HeartbeatTaken)
-    agents = _Operation(calls.agents, replies.AgentPage)
+    agents = _listing("/v1/agents", replies.AgentsQuery, replies.AgentPage)
     agent = _Operation(calls.agent, replies.Agent)
-    card_versions = _Operation(calls.card_versions, replies.Lineage)
+    card_versions = _listing_of("/v1/agents/{}/versions", PageQuery, replies.Lineage)
     discover = _Operation(calls.discover, replies.Discovered)
     balance = _Operation(calls.balance, replies.Balance)
     deposit = _Operation(calls.deposit, replies.Deposited)
-    transactions = _Operation(calls.transactions, replies.EntryPage)
-    history = _Operation(calls.history, replies.HistoryPage)
-    audit = _Operation(calls.audit, replies.AuditPage)
+    transactions = _listing("/v1/ledger/transactions", replies.EntriesQuery, replies.EntryPage)
+    history = _listing_of("/v1/ledger/{}/history", PageQuery, replies.HistoryPage)
+    audit = _listing("/v1/audit", replies.AuditQuery, replies.AuditPage, limit=AUDIT_PAGE)
     create_key = _Operation(calls.create_key, replies.KeyCreated)
-    keys = _Operation(calls.keys, replies.KeyPage)
+    keys = _listing("/v1/keys", replies.KeysQuery, replies.KeyPage)
     rotate_key = _Operation(calls.rotate_key, replies.KeyRotated)
     revoke_key = _Operation(calls.revoke_key, replies.KeyRevoked)
     health = _Operation(calls.health, replies.Health)
     price = _reading("/v1/capabilities/{}/price", replies.Price)
     set_price = _Operation(market_calls.set_price, replies.PriceSet)
     publish_version = _Operation(capability_calls.publish_version, replies.VersionPublished)
-    versions_of = _Operation(capability_calls.versions_of, replies.CapabilityVersionPage)
+    versions_of = _listing_of(
+        "/v1/capabilities/{}/versions", PageQuery, replies.CapabilityVersionPage
+    )
     version = _Operation(capability_calls.version, replies.CapabilityVersionWhole)
     deprecate_version = _Operation(capability_calls.deprecate_version, replies.VersionDeprecated)
     negotiate_version = _Operation(capability_calls.negotiate_version, replies.Negotiated)
@@ -210,12 +261,12 @@ class _Operations:
     account = _reading("/v1/ledger/accounts/{}", replies.Account)
     create_invoice = _Operation(market_calls.create_invoice, replies.InvoiceChanged)
     invoice = _reading("/v1/invoices/{}", replies.InvoiceWithLines)
-    invoices = _Operation(market_calls.invoices, replies.InvoicePage)
+    invoices = _listing("/v1/invoices", replies.InvoicesQuery, replies.InvoicePage)
     pay_invoice = _Operation(market_calls.pay_invoice, replies.InvoiceChanged)
     void_invoice = _Operation(market_calls.void_invoice, replies.InvoiceChanged)
     open_dispute = _Operation(market_calls.open_dispute, replies.DisputeOpened)
     dispute = _reading("/v1/disputes/{}", replies.Dispute)
-    disputes = _Operation(market_calls.disputes, replies.DisputePage)
+    disputes = _listing("/v1/disputes", replies.DisputesQuery, replies.DisputePage)
     resolve_dispute = _Operation(market_calls.resolve_dispute, replies.DisputeResolved)
     give_feedback = _Operation(market_calls.give_feedback, replies.Feedback)
     publish_task = _Operation(market_calls.publish_task, replies.TaskPublished)
@@ -226,12 +277,12 @@ class _Operations:
     revoke_agent = _Operation(trust_calls.revoke_agent, replies.Revoked)
     unrevoke_agent = _Operation(trust_calls.unrevoke_agent, replies.Unrevoked)
     revocation = _reading("/v1/revoked/{}", replies.Revocation)
-    revocations = _Operation(trust_calls.revocations, replies.RevocationPage)
+    revocations = _listing("/v1/revoked", PageQuery, replies.RevocationPage)
     rotate_agent_key = _Operation(identity_calls.rotate_agent_key, replies.AgentKeyRotated)
-    key_history = _Operation(identity_calls.key_history, replies.KeyHistory)
+    key_history = _listing_of("/v1/trust/key-history/{}", PageQuery, replies.KeyHistory)
     register_name = _Operation(identity_calls.register_name, replies.NameChanged)
     name = _reading("/v1/identity/names/{}", replies.Name)
-    names_of = _Operation(identity_calls.names_of, replies.NamePage)
+    names_of = _listing_of("/v1/agents/{}/names", PageQuery, replies.NamePage)
     renew_name = _Operation(identity_calls.renew_name, replies.NameChanged)
     transfer_name = _Operation(identity_calls.transfer_name, replies.NameTransferred)
     release_name = _Operation(identity_calls.release_name, replies.NameReleased)
@@ -247,27 +298,32 @@ class _Operations:
     drain_machine = _Operation(cluster_calls.drain_machine, replies.MachineChanged)
     resume_machine = _Operation(cluster_calls.resume_machine, replies.MachineChanged)
 
-    iterate_workflows = _Iteration(calls.workflows, replies.WorkflowPage)
-    iterate_agents = _Iteration(calls.agents, replies.AgentPage)
-    iterate_versions = _Iteration(capability_calls.versions_of, replies.CapabilityVersionPage)
-    iterate_transactions = _Iteration(calls.transactions, replies.EntryPage)
-    iterate_audit = _Iteration(calls.audit, replies.AuditPage)
-    iterate_invoices = _Iteration(market_calls.invoices, replies.InvoicePage)
-    iterate_disputes = _Iteration(market_calls.disputes, replies.DisputePage)
-    iterate_revocations = _Iteration(trust_calls.revocations, replies.RevocationPage)
+    iterate_workflows = _Iteration(workflows)
+    iterate_agents = _Iteration(agents)
+    iterate_versions = _Iteration(versions_of)
+    iterate_transactions = _Iteration(transactions)
+    iterate_audit = _Iteration(audit)
+    iterate_invoices = _Iteration(invoices)
+    iterate_disputes = _Iteration(disputes)
+    iterate_revocations = _Iteration(revocations)
+
+    # Makes the HTTP client, unless the caller gives one.
+    _open: ClassVar[Callable[..., Any]]
 
     def __init__(
         self,
-        url: str | None,
-        api_key: str | None,
+        url: str | None = None,
+        api_key: str | None = None,
         *,
-        did: str | None,
-        private_key: str | Path | None,
-        reason: str | None,
-        home: Path | None,
-        timeout_s: float,
-        attempts_max: int,
-        on_wait: Callable[[float], object] | None,
+        did: str | None = None,
+        private_key: str | Path | None = None,
+        reason: str | None = None,
+        home: Path | None = None,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        attempts_max: int = ATTEMPTS_MAX,
+        on_wait: Callable[[float], object] | None = None,
+        proxy: str | None = None,
+        http: H | None = None,
     ) -> None:
         given = None if private_key is None else DidKey.read(private_key, did)
         location = locate(url, api_key, home, given)
@@ -279,6 +335,10 @@ class _Operations:
         self._timeout_s = timeout_s
         self._attempts_max = attempts_max
         self._on_wait = on_wait
+        self._is_own = http is None
+        self._http: H = http or self._open(
+            proxy=proxy, verify=tls_context_for(self.url), trust_env=False
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -409,7 +469,7 @@ class AsyncWorkflowHandle(Published):
         return await self._client.cancel(self.workflow_id, reason=reason, details=details)
 
 
-class Client(_Operations):
+class Client(_Operations[httpx.Client]):
     """A blocking client.
 
     Args:
@@ -434,36 +494,8 @@ class Client(_Operations):
         ValueError: the private key is none, or an API key is given as well.
     """
 
-    def __init__(
-        self,
-        url: str | None = None,
-        api_key: str | None = None,
-        *,
-        did: str | None = None,
-        private_key: str | Path | None = None,
-        reason: str | None = None,
-        home: Path | None = None,
-        timeout_s: float = REQUEST_TIMEOUT_S,
-        attempts_max: int = ATTEMPTS_MAX,
-        on_wait: Callable[[float], object] | None = None,
-        proxy: str | None = None,
-        http: httpx.Client | None = None,
-    ) -> None:
-        super().__init__(
-            url,
-            api_key,
-            did=did,
-            private_key=private_key,
-            reason=reason,
-            home=home,
-            timeout_s=timeout_s,
-            attempts_max=attempts_max,
-            on_wait=on_wait,
-        )
-        self._is_own = http is None
-        self._http = http or httpx.Client(
-            proxy=proxy, verify=tls_context_for(self.url), trust_env=False
-        )
+    publish = _Operation(calls.publish, WorkflowHandle, is_handle=True)
+    _open = httpx.Client
 
     def __enter__(self) -> Self:
         return self
@@ -480,23 +512,6 @@ class Client(_Operations):
         """Close the connections, unless the httpx client is the caller's."""
         if self._is_own:
             self._http.close()
-
-    def publish(
-        self,
-        manifest: Mapping[str, Any],
-        *,
-        wait_s: float | None = None,
-        idempotency_key: str | None = None,
-    ) -> WorkflowHandle:
-        """Publish a workflow; safe to retry, because every call carries an idempotency key.
-
-        Args:
-            manifest: the workflow manifest.
-            wait_s: hold the answer up to so many seconds (≤ 60) for the finished record.
-            idempotency_key: the key to use instead of a fresh one.
-        """
-        steps = calls.publish(manifest, wait_s=wait_s, idempotency_key=idempotency_key)
-        return WorkflowHandle(self._run(steps, Published), self)
 
     def register_agent(
         self,
@@ -523,7 +538,7 @@ class Client(_Operations):
         steps = self._registration(card, signing_secret, private_key, owner_did)
         return self._run(steps, replies.Registered)
 
-    def _run(self, steps: Steps, record: type[R]) -> R:
+    def _run(self, steps: Steps, record: Callable[[Json], R]) -> R:
         attempts = self._attempts(steps)
         try:
             call = next(attempts)
@@ -541,39 +556,11 @@ class Client(_Operations):
             return self._failed(error)
 
 
-class AsyncClient(_Operations):
+class AsyncClient(_Operations[httpx.AsyncClient]):
     """A client for asyncio programs; the arguments are those of `Client`."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        api_key: str | None = None,
-        *,
-        did: str | None = None,
-        private_key: str | Path | None = None,
-        reason: str | None = None,
-        home: Path | None = None,
-        timeout_s: float = REQUEST_TIMEOUT_S,
-        attempts_max: int = ATTEMPTS_MAX,
-        on_wait: Callable[[float], object] | None = None,
-        proxy: str | None = None,
-        http: httpx.AsyncClient | None = None,
-    ) -> None:
-        super().__init__(
-            url,
-            api_key,
-            did=did,
-            private_key=private_key,
-            reason=reason,
-            home=home,
-            timeout_s=timeout_s,
-            attempts_max=attempts_max,
-            on_wait=on_wait,
-        )
-        self._is_own = http is None
-        self._http = http or httpx.AsyncClient(
-            proxy=proxy, verify=tls_context_for(self.url), trust_env=False
-        )
+    publish = _Operation(calls.publish, AsyncWorkflowHandle, is_handle=True)
+    _open = httpx.AsyncClient
 
     async def __aenter__(self) -> Self:
         return self
@@ -590,17 +577,6 @@ class AsyncClient(_Operations):
         """Close the connections, unless the httpx client is the caller's."""
         if self._is_own:
             await self._http.aclose()
-
-    async def publish(
-        self,
-        manifest: Mapping[str, Any],
-        *,
-        wait_s: float | None = None,
-        idempotency_key: str | None = None,
-    ) -> AsyncWorkflowHandle:
-        """Publish a workflow; see `Client.publish`."""
-        steps = calls.publish(manifest, wait_s=wait_s, idempotency_key=idempotency_key)
-        return AsyncWorkflowHandle(await self._run(steps, Published), self)
 
     async def register_agent(
         self,
@@ -627,7 +603,7 @@ class AsyncClient(_Operations):
         steps = self._registration(card, signing_secret, private_key, owner_did)
         return await self._run(steps, replies.Registered)
 
-    async def _run(self, steps: Steps, record: type[R]) -> R:
+    async def _run(self, steps: Steps, record: Callable[[Json], R]) -> R:
         attempts = self._attempts(steps)
         try:
             call = next(attempts)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from nacl.signing import SigningKey
 
-from callboard.calls import Call, Steps, _get, _one, _post, _segment
+from callboard.calls import Call, Steps, _one, _post, _segment
 from callboard.locating import read_seed
 from core.trust.identity.agent_keys import rotation_message
 
@@ -32,13 +32,6 @@ def rotate_agent_key(did: str, new_public_key: str, *, private_key: str) -> Step
     )
 
 
-def key_history(
-    did: str, *, limit: int | None = None, offset: int | None = None, cursor: str | None = None
-) -> Steps:
-    """List the keys that an agent has and had, the current one first."""
-    return _get(f"/v1/trust/key-history/{_segment(did)}", limit=limit, offset=offset, cursor=cursor)
-
-
 def register_name(name: str, agent_did: str, *, months: int | None = None) -> Steps:
     """Register a name for an agent of one's own.
 
@@ -46,14 +39,6 @@ def register_name(name: str, agent_did: str, *, months: int | None = None) -> St
         months: calendar months, 1 to 120; None: 12.
     """
     return _post("/v1/identity/names", name=name, agentDid=agent_did, durationMonths=months)
-
-
-def names_of(
-    did: str, *, limit: int | None = None, offset: int | None = None, cursor: str | None = None
-) -> Steps:
-    """List the names of an agent."""
-    path = f"/v1/agents/{_segment(did)}/names"
-    return _get(path, limit=limit, offset=offset, cursor=cursor)
 
 
 def renew_name(name: str, *, months: int | None = None) -> Steps:

@@ -110,13 +110,6 @@ def create_invoice(
     )
 
 
-def invoices(
-    *, status: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> Steps:
-    """List invoices, newest first."""
-    return _get("/v1/invoices", status=status, limit=limit, cursor=cursor)
-
-
 def pay_invoice(invoice_id: str) -> Steps:
     """Mark a pending invoice paid; for administrators."""
     return _post(f"/v1/invoices/{_segment(invoice_id)}/pay")
@@ -146,13 +139,6 @@ def open_dispute(
         respondentDid=respondent_did,
         evidence=None if evidence is None else dict(evidence),
     )
-
-
-def disputes(
-    *, status: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> Steps:
-    """List the caller's disputes, newest first."""
-    return _get("/v1/disputes", status=status, limit=limit, cursor=cursor)
 
 
 def resolve_dispute(

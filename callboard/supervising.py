@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 
-def supervisor(*arguments: str) -> list[str]:
-    """Return the command that runs the supervisor with these arguments."""
-    return [sys.executable, "-m", "serve_app.supervisor", *arguments]
+def supervisor(*arguments: str, **options: object) -> list[str]:
+    """Return the command that runs the supervisor.
 
-
-def up_arguments(
-    home: Path, *, port: int | None, host: str | None, region: str | None, detach: bool
-) -> list[str]:
-    """Return the supervisor's arguments for `up`."""
-    arguments = ["up", "--home", str(home)]
-    for name, value in (("--port", port), ("--host", host), ("--region", region)):
-        if value is not None:
-            arguments += [name, str(value)]
-    return [*arguments, "--detach"] if detach else arguments
+    Args:
+        arguments: the verb, and words as they are.
+        options: of the verb; None and False are those that are not given.
+    """
+    words = [sys.executable, "-m", "serve_app.supervisor", *arguments]
+    for name, value in options.items():
+        if value is not None and value is not False:
+            words.append(f"--{name.replace('_', '-')}")
+            words += [] if value is True else [str(value)]
+    return words

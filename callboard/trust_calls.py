@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.calls import Call, Steps, _get, _one, _post, _segment
+from callboard.calls import Call, Steps, _one, _post, _segment
 
 
 def revoke_agent(
@@ -29,10 +29,3 @@ def unrevoke_agent(did: str) -> Steps:
     """Take a revoked agent back; for who has revoked it, and administrators."""
     done = {"success": True, "id": did, "did": did, "revoked": False}
     return _one(Call("DELETE", f"/v1/revoked/{_segment(did)}", done=done))
-
-
-def revocations(
-    *, limit: int | None = None, offset: int | None = None, cursor: str | None = None
-) -> Steps:
-    """List who is revoked; the next page starts at `nextCursor`."""
-    return _get("/v1/revoked", limit=limit, offset=offset, cursor=cursor)

@@ -13,7 +13,6 @@ from callboard.cli import (
     capabilities,
     cluster,
     identity,
-    keys,
     ledger,
     market,
     reviews,
@@ -56,7 +55,7 @@ app.add_typer(agents.app, name="agent", rich_help_panel="Use")
 app.add_typer(capabilities.app, name="capability", rich_help_panel="Use")
 app.add_typer(ledger.app, name="ledger", rich_help_panel="Use")
 app.add_typer(audit.app, name="audit", rich_help_panel="Operate")
-app.add_typer(keys.app, name="key", rich_help_panel="Operate")
+app.add_typer(identity.key_app, name="key", rich_help_panel="Operate")
 app.add_typer(identity.app, name="name", rich_help_panel="Use")
 app.add_typer(identity.heir_app, name="heir", rich_help_panel="Use")
 app.add_typer(identity.recovery_app, name="recovery", rich_help_panel="Use")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, json_object, stop, verb
+from callboard.cli.calling import calling_verb, json_object
+from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, object_in, stop, verb
 from core.wording import kind_of
 
 app = typer.Typer(help="Register and find agents.", no_args_is_help=True)
@@ -16,24 +16,6 @@ app = typer.Typer(help="Register and find agents.", no_args_is_help=True)
 CARD_PATH = "/.well-known/acard.json"
 
 _Did = Annotated[str, typer.Argument(help="The agent's DID.", metavar="DID")]
-
-
-@verb(app, "list")
-def list_agents(
-    session: Session,
-    limit: Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=100)] = 50,
-    offset: Annotated[int, typer.Option(help="Number of results to skip.", min=0)] = 0,
-    name: Annotated[str | None, typer.Option(help="Only agents with this name.")] = None,
-    author: Annotated[str | None, typer.Option(help="Only agents of this author.")] = None,
-    model: Annotated[str | None, typer.Option(help="Only agents that use this model.")] = None,
-) -> None:
-    """List registered agents with their status and last heartbeat."""
-    reply = session.client.agents(name=name, author=author, model=model, limit=limit, offset=offset)
-    session.show_table(
-        reply,
-        map(_agent_row, reply["agents"]),
-        ("did", "status", "lastHeartbeat", "endpoint", "capabilities"),
-    )
 
 
 def _agent_row(agent: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +32,31 @@ def _agent_row(agent: dict[str, Any]) -> dict[str, Any]:
 
 def _capability_ids(card: dict[str, Any]) -> list[str]:
     return [capability["id"] for capability in card.get("capabilities", [])]
+
+
+calling_verb(
+    app, "list", "agents", "List registered agents with their status and last heartbeat.",
+    options="name author model limit=50 offset=0 cursor",
+    columns="did status lastHeartbeat endpoint capabilities", row=_agent_row,
+)  # fmt: skip
+calling_verb(
+    app, "versions", "card_versions", "List all versions of an agent's card, newest first.", "did",
+    options="limit=100 cursor",
+    columns="number cardVersion registeredAt registeredByDid cardHash",
+)  # fmt: skip
+calling_verb(
+    app, "deregister", "deregister_agent",
+    "Deregister an agent; registering it again restores it.", "did",
+)  # fmt: skip
+calling_verb(
+    app, "keys", "key_history", "List the current and former keys of an agent.", "did",
+    options="limit=100 cursor", columns="keyId publicKey validFrom validUntil",
+)  # fmt: skip
+calling_verb(
+    app, "collect", "collect", "Move free credits from an agent's wallet to yours.", "did",
+    options="amount_credits",
+)  # fmt: skip
+calling_verb(app, "unrevoke", "unrevoke_agent", "Lift the revocation of an agent.", "did")
 
 
 def discover(
@@ -143,19 +150,15 @@ def register(
 
 def read_card(source: str) -> dict[str, Any]:
     """Read an agent card from a running agent or from a file; ends the process when it cannot."""
-    if source.startswith(("http://", "https://")):
-        import httpx
+    if not source.startswith(("http://", "https://")):
+        return object_in(source, "an agent card")
+    import httpx
 
-        try:
-            response = httpx.get(source.rstrip("/") + CARD_PATH, trust_env=False)
-            card = response.raise_for_status().json()
-        except (httpx.HTTPError, ValueError) as error:
-            stop(EXIT_REFUSED, f"no agent card at {source}{CARD_PATH}: {error}")
-    else:
-        try:
-            card = json.loads(Path(source).read_text())
-        except (OSError, ValueError) as error:
-            stop(EXIT_USAGE, f"cannot read an agent card from {source}: {error}")
+    try:
+        response = httpx.get(source.rstrip("/") + CARD_PATH, trust_env=False)
+        card = response.raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        stop(EXIT_REFUSED, f"no agent card at {source}{CARD_PATH}: {error}")
     if not isinstance(card, dict):
         stop(EXIT_USAGE, f"{source} holds {kind_of(card)}, expected an agent card")
     return card
@@ -179,20 +182,6 @@ def show(
     session.show_record({**shown, "capabilities": _capability_ids(agent)})
 
 
-@verb(app, "versions")
-def versions(session: Session, did: _Did) -> None:
-    """List all versions of an agent's card, newest first."""
-    reply = session.client.card_versions(did, limit=100)
-    columns = ("number", "cardVersion", "registeredAt", "registeredByDid", "cardHash")
-    session.show_table(reply, reply["versions"], columns)
-
-
-@verb(app, "deregister")
-def deregister(session: Session, did: _Did) -> None:
-    """Deregister an agent; registering it again restores it."""
-    session.show_record(session.client.deregister_agent(did))
-
-
 @verb(app, "rotate-key")
 def rotate_key(
     session: Session,
@@ -210,47 +199,21 @@ def rotate_key(
     session.show_record(reply)
 
 
-@verb(app, "keys")
-def keys(session: Session, did: _Did) -> None:
-    """List the current and former keys of an agent."""
-    reply = session.client.key_history(did, limit=100)
-    columns = ("keyId", "publicKey", "validFrom", "validUntil")
-    session.show_table(reply, reply["keyHistory"], columns)
-
-
 @verb(app, "revoke")
 def revoke(
     session: Session,
     did: _Did,
     reason: Annotated[str, typer.Option(help="Reason; it is public.")],
-    evidence: Annotated[str, typer.Option(help="Evidence, a JSON object.")] = "{}",
+    evidence: Annotated[
+        dict[str, Any] | None, typer.Option(help="Evidence, a JSON object.", parser=json_object)
+    ] = None,
     expires_at: Annotated[
         str | None, typer.Option(help="End, an ISO 8601 time; default: permanent.")
     ] = None,
 ) -> None:
     """Revoke an agent: it gets no more work and no more payments."""
-    shown = json_object("--evidence", evidence)
-    session.show_record(
-        session.client.revoke_agent(did, reason, evidence=shown, expires_at=expires_at)
-    )
-
-
-@verb(app, "collect")
-def collect(
-    session: Session,
-    did: _Did,
-    amount: Annotated[
-        str | None, typer.Option(help="Credits to collect; default: all free credits.")
-    ] = None,
-) -> None:
-    """Move free credits from an agent's wallet to yours."""
-    session.show_record(session.client.collect(did, amount_credits=amount))
-
-
-@verb(app, "unrevoke")
-def unrevoke(session: Session, did: _Did) -> None:
-    """Lift the revocation of an agent."""
-    session.show_record(session.client.unrevoke_agent(did))
+    reply = session.client.revoke_agent(did, reason, evidence=evidence or {}, expires_at=expires_at)
+    session.show_record(reply)
 
 
 @verb(app, "revoked")

@@ -9,25 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
+from callboard.cli.calling import calling_verb
 from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, stop, verb
 
 app = typer.Typer(help="Read and verify the audit chain.", no_args_is_help=True)
 
-
-@verb(app, "list")
-def list_entries(
-    session: Session,
-    limit: Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=1000)] = 100,
-    cursor: Annotated[str | None, typer.Option(help="nextCursor of the previous page.")] = None,
-    event_type: Annotated[str | None, typer.Option(help="Only entries of this event type.")] = None,
-    target_id: Annotated[str | None, typer.Option(help="Only entries about this ID.")] = None,
-) -> None:
-    """List audit entries, newest first."""
-    reply = session.client.audit(
-        limit=limit, cursor=cursor, event_type=event_type, target_id=target_id
-    )
-    columns = ("id", "createdAt", "eventType", "actorDid", "targetType", "targetId")
-    session.show_table(reply, reply["entries"], columns)
+calling_verb(
+    app, "list", "audit", "List audit entries, newest first.",
+    options="limit=100 cursor event_type target_id",
+    columns="id createdAt eventType actorDid targetType targetId",
+)  # fmt: skip
 
 
 @verb(app, "verify")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from callboard.cli.session import EXIT_USAGE, Session, stop, verb
-from core.wording import kind_of
+from callboard.cli.calling import calling_verb
+from callboard.cli.session import Session, object_in, verb
 
 app = typer.Typer(help="Publish and compare capability versions.", no_args_is_help=True)
 
@@ -32,8 +31,8 @@ def publish(
     reply = session.client.publish_version(
         capability,
         version,
-        input_schema=_schema_in(input_schema),
-        output_schema=_schema_in(output_schema),
+        input_schema=object_in(input_schema, "a JSON Schema"),
+        output_schema=object_in(output_schema, "a JSON Schema"),
         changelog=changelog,
         deprecates_version=deprecates,
         owner_did=owner,
@@ -41,51 +40,21 @@ def publish(
     session.show_record(reply)
 
 
-@verb(app, "list")
-def list_versions(session: Session, capability: _Capability) -> None:
-    """List the versions of a capability, newest first."""
-    reply = session.client.versions_of(capability, limit=100)
-    columns = ("version", "status", "publishedAt", "sunsetAt", "changelog")
-    session.show_table(reply, reply["versions"], columns)
-
-
-@verb(app, "show")
-def show(session: Session, capability: _Capability, version: _Version) -> None:
-    """Show a version, its schemas and its breaking changes."""
-    session.show_record(session.client.version(capability, version))
-
-
-@verb(app, "deprecate")
-def deprecate(
-    session: Session,
-    capability: _Capability,
-    version: _Version,
-    successor: Annotated[str | None, typer.Option(help="Version to use instead.")] = None,
-) -> None:
-    """Deprecate a version permanently; it is removed after 12 months."""
-    session.show_record(session.client.deprecate_version(capability, version, successor=successor))
-
-
-@verb(app, "negotiate")
-def negotiate(
-    session: Session,
-    capability: _Capability,
-    supported: Annotated[
-        list[str], typer.Argument(help="Supported versions or ranges.", metavar="SUPPORTED...")
-    ],
-    preferred: Annotated[str | None, typer.Option(help="Preferred version.")] = None,
-) -> None:
-    """Show the version to use and the upgrade path to the latest one."""
-    session.show_record(
-        session.client.negotiate_version(capability, supported, preferred=preferred)
-    )
-
-
-def _schema_in(file: Path) -> dict[str, Any]:
-    try:
-        schema = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        stop(EXIT_USAGE, f"cannot read a JSON Schema from {file}: {error}")
-    if not isinstance(schema, dict):
-        stop(EXIT_USAGE, f"{file} holds {kind_of(schema)}, expected a JSON Schema")
-    return schema
+calling_verb(
+    app, "list", "versions_of", "List the versions of a capability, newest first.", "capability",
+    options="limit=100 cursor", columns="version status publishedAt sunsetAt changelog",
+)  # fmt: skip
+calling_verb(
+    app, "show", "version", "Show a version, its schemas and its breaking changes.",
+    "capability version",
+)  # fmt: skip
+calling_verb(
+    app, "deprecate", "deprecate_version",
+    "Deprecate a version permanently; it is removed after 12 months.", "capability version",
+    options="successor",
+)  # fmt: skip
+calling_verb(
+    app, "negotiate", "negotiate_version",
+    "Show the version to use and the upgrade path to the latest one.", "capability supported",
+    options="preferred",
+)  # fmt: skip

@@ -18,7 +18,7 @@ import typer
 
 from callboard.cli.session import EXIT_USAGE, HomeOption, Output, OutputOption, stop
 from callboard.locating import default_home
-from callboard.supervising import supervisor, up_arguments
+from callboard.supervising import supervisor
 
 _Port = Annotated[int | None, typer.Option(help="Port of the API.", show_default=False)]
 _Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)]
@@ -49,7 +49,7 @@ def up(
 ) -> None:
     """Start a deployment in a folder, or restart it with its data."""
     folder = home or default_home()
-    command = supervisor(*up_arguments(folder, port=port, host=host, region=region, detach=detach))
+    command = supervisor("up", home=folder, port=port, host=host, region=region, detach=detach)
     if output is Output.text or not detach:
         _become(command)
     _run_quietly(command)
@@ -75,11 +75,8 @@ def join(
     """Start and supervise this machine as the head or a worker of a cluster."""
     if as_head == (head is not None):
         stop(EXIT_USAGE, "`join` needs one of --head ADDRESS and --as-head")
-    arguments = ["join", "--home", str(home or default_home()), "--node-address", node_address]
-    arguments += ["--as-head"] if head is None else ["--head", head]
-    for name, value in (("--ports", ports), ("--port", port)):
-        arguments += [] if value is None else [name, str(value)]
-    _become(supervisor(*arguments, *(["--detach"] if detach else [])))
+    given = {"node_address": node_address, "head": head, "as_head": as_head, "ports": ports}
+    _become(supervisor("join", home=home or default_home(), **given, port=port, detach=detach))
 
 
 def upgrade(
@@ -94,8 +91,7 @@ def upgrade(
     home: HomeOption = None,
 ) -> None:
     """Upgrade to another release, or apply changed settings, without downtime."""
-    where = ["--home", str(home or default_home())]
-    _become(supervisor("upgrade", *where, *([] if to is None else ["--to", str(to)])))
+    _become(supervisor("upgrade", home=home or default_home(), to=to))
 
 
 def rotate_deployment_key(
@@ -111,15 +107,13 @@ def rotate_deployment_key(
     home: HomeOption = None,
 ) -> None:
     """Rotate the deployment key without downtime; run again to continue and see what is left."""
-    where = ["--home", str(home or default_home())]
-    flags = [*(["--end"] if end else []), *(["--force"] if force else [])]
-    _become(supervisor("rotate-deployment-key", *where, *flags))
+    _become(supervisor("rotate-deployment-key", home=home or default_home(), end=end, force=force))
 
 
 def down(home: HomeOption = None, output: OutputOption = Output.text) -> None:
     """Stop a deployment, or this machine's part of it; the folder is kept."""
     folder = home or default_home()
-    command = supervisor("down", "--home", str(folder))
+    command = supervisor("down", home=folder)
     if output is Output.text:
         _become(command)
     _run_quietly(command)
@@ -128,9 +122,7 @@ def down(home: HomeOption = None, output: OutputOption = Output.text) -> None:
 
 def settings(home: HomeOption = None, output: OutputOption = Output.text) -> None:
     """Print every setting with its source; secrets are masked."""
-    where = ["--home", str(home)] if home else []
-    form = ["--output", "json"] if output is Output.json else []
-    _become(supervisor("settings", *where, *form))
+    _become(supervisor("settings", home=home, output=output.value))
 
 
 def demo(

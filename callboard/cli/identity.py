@@ -1,57 +1,39 @@
-"""`name`, `heir` and `recovery`: names of agents, who has one that falls silent, and lost keys.
+"""`name`, `heir`, `recovery` and `key`: names and heirs of agents, lost keys, and API keys.
 
 Spec: Name, Inheritance, Recovery request.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from callboard.cli.session import Session, reading_verb, verb
+from callboard.cli.calling import calling_verb
+from callboard.cli.session import Session, verb
 
 app = typer.Typer(help="Names of agents.", no_args_is_help=True)
 heir_app = typer.Typer(help="Heirs of agents that stop sending heartbeats.", no_args_is_help=True)
 recovery_app = typer.Typer(help="Recovery of lost agent keys.", no_args_is_help=True)
+key_app = typer.Typer(help="Create, rotate and revoke API keys.", no_args_is_help=True)
 
-_Name = Annotated[str, typer.Argument(help="The name.", metavar="NAME")]
 _Did = Annotated[str, typer.Argument(help="The agent's DID.", metavar="DID")]
-_Months = Annotated[int | None, typer.Option(help="Calendar months; default: 12.")]
 
-
-@verb(app, "register")
-def register(session: Session, name: _Name, did: _Did, months: _Months = None) -> None:
-    """Register a name for one of your agents."""
-    session.show_record(session.client.register_name(name, did, months=months))
-
-
-reading_verb(app, "show", "name", "name", "Show the agent with this name.")
-
-
-@verb(app, "list")
-def list_names(session: Session, did: _Did) -> None:
-    """List the names of an agent."""
-    reply = session.client.names_of(did, limit=100)
-    session.show_table(reply, reply["names"], ("name", "ownerDid", "registeredAt", "expiresAt"))
-
-
-@verb(app, "renew")
-def renew(session: Session, name: _Name, months: _Months = None) -> None:
-    """Extend the expiry of a name."""
-    session.show_record(session.client.renew_name(name, months=months))
-
-
-@verb(app, "transfer")
-def transfer(session: Session, name: _Name, did: _Did) -> None:
-    """Move a name to another agent, offer it to another owner, or accept an offer."""
-    session.show_record(session.client.transfer_name(name, did))
-
-
-@verb(app, "release")
-def release(session: Session, name: _Name) -> None:
-    """Release a name before it expires."""
-    session.show_record(session.client.release_name(name))
+calling_verb(
+    app, "register", "register_name", "Register a name for one of your agents.", "name did",
+    options="months",
+)  # fmt: skip
+calling_verb(app, "show", "name", "Show the agent with this name.", "name")
+calling_verb(
+    app, "list", "names_of", "List the names of an agent.", "did", options="limit=100 cursor",
+    columns="name ownerDid registeredAt expiresAt",
+)  # fmt: skip
+calling_verb(app, "renew", "renew_name", "Extend the expiry of a name.", "name", options="months")
+calling_verb(
+    app, "transfer", "transfer_name",
+    "Move a name to another agent, offer it to another owner, or accept an offer.", "name did",
+)  # fmt: skip
+calling_verb(app, "release", "release_name", "Release a name before it expires.", "name")
 
 
 @verb(heir_app, "set")
@@ -70,13 +52,8 @@ def set_heir(
     )
 
 
-reading_verb(heir_app, "show", "inheritance", "did", "Show an agent's heir and the date.")
-
-
-@verb(heir_app, "cancel")
-def cancel_heir(session: Session, did: _Did) -> None:
-    """Remove an agent's heir."""
-    session.show_record(session.client.cancel_inheritance(did))
+calling_verb(heir_app, "show", "inheritance", "Show an agent's heir and the date.", "did")
+calling_verb(heir_app, "cancel", "cancel_inheritance", "Remove an agent's heir.", "did")
 
 
 @verb(recovery_app, "guardians")
@@ -119,16 +96,29 @@ def request_recovery(
     session.show_record(session.client.request_recovery(did, kind, new_key, signatures=given))
 
 
-reading_verb(recovery_app, "show", "recovery", "recovery", "Show a recovery request.")
+calling_verb(recovery_app, "show", "recovery", "Show a recovery request.", "recovery")
+calling_verb(
+    recovery_app, "cancel", "cancel_recovery", "Cancel a recovery request.", "recovery",
+    options="signature",
+)  # fmt: skip
 
 
-@verb(recovery_app, "cancel")
-def cancel_recovery(
-    session: Session,
-    recovery_id: Annotated[str, typer.Argument(help="The request's ID.", metavar="RECOVERY")],
-    signature: Annotated[
-        str | None, typer.Option(help="Signature of cancel:ID by the current key, base64.")
-    ] = None,
-) -> None:
-    """Cancel a recovery request."""
-    session.show_record(session.client.cancel_recovery(recovery_id, signature=signature))
+def _key_row(key: dict[str, Any]) -> dict[str, Any]:
+    scopes = key.get("scopes") or []
+    more = [f"{len(scopes) - 3} more"] if len(scopes) > 3 else []
+    return {**key, "scopes": [*scopes[:3], *more]}
+
+
+calling_verb(
+    key_app, "create", "create_key", "Create a key; the secret is shown only once.", "owner",
+    options="name scopes expires_at rate_class",
+)  # fmt: skip
+calling_verb(
+    key_app, "list", "keys", "List keys without their secrets.",
+    columns="id ownerDid name scopes createdAt expiresAt", row=_key_row,
+)  # fmt: skip
+calling_verb(
+    key_app, "rotate", "rotate_key",
+    "Replace the secret of a key; the new one is shown only once.", "key", options="overlap_s",
+)  # fmt: skip
+calling_verb(key_app, "revoke", "revoke_key", "Revoke a key.", "key")

@@ -6,48 +6,21 @@ from typing import Annotated
 
 import typer
 
-from callboard.cli.session import Session, reading_verb, verb
+from callboard.cli.calling import calling_verb
+from callboard.cli.session import Session, verb
 
 app = typer.Typer(help="Balance, deposits and entries, in credits.", no_args_is_help=True)
 
-
-@verb(app, "balance")
-def balance(session: Session) -> None:
-    """Show the caller's balance."""
-    session.show_record(session.client.balance())
-
-
-@verb(app, "deposit")
-def deposit(
-    session: Session,
-    amount: Annotated[str, typer.Argument(help="Credits, at most 6 decimals.", metavar="CREDITS")],
-    owner: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            help="DID of the account; default: the caller.",
-            metavar="DID",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
-    """Add credits to an account."""
-    session.show_record(session.client.deposit(amount, owner_did=owner))
-
-
-reading_verb(app, "account", "account", "did", "Show an account.")
-
-
-@verb(app, "transactions")
-def transactions(
-    session: Session,
-    limit: Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=100)] = 50,
-    cursor: Annotated[str | None, typer.Option(help="nextCursor of the previous page.")] = None,
-) -> None:
-    """List the caller's ledger entries, newest first."""
-    reply = session.client.transactions(limit=limit, cursor=cursor)
-    columns = ("id", "createdAt", "debitAccountId", "creditAccountId", "amount", "description")
-    session.show_table(reply, reply["transactions"], columns)
+calling_verb(app, "balance", "balance", "Show the caller's balance.")
+calling_verb(
+    app, "deposit", "deposit", "Add credits to an account.", "credits", options="owner_did"
+)
+calling_verb(app, "account", "account", "Show an account.", "did")
+calling_verb(
+    app, "transactions", "transactions", "List the caller's ledger entries, newest first.",
+    options="limit=50 cursor",
+    columns="id createdAt debitAccountId creditAccountId amount description",
+)  # fmt: skip
 
 
 @verb(app, "history")

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, reading_verb, stop, verb
+from callboard.cli.calling import calling_verb
+from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, stop, verb
 
 price = typer.Typer(help="Registered prices of capabilities.", no_args_is_help=True)
 stake = typer.Typer(help="Stakes of agents.", no_args_is_help=True)
@@ -18,23 +19,13 @@ quota = typer.Typer(help="Quotas of payers.", no_args_is_help=True)
 auction = typer.Typer(help="Auctions of nodes.", no_args_is_help=True)
 bid = typer.Typer(help="Bids for nodes.", no_args_is_help=True)
 
-_Capability = Annotated[str, typer.Argument(help="The capability's ID.", metavar="CAPABILITY")]
-_Did = Annotated[str, typer.Argument(help="The agent's or payer's DID.", metavar="DID")]
-_Credits = Annotated[str, typer.Argument(help="Credits, at most 6 decimals.", metavar="CREDITS")]
-_ForAgent = Annotated[
-    str | None, typer.Option("--agent", help="The agent's DID; default: the caller.")
-]
-_Workflow = Annotated[str, typer.Argument(help="The workflow's ID.", metavar="WORKFLOW")]
-_Node = Annotated[str, typer.Argument(help="The node's name.", metavar="NODE")]
-
-
-reading_verb(price, "show", "price", "capability", "Show a capability's price.")
+calling_verb(price, "show", "price", "Show a capability's price.", "capability")
 
 
 @verb(price, "set")
 def set_price(
     session: Session,
-    capability: _Capability,
+    capability: Annotated[str, typer.Argument(help="The capability's ID.", metavar="CAPABILITY")],
     cents: Annotated[int | None, typer.Option(help="Whole cents per node.", min=0)] = None,
     input_rate: Annotated[str | None, typer.Option(help="Credits per input token.")] = None,
     output_rate: Annotated[str | None, typer.Option(help="Credits per output token.")] = None,
@@ -49,34 +40,22 @@ def set_price(
     session.show_record(reply)
 
 
-reading_verb(stake, "show", "stake", "did", "Show an agent's stake.")
+calling_verb(stake, "show", "stake", "Show an agent's stake.", "did")
+calling_verb(stake, "deposit", "deposit_stake", "Deposit stake.", "credits", options="agent_did")
+calling_verb(
+    stake,
+    "withdraw",
+    "withdraw_stake",
+    "Withdraw stake that is not locked.",
+    "credits",
+    options="agent_did",
+)
+calling_verb(
+    stake, "slash", "slash_stake", "Give the stake locked for a node to its payer.",
+    "did workflow node reason",
+)  # fmt: skip
 
-
-@verb(stake, "deposit")
-def deposit_stake(session: Session, amount: _Credits, agent: _ForAgent = None) -> None:
-    """Deposit stake."""
-    session.show_record(session.client.deposit_stake(amount, agent_did=agent))
-
-
-@verb(stake, "withdraw")
-def withdraw_stake(session: Session, amount: _Credits, agent: _ForAgent = None) -> None:
-    """Withdraw stake that is not locked."""
-    session.show_record(session.client.withdraw_stake(amount, agent_did=agent))
-
-
-@verb(stake, "slash")
-def slash_stake(
-    session: Session,
-    did: _Did,
-    workflow_id: _Workflow,
-    node: _Node,
-    reason: Annotated[str, typer.Argument(help="Reason of the slash.", metavar="REASON")],
-) -> None:
-    """Slash the stake locked for a node; the credits go to the payer."""
-    session.show_record(session.client.slash_stake(did, workflow_id, node, reason))
-
-
-reading_verb(reputation, "show", "reputation", "did", "Show an agent's reputation and its parts.")
+calling_verb(reputation, "show", "reputation", "Show an agent's reputation and its parts.", "did")
 
 
 @verb(reputation, "rebuild")
@@ -91,60 +70,20 @@ def rebuild_reputation(
         stop(EXIT_UNSUCCESSFUL, "the stored counts differ from history")
 
 
-reading_verb(quota, "show", "quota", "did", "Show a payer's limits.")
-
-
-@verb(quota, "set")
-def set_quota(
-    session: Session,
-    did: _Did,
-    workflows_per_day: Annotated[int | None, typer.Option(help="Workflows per day.", min=0)] = None,
-    concurrent: Annotated[int | None, typer.Option(help="Concurrent workflows.", min=0)] = None,
-    spend_per_day: Annotated[int | None, typer.Option(help="Cents per day.", min=0)] = None,
-) -> None:
-    """Set a payer's limits; an omitted option means no limit."""
-    reply = session.client.set_quota(
-        did,
-        workflows_per_day=workflows_per_day,
-        concurrent_workflows=concurrent,
-        spend_per_day_cents=spend_per_day,
-    )
-    session.show_record(reply)
-
-
-@verb(quota, "check")
-def check_quota(
-    session: Session,
-    did: _Did,
-    spend: Annotated[int | None, typer.Option(help="Estimated cost in cents.", min=0)] = None,
-) -> None:
-    """Check whether a payer can publish now."""
-    session.show_record(session.client.check_quota(did, estimated_spend_cents=spend))
-
-
-@verb(auction, "show")
-def show_auction(session: Session, workflow_id: _Workflow, node: _Node) -> None:
-    """Show the auction of a node; bids are visible after it closes."""
-    session.show_record(session.client.auction(workflow_id, node))
-
-
-@verb(bid, "place")
-def place_bid(
-    session: Session,
-    workflow_id: _Workflow,
-    node: _Node,
-    amount: _Credits,
-    eta_ms: Annotated[int | None, typer.Option(help="Estimated milliseconds.", min=0)] = None,
-    stake_offered: Annotated[str | None, typer.Option(help="Credits offered as stake.")] = None,
-    agent: _ForAgent = None,
-) -> None:
-    """Bid for a node; bids are sealed and final."""
-    reply = session.client.bid(
-        workflow_id,
-        node,
-        amount,
-        eta_ms=eta_ms,
-        stake_credits=stake_offered,
-        agent_did=agent,
-    )
-    session.show_record(reply)
+calling_verb(quota, "show", "quota", "Show a payer's limits.", "did")
+calling_verb(
+    quota, "set", "set_quota", "Set a payer's limits; an omitted option means no limit.", "did",
+    options="workflows_per_day concurrent_workflows spend_per_day_cents",
+)  # fmt: skip
+calling_verb(
+    quota, "check", "check_quota", "Check whether a payer can publish now.", "did",
+    options="estimated_spend_cents",
+)  # fmt: skip
+calling_verb(
+    auction, "show", "auction", "Show the auction of a node; bids are visible after it closes.",
+    "workflow node",
+)  # fmt: skip
+calling_verb(
+    bid, "place", "bid", "Bid for a node; bids are sealed and final.", "workflow node credits",
+    options="eta_ms stake_credits agent_did",
+)  # fmt: skip

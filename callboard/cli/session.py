@@ -242,33 +242,16 @@ def verb(
     return add
 
 
-def reading_verb(app: typer.Typer, name: str, method: str, of: str, text: str) -> None:
-    """Add a verb that shows the one record with an id.
+def object_in(source: str | Path, what: str) -> dict[str, Any]:
+    """Return the JSON object of a file, `-` for standard input; ends the process without one.
 
     Args:
-        method: the client's, that reads the record.
-        of: what the id is of, in lower case; `did` where it is a DID.
-        text: what it shows, a sentence.
+        what: it should be, with its article.
     """
-
-    def show(session: Session, record_id: str) -> None:
-        session.show_record(getattr(session.client, method)(record_id))
-
-    show.__doc__ = text
-    known = {"did": "The agent's or payer's DID.", "name": "The name."}
-    what = known.get(of, f"The {of}'s ID.")
-    argument = typer.Argument(help=what, metavar=of.upper())
-    # What typer reads; an annotation in the function's text could not name `of`.
-    show.__annotations__["record_id"] = Annotated[str, argument]
-    verb(app, name)(show)
-
-
-def json_object(option: str, text: str) -> dict[str, Any]:
-    """Return the JSON object that an option holds; ends the process when it is none."""
     try:
-        value = json.loads(text)
-    except ValueError as error:
-        stop(EXIT_USAGE, f"{option}: {error}")
+        value = json.loads(sys.stdin.read() if source == "-" else Path(source).read_text())
+    except (OSError, ValueError) as error:
+        stop(EXIT_USAGE, f"cannot read {what} from {source}: {error}")
     if not isinstance(value, dict):
-        stop(EXIT_USAGE, f"{option}: got {kind_of(value)}, expected a JSON object")
+        stop(EXIT_USAGE, f"{source} holds {kind_of(value)}, expected {what}")
     return value

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from callboard.cli.session import credits_text, error_text
 from callboard.replies import FINISHED
 
 if TYPE_CHECKING:
+    from rich.text import Text
     from rich.tree import Tree
 
     from callboard.client import Client
@@ -102,34 +103,26 @@ def status_text(node: Mapping[str, Any]) -> str:
 def render(record: Mapping[str, Any], parents: Parents) -> Tree:
     """Return the tree of a workflow record."""
     from rich.text import Text
-    from rich.tree import Tree
 
-    root = Tree(Text(f"{record.get('intent') or record['id']}: {_end(record)}", style="bold"))
     nodes: Mapping[str, Mapping[str, Any]] = record["nodes"]
-    known = {n: list(node.get("dependsOn") or parents.get(n, ())) for n, node in nodes.items()}
-    branches: dict[str, Tree] = {}
-    for name, deepest, others in order(known):
+
+    def line(name: str) -> Text:
         mark, style = _MARKS.get(nodes[name]["status"], ("?", "magenta"))
-        line = Text(f"{mark} {name}  ", style=style)
-        line.append("  ".join(fact for fact in _facts(nodes[name]) if fact), style="dim")
-        if others:
-            line.append(f"  (after {', '.join(others)} too)", style="dim")
-        branches[name] = (root if deepest is None else branches[deepest]).add(line)
-    return root
+        facts = "  ".join(fact for fact in _facts(nodes[name]) if fact)
+        return Text(f"{mark} {name}  ", style=style).append(facts, style="dim")
+
+    known = {n: list(node.get("dependsOn") or parents.get(n, ())) for n, node in nodes.items()}
+    return _grown(f"{record.get('intent') or record['id']}: {_end(record)}", known, line)
 
 
 def render_draft(suggestion: Mapping[str, Any]) -> Tree:
     """Return the tree of a suggested workflow: each node's capability, price and sureness."""
     from rich.text import Text
-    from rich.tree import Tree
 
     draft = suggestion["draft"]
-    cost = credits_text(suggestion["estimatedCredits"])
-    root = Tree(Text(f"{draft['intent']}: {cost} credits", style="bold"))
     choices = {one["node"]: one for one in suggestion["choices"]}
-    branches: dict[str, Tree] = {}
-    parents = {name: list(node.get("dependsOn") or ()) for name, node in draft["nodes"].items()}
-    for name, deepest, others in order(parents):
+
+    def line(name: str) -> Text:
         chosen = choices[name]
         price = chosen["priceCredits"]
         facts = [
@@ -139,11 +132,25 @@ def render_draft(suggestion: Mapping[str, Any]) -> Tree:
             f"else {chosen['alternative']}" if chosen["alternative"] else "",
             "no agent takes it now" if name in suggestion["unavailable"] else "",
         ]
-        line = Text(f"· {name}  ")
-        line.append("  ".join(fact for fact in facts if fact), style="dim")
+        return Text(f"· {name}  ").append("  ".join(filter(None, facts)), style="dim")
+
+    parents = {name: list(node.get("dependsOn") or ()) for name, node in draft["nodes"].items()}
+    cost = credits_text(suggestion["estimatedCredits"])
+    return _grown(f"{draft['intent']}: {cost} credits", parents, line)
+
+
+def _grown(title: str, parents: Parents, line: Callable[[str], Text]) -> Tree:
+    """Return a tree with a line for each node, which hangs below its deepest parent."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    root = Tree(Text(title, style="bold"))
+    branches: dict[str, Tree] = {}
+    for name, deepest, others in order(parents):
+        text = line(name)
         if others:
-            line.append(f"  (after {', '.join(others)} too)", style="dim")
-        branches[name] = (root if deepest is None else branches[deepest]).add(line)
+            text.append(f"  (after {', '.join(others)} too)", style="dim")
+        branches[name] = (root if deepest is None else branches[deepest]).add(text)
     return root
 
 

@@ -5,28 +5,40 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from callboard.cli.calling import calling_verb
 from callboard.cli.session import (
     EXIT_UNSUCCESSFUL,
     EXIT_USAGE,
     Session,
     cell,
     error_text,
+    object_in,
     printable,
-    reading_verb,
     stop,
     table,
     verb,
 )
-from core.wording import kind_of
 
 app = typer.Typer(help="Publish and follow workflows.", no_args_is_help=True)
 
-reading_verb(app, "budget", "budget", "workflow", "Show a workflow's budget.")
+calling_verb(app, "budget", "budget", "Show a workflow's budget.", "workflow")
+calling_verb(
+    app, "cancel", "cancel", "Cancel a workflow; the rest of its escrow returns to the payer.",
+    "workflow", options="reason details",
+)  # fmt: skip
+calling_verb(
+    app, "resume", "resume",
+    "Resume a quarantined workflow: the step that failed is run again.", "workflow",
+)  # fmt: skip
+calling_verb(
+    app, "list", "workflows", "List the caller's workflows, newest first.",
+    options="status quarantined limit=50 cursor",
+    columns="id status intent createdAt spentCredits quarantine",
+)  # fmt: skip
 
 _Id = Annotated[str, typer.Argument(help="The workflow's ID.", metavar="WORKFLOW")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the workflow ends.")]
@@ -48,7 +60,7 @@ def publish(
     ] = False,
 ) -> None:
     """Publish a workflow; prints its ID first."""
-    workflow = read_manifest(manifest)
+    workflow = object_in(manifest, "a manifest")
     if not dry_run:
         show_published(session, session.client.publish(workflow), workflow, wait, watch)
         return
@@ -178,18 +190,6 @@ def print_draft(suggestion: Mapping[str, Any]) -> None:
         print(f"note: {note}")
 
 
-def read_manifest(source: str) -> dict[str, Any]:
-    """Read a manifest from a file or standard input; ends the process when it cannot."""
-    try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text()
-        manifest = json.loads(text)
-    except (OSError, ValueError) as error:
-        stop(EXIT_USAGE, f"cannot read a manifest from {source}: {error}")
-    if not isinstance(manifest, dict):
-        stop(EXIT_USAGE, f"{source} holds {kind_of(manifest)}, expected a manifest object")
-    return manifest
-
-
 def depends_on(workflow: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return each node's parents, as far as a manifest or a record tells them."""
     return {
@@ -263,40 +263,3 @@ def watch_workflow(session: Session, workflow_id: str, parents: dict[str, list[s
         _print_results(record["nodes"])
     if record["status"] != "success":
         raise typer.Exit(EXIT_UNSUCCESSFUL)
-
-
-@verb(app, "cancel")
-def cancel(
-    session: Session,
-    workflow_id: _Id,
-    reason: Annotated[str, typer.Option(help="A cancellation reason, such as user_request.")] = (
-        "user_request"
-    ),
-    details: Annotated[str, typer.Option(help="Details of the reason.")] = "",
-) -> None:
-    """Cancel a workflow; the rest of its escrow returns to the payer."""
-    session.show_record(session.client.cancel(workflow_id, reason=reason, details=details))
-
-
-@verb(app, "resume")
-def resume(session: Session, workflow_id: _Id) -> None:
-    """Resume a quarantined workflow: the step that failed is run again."""
-    session.show_record(session.client.resume(workflow_id))
-
-
-@verb(app, "list")
-def list_workflows(
-    session: Session,
-    status: Annotated[str | None, typer.Option(help="Only workflows in this status.")] = None,
-    quarantined: Annotated[
-        bool, typer.Option("--quarantined", help="Only quarantined workflows.")
-    ] = False,
-    limit: Annotated[int, typer.Option(help="Maximum number of results.", min=1, max=100)] = 50,
-    cursor: Annotated[str | None, typer.Option(help="nextCursor of the previous page.")] = None,
-) -> None:
-    """List the caller's workflows, newest first."""
-    reply = session.client.workflows(
-        status=status, quarantined=quarantined or None, limit=limit, cursor=cursor
-    )
-    columns = ("id", "status", "intent", "createdAt", "spentCredits", "quarantine")
-    session.show_table(reply, reply["workflows"], columns)

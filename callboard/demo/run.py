@@ -44,7 +44,7 @@ from callboard.demo.books import Books, books_of
 from callboard.demo.document import served
 from callboard.demo.processes import EXAMPLE, AgentFailed, AgentProcesses
 from callboard.errors import CallboardError
-from callboard.supervising import supervisor, up_arguments
+from callboard.supervising import supervisor
 from callboard.verify import ChainBroken, verify_chain
 
 DEPOSIT_CREDITS = 1
@@ -149,7 +149,7 @@ def _in_folder(home: Path, document_url: str, *, keep: bool, words: str | None) 
             is_good = run_workflow(home, addresses, document_url, words)
     finally:
         if is_ours and not keep:
-            subprocess.run(supervisor("down", "--home", str(home)), check=False)
+            subprocess.run(supervisor("down", home=home), check=False)
     if keep:
         print(f"\nThe service runs on; end it with: callboard down --home {home}")
     return 0 if is_good else EXIT_UNSUCCESSFUL
@@ -165,8 +165,8 @@ def _is_running(home: Path) -> bool:
 
 def _up(home: Path) -> None:
     _heading("Starting the service and six agents")
-    arguments = up_arguments(home, port=_free_port(), host=None, region=None, detach=True)
-    code = subprocess.run(supervisor(*arguments), check=False).returncode
+    command = supervisor("up", home=home, port=_free_port(), detach=True)
+    code = subprocess.run(command, check=False).returncode
     if code:
         raise UpFailed(code)
 

@@ -35,6 +35,12 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
      "/v1/capabilities/negotiate",
      {"capabilityId": CAPABILITY, "supportedVersions": ["1.x", ">=2"],
       "preferredVersion": "1.0.0"}),
+    (("workflow", "cancel", "w", "--reason", "error"), "POST", "/v1/workflows/w/cancel",
+     {"reason": "error", "details": ""}),
+    (("workflow", "resume", "w"), "POST", "/v1/workflows/w/resume", {}),
+    (("workflow", "list", "--quarantined", "--cursor", "c"), "GET",
+     "/v1/workflows?quarantined=true&limit=50&cursor=c", None),
+    (("audit", "list", "--target-id", "w"), "GET", "/v1/audit?limit=100&targetId=w", None),
 ]  # fmt: skip
 
 
@@ -44,7 +50,7 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
 def test_verb_sends_what_its_operation_takes(
     service: ScriptedService, arguments: tuple[str, ...], method: str, target: str, body: Json
 ) -> None:
-    reply: Json = {"id": "row-1", "versions": [], "agents": []}
+    reply: Json = {name: [] for name in ("versions", "agents", "workflows", "entries")}
     service.script = [Scripted(200, reply)]
     result = run(*arguments, "--url", service.url, "--output", "json")
     assert (result.exit_code, json.loads(result.stdout)) == (0, reply)

@@ -41,6 +41,10 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
     (("recovery", "show", "r"), "GET", f"{RECOVER}/r", None),
     (("recovery", "cancel", "r", "--signature", "S"), "POST", f"{RECOVER}/r/cancel",
      {"signature": "S"}),
+    (("key", "rotate", "k", "--overlap", "5"), "POST", "/v1/keys/k/rotate", {"overlapSeconds": 5}),
+    (("key", "create", DID, "--scope", "admin", "--scope", "audit:all"), "POST", "/v1/keys",
+     {"ownerDid": DID, "scopes": ["admin", "audit:all"]}),
+    (("key", "revoke", "k"), "DELETE", "/v1/keys/k", None),
 ]  # fmt: skip
 
 

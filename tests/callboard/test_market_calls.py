@@ -66,6 +66,18 @@ VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
         "/v1/trust/revoke",
         {"did": "did:net:a", "reason": "Away.", "evidence": {}, "expiresAt": "2030-01-01"},
     ),
+    (
+        ("agent", "collect", "did:net:a", "--amount", "1"),
+        "POST",
+        "/v1/agents/did:net:a/collect",
+        {"amount": "1"},
+    ),
+    (
+        ("quota", "set", "did:net:p", "--concurrent", "0"),
+        "POST",
+        "/v1/quotas/did:net:p",
+        {**dict.fromkeys(QUOTA), "maxConcurrentWorkflows": 0},
+    ),
     (("agent", "unrevoke", "did:net:a"), "DELETE", "/v1/revoked/did:net:a", None),
     (("agent", "revoked", "did:net:a"), "GET", "/v1/revoked/did:net:a", None),
     (("reputation", "show", "did:net:a"), "GET", "/v1/reputation/did:net:a", None),

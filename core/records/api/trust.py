@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from core.records.api.kinds import Did, Hash, Limit, TimeMs, Timestamp, Yes, text
+from core.records.api.market import REASON_CHARS_MAX
 from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Mismatch
 from core.records.audit import AuditEventType
 from core.wording import did_you_mean, got_of
-
-REASON_CHARS_MAX: Final = 1_000
 
 
 class RevocationRequest(Body, is_closed=True):

@@ -1,0 +1,172 @@
+"""Verbs that are one call of the client each: what they take, by name, and how they show the reply.
+
+A verb names its arguments by the words of `_PLACES` and its options by the client's names of them,
+which `_OPTIONS` translates. So an argument has the same name and help text wherever it is taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Final
+
+import typer
+
+from callboard.cli.session import Session, verb
+from core.wording import kind_of
+
+Row = Mapping[str, Any]
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Return the JSON object that an option holds.
+
+    Raises:
+        typer.BadParameter: it holds none.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not isinstance(value, dict):
+        raise typer.BadParameter(f"got {kind_of(value)}, expected a JSON object")
+    return value
+
+
+# Arguments: help text and type, if not text. Others are the ID of what they are called after.
+_PLACES: Final[dict[str, tuple[Any, ...]]] = {
+    "agent": ("The agent's DID.",),
+    "credits": ("Credits, at most 6 decimals.",),
+    "description": ("Description of the problem.",),
+    "did": ("The DID.",),
+    "name": ("The name.",),
+    "node": ("The node's name.",),
+    "owner": ("DID of the key's owner.",),
+    "rating": ("Rating, 0 to 1 or 1 to 5.", float),
+    "reason": ("Reason of the slash.",),
+    "resolution": ("Reason of the decision.",),
+    "status": (
+        "Decision: resolved_complainant, resolved_respondent, resolved_split or dismissed.",
+    ),
+    "supported": ("Supported versions or ranges.", list[str]),
+    "type": ("Type, such as quality or fraud.",),
+    "version": ("Version, such as 1.4.0.",),
+}
+_SCOPES: Final = (
+    "Scope; repeatable. RESOURCE:read or RESOURCE:write, with RESOURCE one of"
+    " workflows, agents, capabilities, ledger, trust, identity,"
+    " schedules, webhooks, audit, federation, keys; or one of"
+    " ledger:deposit, prices:write, disputes:resolve, quotas:write,"
+    " trust:revoke, federation:admin, audit:all, agents:heartbeat, admin."
+    " Default: read and write of all resources."
+)
+# Options: flag, help text and type, if not text.
+_OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
+    "agent_did": ("--agent", "The agent's DID; default: the caller."),
+    "amount_credits": ("--amount", "Credits to collect; default: all free credits."),
+    "author": ("--author", "Only agents of this author."),
+    "comment": ("--comment", "Comment."),
+    "concurrent_workflows": ("--concurrent", "Concurrent workflows.", int),
+    "cursor": ("--cursor", "nextCursor of the previous page."),
+    "details": ("--details", "Details of the reason."),
+    "estimated_spend_cents": ("--spend", "Estimated cost in cents.", int),
+    "eta_ms": ("--eta-ms", "Estimated milliseconds.", int),
+    "event_type": ("--event-type", "Only entries of this event type."),
+    "evidence": ("--evidence", "Evidence, a JSON object."),
+    "expires_at": ("--expires-at", "Expiry, an ISO 8601 time."),
+    "limit": ("--limit", "Maximum number of results.", int),
+    "model": ("--model", "Only agents that use this model."),
+    "months": ("--months", "Calendar months; default: 12.", int),
+    "name": ("--name", "The name."),
+    "node_id": ("--node", "The node's name; needed if there are several."),
+    "offset": ("--offset", "Number of results to skip.", int),
+    "overlap_s": (
+        "--overlap",
+        "Seconds for which the previous secret stays valid; default: 0.",
+        int,
+    ),
+    "owner_did": ("--for", "DID of the account; default: the caller."),
+    "preferred": ("--preferred", "Preferred version."),
+    "quarantined": ("--quarantined", "Only quarantined workflows.", bool),
+    "rate_class": ("--rate-class", "Rate limit of the key: standard or unlimited."),
+    "reason": ("--reason", "A cancellation reason; default: user_request."),
+    "refund_credits": ("--refund", "Credits to refund."),
+    "respondent_did": ("--agent", "The agent's DID."),
+    "scale": ("--scale", "Highest rating of the scale: 1 or 5.", int),
+    "scopes": ("--scope", _SCOPES, list[str]),
+    "signature": ("--signature", "Signature of cancel:ID by the current key, base64."),
+    "spend_per_day_cents": ("--spend-per-day", "Cents per day.", int),
+    "stake_credits": ("--stake-offered", "Credits offered as stake."),
+    "status": ("--status", "Only results with this status."),
+    "successor": ("--successor", "Version to use instead."),
+    "target_id": ("--target-id", "Only entries about this ID."),
+    "workflow_id": ("--workflow", "The workflow's ID."),
+    "workflows_per_day": ("--workflows-per-day", "Workflows per day.", int),
+}
+
+
+def calling_verb(
+    app: typer.Typer,
+    name: str,
+    method: str,
+    text: str,
+    takes: str = "",
+    *,
+    options: str = "",
+    columns: str = "",
+    row: Callable[[Any], Row] = dict,
+) -> None:
+    """Add a verb that calls the client and shows the record, or the rows of the page, it returns.
+
+    Args:
+        method: the client's.
+        text: what the verb does, a sentence.
+        takes: its arguments in the order of the client's, words of `_PLACES`.
+        options: the client's names of its options; `limit=50` has a default.
+        columns: of the table of a list, members of its rows.
+        row: makes what the table shows of a row.
+    """
+    places = takes.split()
+
+    def call(session: Session, **given: Any) -> None:
+        placed = [given.pop(place) for place in places]
+        named = {n: value for n, value in given.items() if value not in (None, [])}
+        reply = getattr(session.client, method)(*placed, **named)
+        if columns:
+            session.show_table(reply, map(row, reply.rows), columns.split())
+        else:
+            session.show_record(reply)
+
+    call.__doc__ = text
+    first = Parameter("session", Parameter.POSITIONAL_OR_KEYWORD)
+    own = [*map(_argument, places), *map(_option, options.split())]
+    # What `verb` reads.
+    call.__signature__ = Signature([first, *own])  # type: ignore[attr-defined]
+    verb(app, name)(call)
+
+
+def _argument(place: str) -> Parameter:
+    text, *kinds = _PLACES.get(place, (f"The {place}'s ID.",))
+    kind = kinds[0] if kinds else str
+    highest = 5 if place == "rating" else None
+    argument = typer.Argument(help=text, metavar=place.upper(), min=_lowest(kind), max=highest)
+    return Parameter(place, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, argument])
+
+
+def _option(spec: str) -> Parameter:
+    name, _, default = spec.partition("=")
+    flag, text, *kinds = _OPTIONS[name]
+    kind = kinds[0] if kinds else str
+    parser = json_object if name == "evidence" else None
+    option = typer.Option(flag, help=text, min=_lowest(kind), parser=parser)
+    return Parameter(
+        name,
+        Parameter.KEYWORD_ONLY,
+        annotation=Annotated[kind | None, option],
+        default=int(default) if default else None,
+    )
+
+
+def _lowest(kind: Any) -> int | None:
+    return 0 if kind in (int, float) else None
