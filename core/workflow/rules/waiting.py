@@ -34,11 +34,13 @@ def wait_for_agent(
         return False
     state.awaiting = AwaitedSelection.NOTHING
     state.is_retrying = False
-    if state.wait_until_ms is None:
+    is_first = state.wait_until_ms is None
+    if is_first:
         state.wait_until_ms = state.retry_at_ms = until_ms
         told = {"reason": failure.message, "sinceMs": at_ms}
         kept = {WAITING_FOR: told, CHOICE: state.selection_json}
         state.selection_json = write_json(kept).decode()
+    if is_first or state.compiled.is_auction:  # a later round of an auction has been closed
         decision.records.append(state.row())
     decision.actions.append(AwaitAgent(state.compiled.name, capability_id, until_ms))
     return True

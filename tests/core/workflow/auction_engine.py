@@ -79,7 +79,10 @@ class AuctionEngine(Engine):
         )
         if won is None:
             closed = AuctionClosed(action.node, action.round, None, None, tuple(bids))
-            failure = Failure(NodeErrorCode.NO_CANDIDATE, "no bids", Verdict.FINAL)
+            is_passing = any(bid.agent_did in self.away for bid in bids)
+            failure = Failure(
+                NodeErrorCode.NO_CANDIDATE, "no bids", Verdict.FINAL, is_passing=is_passing
+            )
             return AgentNotSelected(action.node, failure, self.at_ms, closed)
         closed = AuctionClosed(
             action.node, action.round, won.agent_did, won.price_micro, tuple(bids)

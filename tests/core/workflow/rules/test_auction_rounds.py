@@ -74,6 +74,25 @@ def test_no_bids_at_all_is_no_candidate() -> None:
     assert run.error_code("a") == NodeErrorCode.NO_CANDIDATE
 
 
+@pytest.mark.parametrize("window_ms", [0, 5_000])
+def test_each_round_of_a_node_that_waits_is_closed_in_its_row(window_ms: int) -> None:
+    """A successor closed such a round again, under a used key, and sent what no row had."""
+    run = auctioned("a", window_ms=window_ms, standing={A: 40}, first_away=(A,))
+    for round_ in (1, 2, 3):
+        if window_ms:
+            run.hear_bids("a")
+        row = run.rows["a"]
+        assert (row.status, row.auction_round, row.auction_closes_ms) == ("ready", round_, None)
+        run.at_ms += 1_000
+        run.wake("a")
+    run.away.clear()
+    run.crash()
+    if window_ms:
+        run.hear_bids("a")
+    run.run_to_end()
+    assert (run.status, run.paid_micro) == ("success", 40)
+
+
 def test_a_winner_keeps_the_node_through_its_retries_at_its_price() -> None:
     run = auctioned("a", standing=BIDS)
     run.fail("a")
