@@ -450,7 +450,10 @@ class Checks:
         bound = 1 + compiled.max_retries + AGENTS_MAX - 1 + lost
         require(len(taken) <= bound, len(taken), "attempts of", name)
         require(len(tries) <= MOVES_MAX + bound, len(tries), "attempts of", name)
+        # An agent that has declined is left for another beside those the limit counts, also when it
+        # took an earlier attempt.
         agents = {row["agent_did"] for row in taken}
+        agents -= {row["agent_did"] for row in tries if self._is_untaken(row)}
         limit = AGENTS_MAX if shape.compiled.allow_fallback_agents else 1
         if compiled.target_agent_id is not None and compiled.allow_broadcast_fallback:
             limit = max(limit, 2)

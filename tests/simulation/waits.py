@@ -30,8 +30,8 @@ class Waits:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        # By node, the start and the end of its open wait.
-        self._open: dict[tuple[str, str], tuple[int, int]] = {}
+        # By node, the start and the end of its open wait, and whether it is for a verifier.
+        self._open: dict[tuple[str, str], tuple[int, int, bool]] = {}
         # When each agent came back; those that are away are not in it.
         self.back_ms = dict.fromkeys(world.rows, 0)
         self.count = 0
@@ -58,12 +58,14 @@ class Waits:
             self._failed(workflow_id, record, at_ms)
 
     def _began(
-        self, key: tuple[str, str], record: NodeChanged, before: tuple[int, int] | None
+        self, key: tuple[str, str], record: NodeChanged, before: tuple[int, int, bool] | None
     ) -> None:
         assert record.selection_json is not None and record.retry_at_ms is not None
         since_ms = orjson.loads(record.selection_json)["waitingFor"]["sinceMs"]
-        wait = (since_ms, record.retry_at_ms)
-        require(before in (None, wait), "a wait was moved:", before, "to", wait)
+        wait = (since_ms, record.retry_at_ms, record.status is NodeStatus.RUNNING)
+        # A wait for a verifier ends with its attempt; then one for another agent may begin.
+        is_another = before is None or (before[2] and not wait[2])
+        require(is_another or before == wait, "a wait was moved:", before, "to", wait)
         node = self._world.shapes[key[0]].compiled.nodes[record.node]
         deadline_ms = self._world.model.workflows[key[0]]["deadline_ms"]
         most_ms = min(since_ms + node.wait_for_agent_ms, deadline_ms)
