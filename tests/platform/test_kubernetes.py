@@ -80,7 +80,7 @@ def test_probes_ask_what_a_load_balancer_asks() -> None:
             assert one[name]["httpGet"] == {"path": "/ready", "port": 8000}
             assert one[name]["failureThreshold"] * one[name]["periodSeconds"] >= 15
     operations = (ROOT / "serve_app/operations/service/health.py").read_text(encoding="utf-8")
-    assert '_operation("/ready"' in operations
+    assert '@get("/ready"' in operations
 
 
 def test_environment_names_real_settings_and_holds_what_cluster_yaml_asks_for() -> None:
