@@ -27,8 +27,6 @@ UNITS = {
     "tests/faults/test_kills.py": "victim",
     "tests/faults/test_lost_actors.py": "victim",
     "tests/faults/test_outages.py": "victim",
-    "tests/faults/test_promised_time.py": "victim",
-    "tests/faults/test_slow_clients.py": "victim",
     "tests/faults/test_newer_code.py": "victim",
     "tests/platform/test_supervisor.py": "victim",
 }

@@ -5,7 +5,6 @@ Spec: Capability version.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,45 +16,8 @@ from callboard.kit.version_publishing import VersionDiffers, publish_versions
 from tests.callboard.scripted_service import Scripted, ScriptedService
 from tests.callboard.test_cli import run
 
-Json = dict[str, Any]
 CAPABILITY = "cap.text.shout.v1"
-VERSIONS = f"/v1/capabilities/{CAPABILITY}/versions"
 DID = "did:net:a"
-VERBS: list[tuple[tuple[str, ...], str, str, Json | None]] = [
-    (("agent", "deregister", DID), "DELETE", f"/v1/agents/{DID}", None),
-    (("agent", "versions", DID), "GET", f"/v1/agents/{DID}/versions?limit=100", None),
-    (("agent", "show", DID, "--include-inactive"), "GET",
-     f"/v1/agents/{DID}?includeInactive=true", None),
-    (("agent", "list", "--author", "A"), "GET", "/v1/agents?author=A&limit=50&offset=0", None),
-    (("capability", "list", CAPABILITY), "GET", f"{VERSIONS}?limit=100", None),
-    (("capability", "show", CAPABILITY, "1.0.0"), "GET", f"{VERSIONS}/1.0.0", None),
-    (("capability", "deprecate", CAPABILITY, "1.0.0", "--successor", "1.1.0"), "POST",
-     f"{VERSIONS}/1.0.0/deprecate", {"successor": "1.1.0"}),
-    (("capability", "negotiate", CAPABILITY, "1.x", ">=2", "--preferred", "1.0.0"), "POST",
-     "/v1/capabilities/negotiate",
-     {"capabilityId": CAPABILITY, "supportedVersions": ["1.x", ">=2"],
-      "preferredVersion": "1.0.0"}),
-    (("workflow", "cancel", "w", "--reason", "error"), "POST", "/v1/workflows/w/cancel",
-     {"reason": "error", "details": ""}),
-    (("workflow", "resume", "w"), "POST", "/v1/workflows/w/resume", {}),
-    (("workflow", "list", "--quarantined", "--cursor", "c"), "GET",
-     "/v1/workflows?quarantined=true&limit=50&cursor=c", None),
-    (("audit", "list", "--target-id", "w"), "GET", "/v1/audit?limit=100&targetId=w", None),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("arguments", "method", "target", "body"), VERBS, ids=lambda value: str(value)[:40]
-)
-def test_verb_sends_what_its_operation_takes(
-    service: ScriptedService, arguments: tuple[str, ...], method: str, target: str, body: Json
-) -> None:
-    reply: Json = {name: [] for name in ("versions", "agents", "workflows", "entries")}
-    service.script = [Scripted(200, reply)]
-    result = run(*arguments, "--url", service.url, "--output", "json")
-    assert (result.exit_code, json.loads(result.stdout)) == (0, reply)
-    (asked,) = service.asked
-    assert (asked.method, asked.target, asked.body) == (method, target, body)
 
 
 def test_publish_reads_schemas_from_files(service: ScriptedService, tmp_path: Path) -> None:

@@ -132,10 +132,3 @@ def test_resume_shows_the_members_and_waits_for_nothing(service: ScriptedService
     assert "ready" in result.stdout
     assert asked(service) == [("POST", f"/v1/cluster/machines/{MACHINE}/resume")]
     assert run("drain", MACHINE, "--resume", "--wait", "3", "--url", service.url).exit_code == 2
-
-
-def test_a_refusal_ends_with_3(service: ScriptedService) -> None:
-    service.script = [Scripted(409, {"code": "CONFLICT", "detail": "no other machine is ready"})]
-    result = run("drain", MACHINE, "--url", service.url)
-    assert result.exit_code == 3
-    assert result.stderr == "callboard: CONFLICT: no other machine is ready\n"

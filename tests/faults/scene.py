@@ -1,11 +1,10 @@
-"""An owner, the writer, Postgres and an agent in one loop, with troubles between them. No Ray."""
+"""An owner, the writer, Postgres and an agent in one loop. No Ray."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,7 +27,6 @@ from core.settings import Settings
 from core.shards.lease_messages import Lease, Renewal
 from core.workflow.dag import WorkflowLimits, compile_workflow
 from ledger.agents.agent_commands import RegisterAgent
-from ledger.commands import Command, Outcome
 from ledger.writer.group_commit import GroupCommit
 from tests.faults.market_load import CAPABILITY, chain
 from tests.ledger.checking import Auditor
@@ -45,28 +43,6 @@ LIMITS = WorkflowLimits(
     max_runtime_ms_default=300_000,
     max_runtime_ms_max=300_000,
 )
-
-
-@dataclass
-class Wire:
-    """The way to the ledger, with chances of 1 for each trouble."""
-
-    commits: GroupCommit
-    request_lost: float = 0.0
-    answer_lost: float = 0.0
-    repeated: float = 0.0
-    chance: random.Random = field(default_factory=lambda: random.Random(11))
-
-    async def submit(self, batch: list[Command]) -> Sequence[Outcome]:
-        """Carry a batch to the ledger, perhaps; perhaps twice; perhaps without an answer."""
-        if self.chance.random() < self.request_lost:
-            raise ConnectionError("the request was lost")
-        outcomes = await self.commits.submit(batch)
-        if self.chance.random() < self.repeated:
-            outcomes = await self.commits.submit(batch)
-        if self.chance.random() < self.answer_lost:
-            raise ConnectionError("the answer was lost")
-        return outcomes
 
 
 @dataclass
@@ -90,18 +66,10 @@ class Scene:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     calls: AgentCalls = field(default_factory=AgentCalls)
 
-    async def owner(
-        self,
-        name: str = OWNER,
-        wire: Wire | None = None,
-        parent: Parentage | None = None,
-        **chances: float,
-    ) -> Owner:
-        """Start an owner over a wire of its own."""
-        wire = wire or Wire(self.commits, **chances)  # type: ignore[arg-type]
-        submit = partial(answer_commands, wire.submit)
+    async def owner(self, name: str = OWNER, parent: Parentage | None = None) -> Owner:
+        """Start an owner."""
         client = LedgerClient(
-            submit,
+            partial(answer_commands, self.commits.submit),
             is_unknown_outcome,
             on_lost=self.lost.append,
             capacity=10_000,

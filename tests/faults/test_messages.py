@@ -1,79 +1,19 @@
-"""Messages between the processes lost and repeated; an owner that was replaced and does not know.
+"""An owner that restores work although no heartbeat was stored while the service was away.
 
-The real owner, the real writer, a real Postgres and a real agent in one loop; between owner and
-ledger a wire that loses requests, loses answers to what was carried out, and repeats. No Ray.
+The real owner, the real writer, a real Postgres and a real agent in one loop. No Ray. Lost and
+repeated messages are simulated: tests/simulation/test_simulation.py.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import pytest
 
 from core.market.agent_liveness import HEARTBEAT_TTL_MS
-from tests.faults.scene import AGENT, DEADLINE_S, Scene, request
+from tests.faults.scene import AGENT, Scene, request
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
-
-WORKFLOWS = 30
-CUTS = 8
-
-
-async def test_lost_and_repeated_messages_to_the_ledger(scene: Scene) -> None:
-    """Each publish is also repeated by its client, under the same key, as new ids."""
-    owner = await scene.owner(request_lost=0.2, answer_lost=0.2, repeated=0.2)
-    batches = [[request(number), request(number)] for number in range(WORKFLOWS)]
-    answers = await asyncio.gather(*(scene.published(owner, batch) for batch in batches))
-    for first, second in answers:
-        assert first.workflow_id == second.workflow_id
-    await scene.wait_ended()
-    assert scene.counts() == {"success": WORKFLOWS}
-    paid = scene.auditor.one("SELECT count(*) FROM entry WHERE kind = 'node_payment'")
-    assert paid == 3 * WORKFLOWS
-    assert scene.lost == []
-
-
-async def test_unsure_owner_reads_again_until_postgres_answers(scene: Scene) -> None:
-    """A publish whose answer was lost is known by its rows only, and reading them may fail too."""
-    owner = await scene.owner(answer_lost=0.6)
-
-    async def cut_readers() -> None:
-        # Not for ever: on a busy machine no reader would be done before it is cut.
-        cut = 0
-        while cut < CUTS:
-            cut += scene.auditor.one(
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE"
-                " application_name = 'callboard-reader' AND datname = current_database()"
-            )
-            await asyncio.sleep(0.01)
-
-    cutting = asyncio.create_task(cut_readers())
-    await asyncio.gather(*(scene.published(owner, [request(n)]) for n in range(WORKFLOWS)))
-    cutting.cancel()
-    await scene.wait_ended()
-    assert scene.counts() == {"success": WORKFLOWS}
-
-
-@pytest.mark.parametrize("moment", [0, 3])
-async def test_owner_that_was_replaced_is_fenced_and_its_successor_ends_everything(
-    moment: int, scene: Scene
-) -> None:
-    """It was frozen, its successor has restored all; then it goes on with replies and timers."""
-    old = await scene.owner()
-    await asyncio.gather(*(scene.published(old, [request(n)]) for n in range(WORKFLOWS)))
-    await wait_payments(scene, moment * WORKFLOWS // 2)
-    scene.gate.clear()  # what is at work now ends after the successor's start
-    await scene.owner()  # a process that starts under the same name is another member
-    scene.gate.set()
-    await scene.wait_ended()
-    assert scene.counts() == {"success": WORKFLOWS}
-    async with asyncio.timeout(DEADLINE_S):
-        while not scene.lost:  # its next renewal tells it
-            await asyncio.sleep(0.02)
-    assert all("is no member" in reason for reason in scene.lost)
-    paid = scene.auditor.one("SELECT count(*) FROM entry WHERE kind = 'node_payment'")
-    assert paid == 3 * WORKFLOWS
 
 
 async def test_restored_work_finds_its_agent_although_none_was_heard_while_the_service_was_away(
@@ -96,11 +36,3 @@ async def test_restored_work_finds_its_agent_although_none_was_heard_while_the_s
     scene.gate.set()
     await scene.wait_ended()
     assert scene.counts() == {"success": 1}
-
-
-async def wait_payments(scene: Scene, count: int) -> None:
-    """Return when so many nodes have been paid."""
-    query = "SELECT count(*) FROM entry WHERE kind = 'node_payment'"
-    async with asyncio.timeout(DEADLINE_S):
-        while scene.auditor.one(query) < count:
-            await asyncio.sleep(0.005)

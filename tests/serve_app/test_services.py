@@ -3,57 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import pytest
 
-from actors.gateway.gateway import Gateway
 from core.settings import Settings
-from ledger.replies import ReplyStore
-from serve_app.callers.admission import Admission
-from serve_app.callers.auth import Authenticator
-from serve_app.callers.limits import RateLimiter
-from serve_app.callers.peers import Peers
-from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
-
-
-class SettingsOnly:
-    """A gateway of which only the settings are used."""
-
-    settings = Settings(egress_allow=("127.0.0.0/8", "::1/128"))
+from tests.serve_app.parts import gateway_with, services_of
 
 
 def services() -> Services:
-    return Services(
-        cast(Gateway, SettingsOnly()),
-        cast(Authenticator, None),
-        cast(RateLimiter, None),
-        cast(Heartbeats, None),
-        cast(ReplyStore, None),
-        cast(Admission, None),
-        cast(Peers, None),
-    )
+    return services_of(gateway_with(Settings(egress_allow=("127.0.0.0/8", "::1/128"))))
 
 
-def test_work_ends_although_its_handler_was_cancelled() -> None:
-    async def scenario() -> None:
-        begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+async def test_work_ends_although_its_handler_was_cancelled() -> None:
+    begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-        async def work() -> None:
-            begun.set()
-            await may_end.wait()
-            ended.set()
+    async def work() -> None:
+        begun.set()
+        await may_end.wait()
+        ended.set()
 
-        handler = asyncio.ensure_future(services().to_the_end(work()))
-        await begun.wait()
-        handler.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await handler
-        may_end.set()
-        await asyncio.wait_for(ended.wait(), 60)
-
-    asyncio.run(scenario())
+    handler = asyncio.ensure_future(services().to_the_end(work()))
+    await begun.wait()
+    handler.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await handler
+    may_end.set()
+    await asyncio.wait_for(ended.wait(), 60)
 
 
 def test_work_hands_its_result_and_its_failure_on() -> None:

@@ -16,24 +16,17 @@ import sqlalchemy.exc
 from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
-from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.events import NodeChanged
 from core.workflow.transitions import NodeStatus
 from ledger.agents.agent_live import LivenessStore
-from ledger.replies import ReplyStore
 from ledger.writer.store import LedgerStore
-from serve_app.callers.admission import Admission
-from serve_app.callers.auth import Authenticator
-from serve_app.callers.limits import RateLimiter
-from serve_app.callers.peers import Peers
 from serve_app.http.calls import Operation
-from serve_app.http.endpoint import Endpoint
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.money import accounts
 from serve_app.operations.work import feedback, workflows
-from serve_app.services import Services
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_member
+from tests.serve_app.parts import endpoint_of, request
 
 pytestmark = pytest.mark.anyio
 
@@ -89,40 +82,13 @@ async def stored_workflow(store: LedgerStore, epoch: int, *, results: int) -> st
 
 async def asked(gateway: Gateway, did: str, operation: Operation, workflow_id: str) -> Any:
     """Return the status and the body with which a caller's request is answered."""
-    services = Services(
-        gateway,
-        cast(Authenticator, Known(did)),
-        RateLimiter(gateway.settings, cast(Any, None)),
-        cast(Heartbeats, None),
-        cast(ReplyStore, None),
-        Admission(gateway.settings),
-        Peers(DeploymentKeys()),
-    )
-    endpoint = Endpoint([one for one in OPERATIONS if one.path == operation.path], services)
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        body = orjson.dumps({"agentDid": AGENT, "rating": 1}) if operation.method == "POST" else b""
-        if operation.path.endswith("cancel"):
-            body = b'{"reason": "user_request"}'
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    path = operation.path.format(workflow_id=workflow_id)
-    scope = {
-        "type": "http",
-        "method": operation.method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "path_params": {"workflow_id": workflow_id},
-        "headers": [(b"content-type", b"application/json")],
-        "client": ("192.0.2.1", 1),
-    }
-    await endpoint(scope, receive, send)
-    return sent[0]["status"], orjson.loads(sent[1]["body"])
+    endpoint = endpoint_of(OPERATIONS, operation.path, gateway, Known(did))
+    body = orjson.dumps({"agentDid": AGENT, "rating": 1}) if operation.method == "POST" else b""
+    if operation.path.endswith("cancel"):
+        body = b'{"reason": "user_request"}'
+    path, path_params = operation.path.format(workflow_id=workflow_id), {"workflow_id": workflow_id}
+    status, reply = await request(endpoint, operation.method, path, body, path_params=path_params)
+    return status, orjson.loads(reply)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=[one.path for one in OPERATIONS])

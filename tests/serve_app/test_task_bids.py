@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import sqlalchemy as sql
 
-from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
-from core.trust.deployment_keys import DeploymentKeys
 from ledger.reads.stored import RowDict
-from ledger.replies import ReplyStore
-from serve_app.callers.admission import Admission
-from serve_app.callers.auth import Authenticator
-from serve_app.callers.limits import RateLimiter
-from serve_app.callers.peers import Peers
-from serve_app.http.endpoint import Endpoint
-from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.work.tasks import OPERATIONS
-from serve_app.services import Services
-from tests.serve_app.bounded import run
+from tests.serve_app.parts import endpoint_of, request
 
 SETTINGS = Settings()
 TASK = "0198c0de-0000-7000-8000-000000000001"
@@ -78,42 +68,13 @@ class Anybody:
         return Principal("did:net:bidder", "k", frozenset({"workflows:write"}), "unlimited")
 
 
-def test_a_bid_reads_no_results_of_the_task() -> None:
+async def test_a_bid_reads_no_results_of_the_task() -> None:
     """Thirty strangers' bids for a task with 60 MB of results took 3.6 GB of the replica."""
 
-    async def scenario() -> None:
-        found = Rows()
-        services = Services(
-            cast(Gateway, found),
-            cast(Authenticator, Anybody()),
-            cast(RateLimiter, RateLimiter(SETTINGS, cast(Any, None))),
-            cast(Heartbeats, None),
-            cast(ReplyStore, None),
-            Admission(SETTINGS),
-            Peers(DeploymentKeys()),
-        )
-        endpoint = Endpoint([one for one in OPERATIONS if one.path == PATH], services)
-        sent: list[Any] = []
-
-        async def receive() -> Any:
-            body = orjson.dumps({"bidAmount": 1, "etaMs": 5})
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        path = PATH.format(task_id=TASK)
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": path,
-            "raw_path": path.encode(),
-            "path_params": {"task_id": TASK},
-            "headers": [(b"content-type", b"application/json")],
-            "client": ("192.0.2.1", 1),
-        }
-        await endpoint(scope, receive, send)
-        assert sent[0]["status"] == 404, sent[1]["body"]
-        assert found.read == ["workflow", "manifest", "head", "bidders"]
-
-    run(scenario)
+    found = Rows()
+    endpoint = endpoint_of(OPERATIONS, PATH, found, Anybody())
+    path, body = PATH.format(task_id=TASK), orjson.dumps({"bidAmount": 1, "etaMs": 5})
+    params = {"task_id": TASK}
+    status, reply = await request(endpoint, "POST", path, body, path_params=params)
+    assert status == 404, reply
+    assert found.read == ["workflow", "manifest", "head", "bidders"]

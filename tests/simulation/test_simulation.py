@@ -9,10 +9,8 @@ import os
 import random
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -144,19 +142,3 @@ def test_run_is_decided_by_its_seed_in_every_process() -> None:
         for hash_seed in ("1", "2")
     }  # fmt: skip
     assert len(books) == 1
-
-
-@pytest.mark.soak
-def test_fifty_thousand_workflows_keep_every_promise(
-    drawn_from: int, has_time: Callable[[], bool], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """0 stuck, 0 lost, 0 double payments, 0 imbalance; prints what it took."""
-    seeds = range(drawn_from, drawn_from + FULL_WORKFLOWS // RUN_WORKFLOWS)
-    began_s = time.process_time()
-    workflows, virtual_s = run_all(takewhile(lambda _: has_time(), seeds))
-    took_s = time.process_time() - began_s
-    with capsys.disabled():
-        print(  # noqa: T201
-            f"\nseeds from {drawn_from}: {workflows} workflows in {took_s:.1f} CPU-s,"
-            f" {virtual_s / took_s:.0f} × real time"
-        )

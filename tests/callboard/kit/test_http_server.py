@@ -104,95 +104,83 @@ def test_every_request_that_cannot_be_served_is_answered(sent: bytes, status: by
     with_server(visit)
 
 
-def test_closing_lets_a_request_under_way_be_answered() -> None:
-    async def scenario() -> None:
-        entered, leave = asyncio.Event(), asyncio.Event()
+async def test_closing_lets_a_request_under_way_be_answered() -> None:
+    entered, leave = asyncio.Event(), asyncio.Event()
 
-        async def slow(_: Request) -> Response:
-            entered.set()
-            await leave.wait()
-            return Response(200, b"done")
+    async def slow(_: Request) -> Response:
+        entered.set()
+        await leave.wait()
+        return Response(200, b"done")
 
-        listener = socket.create_server(("127.0.0.1", 0))
-        server = HttpServer(slow)
-        await server.start(listener)
-        async with client(listener.getsockname()[1]) as http:
-            asked = asyncio.create_task(http.get("/"))
-            await entered.wait()
-            assert server.busy == 1
-            closing = asyncio.create_task(server.close(30.0))
-            await asyncio.wait([closing], timeout=0)
-            leave.set()
-            response = await asked
-            await closing
-        assert (response.content, response.headers["connection"]) == (b"done", "close")
-
-    asyncio.run(scenario())
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = HttpServer(slow)
+    await server.start(listener)
+    async with client(listener.getsockname()[1]) as http:
+        asked = asyncio.create_task(http.get("/"))
+        await entered.wait()
+        assert server.busy == 1
+        closing = asyncio.create_task(server.close(30.0))
+        await asyncio.wait([closing], timeout=0)
+        leave.set()
+        response = await asked
+        await closing
+    assert (response.content, response.headers["connection"]) == (b"done", "close")
 
 
-def test_closing_gives_up_a_request_that_does_not_end() -> None:
-    async def scenario() -> None:
-        entered = asyncio.Event()
+async def test_closing_gives_up_a_request_that_does_not_end() -> None:
+    entered = asyncio.Event()
 
-        async def endless(_: Request) -> Response:
-            entered.set()
-            await asyncio.Event().wait()
-            raise AssertionError
+    async def endless(_: Request) -> Response:
+        entered.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
-        listener = socket.create_server(("127.0.0.1", 0))
-        server = HttpServer(endless)
-        await server.start(listener)
-        async with client(listener.getsockname()[1]) as http:
-            asked = asyncio.create_task(http.get("/"))
-            await entered.wait()
-            await server.close(0.0)
-            with pytest.raises(httpx.HTTPError):
-                await asked
-
-    asyncio.run(scenario())
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = HttpServer(endless)
+    await server.start(listener)
+    async with client(listener.getsockname()[1]) as http:
+        asked = asyncio.create_task(http.get("/"))
+        await entered.wait()
+        await server.close(0.0)
+        with pytest.raises(httpx.HTTPError):
+            await asked
 
 
-def test_closing_gives_up_a_reply_that_nobody_takes() -> None:
+async def test_closing_gives_up_a_reply_that_nobody_takes() -> None:
     """It waited for ever, so that an agent could not be ended by its signal."""
 
-    async def scenario() -> None:
-        async def large(_: Request) -> Response:
-            return Response(200, b"x" * (8 << 20))
+    async def large(_: Request) -> Response:
+        return Response(200, b"x" * (8 << 20))
 
-        listener = socket.create_server(("127.0.0.1", 0))
-        server = HttpServer(large)
-        await server.start(listener)
-        with socket.create_connection(listener.getsockname()) as deaf:
-            deaf.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            while not server.busy:
-                await asyncio.sleep(0)
-            async with asyncio.timeout(20):
-                await server.close(0.1)
-        assert server.busy == 0
-
-    asyncio.run(scenario())
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = HttpServer(large)
+    await server.start(listener)
+    with socket.create_connection(listener.getsockname()) as deaf:
+        deaf.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        while not server.busy:
+            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            await server.close(0.1)
+    assert server.busy == 0
 
 
-def test_a_connection_that_takes_no_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_takes_no_reply_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "IDLE_TIMEOUT_S", 0.1)
 
-    async def scenario() -> None:
-        async def large(_: Request) -> Response:
-            return Response(200, b"x" * (8 << 20))
+    async def large(_: Request) -> Response:
+        return Response(200, b"x" * (8 << 20))
 
-        listener = socket.create_server(("127.0.0.1", 0))
-        server = HttpServer(large)
-        await server.start(listener)
-        with socket.create_connection(listener.getsockname()) as deaf:
-            deaf.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            async with asyncio.timeout(20):
-                while not server.busy:
-                    await asyncio.sleep(0)
-                while server.busy:
-                    await asyncio.sleep(0)
-        await server.close(5.0)
-
-    asyncio.run(scenario())
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = HttpServer(large)
+    await server.start(listener)
+    with socket.create_connection(listener.getsockname()) as deaf:
+        deaf.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(20):
+            while not server.busy:
+                await asyncio.sleep(0)
+            while server.busy:
+                await asyncio.sleep(0)
+    await server.close(5.0)
 
 
 def test_a_head_request_is_answered_without_a_body() -> None:

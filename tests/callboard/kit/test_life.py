@@ -127,36 +127,35 @@ def test_a_delivered_result_is_signed(service: ScriptedService) -> None:
     assert is_signed_by(body["publicKey"], message, body["signature"])
 
 
-def test_a_draining_agent_refuses_new_work_and_finishes_what_runs() -> None:
+async def test_a_draining_agent_refuses_new_work_and_finishes_what_runs() -> None:
     agent = Agent("did:net:a")
 
-    async def scenario() -> tuple[Answer, Answer, Answer]:
-        entered, leave = asyncio.Event(), asyncio.Event()
+    entered, leave = asyncio.Event(), asyncio.Event()
 
-        @agent.capability("cap.x.v1")
-        async def x() -> dict[str, Any]:
-            entered.set()
-            await leave.wait()
-            return {"done": True}
+    @agent.capability("cap.x.v1")
+    async def x() -> dict[str, Any]:
+        entered.set()
+        await leave.wait()
+        return {"done": True}
 
-        running = asyncio.create_task(agent.answer(dispatch(), None))
-        await entered.wait()
-        agent.drain()
-        drained = asyncio.create_task(agent.drained(60))
-        refused = await agent.answer(dispatch("e2"), None)
-        repeated = asyncio.create_task(agent.answer(dispatch(), None))
-        assert not drained.done()
-        leave.set()
-        await drained
-        return refused, await running, await repeated
-
-    refused, finished, repeated = asyncio.run(scenario())
+    running = asyncio.create_task(agent.answer(dispatch(), None))
+    await entered.wait()
+    agent.drain()
+    drained = asyncio.create_task(agent.drained(60))
+    refused = await agent.answer(dispatch("e2"), None)
+    repeated = asyncio.create_task(agent.answer(dispatch(), None))
+    assert not drained.done()
+    leave.set()
+    await drained
+    (refused, finished, repeated) = refused, await running, await repeated
     assert (refused.status, reply(refused)["code"]) == (503, "DRAINING")
     assert refused.retry_after_s is not None
     assert (finished.status, finished) == (200, repeated)
 
 
-def test_a_draining_agent_waits_for_what_it_will_deliver_later(service: ScriptedService) -> None:
+async def test_a_draining_agent_waits_for_what_it_will_deliver_later(
+    service: ScriptedService,
+) -> None:
     agent = Agent("did:net:a")
     kept: list[Later] = []
 
@@ -165,17 +164,14 @@ def test_a_draining_agent_waits_for_what_it_will_deliver_later(service: Scripted
         kept.append(later)
         return later
 
-    async def scenario() -> None:
-        await agent.answer(dispatch(), None)
-        agent.drain()
-        await agent.drained(0)
-        assert agent.statistics().in_flight == 1, "the time was over first"
-        drained = asyncio.create_task(agent.drained(60))
-        service.script = [Scripted(200, {"success": True})]
-        await agent.deliver(kept[0], {}, url=service.url)
-        await drained
-
-    asyncio.run(scenario())
+    await agent.answer(dispatch(), None)
+    agent.drain()
+    await agent.drained(0)
+    assert agent.statistics().in_flight == 1, "the time was over first"
+    drained = asyncio.create_task(agent.drained(60))
+    service.script = [Scripted(200, {"success": True})]
+    await agent.deliver(kept[0], {}, url=service.url)
+    await drained
     assert agent.statistics().in_flight == 0
 
 

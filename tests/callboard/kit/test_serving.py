@@ -133,7 +133,7 @@ def test_run_ends_with_the_sentence_of_a_refusal_or_of_a_wrong_card(
 
 
 @pytest.mark.parametrize(("api_key", "is_signed"), [(None, True), ("k", False)])
-def test_an_agent_without_another_credential_signs_with_its_own_key(
+async def test_an_agent_without_another_credential_signs_with_its_own_key(
     service: ScriptedService, monkeypatch: pytest.MonkeyPatch, api_key: str | None, is_signed: bool
 ) -> None:
     monkeypatch.setenv("CALLBOARD_URL", service.url)
@@ -146,11 +146,8 @@ def test_an_agent_without_another_credential_signs_with_its_own_key(
     agent = Agent("did:net:p", private_key=base64.b64encode(b"s" * 32).decode())
     later = Later("e", "w", "a", "r")
 
-    async def deliver() -> None:
-        await agent.deliver(later, {"x": 1})
-        await agent.close()
-
-    asyncio.run(deliver())
+    await agent.deliver(later, {"x": 1})
+    await agent.close()
     (asked,) = service.asked
     assert ('keyid="did:net:p"' in asked.headers.get("signature-input", "")) is is_signed
     assert asked.headers.get("x-api-key") == api_key

@@ -101,15 +101,6 @@ def test_the_price_lies_between_the_own_bid_and_the_reserve(bids: list[Bid]) -> 
 # -- numbered cases -------------------------------------------------------------------------------
 
 
-def test_case_20_the_lowest_bid_wins_and_is_paid_the_second_lowest() -> None:
-    assert closed(bid("a", 30), bid("b", 20), bid("c", 50)) == Award("b", price_micro=30)
-
-
-def test_case_20_a_single_bid_is_paid_itself() -> None:
-    assert closed(bid("a", 30)) == Award("a", 30)
-    assert closed() is None
-
-
 def test_case_20_a_bid_above_the_reserve_neither_wins_nor_sets_the_price() -> None:
     assert won(bid("a", 30), bid("b", 101)) == ("a", 30)
     assert won(bid("b", 101)) is None
@@ -170,13 +161,6 @@ def test_case_23_one_bid_per_agent_its_live_one_before_its_standing_one() -> Non
         closed(bid("a", 10), bid("a", 90))
 
 
-def test_case_24_the_excluded_do_not_set_the_second_price() -> None:
-    bids = (bid("cheap", 1), bid("a", 30), bid("b", 40))
-    assert won(*bids) == ("cheap", 30)
-    assert won(*bids, barred=("cheap",)) == ("a", 40)
-    assert won(*bids, barred=("a",)) == ("cheap", 40)
-
-
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -231,11 +215,3 @@ def test_a_live_bid_locks_the_most_that_it_may_require(
 ) -> None:
     found = live_lock_micro(100, stake_bps=1_000, offered_micro=offered, free_micro=free)
     assert found == locked
-
-
-def test_case_25_the_next_round_leaves_the_failed_winner_out_and_prices_anew() -> None:
-    bids = (bid("a", 10), bid("b", 20), bid("c", 50))
-    assert won(*bids) == ("a", 20)
-    assert won(*bids, barred=("a",)) == ("b", 50)
-    assert won(*bids, barred=("a", "b")) == ("c", 50)
-    assert won(*bids, barred=("a", "b", "c")) is None

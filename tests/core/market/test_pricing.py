@@ -85,11 +85,6 @@ def test_cost_of_a_fixed_price_does_not_depend_on_tokens() -> None:
     assert cost_micro(FixedPrice(7), Tokens(10, 10)) == 7
 
 
-def test_cost_is_rounded_per_node_and_not_per_token() -> None:
-    rate = Decimal("0.0000001")  # a tenth of a micro-credit
-    assert cost_micro(TokenPrice(rate, rate), Tokens(5, 6)) == 2  # 0.5 + 0.6, up
-
-
 def test_an_agents_own_price_comes_before_the_capabilitys() -> None:
     assert effective_price(FREE, FixedPrice(5)) == FREE
     assert effective_price(None, FixedPrice(5)) == FixedPrice(5)
@@ -190,10 +185,6 @@ def test_rule_4_without_a_budget_a_node_pays_three_times_the_lowest_price(
     assert market_limit_micro(positive, dearest) == limit
     assert market_limit_micro(positive, dearest, has_free=True) == limit
     assert market_limit_micro(10**15, 10**15, has_free=True) == 10_000_000
-
-
-def test_the_remainder_goes_to_the_first_nodes() -> None:
-    assert token_reservations(11, 3, ["c", "a", "b"], {}) == {"c": 3, "a": 3, "b": 2}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -152,8 +151,3 @@ def test_a_stake_reaches_exactly_the_prices_that_it_suffices_for(
     stake = max(0, required + data.draw(st.integers(-2, 2)))
     reach = price_reach_micro(stake, stake_bps=bps, score=points)
     assert (price <= reach) == (required <= stake)
-
-
-@pytest.mark.parametrize(("points", "required"), [(1.0, 50), (0.5, 100), (0.0, 150)])
-def test_a_better_score_asks_for_less_stake(points: float, required: int) -> None:
-    assert stake_required_micro(1_000, stake_bps=1_000, score=points) == required

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,12 +25,3 @@ def test_node_payment_split_is_exactly_95_to_5_on_whole_cents(cents: int) -> Non
     split = split_payment(cents * 10_000, 500)
     assert split.fee_micro == cents * 500
     assert split.agent_micro == cents * 9_500
-
-
-@pytest.mark.parametrize(
-    ("gross", "bps", "agent", "fee"),
-    [(0, 500, 0, 0), (19, 500, 19, 0), (20, 500, 19, 1), (7, 10_000, 0, 7), (7, 0, 7, 0)],
-)
-def test_rounding_is_in_favour_of_the_agent(gross: int, bps: int, agent: int, fee: int) -> None:
-    split = split_payment(gross, bps)
-    assert (split.agent_micro, split.fee_micro) == (agent, fee)

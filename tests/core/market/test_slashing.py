@@ -25,10 +25,6 @@ def test_case_26_a_lock_is_what_is_required_and_never_more_than_offered_or_free(
         assert locked <= free
 
 
-def test_case_26_no_stake_is_enough_where_none_is_required() -> None:
-    assert lock_micro(0, offered_micro=0, free_micro=0) == 0
-
-
 @given(AMOUNTS, st.integers(0, 10_000))
 def test_case_27_a_slash_never_exceeds_the_locked_stake_nor_its_share(
     locked: int, bps: int
@@ -43,10 +39,6 @@ def test_case_27_all_is_taken_for_fraud_and_a_tenth_for_failure() -> None:
     for trigger in SlashTrigger:
         bps = slash_bps(trigger, failure_bps=1_000, fraud_bps=10_000)
         assert slash_micro(1_000, bps) == expected.get(trigger, 1_000)
-
-
-def test_case_27_a_stake_of_zero_loses_nothing() -> None:
-    assert slash_micro(0, 10_000) == 0
 
 
 @pytest.mark.parametrize("code", NodeErrorCode)

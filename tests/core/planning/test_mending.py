@@ -6,7 +6,7 @@ import pytest
 
 from core.errors import ErrorCode, Problem, ServiceError
 from core.money import MICRO_MAX
-from core.planning.mending import LIMIT_MICRO, leave_out_mappings, limit_costs, mend
+from core.planning.mending import LIMIT_MICRO, limit_costs, mend
 from core.planning.offers import Offer, members_of
 from core.planning.plan import NODES_MAX, PRICE_MICRO_MAX, Plan, plan
 
@@ -28,14 +28,6 @@ def draft() -> Plan:
 def refusal(code: ErrorCode, path: str) -> ServiceError:
     """Return a refusal that names one path."""
     return ServiceError(code, "refused", (Problem(path, "got", "expected"),))
-
-
-def test_a_mapping_that_cannot_fit_is_left_open_and_said(draft: Plan) -> None:
-    assert mend(draft, refusal(ErrorCode.INVALID_MANIFEST, "nodes.count.inputMappings.text"))
-    assert draft.nodes()["count"] == {"capabilityId": "cap.a.count.v1"}
-    assert draft.open_inputs() == {"count": ["text"]}
-    assert draft.notes == ["count.text is left open: what fetch.text is cannot fit it"]
-    assert not leave_out_mappings(draft)
 
 
 @pytest.mark.parametrize(

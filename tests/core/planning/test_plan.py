@@ -53,53 +53,9 @@ def test_cases_that_are_set_aside_are_planned_as_expected() -> None:
     assert (values.precision >= 0.85, values.recall >= 0.75) == (True, True), values
 
 
-def test_draft_of_the_demo() -> None:
-    draft = plan(
-        "Fetch an article, summarise it, find its keywords and tone, write a report", OFFERS
-    )
-    fetched = "$.fetch.result.text"
-    assert draft.nodes() == {
-        "fetch": {"capabilityId": "cap.web.fetch.v1"},
-        **{
-            name: {
-                "capabilityId": f"cap.text.{name}.v1",
-                "dependsOn": ["fetch"],
-                "inputMappings": {"text": fetched},
-            }
-            for name in ("summarize", "keywords", "sentiment")
-        },
-        "write": {
-            "capabilityId": "cap.report.write.v1",
-            "dependsOn": ["keywords", "sentiment", "summarize"],
-            "inputMappings": {
-                "keywords": "$.keywords.result.keywords",
-                "sentiment": "$.sentiment.result.sentiment",
-                "summary": "$.summarize.result.summary",
-            },
-        },
-    }
-    assert draft.open_inputs() == {"fetch": ["url"]}
-    assert draft.unmatched == []
-
-
-def test_address_and_quoted_text_are_given_to_the_node_that_takes_them() -> None:
-    draft = plan('Fetch https://example.org/a,b?c=1 and search the web for "blue whales"', OFFERS)
-    nodes = draft.nodes()
-    assert nodes["fetch"]["payload"] == {"url": "https://example.org/a,b?c=1"}
-    assert nodes["search"]["payload"] == {"query": "blue whales"}
-    assert draft.open_inputs() == {}
-
-
 def test_what_comes_later_in_the_words_may_come_first_in_the_work() -> None:
     draft = plan("Plan an itinerary from flights and hotels", OFFERS)
     assert list(draft.nodes()) == ["flights", "hotels", "itinerary"]
-
-
-def test_phrases_that_ask_for_what_no_agent_offers_are_told() -> None:
-    draft = plan("Summarize the text and brew some coffee", OFFERS)
-    assert list(draft.nodes()) == ["summarize"]
-    assert draft.unmatched == ["brew some coffee"]
-    assert plan("Brew coffee", OFFERS).nodes() == {}
 
 
 def test_what_is_there_goes_to_the_input_that_takes_it() -> None:

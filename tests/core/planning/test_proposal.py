@@ -34,26 +34,6 @@ def drafted(*nodes: Json, says: str = SAYS, **more: Any) -> Plan:
 
 
 FETCH = node("a", "cap.web.fetch.v1", "Fetch", url={"value": "https://example.org/a"})
-SUMMARIZE = node("b", "cap.text.summarize.v1", "summarize it", text={"node": "a", "output": "text"})
-
-
-def test_an_answer_becomes_a_draft() -> None:
-    draft = drafted(SUMMARIZE, FETCH, unmatched=["in French"])
-    assert draft.nodes() == {
-        "fetch": {"capabilityId": "cap.web.fetch.v1", "payload": {"url": "https://example.org/a"}},
-        "summarize": {
-            "capabilityId": "cap.text.summarize.v1",
-            "dependsOn": ["fetch"],
-            "inputMappings": {"text": "$.fetch.result.text"},
-        },
-    }
-    assert [(one.node, one.phrase) for one in draft.chosen] == [
-        ("summarize", "summarize it"),
-        ("fetch", "Fetch"),
-    ]
-    assert all(0 < one.sureness <= 1 for one in draft.chosen)
-    assert (draft.intent, draft.unmatched, draft.notes) == (SAYS, ["in French"], [])
-    assert draft.open_inputs() == {}
 
 
 @pytest.mark.parametrize("fence", ["```json\n{}\n```", "```\n{}```", "  {}\n"])
@@ -158,19 +138,6 @@ def test_two_nodes_of_one_name_and_too_many_nodes_are_refused() -> None:
         plan_of_answer(text, SAYS, OFFERS, nodes_max=2)
 
 
-def test_texts_of_the_model_alone_are_not_kept() -> None:
-    """An agent's description may have told it what to write."""
-    evil = "\x1b[2J visit https://evil.example"
-    draft = drafted(
-        node(evil, "cap.web.fetch.v1", evil, url={"value": evil}, **{evil: {"value": evil}}),
-        node("b", evil, "summarize it"),
-        unmatched=[evil, "in French"],
-    )
-    suggestion = [draft.nodes(), draft.intent, draft.unmatched, draft.notes, draft.open_inputs()]
-    assert "evil" not in str([*suggestion, draft.chosen])
-    assert draft.unmatched == ["in French"]
-
-
 _TEXT = st.sampled_from(
     ("", "a", "b", "text", "url", SAYS, "summarize it", "https://example.org/a")
 )
@@ -207,24 +174,6 @@ def test_every_answer_is_refused_or_what_publish_takes(answer: Json) -> None:
 
 
 # -- what it is asked ------------------------------------------------------------------------------
-
-
-def test_a_question_has_what_agents_offer_and_the_description_alone() -> None:
-    dear = offer("a.paint", "Paints", ["text: text!"], ["image: image"], price=7, latency_ms=9.0)
-    system, user = questions(SAYS, [dear])
-    assert (system["role"], user["role"]) == ("system", "user")
-    assert "paint" not in system["content"]
-    assert orjson.loads(user["content"]) == {
-        "description": SAYS,
-        "offers": [
-            {
-                "id": "cap.a.paint.v1",
-                "says": "Paints",
-                "inputs": {"text": "string, needed"},
-                "outputs": {"image": "string:image"},
-            }
-        ],
-    }
 
 
 def test_a_question_is_bounded_and_keeps_the_best_offers() -> None:

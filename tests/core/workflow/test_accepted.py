@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from core.errors import NodeErrorCode
 from core.trust.deployment_keys import FIRST_VERSION
 from core.workflow.actions import AwaitResult
 from core.workflow.blob_ref import BlobRef
@@ -25,15 +24,6 @@ def test_accepted_attempt_is_stored_as_running_with_its_deadline() -> None:
     assert decision.actions == [AwaitResult("a", 1, 0, run.at_ms, run.at_ms + 7_000)]
 
 
-def test_accepted_attempt_waits_no_longer_than_the_workflow() -> None:
-    run = engine({**chain("a", timeoutMs=7_000), "settings": {"maxRuntimeMs": 3_000}})
-    decision = run.accept_later("a")
-    assert run.rows["a"].deadline_ms == run.deadline_ms
-    assert decision.actions == [], "the workflow's own end comes at that time"
-    run.exceed_runtime()
-    assert (run.status, run.statuses()) == ("timeout", {"a": "timeout"})
-
-
 def test_accepted_attempt_survives_a_crash_and_is_not_dispatched_again() -> None:
     run = engine(chain("a", "b"))
     run.accept_later("a")
@@ -46,28 +36,6 @@ def test_accepted_attempt_survives_a_crash_and_is_not_dispatched_again() -> None
     run.run_to_end()
     assert run.status == "success"
     assert run.rows["a"].attempt == 1
-
-
-def test_accepted_attempt_times_out_and_is_tried_again() -> None:
-    run = engine(chain("a", maxRetries=1))
-    run.accept_later("a")
-    run.fail("a", code=NodeErrorCode.AGENT_TIMEOUT)
-    assert run.history[-1].outcome == "timeout"
-    run.wait_retry("a")
-    run.accept_later("a")
-    run.fail("a", code=NodeErrorCode.AGENT_TIMEOUT)
-    assert run.statuses() == {"a": "timeout"}
-
-
-def test_acceptance_said_twice_or_too_late_changes_nothing() -> None:
-    run = engine(chain("a", "b"))
-    first = AttemptAccepted("a", 1, run.at_ms, run.at_ms)
-    run.hear(first)
-    again = run.hear(first)
-    assert not again.records and not again.actions
-    run.succeed("a")
-    late = run.hear(first)
-    assert not late.records and not late.actions
 
 
 def test_result_may_overtake_the_acceptance() -> None:
@@ -91,19 +59,6 @@ def test_the_version_of_an_attempts_keys_is_stored_and_kept_over_a_crash() -> No
     run.accept_later("a")
     run.crash()
     assert run.machine.node("a").key_version == run.rows["a"].key_version == FIRST_VERSION
-
-
-def test_accepted_attempt_finishes_and_is_paid_after_another_node_failed() -> None:
-    run = engine({"nodes": {name: {"capabilityId": "cap.work"} for name in "ab"}})
-    run.accept_later("a")
-    run.fail("b", code=NodeErrorCode.AGENT_ERROR)
-    while "b" in run.timers:
-        run.wait_retry("b")
-        run.fail("b")
-    run.succeed("a")
-    assert run.statuses() == {"a": "success", "b": "failed"}
-    assert run.status == "failed"
-    assert set(run.payments) == {"a"}
 
 
 def test_accepted_verification_is_awaited_and_repeated_after_a_crash() -> None:

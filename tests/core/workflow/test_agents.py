@@ -20,13 +20,6 @@ def test_final_for_agent_changes_the_agent_at_once_and_at_most_three_try() -> No
     assert run.rows["a"].retries_used == 0
 
 
-def test_without_fallback_agents_the_first_is_the_only_one() -> None:
-    run = engine({**chain("a"), "settings": {"allowFallbackAgents": False}})
-    run.fail("a", Verdict.FINAL_FOR_AGENT)
-    assert run.status == "failed"
-    assert len(run.dispatched) == 1
-
-
 def test_without_fallback_agents_a_retry_goes_to_the_same_agent() -> None:
     run = engine({**chain("a"), "settings": {"allowFallbackAgents": False}})
     run.fail("a")
@@ -40,15 +33,6 @@ def test_last_agents_failure_explains_the_node_when_nobody_else_is_there() -> No
     assert run.error_code("a") == "AGENT_ERROR"
 
 
-def test_no_candidate_fails_the_node_skips_the_rest_and_passes_through_running() -> None:
-    run = engine(chain("a", "b"), agents={})
-    assert run.statuses() == {"a": "failed", "b": "skipped"}
-    assert (run.error_code("a"), run.error_code("b")) == ("NO_CANDIDATE", "UPSTREAM_FAILED")
-    assert [change.status for change in run.changes] == ["running", "failed"]
-    assert run.changes[-1].error is not None
-    assert run.changes[-1].error["node"] == "a"
-
-
 def test_agent_that_vanishes_during_back_off_gets_the_remaining_retries() -> None:
     agents = {"cap.work": {"did:x:one": 10}}
     run = engine(chain("a"), agents=agents)
@@ -59,28 +43,6 @@ def test_agent_that_vanishes_during_back_off_gets_the_remaining_retries() -> Non
     run.agents = agents
     run.wait_retry("a")
     assert run.statuses()["a"] == "dispatched"
-
-
-def test_target_without_fallback_that_is_away_fails_with_the_specifications_object() -> None:
-    run = engine(chain("a", targetAgentId="did:x:gone"))
-    assert run.status == "failed"
-    error = run.rows["a"].error or {}
-    assert error["error"] == error["code"] == "AGENT_UNAVAILABLE"
-    assert (error["targetAgentId"], error["details"]) == ("did:x:gone", "agent_not_found")
-
-
-def test_target_is_tried_first_and_retried() -> None:
-    run = engine(chain("a", targetAgentId="did:x:three"))
-    run.fail("a")
-    run.wait_retry("a")
-    assert [d.agent_did for d in run.dispatched] == ["did:x:three", "did:x:three"]
-
-
-def test_target_without_fallback_is_never_left() -> None:
-    run = engine(chain("a", targetAgentId="did:x:three"))
-    run.fail("a", Verdict.FINAL_FOR_AGENT)
-    assert run.status == "failed"
-    assert len(run.dispatched) == 1
 
 
 @pytest.mark.parametrize(
@@ -148,24 +110,6 @@ def test_target_said_to_be_no_good_is_not_waited_for() -> None:
     )
     run.fail("a", Verdict.FINAL_FOR_AGENT)
     assert run.status == "failed"
-
-
-def test_target_that_is_away_after_two_others_failed_is_no_door_to_a_fourth() -> None:
-    run = engine(
-        chain("a", targetAgentId="did:x:three", allowBroadcastFallback=True),
-        agents={"cap.work": {"did:x:one": 10, "did:x:two": 20}},
-    )
-    run.fail("a", Verdict.FINAL_FOR_AGENT)
-    run.agents = {"cap.work": {"did:x:three": 30, "did:x:four": 40}}
-    run.fail("a", Verdict.FINAL_FOR_AGENT)
-    run.fail("a", code=NodeErrorCode.AGENT_UNAVAILABLE)
-    run.wait_retry("a")
-    assert [dispatch.agent_did for dispatch in run.dispatched] == [
-        "did:x:one",
-        "did:x:two",
-        "did:x:three",
-        "did:x:three",
-    ]
 
 
 def test_fourth_agent_never_gets_the_node_whoever_of_the_three_fails_last() -> None:

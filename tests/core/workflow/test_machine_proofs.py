@@ -19,41 +19,20 @@ from hypothesis.stateful import (
     rule,
 )
 
-from core.errors import IllegalTransition, NodeErrorCode
+from core.errors import NodeErrorCode
 from core.workflow.actions import Decision, DispatchNode, DispatchVerification
 from core.workflow.events import (
-    AgentNotSelected,
-    AgentSelected,
     AttemptAccepted,
-    Event,
     Failure,
     Verdict,
-    VerifierSelected,
     WorkflowAccepted,
     WorkStarted,
 )
 from core.workflow.transitions import NodeStatus
-from tests.core.workflow.engine import AGENTS, Engine, engine
+from tests.core.workflow.engine import AGENTS, Engine
 from tests.core.workflow.stake_book import StakeBook
 
 NAMES = "abcdef"
-
-SHAPES: dict[str, dict[str, list[str]]] = {
-    "one": {"a": []},
-    "chain": {"a": [], "b": ["a"], "c": ["b"]},
-    "diamond": {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]},
-    "fan": {"a": [], "b": ["a"], "c": ["a"], "d": ["a"], "e": ["a"]},
-    "two roots": {"a": [], "b": [], "c": ["a", "b"], "d": ["b"]},
-}
-
-
-def manifest_of(shape: dict[str, list[str]], **options: Any) -> dict[str, Any]:
-    return {
-        "nodes": {
-            name: {"capabilityId": "cap.work", "dependsOn": parents, **options}
-            for name, parents in shape.items()
-        }
-    }
 
 
 @st.composite
@@ -222,83 +201,3 @@ AnyWorkflow.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 TestAnyWorkflow = pytest.mark.slow(AnyWorkflow.TestCase)
-
-
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("requires_verification", [False, True])
-@pytest.mark.parametrize("verdict", [Verdict.FINAL, Verdict.RETRYABLE, Verdict.FINAL_FOR_AGENT])
-def test_whichever_node_fails_it_is_named_its_descendants_are_skipped_and_the_rest_is_paid(
-    shape: dict[str, list[str]], requires_verification: bool, verdict: Verdict
-) -> None:
-    for broken in shape:
-        manifest = manifest_of(shape, requiresVerification=requires_verification)
-        run = engine(manifest)
-        while not run.machine.is_finished:
-            if run.open and all(d.node == broken for d in run.open):
-                run.fail(broken, verdict)
-            elif run.open:
-                dispatch = next(d for d in run.open if d.node != broken)
-                if isinstance(dispatch, DispatchNode):
-                    run.succeed(dispatch.node)
-                else:
-                    run.judge(dispatch.node, approved=True)
-            else:
-                run.wait_retry(broken)
-        assert run.status == "failed"
-        assert run.changes[-1].error is not None
-        assert run.changes[-1].error["node"] == broken
-        assert run.statuses()[broken] == "failed"
-        done = {name for name, status in run.statuses().items() if status == "success"}
-        assert {line for line in run.payments if "#" not in line} == done
-        for name, parents in shape.items():
-            if broken in parents:
-                assert run.statuses()[name] == "skipped"
-
-
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("requires_verification", [False, True])
-def test_crash_after_every_single_step_changes_neither_results_nor_payments(
-    shape: dict[str, list[str]], requires_verification: bool
-) -> None:
-    manifest = manifest_of(shape, requiresVerification=requires_verification)
-    undisturbed = engine(manifest).run_to_end()
-    steps = len(undisturbed.heard)
-    for crash_at in range(1, steps):
-        run = engine(manifest)
-        for step in range(steps):
-            if step == crash_at:
-                run.crash()
-            if run.open:
-                dispatch = run.open[0]
-                if isinstance(dispatch, DispatchNode):
-                    run.succeed(dispatch.node)
-                else:
-                    run.judge(dispatch.node, approved=True)
-        run.run_to_end()
-        assert run.payments == undisturbed.payments
-        assert run.statuses() == undisturbed.statuses()
-
-
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_repeating_every_event_at_once_changes_nothing(shape: dict[str, list[str]]) -> None:
-    run = engine(manifest_of(shape, requiresVerification=True))
-
-    def refuses(event: Event) -> None:
-        before = [run.machine.node(name).row() for name in shape], repr(run.machine)
-        if isinstance(event, WorkflowAccepted | AgentSelected | AgentNotSelected):
-            with pytest.raises(IllegalTransition):
-                run.machine.step(event)
-        else:
-            assert run.machine.step(event) == Decision()
-        assert ([run.machine.node(name).row() for name in shape], repr(run.machine)) == before
-
-    refuses(run.heard[-1])
-    while not run.machine.is_finished:
-        dispatch = run.open[0]
-        if isinstance(dispatch, DispatchNode):
-            run.succeed(dispatch.node)
-        else:
-            run.judge(dispatch.node, approved=True)
-        if not run.machine.is_finished:
-            refuses(run.heard[-1])
-    assert run.machine.step(VerifierSelected("a", "did:x:judge", 1, 0)) == Decision()

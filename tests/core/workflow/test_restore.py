@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from core.errors import NodeErrorCode
-from core.workflow.events import Verdict
-from tests.core.workflow.engine import chain, engine, inputs_of
+from tests.core.workflow.engine import chain, engine
 
 
 def test_open_attempt_is_lost_and_the_next_begins_at_once_without_using_a_retry() -> None:
@@ -15,69 +14,6 @@ def test_open_attempt_is_lost_and_the_next_begins_at_once_without_using_a_retry(
     assert [(line.attempt, line.outcome) for line in run.history] == [(1, "lost")]
     run.run_to_end()
     assert run.status == "success"
-
-
-def test_back_off_is_waited_out_after_a_crash() -> None:
-    run = engine(chain("a"))
-    run.fail("a")
-    timers = dict(run.timers)
-    run.crash()
-    assert run.timers == timers
-    assert not run.open
-    run.wait_retry("a")
-    assert run.rows["a"].attempt == 2
-
-
-def test_crash_within_the_step_of_a_due_retry_repeats_it() -> None:
-    run = engine(chain("a"))
-    run.fail("a")
-    run.at_ms = run.timers["a"]
-    run.crash()
-    run.wait_retry("a")
-    run.run_to_end()
-    assert run.status == "success"
-
-
-def test_results_are_inputs_after_a_crash() -> None:
-    manifest = chain("a", "b")
-    manifest["nodes"]["b"]["inputMappings"] = {"x": "$.a.result.n"}
-    run = engine(manifest)
-    run.succeed("a", {"n": None})
-    run.crash()
-    assert inputs_of(run, "b") == {"x": None}
-
-
-def test_retries_and_agents_tried_survive_a_crash() -> None:
-    run = engine(chain("a", maxRetries=1))
-    run.fail("a", Verdict.FINAL_FOR_AGENT)
-    run.fail("a")
-    run.crash()
-    run.wait_retry("a")
-    assert run.open[0].agent_did == "did:x:two"
-    run.fail("a")
-    assert run.status == "failed"
-
-
-def test_failure_survives_a_crash_and_nothing_new_is_dispatched() -> None:
-    nodes = {name: {"capabilityId": "cap.work"} for name in "ab"}
-    run = engine({"nodes": nodes})
-    run.fail("a", Verdict.FINAL)
-    run.crash()
-    assert run.statuses() == {"a": "failed", "b": "failed"}
-    assert run.status == "failed"
-
-
-def test_spent_money_survives_a_crash() -> None:
-    run = engine(chain("a", "b"), hold_micro=15, reserved={"a": 10, "b": 5})
-    run.succeed("a")
-    assert run.error_code("b") == "BUDGET_EXCEEDED"
-    run = engine(chain("a", "b"), hold_micro=20, reserved={"a": 10, "b": 10})
-    run.succeed("a")
-    run.crash()
-    assert run.machine.spent_micro == 10
-    assert run.selections[-1].price_max_micro == 10
-    run.run_to_end()
-    assert run.paid_micro == 20
 
 
 def test_reservations_beyond_the_hold_starve_nobody_after_a_crash() -> None:

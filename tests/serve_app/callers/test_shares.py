@@ -17,13 +17,6 @@ def greedy(shares: Shares, holder: str) -> int:
     return taken
 
 
-def test_one_holder_alone_gets_a_fifth_of_a_stock_of_quarters() -> None:
-    shares = Shares(2_000, 4)
-    assert greedy(shares, "a") == 400
-    assert greedy(shares, "b") == 320, "a fifth of what is left"
-    assert shares.statistics().refusals == 2
-
-
 @pytest.mark.parametrize("holders", [1, 3, 10, 40])
 def test_as_work_ends_greedy_holders_come_to_equal_parts_and_leave_one(holders: int) -> None:
     shares = Shares(2_000, 4)
@@ -42,13 +35,6 @@ def test_one_of_the_smallest_stock_can_be_had() -> None:
     assert shares.take("a")
     assert shares.is_taken()
     assert not shares.take("b")
-
-
-def test_large_amounts_count_whole() -> None:
-    shares = Shares(100, 4)
-    assert not shares.take("a", 26)
-    assert not shares.is_taken(26)
-    assert shares.take("a", 25)
 
 
 @given(

@@ -31,25 +31,19 @@ def test_blocks_of_two_stores_never_exceed_the_limit(database: Database) -> None
     assert asyncio.run(scenario()) == [0, 0, 0, 0, 0, 2, 7, 7, 7, 7]
 
 
-def test_an_unknown_key_is_found_by_nobody(database: Database) -> None:
-    async def scenario() -> None:
-        async with LedgerReader(database.service_url) as reader:
-            assert await find_keys_in(reader)([b"\0" * 32, b"\1" * 32]) == [None, None]
-
-    asyncio.run(scenario())
+async def test_an_unknown_key_is_found_by_nobody(database: Database) -> None:
+    async with LedgerReader(database.service_url) as reader:
+        assert await find_keys_in(reader)([b"\0" * 32, b"\1" * 32]) == [None, None]
 
 
-def test_without_a_database_one_is_told_to_come_again() -> None:
-    async def scenario() -> None:
-        reader, store = LedgerReader(NOBODY_LISTENS), OperationalStore(NOBODY_LISTENS)
-        for question in (
-            find_keys_in(reader)([b"\0" * 32]),
-            take_block_from(store)("alice", "read", 1, 1),
-        ):
-            with pytest.raises(ServiceError) as refusal:
-                await question
-            assert refusal.value.code is ErrorCode.LEDGER_UNAVAILABLE
-        await reader.close()
-        await store.close()
-
-    asyncio.run(scenario())
+async def test_without_a_database_one_is_told_to_come_again() -> None:
+    reader, store = LedgerReader(NOBODY_LISTENS), OperationalStore(NOBODY_LISTENS)
+    for question in (
+        find_keys_in(reader)([b"\0" * 32]),
+        take_block_from(store)("alice", "read", 1, 1),
+    ):
+        with pytest.raises(ServiceError) as refusal:
+            await question
+        assert refusal.value.code is ErrorCode.LEDGER_UNAVAILABLE
+    await reader.close()
+    await store.close()

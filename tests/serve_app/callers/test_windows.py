@@ -5,21 +5,6 @@ from __future__ import annotations
 from serve_app.callers.windows import AddressWindows
 
 
-def test_each_address_has_its_own_minute() -> None:
-    windows = AddressWindows(2, 10)
-    allowed = [windows.take("a", clock_ms).is_allowed for clock_ms in (0, 1, 2, 59_999, 60_000)]
-    assert allowed == [True, True, False, False, True]
-    assert windows.take("b", 2).is_allowed
-
-
-def test_a_call_that_is_given_back_counts_nothing() -> None:
-    windows = AddressWindows(1, 10)
-    assert windows.take("a", 0).is_allowed
-    windows.give_back("a", 0)
-    assert windows.take("a", 0).is_allowed
-    assert not windows.take("a", 0).is_allowed
-
-
 def test_addresses_beyond_the_bound_share_one_count_until_others_have_ended() -> None:
     windows = AddressWindows(2, 3)
     for number in range(3):

@@ -4,42 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import cast
 
 import pytest
 
 from core.trust.access import BY_ADDRESS, Principal
-from serve_app.http.calls import Call
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
-from serve_app.services import Services
+from tests.serve_app.parts import call_of
 
 
-def test_small_work_is_done_here_and_large_work_in_one_other_thread() -> None:
-    async def scenario() -> None:
-        here = threading.get_ident()
-        assert await in_thread("did:x:a", IN_LOOP_BYTES_MAX, threading.get_ident) == here
-        others = await asyncio.gather(
-            *(in_thread("did:x:a", IN_LOOP_BYTES_MAX + 1, threading.get_ident) for _ in range(4))
-        )
-        assert len(set(others)) == 1
-        assert here not in others
-
-    asyncio.run(scenario())
+async def test_small_work_is_done_here_and_large_work_in_one_other_thread() -> None:
+    here = threading.get_ident()
+    assert await in_thread("did:x:a", IN_LOOP_BYTES_MAX, threading.get_ident) == here
+    others = await asyncio.gather(
+        *(in_thread("did:x:a", IN_LOOP_BYTES_MAX + 1, threading.get_ident) for _ in range(4))
+    )
+    assert len(set(others)) == 1
+    assert here not in others
 
 
-def test_the_loop_goes_on_while_large_work_is_done() -> None:
-    async def scenario() -> None:
-        may_end = threading.Event()
-        work = asyncio.ensure_future(
-            in_thread("did:x:a", IN_LOOP_BYTES_MAX + 1, lambda: may_end.wait(60))
-        )
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not work.done()
-        may_end.set()
-        assert await work
-
-    asyncio.run(scenario())
+async def test_the_loop_goes_on_while_large_work_is_done() -> None:
+    may_end = threading.Event()
+    work = asyncio.ensure_future(
+        in_thread("did:x:a", IN_LOOP_BYTES_MAX + 1, lambda: may_end.wait(60))
+    )
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not work.done()
+    may_end.set()
+    assert await work
 
 
 @pytest.mark.parametrize(
@@ -55,28 +47,23 @@ def test_the_loop_goes_on_while_large_work_is_done() -> None:
 def test_who_shares_a_credential_with_all_others_waits_for_its_address_alone(
     caller: Principal | None, account: str
 ) -> None:
-    call = Call(cast(Services, None), "POST", {}, {}, b"", b"/", "r")
-    call.principal, call.address = caller, "192.0.2.1"
-    assert call.account == account
+    assert call_of(principal=caller, address="192.0.2.1").account == account
 
 
-def test_a_caller_has_one_piece_of_work_there_at_a_time() -> None:
+async def test_a_caller_has_one_piece_of_work_there_at_a_time() -> None:
     """Forty comparisons that one caller asks for at once kept all others out for seconds."""
     large, done = IN_LOOP_BYTES_MAX + 1, []
 
-    async def scenario() -> None:
-        may_end = threading.Event()
-        began = asyncio.ensure_future(in_thread("did:x:a", large, lambda: may_end.wait(60)))
-        more = [in_thread("did:x:a", large, lambda: done.append("a")) for _ in range(3)]
-        waiting = [asyncio.ensure_future(one) for one in more]
-        for _ in range(10):
-            await asyncio.sleep(0)
-        other = asyncio.ensure_future(in_thread("did:x:b", large, lambda: done.append("b")))
+    may_end = threading.Event()
+    began = asyncio.ensure_future(in_thread("did:x:a", large, lambda: may_end.wait(60)))
+    more = [in_thread("did:x:a", large, lambda: done.append("a")) for _ in range(3)]
+    waiting = [asyncio.ensure_future(one) for one in more]
+    for _ in range(10):
         await asyncio.sleep(0)
-        may_end.set()
-        await asyncio.gather(began, *waiting, other)
-
-    asyncio.run(scenario())
+    other = asyncio.ensure_future(in_thread("did:x:b", large, lambda: done.append("b")))
+    await asyncio.sleep(0)
+    may_end.set()
+    await asyncio.gather(began, *waiting, other)
     assert done == ["b", "a", "a", "a"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -12,33 +12,16 @@ from core.records.api.kinds import OFFSET_MAX
 from core.records.api.record import PageQuery
 from core.records.api.shape import parsed
 from core.settings import Settings
-from serve_app.http.calls import Call, query_values
+from serve_app.http.calls import query_values
 from serve_app.http.lists import Page, listed, number_after, page_of
-from serve_app.services import Services
-
-
-class SettingsOnly:
-    """Services of which only the settings are used."""
-
-    settings = Settings()
-
-
-def call(query: str) -> Call:
-    return Call(
-        services=cast(Services, SettingsOnly()),
-        method="GET",
-        path_values={},
-        headers={},
-        query_string=query.encode(),
-        raw_path=b"/",
-        request_id="r",
-    )
+from tests.serve_app.parts import call_of, gateway_with
 
 
 def asked(query: str, *, default: int = 5, most: int = 9) -> Page:
     """Return the page that a query asks for, as the endpoint parses it."""
     asked_for = parsed(PageQuery, query_values(query.encode(), []))
-    return page_of(call(query), asked_for, default=default, most=most)
+    call = call_of(gateway_with(Settings()), query_string=query.encode())
+    return page_of(call, asked_for, default=default, most=most)
 
 
 def walk(rows: list[int], limit: int) -> list[list[int]]:
@@ -105,14 +88,10 @@ def test_a_page_has_defaults() -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "limit=0",
-        "limit=10",
-        "limit=-1",
         "limit=1.5",
         "limit=",
         "limit=%D9%A3",
         f"offset={OFFSET_MAX + 1}",
-        "cursor=!",
         "cursor=%FF",
         f"cursor={'A' * 201}",
     ],

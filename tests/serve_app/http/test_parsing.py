@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import pytest
@@ -14,6 +14,7 @@ from core.records.api.workflows import Cancellation
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operation, Reply
 from serve_app.http.paths import path_values
+from tests.serve_app.parts import call_of
 
 WORKFLOW = "0199c0de-0000-7000-8000-00000000000A"
 TEMPLATES = {
@@ -57,14 +58,10 @@ def parsed(
     """
     here = operation(declared)
     scope = {"path": raw_path, "raw_path": raw_path.encode(), "path_params": values}
-    call = Call(
-        services=cast(Any, None),
-        method="POST",
+    call = call_of(
         path_values=path_values(scope, here.path),
-        headers={},
         query_string=query.encode(),
         raw_path=raw_path.encode(),
-        request_id="r",
         body=orjson.dumps(body),
         json={"reason": "error"} if body is None else body,
     )

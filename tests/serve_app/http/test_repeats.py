@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from actors.gateway.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import Principal
-from ledger.replies import KeptReply, ReplyStore
-from serve_app.callers.admission import Admission
-from serve_app.callers.auth import Authenticator
-from serve_app.callers.limits import RateLimiter
-from serve_app.callers.peers import Peers
+from ledger.replies import KeptReply
 from serve_app.http.calls import REPLAYED, Call, Repeats, Reply
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX
 from serve_app.http.repeats import once, repeat_key
-from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
+from tests.serve_app.parts import call_of, gateway_with, services_of
 
 PRINCIPAL = Principal("did:net:p", "key", frozenset({"keys:write"}), expires_ms=2_000)
 SECRET = "cb_the-secret-of-a-new-key"
@@ -47,40 +42,21 @@ class Kept:
         del self.rows[(principal, key)]
 
 
-class SettingsOnly:
-    """A gateway of which only the settings are used."""
-
-    def __init__(self, deployment_key: str) -> None:
-        self.settings = Settings(deployment_key=deployment_key)
-
-
 def services(kept: Kept, deployment_key: str = "11" * 32) -> Services:
-    return Services(
-        cast(Gateway, SettingsOnly(deployment_key)),
-        cast(Authenticator, None),
-        cast(RateLimiter, None),
-        cast(Heartbeats, None),
-        cast(ReplyStore, kept),
-        cast(Admission, None),
-        cast(Peers, None),
-    )
+    return services_of(gateway_with(Settings(deployment_key=deployment_key)), replies=kept)
 
 
-def call_of(
+def repeated(
     with_services: Services,
     body: bytes = b"{}",
     path: bytes = b"/v1/keys",
     key: bytes | None = b"k",
     caller: Principal = PRINCIPAL,
 ) -> Call:
-    return Call(
-        services=with_services,
-        method="POST",
-        path_values={},
+    return call_of(
+        with_services,
         headers={} if key is None else {b"idempotency-key": key},
-        query_string=b"",
         raw_path=path,
-        request_id="r",
         principal=caller,
         body=body,
         repeats=Repeats.BY_REPLY,
@@ -106,20 +82,6 @@ def counting(reply: Reply | Exception) -> tuple[Work, list[str]]:
     return work, done
 
 
-def test_a_repeat_is_answered_with_the_first_reply_and_does_nothing() -> None:
-    work, done = counting(Reply({"key": SECRET}, headers=((b"cache-control", b"no-store"),)))
-
-    async def scenario() -> tuple[Reply, Reply]:
-        here = services(Kept())
-        return await answered(call_of(here), work), await answered(call_of(here), work)
-
-    first, again = asyncio.run(scenario())
-    assert len(done) == 1
-    assert REPLAYED not in first.headers
-    assert again.headers == ((b"cache-control", b"no-store"), REPLAYED)
-    assert again.body == b'{"key":"cb_the-secret-of-a-new-key"}'
-
-
 @pytest.mark.parametrize(
     ("other", "is_shown"),
     [
@@ -131,147 +93,99 @@ def test_a_repeat_is_answered_with_the_first_reply_and_does_nothing() -> None:
         ({"expires_ms": None}, True),
     ],
 )
-def test_a_kept_reply_is_shown_to_the_credential_that_it_was_given_to(
+async def test_a_kept_reply_is_shown_to_the_credential_that_it_was_given_to(
     other: dict[str, Any], is_shown: bool
 ) -> None:
     """With another one of the same owner the work is done again, under the same command key."""
     work, done = counting(Reply({"key": SECRET}))
     again, redone = counting(Reply({"key": None}))
 
-    async def scenario() -> Reply:
-        here = services(Kept())
-        await answered(call_of(here), work)
-        reply = await answered(call_of(here, caller=replace(PRINCIPAL, **other)), again)
-        assert (await answered(call_of(here), again)).body == b'{"key":"%s"}' % SECRET.encode()
-        return reply
-
-    reply = asyncio.run(scenario())
+    here = services(Kept())
+    await answered(repeated(here), work)
+    reply = await answered(repeated(here, caller=replace(PRINCIPAL, **other)), again)
+    assert (await answered(repeated(here), again)).body == b'{"key":"%s"}' % SECRET.encode()
     assert reply.headers == (REPLAYED,)
     assert (SECRET in str(reply.body)) is is_shown
     assert redone == ([] if is_shown else done)
 
 
-def test_without_a_key_every_call_is_done() -> None:
+async def test_without_a_key_every_call_is_done() -> None:
     work, done = counting(Reply({}))
 
-    async def scenario() -> None:
-        here = services(Kept())
-        for _ in range(2):
-            await answered(call_of(here, key=None), work)
-
-    asyncio.run(scenario())
+    here = services(Kept())
+    for _ in range(2):
+        await answered(repeated(here, key=None), work)
     assert done == ["fallback", "fallback"]
-
-
-@pytest.mark.parametrize(
-    "other", [{"body": b'{"a":1}'}, {"path": b"/v1/agents/register"}], ids=["body", "path"]
-)
-def test_another_request_under_the_key_is_refused_and_not_done(other: dict[str, Any]) -> None:
-    work, done = counting(Reply({}))
-
-    async def scenario() -> None:
-        here = services(Kept())
-        await answered(call_of(here), work)
-        with pytest.raises(ServiceError) as refused:
-            await answered(call_of(here, **other), work)
-        assert refused.value.code is ErrorCode.KEY_REUSED
-
-    asyncio.run(scenario())
-    assert len(done) == 1
-
-
-def test_a_refused_request_leaves_its_key_free() -> None:
-    refuse, _ = counting(ServiceError(ErrorCode.INVALID_REQUEST, "no"))
-    work, done = counting(Reply({}))
-
-    async def scenario() -> None:
-        here = services(Kept())
-        with pytest.raises(ServiceError):
-            await answered(call_of(here), refuse)
-        await answered(call_of(here, body=b'{"mended":1}'), work)
-
-    asyncio.run(scenario())
-    assert len(done) == 1
 
 
 @pytest.mark.parametrize(
     "failure", [ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "unknown outcome"), RuntimeError("?")]
 )
-def test_an_unknown_outcome_is_gone_on_with_under_the_same_command_key(failure: Exception) -> None:
+async def test_an_unknown_outcome_is_gone_on_with_under_the_same_command_key(
+    failure: Exception,
+) -> None:
     fail, tried = counting(failure)
     work, done = counting(Reply({}))
 
-    async def scenario() -> None:
-        here = services(Kept())
-        with pytest.raises(type(failure)):
-            await answered(call_of(here), fail)
-        with pytest.raises(ServiceError) as refused:
-            await answered(call_of(here, body=b"[]"), work)
-        assert refused.value.code is ErrorCode.KEY_REUSED
-        assert REPLAYED not in (await answered(call_of(here), work)).headers
-
-    asyncio.run(scenario())
+    here = services(Kept())
+    with pytest.raises(type(failure)):
+        await answered(repeated(here), fail)
+    with pytest.raises(ServiceError) as refused:
+        await answered(repeated(here, body=b"[]"), work)
+    assert refused.value.code is ErrorCode.KEY_REUSED
+    assert REPLAYED not in (await answered(repeated(here), work)).headers
     assert tried == done
     assert tried != ["fallback"]
 
 
-def test_a_repeat_waits_for_the_reply_to_the_first() -> None:
+async def test_a_repeat_waits_for_the_reply_to_the_first() -> None:
     refuse, done = counting(ServiceError(ErrorCode.NOT_CANCELLABLE, "it has ended"))
 
-    async def scenario() -> None:
-        here = services(Kept())
-        begun, may_end = asyncio.Event(), asyncio.Event()
+    here = services(Kept())
+    begun, may_end = asyncio.Event(), asyncio.Event()
 
-        async def slow(call: Call) -> Reply:
-            begun.set()
-            await may_end.wait()
-            return Reply({"n": 1})
+    async def slow(call: Call) -> Reply:
+        begun.set()
+        await may_end.wait()
+        return Reply({"n": 1})
 
-        first = asyncio.ensure_future(answered(call_of(here), slow))
-        await begun.wait()
-        repeats = [asyncio.ensure_future(answered(call_of(here), refuse)) for _ in range(4)]
-        await asyncio.sleep(0)
-        may_end.set()
-        assert (await first).body == {"n": 1}
-        for repeat in await asyncio.gather(*repeats):
-            assert (repeat.body, repeat.headers) == (b'{"n":1}', (REPLAYED,))
-
-    asyncio.run(scenario())
+    first = asyncio.ensure_future(answered(repeated(here), slow))
+    await begun.wait()
+    repeats = [asyncio.ensure_future(answered(repeated(here), refuse)) for _ in range(4)]
+    await asyncio.sleep(0)
+    may_end.set()
+    assert (await first).body == {"n": 1}
+    for repeat in await asyncio.gather(*repeats):
+        assert (repeat.body, repeat.headers) == (b'{"n":1}', (REPLAYED,))
     assert done == []
 
 
-def test_a_repeat_does_the_work_when_the_first_is_refused() -> None:
-    async def scenario() -> None:
-        here = services(Kept())
-        begun, may_end = asyncio.Event(), asyncio.Event()
+async def test_a_repeat_does_the_work_when_the_first_is_refused() -> None:
+    here = services(Kept())
+    begun, may_end = asyncio.Event(), asyncio.Event()
 
-        async def refused_late(call: Call) -> Reply:
-            begun.set()
-            await may_end.wait()
-            raise ServiceError(ErrorCode.INSUFFICIENT_CREDITS, "too dear")
+    async def refused_late(call: Call) -> Reply:
+        begun.set()
+        await may_end.wait()
+        raise ServiceError(ErrorCode.INSUFFICIENT_CREDITS, "too dear")
 
-        first = asyncio.ensure_future(answered(call_of(here), refused_late))
-        await begun.wait()
-        work, _ = counting(Reply({"n": 2}))
-        repeat = asyncio.ensure_future(answered(call_of(here), work))
-        may_end.set()
-        with pytest.raises(ServiceError):
-            await first
-        assert (await repeat).headers == ()
-
-    asyncio.run(scenario())
+    first = asyncio.ensure_future(answered(repeated(here), refused_late))
+    await begun.wait()
+    work, _ = counting(Reply({"n": 2}))
+    repeat = asyncio.ensure_future(answered(repeated(here), work))
+    may_end.set()
+    with pytest.raises(ServiceError):
+        await first
+    assert (await repeat).headers == ()
 
 
-def test_a_reply_that_refuses_every_item_is_not_kept() -> None:
+async def test_a_reply_that_refuses_every_item_is_not_kept() -> None:
     refuse, _ = counting(Reply({"results": []}, is_refusal=True))
     work, done = counting(Reply({"results": [1]}))
 
-    async def scenario() -> None:
-        here = services(Kept())
-        await answered(call_of(here), refuse)
-        assert REPLAYED not in (await answered(call_of(here), work)).headers
-
-    asyncio.run(scenario())
+    here = services(Kept())
+    await answered(repeated(here), refuse)
+    assert REPLAYED not in (await answered(repeated(here), work)).headers
     assert len(done) == 1
 
 
@@ -289,7 +203,7 @@ def test_a_reply_that_refuses_every_item_is_not_kept() -> None:
 )
 def test_a_body_is_compared_by_its_values(one: bytes, other: bytes, is_same: bool) -> None:
     async def hash_of(body: bytes) -> bytes:
-        found = await repeat_key(call_of(services(Kept()), body))
+        found = await repeat_key(repeated(services(Kept()), body))
         assert found is not None
         return found.request_hash
 
@@ -297,64 +211,48 @@ def test_a_body_is_compared_by_its_values(one: bytes, other: bytes, is_same: boo
     assert (hashes[0] == hashes[1]) is is_same
 
 
-def test_a_reply_is_kept_although_its_client_has_left() -> None:
-    async def scenario() -> None:
-        here = services(Kept())
-        begun, may_end = asyncio.Event(), asyncio.Event()
+async def test_a_reply_is_kept_although_its_client_has_left() -> None:
+    here = services(Kept())
+    begun, may_end = asyncio.Event(), asyncio.Event()
 
-        async def slow(call: Call) -> Reply:
-            begun.set()
-            await may_end.wait()
-            return Reply({"n": 1})
+    async def slow(call: Call) -> Reply:
+        begun.set()
+        await may_end.wait()
+        return Reply({"n": 1})
 
-        handler = asyncio.ensure_future(answered(call_of(here), slow))
-        await begun.wait()
-        handler.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await handler
-        may_end.set()
-        work, done = counting(Reply({"n": 2}))
-        async with asyncio.timeout(60):
-            while (again := await answered(call_of(here), work)).body == {"n": 2}:
-                await asyncio.sleep(0)
-        assert again.body == b'{"n":1}'
-        assert REPLAYED in again.headers
-        assert len(done) <= 1
-
-    asyncio.run(scenario())
+    handler = asyncio.ensure_future(answered(repeated(here), slow))
+    await begun.wait()
+    handler.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await handler
+    may_end.set()
+    work, done = counting(Reply({"n": 2}))
+    async with asyncio.timeout(60):
+        while (again := await answered(repeated(here), work)).body == {"n": 2}:
+            await asyncio.sleep(0)
+    assert again.body == b'{"n":1}'
+    assert REPLAYED in again.headers
+    assert len(done) <= 1
 
 
-def test_no_secret_is_stored_in_clear_and_another_deployment_cannot_read_it() -> None:
+async def test_no_secret_is_stored_in_clear_and_another_deployment_cannot_read_it() -> None:
     work, _ = counting(Reply({"key": SECRET}))
 
-    async def scenario() -> None:
-        kept = Kept()
-        await answered(call_of(services(kept)), work)
-        ((_, stored),) = kept.rows.values()
-        assert stored is not None and SECRET.encode() not in stored
-        with pytest.raises(ServiceError) as refused:
-            await answered(call_of(services(kept, "22" * 32)), work)
-        assert refused.value.code is ErrorCode.CONFLICT
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("given", [b"", b"x" * 256, b"\xc3\xa4", b"a\tb"])
-def test_a_key_is_1_to_255_printable_ascii_characters(given: bytes) -> None:
+    kept = Kept()
+    await answered(repeated(services(kept)), work)
+    ((_, stored),) = kept.rows.values()
+    assert stored is not None and SECRET.encode() not in stored
     with pytest.raises(ServiceError) as refused:
-        asyncio.run(repeat_key(call_of(services(Kept()), key=given)))
-    assert refused.value.code is ErrorCode.INVALID_REQUEST
+        await answered(repeated(services(kept, "22" * 32)), work)
+    assert refused.value.code is ErrorCode.CONFLICT
 
 
-def test_a_large_body_has_the_same_hash_as_a_small_one_would() -> None:
+async def test_a_large_body_has_the_same_hash_as_a_small_one_would() -> None:
     async def hash_of(body: bytes) -> bytes:
-        found = await repeat_key(call_of(services(Kept()), body))
+        found = await repeat_key(repeated(services(Kept()), body))
         assert found is not None
         return found.request_hash
 
-    async def scenario() -> None:
-        large = b"x" * (IN_LOOP_BYTES_MAX + 1)
-        assert await hash_of(large) == await hash_of(large)
-        assert await hash_of(large) != await hash_of(large[1:])
-
-    asyncio.run(scenario())
+    large = b"x" * (IN_LOOP_BYTES_MAX + 1)
+    assert await hash_of(large) == await hash_of(large)
+    assert await hash_of(large) != await hash_of(large[1:])

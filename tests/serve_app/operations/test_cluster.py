@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -22,10 +22,11 @@ from core.shards.shard import SHARDS
 from core.trust.access import ADMIN, Principal
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.shards.shard_commands import ChangeMember, JoinCluster, TakeShards
-from serve_app.http.calls import Call, Operation
+from serve_app.http.calls import Operation
 from serve_app.operations.service.cluster import OPERATIONS
 from tests.actors.gateway.served import gateway_of
 from tests.actors.transport.listening import listening
+from tests.serve_app.parts import call_of
 from tests.simulation.shard_model import BadMove, ShardModel
 
 pytestmark = pytest.mark.anyio
@@ -136,15 +137,11 @@ async def ask(gateway: Gateway, operation: Operation, machine: str = "") -> dict
         new_id=lambda: str(next(ids)),
         to_the_end=to_the_end,
     )
-    call = Call(
-        services=cast(Any, services),
+    call = call_of(
+        services,
         method=operation.method,
         path_values={"machine": machine} if operation.path_values is MachinePath else {},
-        headers={},
-        query_string=b"",
         raw_path=operation.path.encode(),
-        request_id="r",
-        body=b"",
         principal=Principal(BOSS, "k", frozenset((ADMIN,))),
     )
     call.parse(operation)
@@ -200,22 +197,6 @@ async def test_member_that_joins_meanwhile_drains_too(gateway: Gateway, ledger: 
     assert {one["state"] for one in drained["members"]} == {"draining"}
 
 
-async def test_machine_that_no_other_could_relieve_is_not_drained(
-    gateway: Gateway, ledger: Ledger
-) -> None:
-    ledger.dead = {"three"}
-    with pytest.raises(ServiceError) as refused:
-        await ask(gateway, DRAIN, BIG)
-    assert refused.value.code is ErrorCode.CONFLICT
-    assert ledger.changes == []
-    ledger.dead = set()
-    await ask(gateway, DRAIN, SMALL)
-    with pytest.raises(ServiceError) as refused:
-        await ask(gateway, DRAIN, BIG)
-    assert refused.value.code is ErrorCode.CONFLICT
-    assert ledger.model.members["one"].state is MemberState.READY
-
-
 async def test_refusal_of_the_ledger_is_told(gateway: Gateway, ledger: Ledger) -> None:
     """As of two machines that are drained at the same moment."""
     ledger.model.is_live = lambda member: member == "one"
@@ -223,19 +204,6 @@ async def test_refusal_of_the_ledger_is_told(gateway: Gateway, ledger: Ledger) -
         await ask(gateway, DRAIN, BIG)
     assert refused.value.code is ErrorCode.CONFLICT
     assert "the ledger's reason" in refused.value.detail
-
-
-@pytest.mark.parametrize("machine", ["b16b1", "b16b16", "000000", "b16" * 30, BIG + "0"])
-@pytest.mark.parametrize("operation", [DRAIN, RESUME], ids=["drain", "resume"])
-async def test_machine_that_is_not_one_is_not_known(
-    gateway: Gateway, ledger: Ledger, machine: str, operation: Operation
-) -> None:
-    """Too short, of two machines, of none, too long, longer than one."""
-    ledger.model.apply(ledger.join("four", THIRD, "at four"), 0)
-    with pytest.raises(ServiceError) as refused:
-        await ask(gateway, operation, machine)
-    assert refused.value.code is ErrorCode.NOT_FOUND
-    assert ledger.changes == []
 
 
 async def test_ledger_that_is_away_is_said(gateway: Gateway, ledger: Ledger) -> None:

@@ -3,50 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import pytest
 
-from actors.gateway.gateway import Gateway
 from actors.process.foreground import Foreground
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import Principal
 from federation.name_resolver import NameResolver
-from ledger.replies import ReplyStore
-from serve_app.callers.admission import Admission
-from serve_app.callers.auth import Authenticator
-from serve_app.callers.limits import RateLimiter
-from serve_app.callers.peers import Peers
 from serve_app.http.bulk import Judged
-from serve_app.http.calls import Call
 from serve_app.operations.agents.endpoints import LOOKUPS_AT_ONCE, endpoint_refusals
-from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.services import Services
 from tests.federation.name_servers import name_server
+from tests.serve_app.parts import call_of, gateway_with, services_of
 
 OWNER = Principal("did:x:owner", "k", frozenset(("agents:write",)), "unlimited")
 
 
-class Here:
-    """A gateway of which only the settings and the foreground are used."""
-
-    def __init__(self, egress_allow: tuple[str, ...]) -> None:
-        self.settings = Settings(egress_allow=egress_allow)
-        self.foreground = Foreground()
-
-
 def services(names: NameResolver, *, egress_allow: tuple[str, ...] = ("127.0.0.0/8",)) -> Services:
-    return Services(
-        cast(Gateway, Here(egress_allow)),
-        cast(Authenticator, None),
-        cast(RateLimiter, None),
-        cast(Heartbeats, None),
-        cast(ReplyStore, None),
-        cast(Admission, None),
-        cast(Peers, None),
-        names=names,
-    )
+    here = gateway_with(Settings(egress_allow=egress_allow), foreground=Foreground())
+    return services_of(here, names=names)
 
 
 async def test_the_names_of_a_bulk_are_looked_up_side_by_side() -> None:
@@ -118,16 +95,10 @@ def test_an_accepted_item_that_is_refused_later_leaves_the_others_in_their_place
     errors: list[Any] = [None, None, None]
     position = found.positions[refused]
     errors[refused] = ServiceError(ErrorCode.OVERLOADED, "late")
-    found.refuse(cast(Call, AnyCall()), errors)
+    found.refuse(call_of(), errors)
     assert len(found.accepted) == len(found.positions) == 2
     assert dict(zip([0, 2, 3], "acd", strict=True)) == {
         **dict(zip(found.positions, found.accepted, strict=True)),
         position: "acd"[refused],
     }
     assert [index for index, result in enumerate(found.results) if result] == sorted({1, position})
-
-
-class AnyCall:
-    """A call of which only the id is used."""
-
-    request_id = "r"

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import pytest
 
-from actors.gateway.gateway import Gateway
 from core.settings import Settings
 from core.trust.access import Principal
-from core.trust.deployment_keys import DeploymentKeys
 from ledger.reads.reader import RowPage
 from ledger.reads.stored import RowDict
-from ledger.replies import ReplyStore
-from serve_app.callers.admission import Admission
-from serve_app.callers.auth import Authenticator
-from serve_app.callers.limits import RateLimiter
-from serve_app.callers.peers import Peers
-from serve_app.http.endpoint import Endpoint
 from serve_app.operations.agents.agents import OPERATIONS
-from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.agents.registration import CARD_BYTES_MAX
-from serve_app.services import Services
-from tests.serve_app.bounded import run
+from tests.serve_app.parts import endpoint_of, request
 
 SETTINGS = Settings()
 OWNER, DID = "did:net:owner", "did:net:agent"
@@ -73,36 +63,13 @@ async def answered(
     Args:
         after: written behind the body.
     """
-    services = Services(
-        cast(Gateway, registry),
-        cast(Authenticator, registry),
-        RateLimiter(SETTINGS, cast(Any, None)),
-        cast(Heartbeats, None),
-        cast(ReplyStore, None),
-        Admission(SETTINGS),
-        Peers(DeploymentKeys()),
+    endpoint = endpoint_of(OPERATIONS, path, registry, registry)
+    path_params = {"did": DID} if "{did}" in path else {}
+    sent = orjson.dumps(body) + after
+    status, reply = await request(
+        endpoint, method, path.format(did=DID), sent, path_params=path_params
     )
-    endpoint = Endpoint([one for one in OPERATIONS if one.path == path], services)
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": orjson.dumps(body) + after, "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path.format(did=DID),
-        "raw_path": path.format(did=DID).encode(),
-        "query_string": b"",
-        "path_params": {"did": DID} if "{did}" in path else {},
-        "headers": [(b"content-type", b"application/json")],
-        "client": ("192.0.2.1", 1),
-    }
-    await endpoint(scope, receive, send)
-    return sent[0]["status"], orjson.loads(b"".join(part["body"] for part in sent[1:]))
+    return status, orjson.loads(reply)
 
 
 async def refused(
@@ -122,16 +89,13 @@ async def refused(
         ("POST", "/v1/agent/register", {**CARD, "more": MANY, **SECRET}),
     ],
 )
-def test_a_card_that_is_too_large_is_refused_before_anything_of_it_is_judged(
+async def test_a_card_that_is_too_large_is_refused_before_anything_of_it_is_judged(
     method: str, path: str, body: object
 ) -> None:
     """A change of 500 KB held the replica's loop for 0.6 s, to be refused for its size then."""
 
-    async def scenario() -> None:
-        status, detail = await refused(Registry(), method, path, body)
-        assert (status, "an agent card of at most 65536 bytes" in detail) == (400, True), detail
-
-    run(scenario)
+    status, detail = await refused(Registry(), method, path, body)
+    assert (status, "an agent card of at most 65536 bytes" in detail) == (400, True), detail
 
 
 class Turns:
@@ -158,42 +122,33 @@ class Turns:
         ({**CARD, "more": MANY[:15_000]}, SECRET, True),
     ],
 )
-def test_a_large_change_or_one_of_a_large_card_is_judged_beside_the_loop(
+async def test_a_large_change_or_one_of_a_large_card_is_judged_beside_the_loop(
     card: object, change: object, is_beside: bool
 ) -> None:
-    async def scenario() -> None:
-        with Turns() as turns:
-            status, detail = await refused(Registry(card), "PATCH", "/v1/agents/{did}", change)
-        assert (status, "a secret" in detail) == (400, True), detail
-        assert bool(turns.count) == is_beside, turns.count
-
-    run(scenario)
+    with Turns() as turns:
+        status, detail = await refused(Registry(card), "PATCH", "/v1/agents/{did}", change)
+    assert (status, "a secret" in detail) == (400, True), detail
+    assert bool(turns.count) == is_beside, turns.count
 
 
 @pytest.mark.parametrize("path", ["/v1/agents/{did}", "/v1/agents"])
 @pytest.mark.parametrize("is_large", [False, True])
-def test_a_large_stored_card_is_read_beside_the_loop(path: str, is_large: bool) -> None:
+async def test_a_large_stored_card_is_read_beside_the_loop(path: str, is_large: bool) -> None:
     """Each of 60 KB held the replica's loop for 11 to 16 ms."""
 
-    async def scenario() -> None:
-        card = {**CARD, "more": MANY[:15_000] if is_large else []}
-        with Turns() as turns:
-            status, reply = await answered(Registry(card), "GET", path)
-        (agent,) = reply.get("agents", [reply])
-        assert status == 200
-        assert len(agent["acard"]["more"]) == len(card["more"])
-        assert bool(turns.count) == is_large, turns.count
-
-    run(scenario)
+    card = {**CARD, "more": MANY[:15_000] if is_large else []}
+    with Turns() as turns:
+        status, reply = await answered(Registry(card), "GET", path)
+    (agent,) = reply.get("agents", [reply])
+    assert status == 200
+    assert len(agent["acard"]["more"]) == len(card["more"])
+    assert bool(turns.count) == is_large, turns.count
 
 
-def test_a_card_that_is_only_written_out_at_length_is_judged() -> None:
+async def test_a_card_that_is_only_written_out_at_length_is_judged() -> None:
     """Blanks and escapes are no part of a card's size."""
 
-    async def scenario() -> None:
-        change = {"more": "x", **SECRET}
-        path, blanks = "/v1/agents/{did}", b" " * CARD_BYTES_MAX
-        status, detail = await refused(Registry(), "PATCH", path, change, after=blanks)
-        assert (status, "a secret" in detail) == (400, True), detail
-
-    run(scenario)
+    change = {"more": "x", **SECRET}
+    path, blanks = "/v1/agents/{did}", b" " * CARD_BYTES_MAX
+    status, detail = await refused(Registry(), "PATCH", path, change, after=blanks)
+    assert (status, "a secret" in detail) == (400, True), detail

@@ -6,12 +6,10 @@ Decision limits-and-admission.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, cast
 
 import orjson
 import pytest
 
-from actors.gateway.gateway import Gateway
 from actors.transport.messages import NodeResultReply, NodeResultRequest
 from actors.values.handed_in_results import (
     HandedIn,
@@ -26,16 +24,12 @@ from core.trust.access import agent_holder
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import result_id
 from ledger.reads.stored import RowDict
-from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission
-from serve_app.callers.auth import Authenticator
 from serve_app.callers.limits import Granted, RateLimiter
 from serve_app.callers.peers import PEER_HEADER, Peers, peer_tokens
 from serve_app.http.endpoint import Endpoint
-from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.work.results import OPERATIONS, names_of
-from serve_app.services import Services
-from tests.serve_app.bounded import run
+from tests.serve_app.parts import request, services_of
 
 KEY = bytes(range(32))
 KEYS = DeploymentKeys([(1, KEY)])
@@ -118,14 +112,12 @@ class Api:
     def __init__(self) -> None:
         self.rows = Rows()
         self.count = Count()
-        services = Services(
-            cast(Gateway, self.rows),
-            cast(Authenticator, None),
-            RateLimiter(SETTINGS, self.count.take),
-            cast(Heartbeats, self.rows),
-            cast(ReplyStore, None),
-            Admission(SETTINGS),
-            Peers(KEYS),
+        services = services_of(
+            self.rows,
+            limiter=RateLimiter(SETTINGS, self.count.take),
+            heartbeats=self.rows,
+            admission=Admission(SETTINGS),
+            peers=Peers(KEYS),
         )
         self._endpoint = Endpoint(OPERATIONS, services)
 
@@ -147,101 +139,70 @@ class Api:
         body = orjson.dumps({**ids, "status": "success", "result": {}, **members})
         body = body[:-1] + after + body[-1:]
         told = peer_tokens(KEYS)[0].encode() + b" " + address.encode()
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/v1/workflows/nodeResult",
-            "raw_path": b"/v1/workflows/nodeResult",
-            "headers": [(PEER_HEADER, told), (b"content-type", b"application/json")],
-        }
-        sent: list[Any] = []
-
-        async def receive() -> Any:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
+        headers = [(PEER_HEADER, told), (b"content-type", b"application/json")]
         before = self.rows.read.total()
-        await self._endpoint(scope, receive, send)
-        return sent[0]["status"], self.rows.read.total() - before
+        path = "/v1/workflows/nodeResult"
+        status, _ = await request(self._endpoint, "POST", path, body, headers=headers)
+        return status, self.rows.read.total() - before
 
 
-def test_an_agent_above_its_limit_is_refused_before_the_workflow_is_read() -> None:
-    async def scenario() -> None:
-        api = Api()
-        taken = [await api.hand_in() for _ in range(RATE)]
-        assert [status for status, _ in taken] == [200] * RATE
-        assert api.rows.read == {"node": RATE, "workflow": RATE, "taken": RATE}
-        assert await api.hand_in() == (429, 1)
-        assert api.rows.read["workflow"] == RATE
-        assert (await api.hand_in("b"))[0] == 200, "another agent at the same address"
-
-    run(scenario)
+async def test_an_agent_above_its_limit_is_refused_before_the_workflow_is_read() -> None:
+    api = Api()
+    taken = [await api.hand_in() for _ in range(RATE)]
+    assert [status for status, _ in taken] == [200] * RATE
+    assert api.rows.read == {"node": RATE, "workflow": RATE, "taken": RATE}
+    assert await api.hand_in() == (429, 1)
+    assert api.rows.read["workflow"] == RATE
+    assert (await api.hand_in("b"))[0] == 200, "another agent at the same address"
 
 
-def test_calls_above_an_agents_limit_count_for_their_address() -> None:
+async def test_calls_above_an_agents_limit_count_for_their_address() -> None:
     """A token that is right opens no way to read without a limit."""
 
-    async def scenario() -> None:
-        api = Api()
-        for _ in range(RATE):
-            await api.hand_in()
-        assert [await api.hand_in() for _ in range(RATE)] == [(429, 1)] * RATE
-        assert await api.hand_in() == (429, 0)
-        assert await api.hand_in("b") == (429, 0)
-        assert (await api.hand_in("b", address=THERE))[0] == 200
-
-    run(scenario)
+    api = Api()
+    for _ in range(RATE):
+        await api.hand_in()
+    assert [await api.hand_in() for _ in range(RATE)] == [(429, 1)] * RATE
+    assert await api.hand_in() == (429, 0)
+    assert await api.hand_in("b") == (429, 0)
+    assert (await api.hand_in("b", address=THERE))[0] == 200
 
 
-def test_wrong_tokens_and_bodies_that_name_nothing_count_for_their_address() -> None:
-    async def scenario() -> None:
-        api = Api()
-        assert await api.hand_in(resultId="guess") == (401, 1)
-        assert await api.hand_in(workflowId="w") == (401, 0)
-        assert await api.hand_in(nodeId=[]) == (400, 0)
-        assert await api.hand_in() == (429, 0)
-        assert api.count.used[agent_holder("did:net:a")] == 0
-        assert (await api.hand_in(address=THERE))[0] == 200
-
-    run(scenario)
+async def test_wrong_tokens_and_bodies_that_name_nothing_count_for_their_address() -> None:
+    api = Api()
+    assert await api.hand_in(resultId="guess") == (401, 1)
+    assert await api.hand_in(workflowId="w") == (401, 0)
+    assert await api.hand_in(nodeId=[]) == (400, 0)
+    assert await api.hand_in() == (429, 0)
+    assert api.count.used[agent_holder("did:net:a")] == 0
+    assert (await api.hand_in(address=THERE))[0] == 200
 
 
-def test_results_that_are_taken_leave_their_address_its_calls() -> None:
+async def test_results_that_are_taken_leave_their_address_its_calls() -> None:
     """An address may be home to many agents, each of which has the limit of the contract."""
 
-    async def scenario() -> None:
-        api = Api()
-        for node in "ab" * RATE:
-            assert (await api.hand_in(node))[0] == 200
-        assert api.count.used == {agent_holder(f"did:net:{node}"): RATE for node in "ab"}
-
-    run(scenario)
+    api = Api()
+    for node in "ab" * RATE:
+        assert (await api.hand_in(node))[0] == 200
+    assert api.count.used == {agent_holder(f"did:net:{node}"): RATE for node in "ab"}
 
 
 # JSON to a scan that only looks where a value ends, and to no parser that builds it.
 NO_VALUE = b',"x":"\\u0000","result":{"a":1e999}'
 
 
-def test_of_a_body_without_a_right_token_only_the_token_is_parsed() -> None:
+async def test_of_a_body_without_a_right_token_only_the_token_is_parsed() -> None:
     """1 MiB of nested arrays was built by the loop for anybody, ten at once for three seconds."""
 
-    async def scenario() -> None:
-        api = Api()
-        assert await api.hand_in(resultId="no token", after=NO_VALUE) == (401, 1)
-        assert await api.hand_in(after=NO_VALUE) == (400, 2)
-
-    run(scenario)
+    api = Api()
+    assert await api.hand_in(resultId="no token", after=NO_VALUE) == (401, 1)
+    assert await api.hand_in(after=NO_VALUE) == (400, 2)
 
 
-def test_a_call_is_counted_for_its_address_before_anything_is_parsed() -> None:
-    async def scenario() -> None:
-        api = Api()
-        assert [await api.hand_in(after=b"no JSON") for _ in range(RATE)] == [(400, 0)] * RATE
-        assert await api.hand_in(after=b"no JSON") == (429, 0)
-
-    run(scenario)
+async def test_a_call_is_counted_for_its_address_before_anything_is_parsed() -> None:
+    api = Api()
+    assert [await api.hand_in(after=b"no JSON") for _ in range(RATE)] == [(400, 0)] * RATE
+    assert await api.hand_in(after=b"no JSON") == (429, 0)
 
 
 @pytest.mark.parametrize(
@@ -271,32 +232,26 @@ def test_a_verdict_reaches_its_owner_as_yes_or_no() -> None:
     assert result_text(result, is_verdict=False) == orjson.dumps(result)
 
 
-def test_a_large_result_is_judged_beside_the_loop() -> None:
+async def test_a_large_result_is_judged_beside_the_loop() -> None:
     """1 MiB of a right token's result held the loop for 50 ms in one call, in a thread too."""
 
-    async def scenario() -> None:
-        api = Api()
-        large = "x" * JUDGED_IN_LOOP_BYTES_MAX
-        assert await api.hand_in(result=large) == (200, 4)
-        assert await api.hand_in("b", result={}) == (200, 3)
-        assert len(api.rows.judged_in_child) == 1
-        assert await api.hand_in("b", result=large, status="what") == (400, 3)
-        assert await api.hand_in("b", result=large, resultId="no token") == (401, 1)
-        assert len(api.rows.judged_in_child) == 2
-        api.rows.is_process_broken = True
-        assert await api.hand_in(result=large) == (503, 3)
-
-    run(scenario)
+    api = Api()
+    large = "x" * JUDGED_IN_LOOP_BYTES_MAX
+    assert await api.hand_in(result=large) == (200, 4)
+    assert await api.hand_in("b", result={}) == (200, 3)
+    assert len(api.rows.judged_in_child) == 1
+    assert await api.hand_in("b", result=large, status="what") == (400, 3)
+    assert await api.hand_in("b", result=large, resultId="no token") == (401, 1)
+    assert len(api.rows.judged_in_child) == 2
+    api.rows.is_process_broken = True
+    assert await api.hand_in(result=large) == (503, 3)
 
 
-def test_large_results_are_judged_in_the_turn_of_the_agents_owner() -> None:
+async def test_large_results_are_judged_in_the_turn_of_the_agents_owner() -> None:
     """50 agents of one owner made another owner's result wait for 10.7 s instead of 0.05."""
 
-    async def scenario() -> None:
-        api = Api()
-        large = "x" * JUDGED_IN_LOOP_BYTES_MAX
-        for node in ("a", "b", "c"):
-            assert (await api.hand_in(node, result=large))[0] == 200
-        assert api.rows.judged_in_child == ["did:net:owner", "did:net:owner", "did:net:c"]
-
-    run(scenario)
+    api = Api()
+    large = "x" * JUDGED_IN_LOOP_BYTES_MAX
+    for node in ("a", "b", "c"):
+        assert (await api.hand_in(node, result=large))[0] == 200
+    assert api.rows.judged_in_child == ["did:net:owner", "did:net:owner", "did:net:c"]

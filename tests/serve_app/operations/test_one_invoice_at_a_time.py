@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import sqlalchemy as sql
 
-from actors.gateway.gateway import Gateway
 from core.errors import ErrorCode, ServiceError
 from core.trust.access import Principal
 from ledger.reads.turns import ReadTurns
-from ledger.replies import ReplyStore
-from serve_app.callers.admission import Admission
-from serve_app.callers.auth import Authenticator
-from serve_app.callers.limits import RateLimiter
-from serve_app.callers.peers import Peers
 from serve_app.http.calls import Call
-from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.money import invoices
 from serve_app.services import Services
-from tests.serve_app.bounded import run
+from tests.serve_app.parts import call_of, services_of
 
 PAYER = Principal("did:x:payer", "k", frozenset(("ledger:write",)), "unlimited")
 
@@ -48,14 +41,9 @@ class Ledger:
 def asked(services: Services, hours: int) -> Call:
     """Ask for the invoice of so many hours."""
     operation = invoices.OPERATIONS[0]
-    call = Call(
-        services=services,
-        method="POST",
-        path_values={},
-        headers={},
-        query_string=b"",
+    call = call_of(
+        services,
         raw_path=b"/v1/invoices",
-        request_id="r",
         right=operation.scope,
         principal=PAYER,
         json={"periodStart": f"2026-01-01T{hours:02}:00:00Z", "periodEnd": "2026-01-02"},
@@ -76,15 +64,7 @@ def test_an_invoice_whose_client_left_is_still_the_only_one_of_its_payer() -> No
 
     async def scenario() -> None:
         ledger = Ledger()
-        services = Services(
-            cast(Gateway, ledger),
-            cast(Authenticator, None),
-            cast(RateLimiter, None),
-            cast(Heartbeats, None),
-            cast(ReplyStore, None),
-            cast(Admission, None),
-            cast(Peers, None),
-        )
+        services = services_of(ledger)
         first = asyncio.create_task(invoices.create(asked(services, 0)))
         await settled()
         of_first = ledger.looked_up
@@ -100,4 +80,4 @@ def test_an_invoice_whose_client_left_is_still_the_only_one_of_its_payer() -> No
         (outcome,) = await asyncio.gather(others[-1], return_exceptions=True)
         assert isinstance(outcome, ServiceError)
 
-    run(scenario)
+    asyncio.run(scenario())

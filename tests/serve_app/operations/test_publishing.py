@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -14,14 +13,11 @@ from core.records.manifest import parse_manifest
 from core.shards.lease_messages import MemberState
 from core.shards.shard import shard_of
 from core.trust.access import Principal
-from core.trust.deployment_keys import DeploymentKeys
 from ledger.workflows.workflow_commands import PUBLISH_KEY
-from serve_app.callers.admission import Admission
-from serve_app.callers.peers import Peers
 from serve_app.operations.work.publishing import publish_request, workflow_limits
-from serve_app.services import Services
 from tests.actors.gateway.maps import lease, member
 from tests.actors.gateway.served import gateway_of
+from tests.serve_app.parts import services_of
 from tests.simulation.shapes import CAPABILITIES
 
 CALLER = Principal("did:test:payer", "k", frozenset(("workflows:write",)), "unlimited")
@@ -37,17 +33,8 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 def made_request(gateway: Gateway, command_key: str | None) -> PublishRequest:
     """Return the request of one caller's publish."""
-    services = Services(
-        gateway,
-        cast(Any, None),
-        cast(Any, None),
-        cast(Any, None),
-        cast(Any, None),
-        Admission(gateway.settings),
-        Peers(DeploymentKeys()),
-    )
     return publish_request(
-        services,
+        services_of(gateway),
         CALLER,
         parse_manifest({"nodes": {"a": {"capabilityId": CAPABILITIES[0]}}}),
         b"{}",

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pytest
 
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call
 from serve_app.operations.work.workflows import OPERATIONS
+from tests.serve_app.parts import call_of
 
 (PUBLISH,) = (one for one in OPERATIONS if one.path == "/v1/workflows/publish")
 
 
 def rate_of(body: bytes) -> RateClass:
     """Return what a publish with this body counts as."""
-    call = Call(
-        services=cast(Any, None),
-        method="POST",
-        path_values={},
-        headers={},
-        query_string=b"",
-        raw_path=PUBLISH.path.encode(),
-        request_id="r",
-        body=body,
-    )
     assert PUBLISH.rate_of is not None
-    return PUBLISH.rate_of(call)
+    return PUBLISH.rate_of(call_of(raw_path=PUBLISH.path.encode(), body=body))
 
 
 @pytest.mark.parametrize(

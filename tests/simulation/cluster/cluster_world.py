@@ -19,7 +19,7 @@ from tests.simulation.cluster.cluster_checks import AgentCall, ClusterChecks
 from tests.simulation.cluster.cluster_network import ClusterNetwork
 from tests.simulation.cluster.cluster_troubles import ADDRESSES, OLD, ClusterTroubles
 from tests.simulation.cluster.ledger_process import LedgerProcess
-from tests.simulation.cluster.member_process import MemberProcess
+from tests.simulation.cluster.member_process import MemberProcess, settle
 from tests.simulation.cluster.shard_work import AGENT_MS, ShardRuns
 from tests.simulation.cluster.simulated_database import ClusterRows, SimulatedDatabase
 from tests.simulation.skewed_clock import START_MS, MachineClock, VirtualClock
@@ -254,7 +254,7 @@ class ClusterWorld:
         self, ledger: LedgerProcess, statement: Callable[[], Any], reply: asyncio.Future[Any]
     ) -> None:
         if self.is_cut_off(ledger):
-            _call(ledger, _settle, reply, ConnectionError("the database is away"))
+            _call(ledger, settle, reply, ConnectionError("the database is away"))
             return
         result: Any
         try:
@@ -266,7 +266,7 @@ class ClusterWorld:
         delay_us = self.chance.randint(*DATABASE_US)
         if self.chance.random() < self.troubles.slow:
             delay_us = self.chance.randint(*SLOW_US)
-        self.clock.call_at_us(self.clock.now_us + delay_us, _call, ledger, _settle, reply, result)
+        self.clock.call_at_us(self.clock.now_us + delay_us, _call, ledger, settle, reply, result)
 
 
 def _call(
@@ -274,12 +274,3 @@ def _call(
 ) -> None:
     if process.loop.is_alive:
         process.loop.call_soon(call, *arguments)
-
-
-def _settle(reply: asyncio.Future[Any], result: Any) -> None:
-    if reply.done():
-        return
-    if isinstance(result, Exception):
-        reply.set_exception(result)
-    else:
-        reply.set_result(result)

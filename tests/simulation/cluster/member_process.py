@@ -132,10 +132,10 @@ class MemberProcess:
         ledger, network, ends = self.ledger, self.world.network, (self.address, self.ledger.name)
 
         def answer(result: Any) -> None:
-            network.post(ends, self.loop, _settle, reply, result)
+            network.post(ends, self.loop, settle, reply, result)
 
         def refused() -> None:
-            network.post(ends, self.loop, _settle, reply, ConnectionError("refused"))
+            network.post(ends, self.loop, settle, reply, ConnectionError("refused"))
 
         network.post(ends, ledger.loop, take, ledger, message, answer, refused=refused)
         return await reply
@@ -145,7 +145,8 @@ class MemberProcess:
         self.kill()
 
 
-def _settle(reply: asyncio.Future[Any], result: Any) -> None:
+def settle(reply: asyncio.Future[Any], result: Any) -> None:
+    """Give an answer, or the exception that is one, to whoever still waits for it."""
     if reply.done():
         return
     if isinstance(result, Exception):

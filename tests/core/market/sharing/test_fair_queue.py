@@ -70,15 +70,6 @@ def test_weights_are_the_shares_of_a_full_queue() -> None:
     assert first == "aaab" * 50
 
 
-def test_a_thousand_of_one_payer_delay_another_by_one() -> None:
-    queue: FairQueue[int, str] = FairQueue()
-    for number in range(1_000):
-        queue.put("greedy", number, "greedy")
-    queue.take()
-    queue.put("modest", 5_000, "modest")
-    assert [queue.take(), queue.take()].count("modest") == 1
-
-
 class Ticket:
     """A key that says when it is gone."""
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.market.sharing.quota import (
-    DAY_MS,
     NO_QUOTA,
     WITHIN_QUOTA,
     QuotaLimits,
@@ -35,17 +34,6 @@ def test_case_37_counters_start_again_at_the_next_utc_midnight(at_ms: int) -> No
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     assert day_start_ms(at_ms) == round(midnight.timestamp() * 1_000)
     assert resets_at_ms(at_ms) == round((midnight + timedelta(days=1)).timestamp() * 1_000)
-
-
-def test_case_37_midnight_belongs_to_the_day_that_begins() -> None:
-    assert resets_at_ms(DAY_MS - 1) == DAY_MS
-    assert resets_at_ms(DAY_MS) == 2 * DAY_MS
-
-
-def test_case_38_the_last_micro_credit_of_the_day_may_be_spent() -> None:
-    limits, usage = QuotaLimits(spend_cents_per_day=2), QuotaUsage(1, 4_999, 0)
-    assert judge_quota(limits, usage, 15_001).is_allowed
-    assert not judge_quota(limits, usage, 15_002).is_allowed
 
 
 @given(LIMITS, st.integers(0, 8), st.integers(0, 80_000), st.integers(0, 6), st.integers(0, 60_000))

@@ -37,21 +37,3 @@ def test_a_registered_key_speaks_for_an_active_agent() -> None:
     gone = DidStanding(registered_key=TEXT, owner_did="did:net:owner")
     assert signing_key(NET, gone) is None
     assert signing_key(NET, DidStanding(registered_key=TEXT, owner_did=NET)) == TEXT, "its own"
-
-
-def test_an_agents_key_does_not_speak_for_an_owner_of_its_name() -> None:
-    """An operator gave the DID an API key after another had registered an agent under it."""
-    standing = DidStanding(
-        registered_key=TEXT, owner_did="did:net:other", is_active=True, has_keys=True
-    )
-    assert signing_key(NET, standing) is None
-    own = DidStanding(registered_key=TEXT, owner_did=NET, is_active=True, has_keys=True)
-    assert signing_key(NET, own) == TEXT
-
-
-def test_an_agent_of_another_owner_makes_no_keys() -> None:
-    standing = DidStanding(registered_key=TEXT, owner_did="did:net:owner", is_active=True)
-    lacking = frozenset(DEFAULT_SCOPES) - scopes_of_signer(NET, standing)
-    assert lacking == {"keys:write"}
-    own = DidStanding(registered_key=TEXT, owner_did=NET, is_active=True)
-    assert scopes_of_signer(NET, own) == frozenset(DEFAULT_SCOPES)

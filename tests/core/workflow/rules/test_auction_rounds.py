@@ -27,16 +27,6 @@ def won(run: AuctionEngine) -> tuple[str | None, int | None]:
     return run.closed[-1].winner_did, run.closed[-1].price_micro
 
 
-def test_without_a_window_standing_bids_decide_within_the_step() -> None:
-    run = auctioned("a", "b", standing=BIDS)
-    assert won(run) == (A, 30)
-    assert run.rows["a"].price_micro == 30
-    run.succeed("a")
-    assert [closed.node for closed in run.closed] == ["a", "b"]
-    run.run_to_end()
-    assert (run.status, run.paid_micro) == ("success", 60)
-
-
 def test_a_window_leaves_the_node_ready_until_the_bids_are_told() -> None:
     run = auctioned("a", window_ms=5_000, standing={A: 40}, live={"a": {B: 20}})
     assert run.statuses() == {"a": "ready"}
@@ -132,20 +122,6 @@ def test_case_25_three_winners_may_wear_out_their_retries() -> None:
     assert len(run.opened) == AGENTS_PER_NODE_MAX
 
 
-def test_case_25_the_only_winner_fails_the_node_with_its_own_error() -> None:
-    run = auctioned("a", standing={A: 10}, node={"maxRetries": 0})
-    run.fail("a")
-    assert run.error_code("a") == NodeErrorCode.AGENT_ERROR
-
-
-def test_a_winner_that_is_away_gives_way_to_the_next_round() -> None:
-    run = auctioned("a", standing=BIDS)
-    run.fail("a")
-    run.away.add(A)
-    run.wait_retry("a")
-    assert won(run) == (B, 50)
-
-
 def test_a_winner_that_is_away_is_waited_for_when_nobody_else_bids() -> None:
     run = auctioned("a", standing={A: 10})
     run.fail("a")
@@ -156,30 +132,6 @@ def test_a_winner_that_is_away_is_waited_for_when_nobody_else_bids() -> None:
     run.wait_retry("a")
     run.succeed("a")
     assert run.status == "success"
-
-
-def test_a_winner_whose_stake_is_elsewhere_loses_the_round() -> None:
-    run = auctioned("a", standing=BIDS, stakes=StakeBook(free={B: 2}))
-    assert won(run) == (B, 50)
-    run.run_to_end()
-    assert run.status == "success"
-
-
-@pytest.mark.parametrize("crashes", [1, 3])
-def test_a_crash_in_the_middle_of_a_window_changes_nothing(crashes: int) -> None:
-    run = auctioned("a", "b", window_ms=5_000, live={"a": {A: 10, B: 20}, "b": {C: 7}})
-    for _ in range(crashes):
-        run.crash()
-    assert run.closing["a"].due_ms == 1_005_000
-    run.hear_bids("a")
-    run.crash()
-    assert won(run) == (A, 20)
-    run.succeed("a")
-    run.crash()
-    run.hear_bids("b")
-    run.run_to_end()
-    assert run.paid_micro == 27
-    assert len(run.opened) == 2
 
 
 def test_an_open_round_ends_with_its_workflow() -> None:
@@ -230,13 +182,6 @@ def test_a_later_round_may_cost_the_whole_reserve_again() -> None:
     assert won(run) == (B, 90)
     run.succeed("a")
     assert won(run) == (A, 90)
-
-
-def test_bids_above_the_reserve_take_no_part() -> None:
-    run = auctioned("a", reserve_micro=60, standing={A: 50, B: 61})
-    assert won(run) == (A, 50)
-    (dispatch,) = run.open
-    assert isinstance(dispatch, DispatchNode)
 
 
 # -- the next bid of the same round (money.md, Auctions) -----------------------------------

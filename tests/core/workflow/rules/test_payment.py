@@ -64,14 +64,6 @@ def test_tokens_above_the_reservation_are_paid_out_of_unreserved_money() -> None
     assert run.status == "success"
 
 
-def test_case_07_tokens_above_all_that_is_left_fail_the_node_unpaid() -> None:
-    run = by_tokens("ab", reserved=500, hold=1_000)
-    run.succeed("a", input_tokens=251)  # 502: 500 are b's
-    assert run.error_code("a") == "BUDGET_EXCEEDED"
-    assert (run.status, run.payments) == ("failed", {})
-    assert run.history[-1].outcome == "error"
-
-
 def test_a_limit_of_its_own_is_never_exceeded() -> None:
     run = by_tokens("a", reserved=100, hold=10_000, maxCostCredits=0.0001)
     run.succeed("a", input_tokens=51)
@@ -115,14 +107,6 @@ def test_no_tokens_cost_nothing() -> None:
     assert (run.status, run.payments) == ("success", {})
 
 
-def test_rates_survive_a_crash_of_an_accepted_attempt() -> None:
-    run = by_tokens("a")
-    run.accept_later("a")
-    run.crash()
-    run.succeed("a", output_tokens=10)
-    assert run.payments["a"].gross_micro == 50
-
-
 def test_the_verifiers_part_is_not_the_agents() -> None:
     run = engine(
         chain("a", requiresVerification=True),
@@ -143,21 +127,6 @@ def test_the_verifiers_part_is_not_the_agents() -> None:
 def test_an_agent_paid_by_tokens_is_no_candidate_for_a_node_of_fixed_price() -> None:
     run = engine(chain("a"), agents={CAPABILITY: {"did:x:meter": RATES}}, reserved={"a": 10})
     assert run.status == "failed"
-
-
-def test_case_17_a_registered_price_is_the_most_that_is_paid() -> None:
-    terms = {"a": NodeTerms(FixedPrice(40))}
-    dear = engine(
-        chain("a"), agents={CAPABILITY: {"did:x:dear": 41}}, reserved={"a": 40}, terms=terms
-    )
-    assert dear.status == "failed", "although the budget would bear it"
-    cheap = engine(
-        chain("a"),
-        agents={CAPABILITY: {"did:x:dear": 41, "did:x:cheap": 39}},
-        reserved={"a": 40},
-        terms=terms,
-    )
-    assert cheap.rows["a"].agent_did == "did:x:cheap"
 
 
 prices = st.one_of(

@@ -10,31 +10,11 @@ import pytest
 
 from core.errors import NodeErrorCode
 from core.workflow.actions import Decision
-from core.workflow.events import AttemptFailed, Failure, StakeFreed, StakeLocked, Verdict
+from core.workflow.events import AttemptFailed, Failure, StakeFreed, Verdict
 from tests.core.workflow.engine import Engine, chain, engine
 from tests.core.workflow.stake_book import StakeBook
 
 ONE, TWO = "did:x:one", "did:x:two"
-
-
-def test_case_26_a_lock_begins_and_ends_with_its_attempt() -> None:
-    run = Engine(chain("a", "b"), {"cap.work": {ONE: 10}}, stakes=StakeBook(7))
-    run.accept()
-    assert run.rows["a"].stake_micro == 7
-    decision = run.succeed("a")
-    stakes = [record for record in decision.records if isinstance(record, StakeFreed | StakeLocked)]
-    assert stakes == [StakeFreed("a", 1, ONE, 7), StakeLocked("b", 1, ONE, 7)]
-    assert run.rows["a"].stake_micro == 0
-    run.run_to_end()
-    assert run.stakes.locks == 2
-
-
-def test_a_retry_locks_anew() -> None:
-    run = engine(chain("a"))
-    run.fail("a")
-    assert not run.stakes.locked
-    run.wait_retry("a")
-    assert run.stakes.locked["a"].attempt == 2
 
 
 def test_an_agent_whose_stake_is_elsewhere_gives_way_without_a_retry_used_up() -> None:
@@ -67,28 +47,6 @@ def test_a_target_without_stake_to_spare_is_waited_for_until_retries_are_used_up
     assert run.statuses() == {"a": "failed"}
     assert run.error_code("a") == NodeErrorCode.NO_CANDIDATE
     assert {line.agent_did for line in run.history} == {ONE}
-
-
-def test_case_29_a_lost_attempt_is_freed_as_any_other() -> None:
-    run = engine(chain("a"))
-    run.crash()
-    assert [line.outcome for line in run.history] == ["lost"]
-    assert run.stakes.locked["a"].attempt == 2
-
-
-def test_verifiers_put_up_nothing() -> None:
-    run = engine(chain("a", requiresVerification=True))
-    run.succeed("a")
-    assert set(run.stakes.locked) == {"a"}
-    assert run.stakes.locked["a"].agent_did == ONE
-    run.judge("a", approved=True)
-    assert run.status == "success"
-
-
-def test_an_agent_that_refuses_for_good_is_freed_before_the_next_one_locks() -> None:
-    run = engine(chain("a"))
-    run.fail("a", Verdict.FINAL_FOR_AGENT)
-    assert run.stakes.locked["a"].agent_did == TWO
 
 
 def blamed(*decisions: Decision) -> list[tuple[str, int, NodeErrorCode | None]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from core.errors import NodeErrorCode
-from core.workflow.actions import Decision, DispatchVerification, SelectVerifier
-from core.workflow.events import Failure, Verdict, VerificationFinished
+from core.workflow.actions import SelectVerifier
+from core.workflow.events import Failure, Verdict
 from tests.core.workflow.engine import AGENTS, Engine, chain, engine
 
 LATE = Failure(NodeErrorCode.AGENT_TIMEOUT, "no reply")
@@ -15,22 +15,6 @@ def verified(**options: object) -> Engine:
     manifest = chain("a", "b")
     manifest["nodes"]["a"].update(requiresVerification=True, **options)
     return engine(manifest)
-
-
-def test_nothing_is_paid_and_no_child_starts_before_approval() -> None:
-    run = verified()
-    run.succeed("a")
-    assert run.statuses() == {"a": "running", "b": "pending"}
-    assert not run.payments
-    assert run.machine.unverified_result("a") == '{"from":"a"}'
-    assert run.open == [DispatchVerification("a", 1, 1, "did:x:judge", 60_000)]
-    run.judge("a", approved=True)
-    assert run.statuses() == {"a": "success", "b": "dispatched"}
-    assert {line: paid.gross_micro for line, paid in run.payments.items()} == {
-        "a": 10,
-        "a#verify": 3,
-    }
-    assert run.rows["a"].cost_micro == 13
 
 
 def test_verifier_is_neither_the_agent_nor_one_that_failed_for_good() -> None:
@@ -45,34 +29,6 @@ def test_verifier_is_neither_the_agent_nor_one_that_failed_for_good() -> None:
     assert run.open[0].agent_did == "did:x:judge2"
 
 
-def test_rejection_pays_the_verifier_and_retries_the_agent() -> None:
-    run = verified()
-    run.succeed("a")
-    run.judge("a", approved=False)
-    assert set(run.payments) == {"a#verify"}
-    assert run.statuses()["a"] == "ready"
-    run.wait_retry("a")
-    run.succeed("a")
-    run.judge("a", approved=True)
-    assert set(run.payments) == {"a#verify", "a#verify2", "a"}
-    assert [(line.kind, line.attempt, line.outcome) for line in run.history] == [
-        ("primary", 1, "success"),
-        ("verify", 1, "rejected"),
-        ("primary", 2, "success"),
-        ("verify", 2, "success"),
-    ]
-
-
-def test_rejection_of_the_last_attempt_fails_the_node_unpaid() -> None:
-    run = verified(maxRetries=0)
-    run.succeed("a")
-    run.judge("a", approved=False)
-    assert run.error_code("a") == "VERIFICATION_REJECTED"
-    assert run.status == "failed"
-    assert set(run.payments) == {"a#verify"}
-    assert run.rows["a"].result_json is None
-
-
 def test_failing_verifier_is_retried_by_its_own_counter_and_the_agent_is_not_run_again() -> None:
     run = verified(maxRetries=1)
     run.succeed("a")
@@ -84,17 +40,6 @@ def test_failing_verifier_is_retried_by_its_own_counter_and_the_agent_is_not_run
     assert run.statuses()["a"] == "failed"
     assert not run.payments
     assert [line.kind for line in run.history] == ["primary", "verify", "verify"]
-
-
-def test_absent_verifier_is_waited_for() -> None:
-    manifest = chain("a", requiresVerification=True, maxRetries=1)
-    run = engine(manifest, agents={"cap.work": {"did:x:one": 10}})
-    run.succeed("a")
-    assert run.statuses()["a"] == "running"
-    run.agents = AGENTS
-    run.wait_retry("a")
-    run.judge("a", approved=True)
-    assert run.status == "success"
 
 
 def test_verifier_named_by_the_node_is_asked_for() -> None:
@@ -150,33 +95,3 @@ def test_cancel_discards_an_open_verification() -> None:
     assert [(abort.node, abort.agent_did) for abort in run.aborted] == [("a", "did:x:judge")]
     assert [line.outcome for line in run.history] == ["success", "discarded"]
     assert not run.payments
-
-
-def test_verdict_of_an_earlier_verification_is_ignored() -> None:
-    run = verified()
-    run.succeed("a")
-    run.judge("a", failure=LATE)
-    run.wait_retry("a")
-    assert run.hear(VerificationFinished("a", 1, True, None, 0, 1, 1)) == Decision()
-    assert run.hear(VerificationFinished("a", 2, True, None, 0, 1)) == Decision()
-
-
-def test_open_verification_is_repeated_after_a_crash_under_the_same_number() -> None:
-    run = verified()
-    run.succeed("a")
-    opened = list(run.open)
-    run.crash()
-    assert run.open == opened
-    assert run.machine.unverified_result("a") == '{"from":"a"}'
-    run.run_to_end()
-    assert run.status == "success"
-
-
-def test_verification_counters_survive_a_crash() -> None:
-    run = verified(maxRetries=1)
-    run.succeed("a")
-    run.judge("a", failure=LATE)
-    run.crash()
-    run.wait_retry("a")
-    run.judge("a", failure=LATE)
-    assert run.error_code("a") == "VERIFIER_UNAVAILABLE"

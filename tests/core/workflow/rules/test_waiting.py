@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-import pytest
 
 from core.errors import NodeErrorCode
-from core.workflow.events import Verdict
-from tests.core.workflow.engine import AGENTS, Engine, chain, engine
+from tests.core.workflow.engine import Engine, chain, engine
 
 ONE = {"cap.work": {"did:x:one": 10}}
 JUDGE = {**ONE, "cap.verify.generic.v1": {"did:x:judge": 3}}
@@ -45,18 +43,6 @@ def test_a_node_waits_without_an_attempt_and_begins_when_its_agent_is_back() -> 
     assert run.run_to_end().status == "success"
 
 
-@pytest.mark.parametrize("is_targeted", [False, True])
-def test_a_wait_ends_when_its_time_is_over(is_targeted: bool) -> None:
-    options = {"targetAgentId": "did:x:one"} if is_targeted else {}
-    run = away(chain("a", waitForAgentMs=5_000, **options), "did:x:one")
-    run.wait_retry("a")
-    code = "AGENT_UNAVAILABLE" if is_targeted else "NO_CANDIDATE"
-    assert (run.at_ms, run.error_code("a")) == (START_MS + 5_000, code)
-    row = run.rows["a"]
-    assert (row.attempt, row.retry_at_ms, row.selection_json) == (0, None, None)
-    assert run.status == "failed"
-
-
 def test_a_node_that_may_not_wait_fails_at_once() -> None:
     run = away(chain("a", waitForAgentMs=0), "did:x:one")
     assert (run.error_code("a"), run.at_ms) == ("NO_CANDIDATE", START_MS)
@@ -70,15 +56,6 @@ def test_the_workflows_own_end_ends_the_wait_with_its_own_reason() -> None:
     run.exceed_runtime()
     assert (run.status, run.error_code("a")) == ("timeout", "WORKFLOW_TIMEOUT")
     assert run.rows["a"].selection_json is None
-
-
-def test_a_cancellation_ends_the_wait() -> None:
-    run = away(chain("a", "b"), "did:x:one")
-    run.cancel()
-    assert run.statuses() == {"a": "skipped", "b": "skipped"}
-    assert run.rows["a"].selection_json is None
-    run.away.clear()
-    assert run.wake("a").records == []
 
 
 def test_a_successor_waits_on_until_the_same_time() -> None:
@@ -120,20 +97,6 @@ def test_what_the_last_agent_said_explains_the_end_of_a_wait() -> None:
     assert (run.status, run.error_code("a")) == ("failed", "AGENT_ERROR")
 
 
-def test_a_result_waits_for_a_verifier() -> None:
-    run = away(chain("a", requiresVerification=True), "did:x:judge", agents=JUDGE)
-    run.succeed("a")
-    row = run.rows["a"]
-    assert (row.status, row.verify_retries_used) == ("running", 0)
-    run.at_ms += 1_000
-    run.crash()
-    assert run.timers["a"] == START_MS + 60_000
-    run.away.clear()
-    run.wake("a")
-    run.judge("a", approved=True)
-    assert (run.status, run.rows["a"].attempt) == ("success", 1)
-
-
 def test_a_verifier_that_does_not_come_back_ends_the_attempt() -> None:
     manifest = chain("a", requiresVerification=True, waitForAgentMs=4_000)
     run = away(manifest, "did:x:judge", agents=JUDGE)
@@ -151,13 +114,3 @@ def test_the_reasons_of_a_choice_are_kept_while_a_verifier_is_awaited() -> None:
     run.away.clear()
     run.wake("a")
     assert run.rows["a"].selection_json == "[1]"
-
-
-def test_a_failure_elsewhere_ends_a_waiting_node() -> None:
-    manifest = chain("a", "b")
-    manifest["nodes"]["b"] = {"capabilityId": "cap.other"}
-    agents = {**AGENTS, "cap.other": {"did:x:other": 1}}
-    run = away(manifest, "did:x:other", agents=agents)
-    run.fail("a", Verdict.FINAL)
-    assert run.statuses() == {"a": "failed", "b": "skipped"}
-    assert run.rows["b"].selection_json is None

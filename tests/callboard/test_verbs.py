@@ -1,0 +1,209 @@
+"""Verbs of the command line that are one call: what each sends, and that it shows the reply."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.callboard.scripted_service import Scripted, ScriptedService
+from tests.callboard.test_cli import run
+
+Json = dict[str, Any]
+Verbs = list[tuple[tuple[str, ...], str, str, Json | None]]
+WITH_RATES = ("--input-rate", "0.000001", "--output-rate", "0.000002")
+PER_TOKEN = {"model": "per-token", "inputRate": "0.000001", "outputRate": "0.000002"}
+CAPABILITY = "cap.text.shout.v1"
+VERSIONS = f"/v1/capabilities/{CAPABILITY}/versions"
+QUOTA = {"maxWorkflowsPerDay": 5, "maxConcurrentWorkflows": None, "maxSpendPerDayCents": 700}
+DISPUTE = {
+    "disputeType": "fraud",
+    "description": "It is made up.",
+    "workflowId": "w",
+    "nodeId": "n",
+    "evidence": {"a": 1},
+}
+PERIOD = ("--start", "2026-01-01", "--end", "2026-02-01")
+MARKET: Verbs = [
+    (("price", "show", "cap.x"), "GET", "/v1/capabilities/cap.x/price", None),
+    (
+        ("price", "set", "cap.x", "--cents", "0"),
+        "PUT",
+        "/v1/capabilities/cap.x/price",
+        {"price_cents": 0},
+    ),
+    (
+        ("price", "set", "cap.x", *WITH_RATES),
+        "PUT",
+        "/v1/capabilities/cap.x/price",
+        {"pricing": PER_TOKEN},
+    ),
+    (("stake", "show", "did:net:a"), "GET", "/v1/stakes/did:net:a", None),
+    (("stake", "deposit", "1.5"), "POST", "/v1/stakes", {"amount": "1.5"}),
+    (
+        ("stake", "withdraw", "1", "--agent", "did:net:a"),
+        "POST",
+        "/v1/stakes/unstake",
+        {"amount": "1", "agentDid": "did:net:a"},
+    ),
+    (
+        ("stake", "slash", "did:net:a", "w", "n", "It lies."),
+        "POST",
+        "/v1/stakes/slash",
+        {"agentDid": "did:net:a", "workflowId": "w", "nodeId": "n", "reason": "It lies."},
+    ),
+    (
+        ("agent", "revoke", "did:net:a", "--reason", "It lies.", "--evidence", '{"n": 1}'),
+        "POST",
+        "/v1/trust/revoke",
+        {"did": "did:net:a", "reason": "It lies.", "evidence": {"n": 1}},
+    ),
+    (
+        ("agent", "revoke", "did:net:a", "--reason", "Away.", "--expires-at", "2030-01-01"),
+        "POST",
+        "/v1/trust/revoke",
+        {"did": "did:net:a", "reason": "Away.", "evidence": {}, "expiresAt": "2030-01-01"},
+    ),
+    (
+        ("agent", "collect", "did:net:a", "--amount", "1"),
+        "POST",
+        "/v1/agents/did:net:a/collect",
+        {"amount": "1"},
+    ),
+    (
+        ("quota", "set", "did:net:p", "--concurrent", "0"),
+        "POST",
+        "/v1/quotas/did:net:p",
+        {**dict.fromkeys(QUOTA), "maxConcurrentWorkflows": 0},
+    ),
+    (("agent", "unrevoke", "did:net:a"), "DELETE", "/v1/revoked/did:net:a", None),
+    (("agent", "revoked", "did:net:a"), "GET", "/v1/revoked/did:net:a", None),
+    (("reputation", "show", "did:net:a"), "GET", "/v1/reputation/did:net:a", None),
+    (("quota", "show", "did:net:p"), "GET", "/v1/quotas/did:net:p", None),
+    (
+        ("quota", "set", "did:net:p", "--workflows-per-day", "5", "--spend-per-day", "700"),
+        "POST",
+        "/v1/quotas/did:net:p",
+        QUOTA,
+    ),
+    (
+        ("quota", "check", "did:net:p", "--spend", "3"),
+        "POST",
+        "/v1/quotas/did:net:p/check",
+        {"estimatedSpendCents": 3},
+    ),
+    (("ledger", "account", "did:net:p"), "GET", "/v1/ledger/accounts/did:net:p", None),
+    (
+        ("invoice", "create", *PERIOD),
+        "POST",
+        "/v1/invoices",
+        {"periodStart": "2026-01-01", "periodEnd": "2026-02-01"},
+    ),
+    (("invoice", "create", "--workflow", "w"), "POST", "/v1/invoices", {"workflowId": "w"}),
+    (("invoice", "show", "i"), "GET", "/v1/invoices/i", None),
+    (("invoice", "pay", "i"), "POST", "/v1/invoices/i/pay", {}),
+    (("invoice", "void", "i"), "POST", "/v1/invoices/i/void", {}),
+    (
+        ("dispute", "open", "fraud", "It is made up.", "--workflow", "w", "--node", "n",
+         "--evidence", '{"a":1}'),
+        "POST",
+        "/v1/disputes",
+        DISPUTE,
+    ),
+    (("dispute", "show", "d"), "GET", "/v1/disputes/d", None),
+    (
+        ("dispute", "resolve", "d", "resolved_split", "half", "--refund", "0.5"),
+        "POST",
+        "/v1/disputes/d/resolve",
+        {"status": "resolved_split", "resolution": "half", "creditsRefunded": "0.5"},
+    ),
+    (
+        ("feedback", "give", "w", "did:net:a", "1", "--scale", "5"),
+        "POST",
+        "/v1/workflows/w/feedback",
+        {"agentDid": "did:net:a", "rating": 1.0, "scale": 5},
+    ),
+    (("task", "show", "t"), "GET", "/v1/tasks/t", None),
+    (
+        ("task", "bid", "t", "0.25", "--node", "n", "--eta-ms", "10", "--agent", "did:net:a"),
+        "POST",
+        "/v1/tasks/t/bid",
+        {"bidAmount": "0.25", "nodeId": "n", "etaMs": 10, "agentDid": "did:net:a"},
+    ),
+    (("auction", "show", "w", "n"), "GET", "/v1/auctions/w/n", None),
+    (
+        ("bid", "place", "w", "n", "0.25", "--eta-ms", "10", "--stake-offered", "1"),
+        "POST",
+        "/v1/auctions/w/n/bids",
+        {"bidAmount": "0.25", "etaMs": 10, "stakeOffered": "1"},
+    ),
+]  # fmt: skip
+NAMES, HEIR, DID = "/v1/identity/names", "/v1/identity/inheritance", "did:net:a"
+RECOVER, GUARDIANS = "/v1/identity/recover", f"/v1/identity/guardians/{DID}"
+IDENTITY: Verbs = [
+    (("agent", "keys", DID), "GET", f"/v1/trust/key-history/{DID}?limit=100", None),
+    (("name", "register", "n-1", DID), "POST", NAMES, {"name": "n-1", "agentDid": DID}),
+    (("name", "show", "n-1"), "GET", f"{NAMES}/n-1", None),
+    (("name", "list", DID), "GET", f"/v1/agents/{DID}/names?limit=100", None),
+    (("name", "renew", "n-1", "--months", "3"), "POST", f"{NAMES}/n-1/renew",
+     {"durationMonths": 3}),
+    (("name", "transfer", "n-1", DID), "POST", f"{NAMES}/n-1/transfer", {"agentDid": DID}),
+    (("name", "release", "n-1"), "DELETE", f"{NAMES}/n-1", None),
+    (("heir", "set", DID, "did:net:h", "--days", "5", "--requires-inactivity"), "POST", HEIR,
+     {"agentDid": DID, "inheritsToDid": "did:net:h", "deadManSwitchDays": 5,
+      "conditions": {"requiresInactivity": True}}),
+    (("heir", "show", DID), "GET", f"{HEIR}/{DID}", None),
+    (("heir", "cancel", DID), "DELETE", f"{HEIR}/{DID}", None),
+    (("recovery", "guardians", DID, "--guardian", "did:net:g", "--threshold", "1"), "PUT",
+     GUARDIANS, {"guardians": ["did:net:g"], "threshold": 1, "delayHours": 72}),
+    (("recovery", "request", DID, "social_recovery", "K", "--signature", "did:net:g=S=="), "POST",
+     RECOVER, {"agentDid": DID, "recoveryType": "social_recovery", "newPublicKey": "K",
+               "proof": {"signatures": [{"did": "did:net:g", "signature": "S=="}]}}),
+    (("recovery", "show", "r"), "GET", f"{RECOVER}/r", None),
+    (("recovery", "cancel", "r", "--signature", "S"), "POST", f"{RECOVER}/r/cancel",
+     {"signature": "S"}),
+    (("key", "rotate", "k", "--overlap", "5"), "POST", "/v1/keys/k/rotate", {"overlapSeconds": 5}),
+    (("key", "create", DID, "--scope", "admin", "--scope", "audit:all"), "POST", "/v1/keys",
+     {"ownerDid": DID, "scopes": ["admin", "audit:all"]}),
+    (("key", "revoke", "k"), "DELETE", "/v1/keys/k", None),
+]  # fmt: skip
+OTHERS: Verbs = [
+    (("agent", "deregister", DID), "DELETE", f"/v1/agents/{DID}", None),
+    (("agent", "versions", DID), "GET", f"/v1/agents/{DID}/versions?limit=100", None),
+    (("agent", "show", DID, "--include-inactive"), "GET",
+     f"/v1/agents/{DID}?includeInactive=true", None),
+    (("agent", "list", "--author", "A"), "GET", "/v1/agents?author=A&limit=50&offset=0", None),
+    (("capability", "list", CAPABILITY), "GET", f"{VERSIONS}?limit=100", None),
+    (("capability", "show", CAPABILITY, "1.0.0"), "GET", f"{VERSIONS}/1.0.0", None),
+    (("capability", "deprecate", CAPABILITY, "1.0.0", "--successor", "1.1.0"), "POST",
+     f"{VERSIONS}/1.0.0/deprecate", {"successor": "1.1.0"}),
+    (("capability", "negotiate", CAPABILITY, "1.x", ">=2", "--preferred", "1.0.0"), "POST",
+     "/v1/capabilities/negotiate",
+     {"capabilityId": CAPABILITY, "supportedVersions": ["1.x", ">=2"],
+      "preferredVersion": "1.0.0"}),
+    (("workflow", "cancel", "w", "--reason", "error"), "POST", "/v1/workflows/w/cancel",
+     {"reason": "error", "details": ""}),
+    (("workflow", "resume", "w"), "POST", "/v1/workflows/w/resume", {}),
+    (("workflow", "list", "--quarantined", "--cursor", "c"), "GET",
+     "/v1/workflows?quarantined=true&limit=50&cursor=c", None),
+    (("audit", "list", "--target-id", "w"), "GET", "/v1/audit?limit=100&targetId=w", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "method", "target", "body"),
+    [*MARKET, *IDENTITY, *OTHERS],
+    ids=lambda value: str(value)[:40],
+)
+def test_verb_sends_what_its_operation_takes(
+    service: ScriptedService, arguments: tuple[str, ...], method: str, target: str, body: Json
+) -> None:
+    lists = ("keyHistory", "names", "versions", "agents", "workflows", "entries")
+    reply = {"id": "row-1", "amount": 1.50, **{name: [] for name in lists}}
+    service.script = [Scripted(200, reply)]
+    result = run(*arguments, "--url", service.url, "--output", "json")
+    assert (result.exit_code, json.loads(result.stdout)) == (0, reply)
+    (asked,) = service.asked
+    assert (asked.method, asked.target, asked.body) == (method, target, body)
+    assert ("idempotency-key" in asked.headers) is (method == "POST")
