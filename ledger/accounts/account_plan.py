@@ -5,16 +5,47 @@ Spec: Settlement rules 1; money.md (Commands and keys).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 from core.errors import ErrorCode
 from core.money import ISSUED_MICRO_MAX, MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.accounts.account_commands import CollectCredits, Deposit
+from ledger.accounts.agent_money import IS_OWNERS
 from ledger.commands import Outcome
-from ledger.writer.barrier_reads import CollectReads
+from ledger.connections.connecting import fetch
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import WORLD_ADDRESS, Account, wallet_address
+
+_OWNER: Final = f"""
+SELECT a.owner_did, {IS_OWNERS}, (
+    SELECT coalesce(sum(e.amount), 0)::bigint
+    FROM callboard.entry e JOIN callboard.account c ON c.id = e.credit_account_id
+    WHERE a.proven_by IS NULL AND c.address = 'wallet:' || a.did
+        AND e.kind IN ('deposit', 'inheritance'))
+FROM callboard.agent a WHERE a.did = %(did)s
+"""
+# The payments to an agent that an open dispute is about, less what was refunded of them.
+_DISPUTED: Final = """
+WITH own AS (SELECT id FROM callboard.account WHERE address = 'wallet:' || %(did)s),
+paid AS (
+    SELECT DISTINCT e.workflow_id, e.node_id, e.amount
+    FROM callboard.dispute d
+    JOIN callboard.entry e ON e.workflow_id = d.workflow_id AND e.kind = 'node_payment'
+        AND e.node_id = coalesce(d.node_id, e.node_id)
+    JOIN own ON own.id = e.credit_account_id
+    WHERE d.status = 'open' AND (
+        d.complainant_did = %(did)s OR d.respondent_did = %(did)s OR d.respondent_did IS NULL)
+)
+SELECT coalesce(sum(p.amount - coalesce((
+    SELECT sum(r.amount) FROM callboard.entry r JOIN own ON own.id = r.debit_account_id
+    WHERE r.kind IN ('refund', 'fee_refund', 'stake_refund')
+        AND r.workflow_id = p.workflow_id AND r.node_id = p.node_id), 0)), 0)::bigint AS micro
+FROM paid p
+"""
 
 
 def add_deposit_reads(command: Deposit, read_set: ReadSet) -> None:
@@ -71,13 +102,40 @@ def plan_deposit(command: Deposit, batch: Batch) -> Outcome:
     )
 
 
-@plans(CollectCredits, is_barrier=True)
+@dataclass(frozen=True, slots=True)
+class CollectReads:
+    """The owner of an agent, and how much of the agent's money the owner may not collect.
+
+    `is_owners`: the agent's money is the owner's. `disputed_micro`: payments to the agent under an
+    open dispute, micro-credits. `given_micro`: what was deposited for an unproven claim's DID, or
+    inherited by it, micro-credits.
+    """
+
+    owner_did: str
+    is_owners: bool
+    disputed_micro: int
+    given_micro: int
+
+
+async def load_collect(
+    connection: Connection, command: CollectCredits, read_set: ReadSet
+) -> CollectReads | None:
+    """Return whose an agent's money is and what of it stays; None when the agent is not known."""
+    values = {"did": command.agent_did}
+    for owner_did, is_owners, given_micro in await fetch(connection, _OWNER, values):
+        ((disputed_micro,),) = await fetch(connection, _DISPUTED, values)
+        read_set.addresses |= {wallet_address(command.agent_did), wallet_address(owner_did)}
+        return CollectReads(owner_did, is_owners, disputed_micro, given_micro)
+    return None
+
+
+@plans(CollectCredits, load=load_collect)
 def plan_collect(command: CollectCredits, batch: Batch) -> Outcome:
     """Move free credits from an agent's wallet to its owner's, and nowhere else."""
-    did, stored = command.agent_did, batch.cache.barrier_reads
+    did = command.agent_did
+    stored: CollectReads | None = batch.loaded
     if stored is None:
         raise Refusal(ErrorCode.NOT_FOUND, f"the agent {did} is not known")
-    assert isinstance(stored, CollectReads), stored
     owner_did = stored.owner_did
     if command.actor_did != owner_did and not command.is_admin:
         raise Refusal(ErrorCode.FORBIDDEN, f"only the owner of {did} may collect its credits")

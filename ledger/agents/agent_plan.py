@@ -5,7 +5,8 @@ Spec: Agent card, Authentication.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
@@ -13,6 +14,7 @@ from core.records.statuses import OwnershipProof
 from core.trust.identity.did_web import is_did_web
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.agents.agent_lineage import META_COLUMNS, continue_lineage
+from ledger.capabilities.version_plan import KnownLine, read_lines
 from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import (
     change_identity,
@@ -20,11 +22,15 @@ from ledger.identity.agent_key_plan import (
     key_payload,
     replace_key,
 )
-from ledger.identity.inheritance_plan import end_switch, move_names
+from ledger.identity.inheritance_plan import (
+    KnownInheritance,
+    end_switch,
+    move_names,
+    read_switch,
+)
 from ledger.tables.capability_tables import CAPABILITY_LINES
 from ledger.tables.encoding import hex_text
 from ledger.tables.market_tables import (
-    AGENT_IDENTITIES,
     AGENTS,
     DEREGISTERED,
     UNREVOCATIONS,
@@ -35,7 +41,7 @@ from ledger.writer.batch import (
     Batch,
     Refusal,
 )
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent, stake_address, wallet_address
 
@@ -48,14 +54,33 @@ def add_agent_reads(command: RegisterAgent | DeregisterAgent, read_set: ReadSet)
         if command.public_key is not None:
             read_set.new_keys.add((command.did, command.public_key))
         read_set.claimed_dids.add(command.did)
-        if command.proof is not None:
-            read_set.inheritances.add(command.did)
-            read_set.capability_ids.update(command.lines_taken)
         read_set.trusted.add(command.did)
         read_set.addresses |= {wallet_address(command.did), stake_address(command.did)}
 
 
-@plans(RegisterAgent, reads=add_agent_reads, outlives_credential=True)
+@dataclass(frozen=True, slots=True)
+class ClaimReads:
+    """What passes to another owner where a claim yields: its switch ends, its lines of versions."""
+
+    switch: KnownInheritance | None
+    lines: Mapping[str, KnownLine]
+
+
+async def load_claim(
+    connection: Connection, command: RegisterAgent, read_set: ReadSet
+) -> ClaimReads:
+    """Return what hangs on the claim that may yield to a proof."""
+    lines = await read_lines(connection, command.lines_taken)
+    return ClaimReads(await read_switch(connection, command.did), lines)
+
+
+@plans(
+    RegisterAgent,
+    reads=add_agent_reads,
+    load=load_claim,
+    alone_when=lambda command: command.proof is not None,
+    outlives_credential=True,
+)
 def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     """Store an agent's card: the first to bring a DID owns it until another proves it to be theirs.
 
@@ -91,7 +116,7 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     agent = continue_lineage(command, known, agent, batch)
     batch.cache.agents[command.did] = agent
     batch.cache.callers.add(agent.owner_did)
-    _store(command, agent, batch)  # (5)
+    _store(command, agent, batch, is_yielding=is_yielding)  # (5)
     audit_id = _record_registration(command, known, agent, batch, is_yielding=is_yielding)
     result = _registered(command, agent, is_new=known is None)
     return batch.decided(command.key, result=result, audit_id=audit_id)
@@ -129,7 +154,7 @@ def _record_registration(
     return audit_id
 
 
-def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch) -> None:
+def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch, *, is_yielding: bool) -> None:
     secret = command.secret_encrypted
     new_key = _bound_key(command, agent)
     row: Row = {
@@ -162,13 +187,9 @@ def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch) -> None:
         for kept in ("public_key", "key_from_ms", "signing_secret"):
             row[kept] = row[kept] if row.get(kept) is not None else earlier.get(kept)
     batch.put(AGENTS, command.did, row)
-    # What a command earlier in the batch has changed beside the card is written after this row.
-    changed = batch.row(AGENT_IDENTITIES, command.did)
-    if changed is not None:
-        changed["token_revision"] = agent.token_revision
-    yielded = batch.row(YIELDED, command.did)
-    if yielded is not None:
-        yielded |= {name: row.get(name) for name in yielded}
+    if is_yielding:
+        given = {column.name: row.get(column.name) for column in YIELDED.given}
+        batch.put(YIELDED, command.did, given)
     batch.is_directory_changed = True
 
 
@@ -188,10 +209,6 @@ def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> Non
 
     Names and versions that hang on the claim pass to the owner who has proven the DID.
     """
-    earlier = batch.row(AGENTS, command.did)
-    if earlier is not None:
-        earlier |= {"public_key": None, "key_from_ms": None, "signing_secret": None}
-    batch.put(YIELDED, command.did, {name.name: None for name in YIELDED.given})
     if known.is_active and known.counted_did in batch.cache.agent_counts:
         batch.cache.agent_counts[known.counted_did] -= 1
     revocation = batch.cache.revoked.get(command.did)
@@ -205,14 +222,14 @@ def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> Non
             target=("agent", command.did),
             payload={},
         )
-    switch = batch.cache.inheritances.get(command.did)
+    reads: ClaimReads = batch.loaded
+    switch = reads.switch
     if switch is not None and switch.status == "armed" and switch.owner_did == known.owner_did:
-        end_switch(command.did, switch, "cancelled", batch)
+        end_switch(command.did, "cancelled", batch)
     move_names(command.did, known.owner_did, command.owner_did, batch)
     for capability_id in command.lines_taken:
-        line = batch.cache.lines.get(capability_id)
+        line = reads.lines.get(capability_id)
         if line is not None and line.owner_did == known.owner_did:
-            batch.cache.lines[capability_id] = replace(line, owner_did=command.owner_did)
             line_row: Row = {"capability_id": capability_id, "owner_did": command.owner_did}
             line_row |= {"versions": line.versions, "is_assigned": line.is_assigned}
             batch.put(CAPABILITY_LINES, capability_id, line_row)

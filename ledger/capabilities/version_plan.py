@@ -7,50 +7,98 @@ Decision versions-and-schemas.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from core.capabilities.semver import version_id
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.commands import Outcome
+from ledger.connections.connecting import fetch
 from ledger.tables.capability_tables import (
     CAPABILITY_LINES,
     CAPABILITY_VERSIONS,
     DEPRECATED_VERSIONS,
 )
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import KnownLine
+
+_LINES: Final = """
+SELECT capability_id, owner_did, versions, is_assigned FROM callboard.capability_line
+WHERE capability_id = ANY(%(ids)s)
+"""
+_VERSIONS: Final = """
+SELECT id, status = 'active' FROM callboard.capability_version WHERE id = ANY(%(ids)s)
+"""
+_COUNTS: Final = """
+SELECT owner_did, sum(versions)::integer FROM callboard.capability_line
+WHERE owner_did = ANY(%(owners)s) GROUP BY owner_did
+"""
 
 
-def add_version_reads(command: PublishVersion | DeprecateVersion, read_set: ReadSet) -> None:
-    """Add what is looked at before a version is published or deprecated."""
-    read_set.capability_ids.add(command.capability_id)
-    read_set.version_ids.add(version_id(command.capability_id, command.version))
+@dataclass(frozen=True, slots=True)
+class KnownLine:
+    """A capability's line of versions: whose it is, and how many versions it has.
+
+    `is_assigned`: an administrator assigned it to its owner.
+    """
+
+    owner_did: str
+    versions: int
+    is_assigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VersionReads:
+    """A capability's line of versions; of the versions that a command names, by id, whether they
+    are active; how many versions those have who may own the line."""
+
+    line: KnownLine | None
+    versions: Mapping[str, bool]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+async def read_lines(connection: Connection, ids: Iterable[str]) -> dict[str, KnownLine]:
+    """Return the lines of versions of these capabilities, by capability."""
+    rows = await fetch(connection, _LINES, {"ids": list(ids)})
+    return {capability_id: KnownLine(*fields) for capability_id, *fields in rows}
+
+
+async def load_versions(
+    connection: Connection, command: PublishVersion | DeprecateVersion, read_set: ReadSet
+) -> VersionReads:
+    """Return the line and the versions that a command is about."""
+    other = command.successor if isinstance(command, DeprecateVersion) else command.deprecates
+    line = (await read_lines(connection, [command.capability_id])).get(command.capability_id)
+    named = [version_id(command.capability_id, one) for one in (command.version, other) if one]
+    versions = dict(await fetch(connection, _VERSIONS, {"ids": named}))
     if isinstance(command, DeprecateVersion):
-        others = [command.successor]
-    else:
-        others = [command.deprecates]
-        read_set.line_owners |= {command.owner_did or command.actor_did}
-        if command.agent_did is not None:
-            read_set.agent_dids.add(command.agent_did)
-    read_set.version_ids |= {version_id(command.capability_id, one) for one in others if one}
+        return VersionReads(line, versions)
+    if command.agent_did is not None:
+        read_set.agent_dids.add(command.agent_did)
+    # An administrator's version counts for the owner of the line that there is.
+    owners = {command.owner_did or command.actor_did} | ({line.owner_did} if line else set())
+    return VersionReads(
+        line, versions, dict(await fetch(connection, _COUNTS, {"owners": list(owners)}))
+    )
 
 
-@plans(PublishVersion, reads=add_version_reads, outlives_credential=True)
+@plans(PublishVersion, load=load_versions, outlives_credential=True)
 def plan_publish_version(command: PublishVersion, batch: Batch) -> Outcome:
     """Add a version to a capability's line of versions, or begin the line.
 
     Steps: (1) the caller may, (2) it is new, and was compared with all there are, (3) there is room
     for it, (4) what it succeeds is deprecated, (5) it is stored.
     """
-    capability_id, cache = command.capability_id, batch.cache
-    line = cache.lines.get(capability_id)
+    capability_id = command.capability_id
+    reads: VersionReads = batch.loaded
+    line = reads.line
     owner_did = _owner(command, line, batch)  # (1)
     own_id = version_id(capability_id, command.version)
-    if own_id in cache.versions:  # (2)
+    if own_id in reads.versions:  # (2)
         raise Refusal(ErrorCode.CONFLICT, f"{own_id} is published already")
     count = 0 if line is None else line.versions
     if count != command.versions_expected:
@@ -59,15 +107,13 @@ def plan_publish_version(command: PublishVersion, batch: Batch) -> Outcome:
             " request"
         )
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
-    _count_version(command, line, owner_did, batch)  # (3)
+    _check_room(command, owner_did, reads)  # (3)
     if command.deprecates is not None:  # (4)
         former_id = version_id(capability_id, command.deprecates)
-        _check_active(former_id, batch)
+        _check_active(former_id, reads)
     is_assigned = command.is_admin and (line is None or command.owner_did is not None)
     if line is not None and line.owner_did == owner_did:
         is_assigned = is_assigned or line.is_assigned
-    cache.lines[capability_id] = KnownLine(owner_did, count + 1, is_assigned)
-    cache.versions[own_id] = True
     row = {"capability_id": capability_id, "owner_did": owner_did, "versions": count + 1}
     batch.put(CAPABILITY_LINES, capability_id, {**row, "is_assigned": is_assigned})
     batch.put(
@@ -100,18 +146,19 @@ def plan_publish_version(command: PublishVersion, batch: Batch) -> Outcome:
     return batch.decided(command.key, result={"ownerDid": owner_did}, audit_id=audit_id)
 
 
-@plans(DeprecateVersion, reads=add_version_reads, outlives_credential=True)
+@plans(DeprecateVersion, load=load_versions, outlives_credential=True)
 def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Outcome:
     """Deprecate a version of the caller's line."""
-    line = batch.cache.lines.get(command.capability_id)
+    reads: VersionReads = batch.loaded
+    line = reads.line
     own_id = version_id(command.capability_id, command.version)
-    if line is None or own_id not in batch.cache.versions:
+    if line is None or own_id not in reads.versions:
         raise Refusal(ErrorCode.NOT_FOUND, f"the version {own_id} is not known")
     _check_owner(command, line)
-    _check_active(own_id, batch)
+    _check_active(own_id, reads)
     if command.successor is not None:
         successor_id = version_id(command.capability_id, command.successor)
-        if successor_id == own_id or not batch.cache.versions.get(successor_id, False):
+        if successor_id == own_id or not reads.versions.get(successor_id, False):
             detail = f"successor: got {successor_id}, expected another active version"
             raise Refusal(ErrorCode.CONFLICT, detail)
     audit_id = _deprecate(command, own_id, command.successor, line.owner_did, batch)
@@ -157,19 +204,11 @@ def _check_owner(command: PublishVersion | DeprecateVersion, line: KnownLine) ->
         )
 
 
-def _changes_owner(line: KnownLine | None, owner_did: str) -> bool:
-    """Say whether a line goes to another owner."""
-    return line is not None and line.owner_did != owner_did
-
-
-def _count_version(
-    command: PublishVersion, line: KnownLine | None, owner_did: str, batch: Batch
-) -> None:
-    """Count another version of a line and of its owner; refuse it beyond either bound."""
-    counts = batch.cache.version_counts
-    count = 0 if line is None else line.versions
-    changes_owner = _changes_owner(line, owner_did)
-    total = counts.get(owner_did, 0) + (count if changes_owner else 0)
+def _check_room(command: PublishVersion, owner_did: str, reads: VersionReads) -> None:
+    """Refuse another version of a line and of its owner beyond either bound."""
+    count = 0 if reads.line is None else reads.line.versions
+    changes_owner = reads.line is not None and reads.line.owner_did != owner_did
+    total = reads.counts.get(owner_did, 0) + (count if changes_owner else 0)
     for what, number, most in (
         (command.capability_id, count, command.line_versions_max),
         (owner_did, total, command.owner_versions_max),
@@ -178,13 +217,10 @@ def _count_version(
             raise Refusal(
                 ErrorCode.CONFLICT, f"{what} has {number} versions, expected fewer than {most}"
             )
-    counts[owner_did] = total + 1
-    if line is not None and changes_owner and line.owner_did in counts:
-        counts[line.owner_did] -= count
 
 
-def _check_active(own_id: str, batch: Batch) -> None:
-    is_active = batch.cache.versions.get(own_id)
+def _check_active(own_id: str, reads: VersionReads) -> None:
+    is_active = reads.versions.get(own_id)
     if is_active is None:
         raise Refusal(ErrorCode.NOT_FOUND, f"the version {own_id} is not known")
     if not is_active:
@@ -198,7 +234,6 @@ def _deprecate(
     owner_did: str,
     batch: Batch,
 ) -> int:
-    batch.cache.versions[own_id] = False
     batch.put(DEPRECATED_VERSIONS, own_id, {"id": own_id, "successor": successor})
     payload: dict[str, Any] = {"ownerDid": owner_did}
     if successor is not None:

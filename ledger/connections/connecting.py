@@ -9,11 +9,24 @@ client for `authentication_timeout`, and nothing that all processes of the serve
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
 
 CONNECT_TIMEOUT_S = 5
+
+
+async def fetch(
+    connection: psycopg.AsyncConnection[Any], query: str, values: Mapping[str, Any]
+) -> list[tuple[Any, ...]]:
+    """Run a statement and return its rows.
+
+    Args:
+        query: our own text, never a caller's.
+    """
+    cursor = await connection.execute(query.encode(), values)
+    return await cursor.fetchall()
 
 
 async def connect(

@@ -19,10 +19,10 @@ from core.money import credits_text
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
+from ledger.disputes.dispute_loading import DisputeReads, PaidLine, load_dispute
 from ledger.stakes.stake_risk import Guilt, slash_guilty
 from ledger.tables.market_tables import DISPUTES, FEEDBACK_GIVEN, RESOLVED_DISPUTES
 from ledger.tables.money_tables import STAKES
-from ledger.writer.barrier_reads import DisputeReads, PaidLine
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.command_kind import plans
 from ledger.writer.state_cache import (
@@ -72,17 +72,16 @@ def plan_open_dispute(command: OpenDispute, batch: Batch) -> Outcome:
     return batch.decided(command.key, result={"disputeId": command.dispute_id}, audit_id=audit_id)
 
 
-@plans(ResolveDispute, is_barrier=True)
+@plans(ResolveDispute, load=load_dispute)
 def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
     """Decide a dispute.
 
     Steps: (1) it is open, (2) the refund goes with the decision and with what was paid, (3) the
     refund, line by line, (4) upheld fraud costs what is locked for the node, (5) the row.
     """
-    stored = batch.cache.barrier_reads
+    stored: DisputeReads | None = batch.loaded
     if stored is None:  # (1)
         raise Refusal(ErrorCode.NOT_FOUND, f"the dispute {command.dispute_id} is not known")
-    assert isinstance(stored, DisputeReads), stored
     if stored.status != "open":
         raise Refusal(ErrorCode.CONFLICT, f"the dispute is {stored.status}, expected open")
     lines = stored.disputed_lines()

@@ -19,7 +19,7 @@ from ledger.tables.identity_tables import (
     ENDED_OVERLAPS,
     FORMER_KEYS,
 )
-from ledger.tables.market_tables import AGENT_IDENTITIES, YIELDED
+from ledger.tables.market_tables import AGENT_IDENTITIES
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
@@ -146,10 +146,6 @@ def change_identity(did: str, agent: KnownAgent, batch: Batch, **changed: Any) -
     batch.cache.agents[did] = agent
     row = {"did": did, "key_number": agent.key_number, "revision": agent.revision, **changed}
     batch.put(AGENT_IDENTITIES, did, {**(batch.row(AGENT_IDENTITIES, did) or {}), **row})
-    # A claim that has yielded earlier in the batch is written after this row.
-    yielded = batch.row(YIELDED, did)
-    if yielded is not None:
-        yielded |= {name: value for name, value in changed.items() if name in yielded}
     batch.is_directory_changed = True
 
 

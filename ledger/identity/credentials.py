@@ -22,7 +22,7 @@ def add_credential_reads(command: AuthorizedCommand, read_set: ReadSet) -> None:
             read_set.agent_dids.add(did)
             read_set.trusted.add(did)
         case OpenedBy(key_id=key_id, owner_did=owner_did):
-            read_set.parent_keys.add(key_id)
+            read_set.credential_keys.add(key_id)
             read_set.trusted.add(owner_did)
 
 

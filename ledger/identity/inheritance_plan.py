@@ -7,52 +7,85 @@ Spec: Inheritance. Decision agent-identity.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from core.errors import ErrorCode
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.commands import Outcome
+from ledger.connections.connecting import fetch
 from ledger.identity.agent_key_plan import change_identity, check_proven
 from ledger.identity.inheritance_commands import (
     CancelInheritance,
     RunInheritance,
     SetInheritance,
 )
+from ledger.identity.switches import SWITCHES
+from ledger.keys.key_loading import others_keys_below
 from ledger.keys.key_plan import end_api_keys
 from ledger.stakes.stake_plan import settled_shares, store_shares
 from ledger.tables.identity_tables import ENDED_INHERITANCES, INHERITANCES, INHERITED_NAMES
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     KnownAgent,
-    KnownInheritance,
     stake_address,
     stake_locked_address,
     wallet_address,
 )
 
-InheritanceCommand = SetInheritance | CancelInheritance | RunInheritance
+
+@dataclass(frozen=True, slots=True)
+class KnownInheritance:
+    """The switch of an agent: who has set it, for whom, how often one was set; armed, cancelled or
+    triggered. `is_due`: it is armed and its time has run."""
+
+    owner_did: str
+    heir_did: str
+    revision: int
+    status: str = "armed"
+    is_due: bool = False
 
 
-def add_inheritance_reads(command: InheritanceCommand, read_set: ReadSet) -> None:
-    """Add what is looked at before a switch is set, ended or run."""
+async def read_switch(connection: Connection, did: str) -> KnownInheritance | None:
+    """Return the switch of an agent, None when none was ever set."""
+    rows = await fetch(
+        connection,
+        "SELECT s.owner_did, s.heir_did, s.revision, s.status,"
+        " s.status = 'armed' AND s.silent_ms >= s.limit_ms"
+        f" FROM ({SWITCHES}) AS s WHERE s.agent_did = %(did)s",
+        {"did": did},
+    )
+    return KnownInheritance(*rows[0]) if rows else None
+
+
+async def load_switch(
+    connection: Connection, command: SetInheritance | CancelInheritance, read_set: ReadSet
+) -> KnownInheritance | None:
+    """Return the switch that is set or ended."""
     read_set.agent_dids.add(command.did)
-    read_set.inheritances.add(command.did)
-    if isinstance(command, RunInheritance):
-        read_set.share_dids.add(command.did)
-        read_set.ended_owners.add(command.did)
-        read_set.addresses |= {
-            wallet_address(command.did),
-            wallet_address(command.heir_did),
-            stake_address(command.did),
-            stake_locked_address(command.did),
-        }
+    return await read_switch(connection, command.did)
 
 
-@plans(SetInheritance, reads=add_inheritance_reads, outlives_credential=True)
+async def load_inheritance(
+    connection: Connection, command: RunInheritance, read_set: ReadSet
+) -> tuple[KnownInheritance | None, list[str]]:
+    """Return the switch that runs, and the keys of others that end with the agent's."""
+    did = command.did
+    read_set.agent_dids.add(did)
+    read_set.share_dids.add(did)
+    read_set.addresses |= {
+        wallet_address(did),
+        wallet_address(command.heir_did),
+        stake_address(did),
+        stake_locked_address(did),
+    }
+    return await read_switch(connection, did), await others_keys_below(connection, did)
+
+
+@plans(SetInheritance, load=load_switch, outlives_credential=True)
 def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Outcome:
     """Set an agent's switch, in the place of the one before."""
     agent = _owned(command, batch)
@@ -64,13 +97,8 @@ def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Outcome:
             f"inheritsToDid: got {command.heir_did}, expected a DID other than the agent and"
             " its owner",
         )
-    before = batch.cache.inheritances.get(command.did)
+    before: KnownInheritance | None = batch.loaded
     revision = 1 if before is None else before.revision + 1
-    batch.cache.inheritances[command.did] = KnownInheritance(
-        agent.owner_did, command.heir_did, revision
-    )
-    # The end of the one before, in the same batch, would be written after this row.
-    batch.drop(ENDED_INHERITANCES, command.did)
     row = {
         "agent_did": command.did,
         "owner_did": agent.owner_did,
@@ -95,18 +123,18 @@ def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Outcome:
     return batch.decided(command.key, result={"revision": revision}, audit_id=audit_id)
 
 
-@plans(CancelInheritance, reads=add_inheritance_reads, outlives_credential=True)
+@plans(CancelInheritance, load=load_switch, outlives_credential=True)
 def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Outcome:
     """End an agent's switch before it has run."""
     _owned(command, batch)
-    known = batch.cache.inheritances.get(command.did)
+    known: KnownInheritance | None = batch.loaded
     if known is None or known.status == "cancelled":
         raise Refusal(ErrorCode.NOT_FOUND, f"{command.did} has no heir")
     if known.status == "triggered":
         raise Refusal(
             ErrorCode.NOT_CANCELLABLE, f"the inheritance of {command.did} has already taken place"
         )
-    end_switch(command.did, known, "cancelled", batch)
+    end_switch(command.did, "cancelled", batch)
     audit_id = batch.record(
         AuditEventType.INHERITANCE_CANCELLED,
         actor_did=command.actor_did,
@@ -116,7 +144,7 @@ def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Outcome
     return batch.decided(command.key, result={"cancelledMs": batch.now_ms}, audit_id=audit_id)
 
 
-@plans(RunInheritance, reads=add_inheritance_reads, is_asked_again=True)
+@plans(RunInheritance, load=load_inheritance, is_asked_again=True)
 def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Outcome:
     """Give an agent to its heir.
 
@@ -125,16 +153,16 @@ def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Outcome:
     wallet.
     """
     did, heir = command.did, command.heir_did
-    known, agent = batch.cache.inheritances.get(did), batch.cache.agents.get(did)
+    (known, others), agent = batch.loaded, batch.cache.agents.get(did)
     found = KnownInheritance(command.owner_did, heir, command.revision, is_due=True)
     is_owners = agent is not None and agent.owner_did == command.owner_did
     if known != found or agent is None or not is_owners or agent.proven_by is None:  # 1
         detail = f"the switch of {did} is not due, or another than revision {command.revision}"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
-    end_switch(did, known, "triggered", batch)
+    end_switch(did, "triggered", batch)
     _change_owner(did, agent, heir, batch)  # 2
     if did != agent.owner_did:
-        end_api_keys(did, batch)
+        end_api_keys(did, others, batch)
     move_names(did, agent.owner_did, heir, batch)  # 3
     staked_micro = _move_shares(did, agent.owner_did, heir, batch)  # 4
     entry_ids, moved_micro = _move_wallet(did, heir, batch)  # 5
@@ -164,9 +192,8 @@ def _owned(command: SetInheritance | CancelInheritance, batch: Batch) -> KnownAg
     return agent
 
 
-def end_switch(did: str, known: KnownInheritance, status: str, batch: Batch) -> None:
+def end_switch(did: str, status: str, batch: Batch) -> None:
     """Store that an agent's switch has ended, as triggered or cancelled."""
-    batch.cache.inheritances[did] = replace(known, status=status)
     batch.put(ENDED_INHERITANCES, did, {"agent_did": did, "status": status})
 
 
@@ -186,10 +213,6 @@ def _change_owner(did: str, agent: KnownAgent, heir: str, batch: Batch) -> None:
 
 def move_names(did: str, owner_did: str, heir: str, batch: Batch) -> None:
     """Give the names that the owner has for the agent to another owner; offers of them are over."""
-    names = batch.cache.names
-    for name, known in names.items():
-        if (known.agent_did, known.owner_did) == (did, owner_did):
-            names[name] = replace(known, owner_did=heir, offered_did=None)
     row = {"agent_did": did, "owner_did": owner_did, "heir_did": heir}
     batch.put(INHERITED_NAMES, (did, owner_did), row)
 

@@ -7,36 +7,85 @@ Spec: Name. Decision agent-identity.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from core.trust.identity.name_terms import AHEAD_MONTHS_MAX, add_months
 from ledger.commands import Outcome
+from ledger.connections.connecting import fetch
 from ledger.identity.agent_key_plan import check_proven
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
 from ledger.tables.identity_tables import AGENT_NAMES, RELEASED_NAMES
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import KnownAgent, KnownName
+from ledger.writer.state_cache import KnownAgent
 
 NameCommand = RegisterName | RenewName | TransferName | ReleaseName
 
+_NAME: Final = """
+SELECT agent_did, owner_did, counted_did, registered_ms, expires_ms, offered_did,
+    released_ms IS NOT NULL
+FROM callboard.agent_name WHERE name = %(name)s
+"""
+# How many other names count for the owner of an agent, and for the agent.
+_COUNTS: Final = """
+SELECT (
+    SELECT count(*) FROM callboard.agent_name
+    WHERE counted_did = (SELECT owner_did FROM callboard.agent WHERE did = %(agent)s)
+        AND released_ms IS NULL AND name <> %(name)s
+), (
+    SELECT count(*) FROM callboard.agent_name
+    WHERE agent_did = %(agent)s AND released_ms IS NULL AND name <> %(name)s
+)
+"""
 
-def add_name_reads(command: NameCommand, read_set: ReadSet) -> None:
-    """Add what is looked at before a name changes."""
-    read_set.names.add(command.name)
-    if isinstance(command, RegisterName | TransferName):
-        read_set.agent_dids.add(command.agent_did)
-        read_set.named_dids.add(command.agent_did)
-        # The agent may be registered by an earlier command of the batch: its owner asks for it.
-        read_set.naming_dids.add(command.actor_did)
+
+@dataclass(frozen=True, slots=True)
+class KnownName:
+    """A name that was registered: for whom, by whom, until when, to whom it is offered.
+
+    `counted_did`: the owner for whose bound it counts, who has registered or taken it.
+    """
+
+    agent_did: str
+    owner_did: str
+    counted_did: str
+    registered_ms: int
+    expires_ms: int
+    offered_did: str | None = None
+    is_released: bool = False
+
+    def is_live(self, at_ms: int) -> bool:
+        """Say whether the name is taken at a time, milliseconds."""
+        return not self.is_released and at_ms < self.expires_ms
 
 
-@plans(RegisterName, reads=add_name_reads, outlives_credential=True)
+@dataclass(frozen=True, slots=True)
+class NameReads:
+    """A name, and how many others count for the owner of the agent that gets it, and for it."""
+
+    known: KnownName | None
+    owner_names: int = 0
+    agent_names: int = 0
+
+
+async def load_name(connection: Connection, command: NameCommand, read_set: ReadSet) -> NameReads:
+    """Return what is stored of a name, and the counts that its new agent's bounds are about."""
+    rows = await fetch(connection, _NAME, {"name": command.name})
+    known = KnownName(*rows[0]) if rows else None
+    if not isinstance(command, RegisterName | TransferName):
+        return NameReads(known)
+    read_set.agent_dids.add(command.agent_did)
+    values = {"name": command.name, "agent": command.agent_did}
+    (counts,) = await fetch(connection, _COUNTS, values)
+    return NameReads(known, *counts)
+
+
+@plans(RegisterName, load=load_name, outlives_credential=True)
 def plan_register_name(command: RegisterName, batch: Batch) -> Outcome:
     """Register a name that is free for an agent of the caller's."""
     agent = _agent(command.agent_did, batch)
@@ -48,10 +97,10 @@ def plan_register_name(command: RegisterName, batch: Batch) -> Outcome:
         )
     if command.needs_proof:
         check_proven(command.agent_did, agent)
-    known = batch.cache.names.get(command.name)
-    if known is not None and known.is_live(batch.clock_ms):
+    reads: NameReads = batch.loaded
+    if reads.known is not None and reads.known.is_live(batch.clock_ms):
         raise Refusal(ErrorCode.NAME_TAKEN, f"the name {command.name} is taken")
-    _count_name(command, agent.owner_did, known, batch)
+    _check_room(command, agent.owner_did, reads)
     name = KnownName(
         command.agent_did,
         agent.owner_did,
@@ -59,12 +108,10 @@ def plan_register_name(command: RegisterName, batch: Batch) -> Outcome:
         batch.now_ms,
         add_months(batch.now_ms, command.months),
     )
-    # The release of the one before, in the same batch, would be written after this row.
-    batch.drop(RELEASED_NAMES, command.name)
     return _stored(command, name, AuditEventType.NAME_REGISTERED, batch)
 
 
-@plans(RenewName, reads=add_name_reads, outlives_credential=True)
+@plans(RenewName, load=load_name, outlives_credential=True)
 def plan_renew_name(command: RenewName, batch: Batch) -> Outcome:
     """Let a name of the caller's expire later."""
     known = _owned(command, batch)
@@ -79,7 +126,7 @@ def plan_renew_name(command: RenewName, batch: Batch) -> Outcome:
     return _stored(command, name, AuditEventType.NAME_RENEWED, batch)
 
 
-@plans(TransferName, reads=add_name_reads, outlives_credential=True)
+@plans(TransferName, load=load_name, outlives_credential=True)
 def plan_transfer_name(command: TransferName, batch: Batch) -> Outcome:
     """Give a name to an agent whose owner wants it: the caller's own, or who takes an offer."""
     known, agent = _live(command.name, batch), _agent(command.agent_did, batch)
@@ -93,7 +140,7 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Outcome:
         return _stored(command, offered, event, batch, isTransferred=False)
     if command.needs_proof:
         check_proven(command.agent_did, agent)
-    _count_name(command, agent.owner_did, known, batch)
+    _check_room(command, agent.owner_did, batch.loaded)
     name = KnownName(
         command.agent_did, agent.owner_did, agent.owner_did, known.registered_ms, known.expires_ms
     )
@@ -101,13 +148,13 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Outcome:
     return _stored(command, name, event, batch, isTransferred=True)
 
 
-@plans(ReleaseName, reads=add_name_reads, is_asked_again=True, outlives_credential=True)
+@plans(ReleaseName, load=load_name, is_asked_again=True, outlives_credential=True)
 def plan_release_name(command: ReleaseName, batch: Batch) -> Outcome:
     """End a name: its owner does before its time, the service when it has expired."""
     if command.expired_ms is None:
         known = _owned(command, batch)
     else:
-        found = batch.cache.names.get(command.name)
+        found: KnownName | None = batch.loaded.known
         is_over = command.expired_ms <= batch.clock_ms
         if (
             found is None
@@ -118,8 +165,6 @@ def plan_release_name(command: ReleaseName, batch: Batch) -> Outcome:
             detail = f"the name {command.name} has not expired, or is released"
             raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
         known = found
-    batch.cache.names[command.name] = replace(known, is_released=True)
-    _uncount_name(known, batch)
     batch.put(RELEASED_NAMES, command.name, {"name": command.name})
     audit_id = batch.record(
         AuditEventType.NAME_RELEASED,
@@ -138,7 +183,7 @@ def _agent(did: str, batch: Batch) -> KnownAgent:
 
 
 def _live(name: str, batch: Batch) -> KnownName:
-    known = batch.cache.names.get(name)
+    known: KnownName | None = batch.loaded.known
     if known is None or not known.is_live(batch.clock_ms):
         raise Refusal(ErrorCode.NOT_FOUND, f"the name {name} is not known")
     return known
@@ -151,42 +196,17 @@ def _owned(command: RenewName | ReleaseName, batch: Batch) -> KnownName:
     return known
 
 
-def _count_name(
-    command: RegisterName | TransferName, owner_did: str, before: KnownName | None, batch: Batch
-) -> None:
-    """Count another name of an agent and of its owner; refuse it beyond either bound.
-
-    Args:
-        before: the same name as it was, whose holders have one less.
-    """
-    counts = batch.cache.name_counts
-    bounds = {owner_did: command.owner_names_max, f"@{command.agent_did}": command.agent_names_max}
-    freed = () if before is None or before.is_released else _holders(before)
-    for holder, most in bounds.items():
-        count = counts.get(holder, 0) - freed.count(holder)
+def _check_room(command: RegisterName | TransferName, owner_did: str, reads: NameReads) -> None:
+    """Refuse another name of an agent or of its owner beyond either bound."""
+    for holder, count, most in (
+        (owner_did, reads.owner_names, command.owner_names_max),
+        (command.agent_did, reads.agent_names, command.agent_names_max),
+    ):
         if count >= most:
             raise Refusal(
                 ErrorCode.CONFLICT,
-                f"{holder.removeprefix('@')} has {count} names, expected fewer than {most}:"
-                " release one first",
+                f"{holder} has {count} names, expected fewer than {most}: release one first",
             )
-    if before is not None and freed:
-        _uncount_name(before, batch)
-    for holder in bounds:
-        counts[holder] = counts.get(holder, 0) + 1
-
-
-def _holders(name: KnownName) -> tuple[str, str]:
-    """Return under which texts a name is counted: its owner, its agent."""
-    return name.counted_did, f"@{name.agent_did}"
-
-
-def _uncount_name(name: KnownName, batch: Batch) -> None:
-    """Count a name less, where names of its holders are counted in this batch."""
-    counts = batch.cache.name_counts
-    for holder in _holders(name):
-        if holder in counts:
-            counts[holder] -= 1
 
 
 def _stored(
@@ -197,7 +217,6 @@ def _stored(
     **more: Any,
 ) -> Outcome:
     """Store a name as it is now; record and answer it."""
-    batch.cache.names[command.name] = name
     row = {
         "name": command.name,
         "agent_did": name.agent_did,

@@ -7,8 +7,11 @@ Spec: Recovery request. Decision agent-identity.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import asdict, replace
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from psycopg.rows import dict_row
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
@@ -28,44 +31,135 @@ from ledger.identity.agent_key_plan import (
     replace_key,
 )
 from ledger.identity.credentials import is_current_key
-from ledger.identity.guardian_rows import guardians_row
+from ledger.identity.guardian_rows import (
+    GUARDIAN_SETS,
+    guardian_sets,
+    guardians_row,
+    read_guardians,
+)
 from ledger.identity.recovery_commands import (
     CancelRecovery,
     CompleteRecovery,
     RequestRecovery,
     SetGuardians,
 )
+from ledger.keys.key_loading import others_keys_below
 from ledger.keys.key_plan import end_api_keys
 from ledger.tables.identity_tables import GUARDIANS, RECOVERIES
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import KnownAgent, KnownRecovery
+from ledger.writer.state_cache import KnownAgent
 
 RecoveryCommand = RequestRecovery | CancelRecovery | CompleteRecovery
 
 
-def add_guardian_reads(command: SetGuardians, read_set: ReadSet) -> None:
-    """Add what is looked at before guardians are named."""
-    read_set.agent_dids.add(command.did)
-    read_set.guarded.add(command.did)
+_RECOVERIES: Final = """
+SELECT r.*, r.status = 'waiting'
+    AND callboard.ready_ms_since(r.waiting_ms) >= r.delay_ms AS is_due
+FROM callboard.recovery r WHERE r.id = %(id)s::uuid
+    OR r.agent_did = %(did)s AND r.status IN ('pending', 'waiting')
+"""
 
 
-def add_recovery_reads(command: RecoveryCommand, read_set: ReadSet) -> None:
-    """Add what is looked at before a request is made, signed, cancelled or run."""
+@dataclass(frozen=True, slots=True)
+class KnownRecovery:
+    """A request to replace an agent's key: pending, waiting, completed or cancelled.
+
+    `signers`: by which key each has signed, "" where that is not known. `waiting_ms`: when its
+    delay of `delay_ms` began; `agreed`: by the word of which guardians, None: the owner's own;
+    `is_due`: the delay is over.
+    """
+
+    did: str
+    recovery_type: RecoveryType
+    new_key: str
+    requested_by_did: str
+    created_ms: int
+    recovery_address: str | None = None
+    signers: Mapping[str, str] = field(default_factory=dict)
+    status: str = "pending"
+    waiting_ms: int | None = None
+    delay_ms: int | None = None
+    ended_ms: int | None = None
+    agreed: Guardians | None = None
+    is_due: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether it may still come to replace the key."""
+        return self.status in ("pending", "waiting")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReads:
+    """An agent's guardians; by id the request at hand and all that are open, as far as they are
+    planned; the keys of others that end with a recovery."""
+
+    sets: GuardianSets | None
+    requests: dict[str, KnownRecovery] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+
+
+async def load_guardians(
+    connection: Connection, command: SetGuardians, read_set: ReadSet
+) -> GuardianSets | None:
+    """Return the guardians that an agent has."""
     read_set.agent_dids.add(command.did)
-    read_set.recoveries.add(command.recovery_id)
-    read_set.guarded.add(command.did)
+    return await _read_sets(connection, command.did)
+
+
+async def load_recovery(
+    connection: Connection, command: RecoveryCommand, read_set: ReadSet
+) -> RecoveryReads:
+    """Return a request and what decides about it; who has signed one before is judged again."""
+    read_set.agent_dids.add(command.did)
+    signers: set[str] = set()
     if isinstance(command, RequestRecovery | CompleteRecovery):
         read_set.new_keys.add((command.did, command.new_key))
-        read_set.ended_owners.add(command.did)
     if isinstance(command, RequestRecovery):
-        signers = {did for did, _ in command.signers}
-        read_set.agent_dids |= signers
-        read_set.trusted |= signers
+        signers |= {did for did, _ in command.signers}
+    cursor = await connection.cursor(row_factory=dict_row).execute(
+        _RECOVERIES, {"id": command.recovery_id, "did": command.did}
+    )
+    requests = {str(row["id"]): _recovery(row) for row in await cursor.fetchall()}
+    signers.update(*(one.signers for one in requests.values()))
+    read_set.agent_dids |= signers
+    read_set.trusted |= signers
+    return RecoveryReads(
+        await _read_sets(connection, command.did),
+        requests,
+        await others_keys_below(connection, command.did),
+    )
 
 
-@plans(SetGuardians, reads=add_guardian_reads, outlives_credential=True)
+async def _read_sets(connection: Connection, did: str) -> GuardianSets | None:
+    cursor = await connection.cursor(row_factory=dict_row).execute(
+        f"{GUARDIAN_SETS} WHERE g.agent_did = %s", (did,)
+    )
+    row = await cursor.fetchone()
+    return None if row is None else guardian_sets(row)
+
+
+def _recovery(row: dict[str, Any]) -> KnownRecovery:
+    return KnownRecovery(
+        row["agent_did"],
+        RecoveryType(row["recovery_type"]),
+        row["new_key"],
+        row["requested_by_did"],
+        row["created_ms"],
+        row["recovery_address"],
+        dict(zip(row["signers"], row["signer_keys"], strict=True)),
+        row["status"],
+        row["waiting_ms"],
+        row["delay_ms"],
+        row["ended_ms"],
+        None if row["agreed"] is None else read_guardians(row["agreed"]),
+        row["is_due"],
+    )
+
+
+@plans(SetGuardians, load=load_guardians, outlives_credential=True)
 def plan_set_guardians(command: SetGuardians, batch: Batch) -> Outcome:
     """Name who may replace an agent's key."""
     agent = _agent(command.did, batch)
@@ -74,7 +168,7 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Outcome:
             ErrorCode.FORBIDDEN,
             f"only {command.did}, its owner or an administrator may set its guardians",
         )
-    before = batch.cache.guardians.get(command.did)
+    before: GuardianSets | None = batch.loaded
     named = Guardians(
         command.guardians, command.threshold, command.custodian_did, command.delay_hours
     )
@@ -92,12 +186,12 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Outcome:
             f"{command.did} has {REPLACED_MAX} replaced sets of guardians that are still"
             " valid, each for its delayHours: wait until one expires",
         )
-    _set_guardians(command.did, sets, batch)
+    batch.put(GUARDIANS, command.did, guardians_row(command.did, sets))
     audit_id = _record_guardians(command.did, sets.current, command.actor_did, batch)
     return batch.decided(command.key, audit_id=audit_id)
 
 
-@plans(RequestRecovery, reads=add_recovery_reads, outlives_credential=True)
+@plans(RequestRecovery, load=load_recovery, outlives_credential=True)
 def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     """Make a request, or add signatures to it, and do what they are enough for.
 
@@ -108,7 +202,8 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     still count: the key is replaced, or waits.
     """
     did, agent = command.did, _agent(command.did, batch)
-    sets = _sets(did, agent, batch)
+    reads: RecoveryReads = batch.loaded
+    sets = _sets(agent, reads)
     named = frozenset() if sets is None else sets.signers
     signers = {signer: key for signer, key in command.signers if signer in named}
     is_owners = command.actor_did == agent.owner_did or command.is_admin
@@ -117,7 +212,7 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
         raise Refusal(ErrorCode.FORBIDDEN, detail)
     if sets is None:  # 2
         raise Refusal(ErrorCode.CONFLICT, f"{did} has no guardians: set them first")
-    known = batch.cache.recoveries.get(command.recovery_id)
+    known = reads.requests.get(command.recovery_id)
     kind = RecoveryType(command.recovery_type)
     if known is not None:  # 3
         _check_open(known)
@@ -132,7 +227,7 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
         _check_signer(signer, public_key, batch)
     displaced = None
     if known is None:  # 5
-        displaced = _displaced(did, signers, sets, batch)
+        displaced = _displaced(did, signers, sets, reads)
         known = KnownRecovery(
             did, kind, command.new_key, command.actor_did, batch.now_ms, command.recovery_address
         )
@@ -149,7 +244,7 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
         },
     )
     if displaced is not None:
-        other = batch.cache.recoveries[displaced]
+        other = reads.requests[displaced]
         _store(displaced, _cancelled(displaced, other, command.actor_did, batch), batch)
     by = sets.agreed(kind, _standing(known, batch))  # 6
     if kind is not RecoveryType.TIME_LOCK:
@@ -164,11 +259,12 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     return batch.decided(command.key, result={"status": known.status}, audit_id=batch.audit_id)
 
 
-@plans(CancelRecovery, reads=add_recovery_reads, outlives_credential=True)
+@plans(CancelRecovery, load=load_recovery, outlives_credential=True)
 def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Outcome:
     """End a request that is open."""
     agent = _agent(command.did, batch)
-    known = batch.cache.recoveries.get(command.recovery_id)
+    reads: RecoveryReads = batch.loaded
+    known = reads.requests.get(command.recovery_id)
     if known is None:
         raise Refusal(ErrorCode.NOT_FOUND, f"the recovery {command.recovery_id} is not known")
     if command.proven_key is not None and command.proven_key != agent.public_key:
@@ -189,19 +285,20 @@ def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Outcome:
     return batch.decided(command.key, result={"cancelledMs": batch.now_ms}, audit_id=audit_id)
 
 
-@plans(CompleteRecovery, reads=add_recovery_reads, is_asked_again=True)
+@plans(CompleteRecovery, load=load_recovery, is_asked_again=True)
 def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Outcome:
     """Replace an agent's key whose request has waited long enough.
 
     The guardians by whose word it waits must not have been struck out meanwhile, and of those who
     have signed one must still count.
     """
-    known = batch.cache.recoveries.get(command.recovery_id)
+    reads: RecoveryReads = batch.loaded
+    known = reads.requests.get(command.recovery_id)
     agent = batch.cache.agents.get(command.did)
     if known is None or agent is None or known.status != "waiting" or not known.is_due:
         detail = f"the recovery {command.recovery_id} is not due"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
-    sets, by = _sets(command.did, agent, batch), known.agreed
+    sets, by = _sets(agent, reads), known.agreed
     is_void = sets is None or (
         by is not None
         and (
@@ -274,7 +371,8 @@ def _complete(
     after = replace_key(did, agent, known.new_key, batch)  # 2
     after = replace(after, token_revision=after.revision)
     change_identity(did, after, batch, token_revision=after.revision)
-    end_api_keys(did, batch)
+    reads: RecoveryReads = batch.loaded
+    end_api_keys(did, reads.others, batch)
     batch.record(
         AuditEventType.AGENT_RECOVERED,
         actor_did=actor_did,
@@ -285,12 +383,12 @@ def _complete(
             **key_payload(did, agent, after, batch.now_ms),
         },
     )
-    sets = batch.cache.guardians[did]
-    restored = sets if by is None else sets.restored(by)  # 3
-    if restored != sets:
-        _set_guardians(did, restored, batch)
+    assert reads.sets is not None, did
+    restored = reads.sets if by is None else reads.sets.restored(by)  # 3
+    if restored != reads.sets:
+        batch.put(GUARDIANS, did, guardians_row(did, restored))
         _record_guardians(did, restored.current, actor_did, batch)
-    for other_id, other in _open_requests(did, batch).items():  # 4
+    for other_id, other in _open_requests(did, reads).items():  # 4
         if other_id != recovery_id:
             _store(other_id, _cancelled(other_id, other, actor_did, batch), batch)
     return replace(known, status="completed", ended_ms=batch.now_ms)
@@ -309,18 +407,20 @@ def _cancelled(
     return replace(known, status="cancelled", ended_ms=batch.now_ms)
 
 
-def _sets(did: str, agent: KnownAgent, batch: Batch) -> GuardianSets | None:
+def _sets(agent: KnownAgent, reads: RecoveryReads) -> GuardianSets | None:
     """Return an agent's guardians, None where the owner that it has now has named none."""
-    sets = batch.cache.guardians.get(did)
+    sets = reads.sets
     return sets if sets is not None and sets.owner_did == agent.owner_did else None
 
 
-def _open_requests(did: str, batch: Batch) -> dict[str, KnownRecovery]:
-    found = batch.cache.recoveries.items()
+def _open_requests(did: str, reads: RecoveryReads) -> dict[str, KnownRecovery]:
+    found = reads.requests.items()
     return {request_id: one for request_id, one in found if one.did == did and one.is_open}
 
 
-def _displaced(did: str, signers: Collection[str], sets: GuardianSets, batch: Batch) -> str | None:
+def _displaced(
+    did: str, signers: Collection[str], sets: GuardianSets, reads: RecoveryReads
+) -> str | None:
     """Return the open request that ends for another one, None where there is room.
 
     With the agent's key any number of them can be made: one that the guardians who count for
@@ -329,7 +429,7 @@ def _displaced(did: str, signers: Collection[str], sets: GuardianSets, batch: Ba
     Raises:
         Refusal: CONFLICT; there is none.
     """
-    found = _open_requests(did, batch)
+    found = _open_requests(did, reads)
     if len(found) < OPEN_MAX:
         return None
     first = (*sets.replaced, sets.current)[0].signers
@@ -338,11 +438,6 @@ def _displaced(did: str, signers: Collection[str], sets: GuardianSets, batch: Ba
         detail = f"{did} has {len(found)} open requests, expected fewer than {OPEN_MAX}: cancel one"
         raise Refusal(ErrorCode.CONFLICT, detail)
     return max(weak, key=lambda key: (weak[key].created_ms, key))
-
-
-def _set_guardians(did: str, sets: GuardianSets, batch: Batch) -> None:
-    batch.cache.guardians[did] = sets
-    batch.put(GUARDIANS, did, guardians_row(did, sets))
 
 
 def _record_guardians(did: str, named: Guardians, actor_did: str, batch: Batch) -> int:
@@ -360,7 +455,7 @@ def _record_guardians(did: str, named: Guardians, actor_did: str, batch: Batch) 
 
 
 def _store(recovery_id: str, known: KnownRecovery, batch: Batch) -> None:
-    batch.cache.recoveries[recovery_id] = known
+    batch.loaded.requests[recovery_id] = known
     batch.put(
         RECOVERIES,
         recovery_id,

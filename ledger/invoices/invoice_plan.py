@@ -6,20 +6,85 @@ before the first row. Spec: Settlement rules 5; decision refunds-disputes-invoic
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 from core.errors import ErrorCode
 from core.market.invoice import InvoiceTotals, invoice_totals
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.commands import Outcome
+from ledger.connections.connecting import fetch
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, overlap_text
 from ledger.tables.money_tables import INVOICE_LINES, INVOICES, SETTLED_INVOICES, VOIDED_LINES
-from ledger.writer.barrier_reads import InvoiceReads
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import Connection, plans
+from ledger.writer.read_set import ReadSet
+
+_REFUNDS: Final = "e.kind IN ('refund', 'fee_refund', 'stake_refund')"
+_STANDING_WORKFLOW: Final = """
+SELECT id::text, period_start_ms, period_end_ms FROM callboard.invoice
+WHERE workflow_id = %(workflow)s::uuid AND payer_did = %(payer)s AND status <> 'void' LIMIT 1
+"""
+# Periods of a payer never overlap, so the first that ends later tells.
+_STANDING_PERIOD: Final = """
+SELECT id::text, period_start_ms, period_end_ms FROM (
+    SELECT id, period_start_ms, period_end_ms FROM callboard.invoice
+    WHERE payer_did = %(payer)s AND workflow_id IS NULL AND status <> 'void'
+        AND period_end_ms > %(start)s
+    ORDER BY period_end_ms LIMIT 1) AS next
+WHERE period_start_ms < %(end)s
+"""
+# Entries that have come since an invoice's content was read and would be a part of it. Ids and
+# times grow together, so of a period the next entry tells.
+_SINCE_PERIOD: Final = """
+SELECT EXISTS (
+    SELECT 1 FROM callboard.entry WHERE id = %(entry)s + 1 AND created_ms < %(end)s)
+"""
+_SINCE_WORKFLOW: Final = f"""
+SELECT EXISTS (
+    SELECT 1 FROM callboard.entry e
+    WHERE e.workflow_id = %(workflow)s::uuid AND e.id > %(entry)s AND {_REFUNDS})
+"""
 
 
-@plans(CreateInvoice, is_barrier=True)
+@dataclass(frozen=True, slots=True)
+class InvoiceReads:
+    """What is in the way of an invoice.
+
+    `same_id`: the invoice that already is what is asked for; `overlapping_id`: another of this
+    payer whose period overlaps. `is_stale`: entries have come since its content was read.
+    """
+
+    same_id: str | None = None
+    overlapping_id: str | None = None
+    is_stale: bool = False
+
+
+async def load_invoice(
+    connection: Connection, command: CreateInvoice, read_set: ReadSet
+) -> InvoiceReads:
+    """Return what is in the way of an invoice."""
+    values = {
+        "payer": command.payer_did,
+        "workflow": command.workflow_id,
+        "start": command.period_start_ms,
+        "end": command.period_end_ms,
+        "entry": command.read_entry_id,
+    }
+    is_of_workflow = command.workflow_id is not None
+    standing = _STANDING_WORKFLOW if is_of_workflow else _STANDING_PERIOD
+    for invoice_id, start_ms, end_ms in await fetch(connection, standing, values):
+        if is_of_workflow or (start_ms, end_ms) == (values["start"], values["end"]):
+            return InvoiceReads(same_id=invoice_id)
+        return InvoiceReads(overlapping_id=invoice_id)
+    since = _SINCE_WORKFLOW if is_of_workflow else _SINCE_PERIOD
+    ((is_stale,),) = await fetch(connection, since, values)
+    return InvoiceReads(is_stale=is_stale)
+
+
+@plans(CreateInvoice, load=load_invoice)
 def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
     """Issue an invoice over what is not invoiced yet, or answer with the one that stands.
 
@@ -27,8 +92,7 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
     would be if it were added up now, (4) the rows.
     """
     cache = batch.cache
-    stored = cache.barrier_reads
-    assert isinstance(stored, InvoiceReads), stored
+    stored: InvoiceReads = batch.loaded
     is_of_workflow = command.workflow_id is not None
     if not is_of_workflow and command.period_end_ms > batch.now_ms:  # (1)
         raise Refusal(

@@ -1,64 +1,70 @@
-"""What the writer reads of API keys: those a batch revokes with all that stand on them, those that
-make others, and how many an owner has.
+"""What the writer reads of API keys: single ones, how many an owner has, and which end with one.
 
-Decision permissions-and-keys.
+An owner's key may have others that stand on it, and those again; all end with it. Decision
+permissions-and-keys.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import psycopg
 
 from core.records.bounds import TIME_MS_MAX
 from core.trust.access import ADMIN
-from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import KnownKey, StateCache
+from ledger.connections.connecting import fetch
+from ledger.writer.state_cache import KnownKey
 
 # Of an owner's keys, and of those that stand on others, only what is live is read, as the indexes
 # `api_key_live` and `api_key_live_child` have it: an owner may have ended any number of them.
 _IS_LIVE: Final = f"""revoked_ms IS NULL AND coalesce(expires_ms, {TIME_MS_MAX})
             > (extract(epoch FROM statement_timestamp()) * 1000)::bigint"""
-_FIELDS: Final = (
-    "id, owner_did, parent_id, depth, expires_ms, hash, previous_hash, previous_ends_ms,"
-    f" '{ADMIN}' = ANY (scopes) AS is_admin"
-)
+_KEYS: Final = f"""
+    SELECT id, owner_did, parent_id, depth, expires_ms, hash, previous_hash, previous_ends_ms,
+        '{ADMIN}' = ANY (scopes)
+    FROM callboard.api_key WHERE id = ANY(%(ids)s) AND revoked_ms IS NULL
+"""
 _LIVE: Final = f"""
     WITH RECURSIVE ended AS (
-        (SELECT {_FIELDS} FROM callboard.api_key
-        WHERE id = ANY(%s) AND revoked_ms IS NULL
+        (SELECT id, owner_did, depth FROM callboard.api_key
+        WHERE id = %(id)s AND revoked_ms IS NULL
         UNION
-        SELECT {_FIELDS} FROM callboard.api_key
-        WHERE owner_did = ANY(%s) AND {_IS_LIVE})
+        SELECT id, owner_did, depth FROM callboard.api_key
+        WHERE owner_did = %(owner)s AND {_IS_LIVE})
         UNION
         SELECT k.* FROM ended JOIN LATERAL (
-            SELECT {_FIELDS} FROM callboard.api_key
+            SELECT id, owner_did, depth FROM callboard.api_key
             WHERE parent_id = ended.id AND {_IS_LIVE}
         ) AS k ON true
     )
-    SELECT * FROM ended
-    UNION
-    SELECT {_FIELDS} FROM callboard.api_key
-    WHERE id = ANY(%s) AND revoked_ms IS NULL
+    SELECT id, owner_did FROM ended ORDER BY depth, id
 """
-_COUNTS: Final = f"""
-    SELECT owner_did, count(*) FROM callboard.api_key
-    WHERE owner_did = ANY(%s) AND {_IS_LIVE}
-    GROUP BY owner_did
+_COUNT: Final = f"""
+    SELECT count(*) FROM callboard.api_key WHERE owner_did = %(owner)s AND {_IS_LIVE}
 """
 
+Connection = psycopg.AsyncConnection[Any]
 
-async def load_keys(
-    connection: psycopg.AsyncConnection[Any], cache: StateCache, read_set: ReadSet
-) -> None:
-    """Fill the state cache with the keys of a batch; they are kept for that batch alone."""
-    if read_set.key_ids or read_set.parent_keys or read_set.ended_owners:
-        cursor = await connection.execute(
-            _LIVE,
-            (list(read_set.key_ids), list(read_set.ended_owners), list(read_set.parent_keys)),
-        )
-        for key_id, *fields in await cursor.fetchall():
-            cache.live_keys[key_id] = KnownKey(*fields)
-    if read_set.key_owners:
-        cursor = await connection.execute(_COUNTS, (list(read_set.key_owners),))
-        cache.key_counts.update(await cursor.fetchall())
+
+async def read_keys(connection: Connection, ids: Collection[str]) -> dict[str, KnownKey]:
+    """Return the API keys with these ids that were not revoked, by id."""
+    rows = await fetch(connection, _KEYS, {"ids": list(ids)})
+    return {key_id: KnownKey(*fields) for key_id, *fields in rows}
+
+
+async def count_keys(connection: Connection, owner_did: str) -> int:
+    """Return how many live API keys an owner has."""
+    ((count,),) = await fetch(connection, _COUNT, {"owner": owner_did})
+    return int(count)
+
+
+async def keys_below(connection: Connection, key_id: str) -> list[str]:
+    """Return the id of a key and of every live key that stands on it, parents first."""
+    return [found for found, _ in await fetch(connection, _LIVE, {"id": key_id, "owner": None})]
+
+
+async def others_keys_below(connection: Connection, owner_did: str) -> list[str]:
+    """Return the ids of other owners' live keys that stand on a key of this owner."""
+    rows = await fetch(connection, _LIVE, {"id": None, "owner": owner_did})
+    return [key_id for key_id, did in rows if did != owner_did]

@@ -19,14 +19,14 @@ from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import NodeChanged, StakeFreed, StakeLocked
 from ledger.commands import Outcome
+from ledger.connections.connecting import fetch
 from ledger.disputes.dispute_commands import ResolveDispute
 from ledger.stakes.stake_commands import SlashStake
 from ledger.stakes.stake_plan import stake_accounts, stake_parts
 from ledger.tables.work_tables import ENDED_LOCKS, NODES
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.writer.barrier_reads import SlashReads
 from ledger.writer.batch import Batch, Refusal
-from ledger.writer.command_kind import plans
+from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     Account,
@@ -35,6 +35,11 @@ from ledger.writer.state_cache import (
     wallet_address,
 )
 
+_NODE: Final = """
+SELECT w.payer_did, n.agent_did, n.attempt, n.stake_micro
+FROM callboard.node n JOIN callboard.workflow w ON w.id = n.workflow_id
+WHERE n.workflow_id = %(workflow)s::uuid AND n.name = %(node)s
+"""
 # By what happens to a lock: the kind and the description of its entry.
 _ENTRIES: Final = {
     AuditEventType.STAKE_LOCKED: ("stake_lock", "stake at risk with a node"),
@@ -165,17 +170,40 @@ def _slash_for(guilt: Guilt, lock: _Lock, locked: Account | None, micro: int, ba
     )
 
 
-@plans(SlashStake, is_barrier=True)
+@dataclass(frozen=True, slots=True)
+class SlashReads:
+    """A node that was dispatched: whose it is, and what is locked with its attempt."""
+
+    payer_did: str
+    agent_did: str | None
+    attempt: int
+    locked_micro: int
+
+
+async def load_slash(
+    connection: Connection, command: SlashStake, read_set: ReadSet
+) -> SlashReads | None:
+    """Return the node that an agent is slashed for, None when it was never dispatched."""
+    place = {"workflow": command.workflow_id, "node": command.node}
+    did = command.agent_did
+    read_set.addresses |= {stake_address(did), stake_locked_address(did)}
+    for row in await fetch(connection, _NODE, place):
+        stored = SlashReads(*row)
+        read_set.addresses.add(wallet_address(stored.payer_did))
+        return stored
+    return None
+
+
+@plans(SlashStake, load=load_slash)
 def plan_slash_stake(command: SlashStake, batch: Batch) -> Outcome:
     """Take what an agent has locked for a node because an administrator says so.
 
     Steps: (1) the node was dispatched, (2) it is this agent's, (3) its lock ends.
     """
-    stored = batch.cache.barrier_reads
+    stored: SlashReads | None = batch.loaded
     if stored is None:  # (1)
         place = f"node {command.node[:128]!r} of workflow {command.workflow_id}"
         raise Refusal(ErrorCode.NOT_FOUND, f"{place} is not known or was never dispatched")
-    assert isinstance(stored, SlashReads), stored
     if stored.agent_did != command.agent_did:  # (2)
         detail = f"the node is {stored.agent_did or 'no agent'}'s, expected {command.agent_did}'s"
         raise Refusal(ErrorCode.CONFLICT, detail)

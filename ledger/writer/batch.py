@@ -74,10 +74,14 @@ class Batch:
         clock_ms: the time by which ends are judged (of revocations, keys, rounds); None: `now_ms`.
             They differ after a clock that was ahead has been put right: what was dated then stays,
             and nothing may be held to be over for that long.
+        loaded: what the `load` of the batch's one command has read (`plans`).
     """
 
-    def __init__(self, cache: StateCache, now_ms: int, clock_ms: int | None = None) -> None:
+    def __init__(
+        self, cache: StateCache, now_ms: int, clock_ms: int | None = None, loaded: Any = None
+    ) -> None:
         self.cache = cache
+        self.loaded = loaded
         self.now_ms = now_ms
         self.clock_ms = now_ms if clock_ms is None else clock_ms
         self.created_at = iso_ms(now_ms)

@@ -17,14 +17,11 @@ from core.errors import ErrorCode, QuarantineCode
 from core.money import MICRO_MAX
 from core.records.statuses import OwnershipProof
 from ledger.auctions.round_loading import count_kept_bids, find_bidders_accounts, load_rounds
-from ledger.capabilities.version_loading import load_versions
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced
-from ledger.identity.identity_loading import load_identity, load_recoveries
-from ledger.keys.key_loading import load_keys
+from ledger.keys.key_loading import read_keys
 from ledger.quotas.quota_loading import load_quotas
 from ledger.shards.cluster_loading import load_cluster, load_gone_members
-from ledger.writer.barrier_loading import load_barrier_reads
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     FEE_ADDRESS,
@@ -89,14 +86,9 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
         escrow = cache.escrows.get(workflow_id)
         if escrow is not None:
             addresses.add(wallet_address(escrow.payer_did))
-    if read_set.barrier is not None:
-        cache.barrier_reads, more = await load_barrier_reads(connection, read_set.barrier)
-        addresses |= more
     missing = [address for address in addresses if address not in cache.accounts]
     if missing:
         await _load_accounts(connection, cache, missing)
-    if read_set.guarded:
-        await load_recoveries(connection, cache, read_set)
     missing = [did for did in read_set.agent_dids if did not in cache.agents]
     if missing:
         await _load_agents(connection, cache, missing)
@@ -124,9 +116,10 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     missing_nodes = [pair for pair in read_set.kept_bids if pair not in cache.kept_bids]
     if missing_nodes:
         await count_kept_bids(connection, cache, missing_nodes)
-    await load_identity(connection, cache, read_set)
-    await load_keys(connection, cache, read_set)
-    await load_versions(connection, cache, read_set)
+    if read_set.new_keys:
+        await _load_former_keys(connection, cache, read_set.new_keys)
+    if read_set.credential_keys:
+        cache.live_keys.update(await read_keys(connection, read_set.credential_keys))
     if read_set.member_ids:
         await load_gone_members(connection, cache, read_set.member_ids)
 
@@ -243,6 +236,29 @@ async def _load_callers(connection: Connection, cache: StateCache, dids: list[st
         (dids,),
     )
     cache.callers.update(did for (did,) in await cursor.fetchall())
+
+
+async def _load_former_keys(
+    connection: Connection, cache: StateCache, new_keys: set[tuple[str, str]]
+) -> None:
+    """Read which of these keys, and of the current keys of their agents, are former ones.
+
+    After the agents, whose current keys it asks for.
+    """
+    known = {did: cache.agents.get(did) for did, _ in new_keys}
+    current = {
+        (did, agent.public_key)
+        for did, agent in known.items()
+        if agent is not None and agent.public_key is not None
+    }
+    pairs = list(new_keys | current)
+    cursor = await connection.execute(
+        "SELECT f.agent_did, f.public_key FROM callboard.former_key f"
+        " JOIN unnest(%s::text[], %s::text[]) AS n(agent_did, public_key)"
+        " ON f.agent_did = n.agent_did AND f.public_key = n.public_key",
+        ([did for did, _ in pairs], [key for _, key in pairs]),
+    )
+    cache.former_keys.update(await cursor.fetchall())
 
 
 async def _load_revocations(connection: Connection, cache: StateCache, dids: list[str]) -> None:

@@ -5,20 +5,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+import psycopg
 
 from ledger.commands import Command, Outcome
 from ledger.writer.batch import Batch
 from ledger.writer.read_set import ReadSet
 
+Connection = psycopg.AsyncConnection[Any]
 C = TypeVar("C", bound=Command)
 Plan = Callable[[C, Batch], Outcome]
+Load = Callable[[Connection, C, ReadSet], Awaitable[Any]]
 
 
 def reads_nothing(command: Any, read_set: ReadSet) -> None:
     """Add nothing: what the writer always knows is enough."""
+
+
+def always(command: Any) -> bool:
+    """Say that each command of a type is a batch of its own, if it loads rows at all."""
+    return True
 
 
 def is_client_s(command: Any) -> bool:
@@ -39,9 +48,14 @@ class CommandKind:
     may_repeat: Callable[[Any], bool] = is_client_s
     is_hashed: bool = False
     is_fenced: bool = False
-    is_barrier: bool = False
+    load: Load[Any] | None = None
+    alone_when: Callable[[Any], bool] = always
     is_asked_again: bool = False
     outlives_credential: bool = False
+
+    def is_barrier(self, command: Any) -> bool:
+        """Say whether a command of this kind is a batch of its own."""
+        return self.load is not None and self.alone_when(command)
 
 
 KINDS: Final[dict[type[Command], CommandKind]] = {}
@@ -52,7 +66,8 @@ def plans(
     *,
     reads: Callable[[C, ReadSet], None] = reads_nothing,
     may_repeat: Callable[[C], bool] = is_client_s,
-    is_barrier: bool = False,
+    load: Load[C] | None = None,
+    alone_when: Callable[[C], bool] = always,
     is_asked_again: bool = False,
     outlives_credential: bool = False,
 ) -> Callable[[Plan[C]], Plan[C]]:
@@ -66,8 +81,9 @@ def plans(
         may_repeat: whether its key may have been used before, so that it is looked up. The keys of
             a member's steps and of publishes without a client's key are new, except after a crash:
             then the conflict of keys shows it.
-        is_barrier: it reads rows that other commands of its batch may change, so it is a batch of
-            its own.
+        load: reads rows that other commands may change, so the command is a batch of its own.
+            The plan finds what it returns in `batch.loaded`. It may add to the read set.
+        alone_when: whether a command needs that; the others are planned without `batch.loaded`.
         is_asked_again: the service repeats it, or it happens once under a key of its subject.
         outlives_credential: its effect lasts longer than the credential that it came with, so the
             credential must not have ended (`ledger/identity/credentials.py`).
@@ -82,7 +98,8 @@ def plans(
             may_repeat,
             is_hashed="request_hash" in fields,
             is_fenced="shard_epoch" in fields,
-            is_barrier=is_barrier,
+            load=load,
+            alone_when=alone_when,
             is_asked_again=is_asked_again,
             outlives_credential=outlives_credential,
         )

@@ -131,13 +131,14 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Queue:
-    """`waiting`: submissions of which commands have not been in a batch; `retries`: the commands of
-    refused batches, in their order. `commands`: how many both have."""
+    """`waiting`: submissions of which commands have not been in a batch; `alone`: batches of one,
+    of commands that go alone and of refused batches, in their order. `commands`: how many both
+    have."""
 
     waiting: deque[_Submission] = field(default_factory=deque)
-    retries: deque[_Place] = field(default_factory=deque)
+    alone: deque[_Batch] = field(default_factory=deque)
     commands: int = 0
-    is_turn_of_retries: bool = True
+    is_turn_of_alone: bool = True
 
 
 class GroupCommit:
@@ -239,7 +240,8 @@ class GroupCommit:
     async def submit(
         self, commands: Sequence[Command], encoded_bytes: int | None = None
     ) -> list[Outcome]:
-        """Commit these commands, in order, together with whatever else waits.
+        """Commit these commands, together with whatever else waits; in order, except for those
+        that are a batch of their own.
 
         Args:
             encoded_bytes: how long the commands are in all, encoded; None: as their text.
@@ -401,24 +403,28 @@ class GroupCommit:
     # -- what is next -----------------------------------------------------------------------------
 
     def _next_batch(self) -> _Batch | None:
-        """Return new commands and one of a refused batch by turns; None when nothing waits."""
+        """Return commands that go together and one that goes alone by turns; None when nothing
+        waits."""
         queue = self._queue
-        queue.is_turn_of_retries = not queue.is_turn_of_retries
-        if queue.is_turn_of_retries:
-            return self._next_retry() or self._drain()
-        return self._drain() or self._next_retry()
+        queue.is_turn_of_alone = not queue.is_turn_of_alone
+        if queue.is_turn_of_alone:
+            return self._next_alone() or self._drain() or self._next_alone()
+        return self._drain() or self._next_alone()
 
-    def _next_retry(self) -> _Batch | None:
+    def _next_alone(self) -> _Batch | None:
         queue = self._queue
-        while queue.retries:
-            place = queue.retries.popleft()
+        while queue.alone:
+            batch = queue.alone.popleft()
             queue.commands -= 1
-            if not place[0].reply.done():  # a caller whose outcome is unknown asks again
-                return _Batch([place], is_retry=True)
+            if not batch.places[0][0].reply.done():  # a caller whose outcome is unknown asks again
+                return batch
         return None
 
     def _drain(self) -> _Batch | None:
-        """Take what waits, up to the bounds of a batch."""
+        """Take what waits and goes together, up to the bounds of a batch.
+
+        A command that goes alone waits for its turn elsewhere, so that it does not end a batch.
+        """
         queue, size = self._queue, 0
         places: list[_Place] = []
         while queue.waiting and len(places) < self._batch_max:
@@ -428,15 +434,21 @@ class GroupCommit:
                 queue.waiting.popleft()
                 continue
             command = submission.commands[submission.begun]
-            is_alone = kind_of(command).is_barrier or self._has_lost(command)
-            size += submission.command_bytes
-            if places and (is_alone or size > self._batch_bytes_max):
-                break
-            places.append((submission, submission.begun))
+            is_barrier = kind_of(command).is_barrier(command)
+            is_alone = not is_barrier and self._has_lost(command)
+            if not is_barrier:
+                size += submission.command_bytes
+                if places and (is_alone or size > self._batch_bytes_max):
+                    break
+            place = (submission, submission.begun)
             submission.begun += 1
-            queue.commands -= 1
             if submission.begun == len(submission.commands):
                 queue.waiting.popleft()
+            if is_barrier:
+                queue.alone.append(_Batch([place]))
+                continue
+            places.append(place)
+            queue.commands -= 1
             if is_alone:
                 break
         return _Batch(places) if places else None
@@ -491,11 +503,12 @@ class GroupCommit:
     def _retry_alone(self, batch: _Batch) -> None:
         """Queue the commands of a refused batch, and the rest of a submission behind its own."""
         queue = self._queue
-        queue.retries.extend(batch.places)
-        queue.commands += len(batch.places)
+        places = list(batch.places)
+        queue.commands += len(places)
         if queue.waiting and queue.waiting[0].begun > 0:
             rest = queue.waiting.popleft()
-            queue.retries.extend((rest, at) for at in range(rest.begun, len(rest.commands)))
+            places += [(rest, at) for at in range(rest.begun, len(rest.commands))]
+        queue.alone.extend(_Batch([place], is_retry=True) for place in places)
         self._work.set()
 
     def _has_lost(self, command: Command) -> bool:
@@ -579,7 +592,7 @@ class GroupCommit:
         queue, self._queue = self._queue, _Queue()
         error = _unavailable(reason)
         _fail(queue.waiting, error)
-        _fail((submission for submission, _ in queue.retries), error)
+        _fail((batch.places[0][0] for batch in queue.alone), error)
 
 
 def _fail(submissions: Iterable[_Submission], error: ServiceError) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ledger.commands import Command
-
 
 @dataclass(slots=True)
 class ReadSet:
@@ -19,16 +17,8 @@ class ReadSet:
     `registered`: agents and who registers them, whose active agents are counted.
     `claimed_dids`: DIDs of registered cards, which another caller may have as its own.
     `new_keys`: agents with keys that they shall get, none of which may have been theirs.
-    `names` change; `named_dids`: agents that get one, `naming_dids`: who asks for it;
-    their names are counted.
-    `inheritances`: of these agents.
-    `recoveries`: requests by id; `guarded`: agents whose guardians, and with a request whose open
-    requests, are looked at.
-    `key_ids` are revoked, `parent_keys` made a new one, `key_owners` get one; all keys of
-    `ended_owners` end.
+    `credential_keys`: API keys by which commands were given.
     `member_ids`: of members that may be GONE.
-    `capability_ids`: whose line of versions may get another one, `version_ids`: versions, by id;
-    `line_owners`: who may get another version, which are counted.
 
     `ending` are the workflows whose payers may get something back: their wallets are needed too.
     `published`: payers and the UTC midnights before their publishes; `quota_dids`: whose quotas may
@@ -37,7 +27,6 @@ class ReadSet:
     `staked`, `rounds`: (workflow, node) pairs whose attempt may have stake locked, whose auction
     may be open; `closing`: those of them whose round closes, which frees what its bids have locked.
     `kept_bids`: (workflow, node) pairs whose bids that no round counts are counted.
-    `barrier` is the one command of the batch that stands on stored rows.
     """
 
     addresses: set[str] = field(default_factory=set)
@@ -50,21 +39,8 @@ class ReadSet:
     registered: set[tuple[str, str]] = field(default_factory=set)
     claimed_dids: set[str] = field(default_factory=set)
     new_keys: set[tuple[str, str]] = field(default_factory=set)
-    names: set[str] = field(default_factory=set)
-    named_dids: set[str] = field(default_factory=set)
-    naming_dids: set[str] = field(default_factory=set)
-    inheritances: set[str] = field(default_factory=set)
-    recoveries: set[str] = field(default_factory=set)
-    guarded: set[str] = field(default_factory=set)
-    key_ids: set[str] = field(default_factory=set)
-    parent_keys: set[str] = field(default_factory=set)
-    ended_owners: set[str] = field(default_factory=set)
-    key_owners: set[str] = field(default_factory=set)
+    credential_keys: set[str] = field(default_factory=set)
     member_ids: set[str] = field(default_factory=set)
-    capability_ids: set[str] = field(default_factory=set)
-    version_ids: set[str] = field(default_factory=set)
-    line_owners: set[str] = field(default_factory=set)
-    barrier: Command | None = None
     published: set[tuple[str, int]] = field(default_factory=set)
     quota_dids: set[str] = field(default_factory=set)
     share_dids: set[str] = field(default_factory=set)

@@ -7,7 +7,6 @@ money.md (Rules that the database enforces, Commands and keys).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
@@ -24,8 +23,6 @@ from core.market.sharing.quota import QuotaLimits
 from core.records.statuses import OwnershipProof
 from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import SHARDS
-from core.trust.identity.recovery import Guardians, GuardianSets, RecoveryType
-from ledger.writer.barrier_reads import BarrierReads
 
 WORLD_ADDRESS: Final = "world"
 FEE_ADDRESS: Final = "fee"
@@ -133,79 +130,6 @@ class KnownKey:
         """Say whether a secret, by its SHA-256, is this key's at a time, Unix milliseconds."""
         is_overlap = self.previous_ends_ms is not None and at_ms < self.previous_ends_ms
         return key_hash == self.hash or (is_overlap and key_hash == self.previous_hash)
-
-
-@dataclass(frozen=True, slots=True)
-class KnownName:
-    """A name that was registered: for whom, by whom, until when, to whom it is offered.
-
-    `counted_did`: the owner for whose bound it counts, who has registered or taken it.
-    """
-
-    agent_did: str
-    owner_did: str
-    counted_did: str
-    registered_ms: int
-    expires_ms: int
-    offered_did: str | None = None
-    is_released: bool = False
-
-    def is_live(self, at_ms: int) -> bool:
-        """Say whether the name is taken at a time, milliseconds."""
-        return not self.is_released and at_ms < self.expires_ms
-
-
-@dataclass(frozen=True, slots=True)
-class KnownInheritance:
-    """The switch of an agent: who has set it, for whom, how often one was set; armed, cancelled or
-    triggered. `is_due`: it is armed and its time has run."""
-
-    owner_did: str
-    heir_did: str
-    revision: int
-    status: str = "armed"
-    is_due: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class KnownRecovery:
-    """A request to replace an agent's key: pending, waiting, completed or cancelled.
-
-    `signers`: by which key each has signed, "" where that is not known. `waiting_ms`: when its
-    delay of `delay_ms` began; `agreed`: by the word of which guardians, None: the owner's own;
-    `is_due`: the delay is over.
-    """
-
-    did: str
-    recovery_type: RecoveryType
-    new_key: str
-    requested_by_did: str
-    created_ms: int
-    recovery_address: str | None = None
-    signers: Mapping[str, str] = field(default_factory=dict)
-    status: str = "pending"
-    waiting_ms: int | None = None
-    delay_ms: int | None = None
-    ended_ms: int | None = None
-    agreed: Guardians | None = None
-    is_due: bool = False
-
-    @property
-    def is_open(self) -> bool:
-        """Say whether it may still come to replace the key."""
-        return self.status in ("pending", "waiting")
-
-
-@dataclass(frozen=True, slots=True)
-class KnownLine:
-    """A capability's line of versions: whose it is, and how many versions it has.
-
-    `is_assigned`: an administrator assigned it to its owner.
-    """
-
-    owner_did: str
-    versions: int
-    is_assigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,29 +245,16 @@ class StateCache:
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
     # By workflow and node: how many bids it has that no round counts.
     kept_bids: dict[tuple[str, str], int] = field(default_factory=dict)
-    # Of the batch at hand only: agents with keys that are not theirs any more; names, and how many
-    # of them an owner, and behind an "@" an agent, has; by agent its switch and its guardians;
-    # recoveries by id, of an agent all that are open with one of them; keys that can be
-    # revoked or make others, how many keys and active agents an owner has, which claimed DIDs have
+    # Of the batch at hand only: agents with keys that are not theirs any more, API keys that
+    # commands were given by, how many active agents an owner has, which claimed DIDs have
     # keys or agents of their own, (workflow, node) pairs that are already paid or have succeeded,
-    # members that are GONE, lines of versions by capability, versions by id and whether they are
-    # active, how many versions an owner has, and the stored rows that its one command stands on.
+    # and members that are GONE.
     former_keys: set[tuple[str, str]] = field(default_factory=set)
-    names: dict[str, KnownName] = field(default_factory=dict)
-    name_counts: dict[str, int] = field(default_factory=dict)
-    inheritances: dict[str, KnownInheritance] = field(default_factory=dict)
-    guardians: dict[str, GuardianSets] = field(default_factory=dict)
-    recoveries: dict[str, KnownRecovery] = field(default_factory=dict)
     live_keys: dict[str, KnownKey] = field(default_factory=dict)
-    key_counts: dict[str, int] = field(default_factory=dict)
     agent_counts: dict[str, int] = field(default_factory=dict)
     callers: set[str] = field(default_factory=set)
     settled: set[tuple[str, str]] = field(default_factory=set)
     gone_members: set[str] = field(default_factory=set)
-    lines: dict[str, KnownLine] = field(default_factory=dict)
-    versions: dict[str, bool] = field(default_factory=dict)
-    version_counts: dict[str, int] = field(default_factory=dict)
-    barrier_reads: BarrierReads | None = None
     # The audit record of each payer's newest invoice, and of the newest correction of reputations,
     # since this cache was read, `read_audit_id`: what was added up before is stale.
     invoiced: dict[str, int] = field(default_factory=dict)
@@ -361,21 +272,11 @@ class StateCache:
     def end_batch(self) -> None:
         """Forget what was read for one batch and keep the caches within their bound."""
         self.former_keys.clear()
-        self.names.clear()
-        self.name_counts.clear()
-        self.inheritances.clear()
-        self.guardians.clear()
-        self.recoveries.clear()
         self.live_keys.clear()
-        self.key_counts.clear()
         self.agent_counts.clear()
         self.callers.clear()
         self.settled.clear()
         self.gone_members.clear()
-        self.lines.clear()
-        self.versions.clear()
-        self.version_counts.clear()
-        self.barrier_reads = None
         self.owned.clear()
         _shrink(self.escrows)
         _shrink(self.revoked)

@@ -258,7 +258,7 @@ class LedgerStore:
         LedgerUnavailable, LedgerFenced, LedgerIntegrityError: the store is not used then.
         """
         is_lone = len(commands) == 1
-        has_barrier = any(kind_of(command).is_barrier for command in commands)
+        has_barrier = any(kind_of(command).is_barrier(command) for command in commands)
         assert is_lone or not has_barrier, "a lone command is in a batch"
         if not commands:
             return []
@@ -365,8 +365,8 @@ class LedgerStore:
         self, commands: Sequence[Command], now_ms: int, known: Known
     ) -> list[Outcome]:
         for is_first in (True, False):
-            await self._read(commands)  # (2)
-            batch = Batch(self.cache, self._not_before(now_ms), now_ms)
+            loaded = await self._read(commands)  # (2)
+            batch = Batch(self.cache, self._not_before(now_ms), now_ms, loaded)
             outcomes = await self._plan_all(commands, batch, dict(known))  # (3)
             # What left no trace meets no conflict: whether its key was used is asked.
             untraced = batch.untraced - known.keys()
@@ -394,21 +394,27 @@ class LedgerStore:
             return outcomes
         raise BatchRefused("a node would be settled twice")
 
-    async def _read(self, commands: Sequence[Command]) -> None:
-        """Fill the state cache with what planning these commands looks at."""
-        read_set = ReadSet()
+    async def _read(self, commands: Sequence[Command]) -> Any:
+        """Fill the state cache with what planning these commands looks at.
+
+        Returns: what the `load` of a command that is alone has read.
+        """
+        read_set, load, loaded = ReadSet(), None, None
         try:
             for command in commands:
                 kind = kind_of(command)
                 kind.reads(command, read_set)
-                if kind.is_barrier:
-                    read_set.barrier = command
+                if kind.is_barrier(command):
+                    load = kind.load
                 if kind.outlives_credential and isinstance(command, AuthorizedCommand):
                     add_credential_reads(command, read_set)
         except Exception as error:
             raise BatchRefused(f"planning: {error!r}") from error
         try:
+            if load is not None:
+                loaded = await load(self._connection, commands[0], read_set)
             await load_read_set(self._connection, self.cache, read_set)
+            return loaded
         except psycopg.Error as error:
             raise await self._failed(error) from error
         except Exception as error:  # a value that cannot be sent to the server

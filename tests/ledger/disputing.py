@@ -12,7 +12,7 @@ from ledger.writer.state_cache import stake_address, stake_locked_address, walle
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, PAYER, Flow, commit_all, new_id, new_key
+from tests.ledger.making import AGENT, AT, PAYER, Flow, new_id, new_key
 
 
 def about(flow: Flow | None, **changes: Any) -> OpenDispute:
@@ -66,7 +66,7 @@ async def resolve(
     store: LedgerStore, dispute: OpenDispute, micro: int = 0, **options: Any
 ) -> Outcome:
     """Open and resolve a dispute; return the decision's outcome."""
-    _, outcome = await commit_all(store, [dispute, decide(dispute, micro, **options)], AT + 50)
+    _, outcome = await store.commit([dispute, decide(dispute, micro, **options)], AT + 50)
     return outcome
 
 

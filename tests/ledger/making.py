@@ -77,6 +77,20 @@ class CheckedWriter(LedgerStore):
                 assert row.keys() <= known, (write.name, row.keys() - known)
         return super()._statement(batch)
 
+    async def commit(
+        self, commands: Sequence[Command], now_ms: int, **options: float
+    ) -> list[Outcome]:
+        """Commit commands in order, as the group commit does: what goes alone has its own batch."""
+        outcomes: list[Outcome] = []
+        batch: list[Command] = []
+        for command in commands:
+            is_alone = kind_of(command).is_barrier(command)
+            if batch and (is_alone or kind_of(batch[-1]).is_barrier(batch[-1])):
+                outcomes += await super().commit(batch, now_ms, **options)
+                batch = []
+            batch.append(command)
+        return [*outcomes, *await super().commit(batch, now_ms, **options)]
+
 
 async def open_store(
     url: str, writer: type[LedgerStore] = CheckedWriter, *, lives: ToldLives | None = None
@@ -148,18 +162,6 @@ def give(
     """Give shards, all of them unless they are named, that are held under this epoch."""
     given = tuple((shard, epoch) for shard in shards)
     return GiveShards(key=new_key(), member=member, shards=given, to=to)
-
-
-async def commit_all(store: LedgerStore, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
-    """Commit commands in order, as the group commit does: what goes alone has its own batch."""
-    outcomes: list[Outcome] = []
-    batch: list[Command] = []
-    for command in commands:
-        if batch and (kind_of(command).is_barrier or kind_of(batch[-1]).is_barrier):
-            outcomes += await store.commit(batch, now_ms)
-            batch = []
-        batch.append(command)
-    return [*outcomes, *await store.commit(batch, now_ms)]
 
 
 def deposit(micro: int, *, owner_did: str = PAYER, key: str = "", body: bytes = b"d") -> Deposit:

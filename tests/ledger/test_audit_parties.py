@@ -38,7 +38,6 @@ from tests.ledger.making import (
     Flow,
     api_key,
     card,
-    commit_all,
     deposit,
     new_key,
     open_with_member,
@@ -131,7 +130,7 @@ async def test_each_entry_has_the_parties_of_its_events(
         (priced(FixedPrice(250_000)), {ADMIN}),
         (revoke(), agents),
     ]
-    for outcome in await commit_all(store, [command for command, _ in cases], AT + 50):
+    for outcome in await store.commit([command for command, _ in cases], AT + 50):
         assert outcome.error is None, outcome
     await store.close()
     found = await parties_after(index, auditor, begun)
@@ -178,9 +177,9 @@ async def test_an_agents_owner_is_the_one_that_it_had_then(
     begun = int(auditor.one("SELECT audit_seq FROM head"))
     claimed, proven = card(owner_did=OTHER), card(owner_did=PAYER, proof=OPERATOR)
     again = card(owner_did=PAYER, proof=OPERATOR)
-    outcomes = await commit_all(store, [claimed, proven, again, set_heir()], AT)
+    outcomes = await store.commit([claimed, proven, again, set_heir()], AT)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 400 * 86_400_000,))
-    outcomes += await commit_all(store, [run(), card(owner_did=HEIR, proof=OPERATOR)], AT + 1)
+    outcomes += await store.commit([run(), card(owner_did=HEIR, proof=OPERATOR)], AT + 1)
     assert [outcome.error for outcome in outcomes] == [None] * 6
     await store.close()
     assert await parties_after(index, auditor, begun) == [

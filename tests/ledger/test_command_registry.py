@@ -41,6 +41,6 @@ def test_every_command_is_registered() -> None:
 def test_what_is_no_command_is_refused_by_its_plan_alone() -> None:
     odd: Any = SimpleNamespace(key="odd")
     kind = kind_of(odd)
-    assert not kind.is_barrier
+    assert not kind.is_barrier(odd)
     with pytest.raises(TypeError, match="SimpleNamespace"):
         kind.plan(odd, odd)

@@ -31,7 +31,6 @@ from tests.ledger.making import (
     Flow,
     api_key,
     card,
-    commit_all,
     new_id,
     new_key,
     open_with_member,
@@ -159,7 +158,7 @@ async def test_a_second_resolve_is_refused_and_changes_nothing(
     flow = await paid_workflow(store, epoch, 2 * CREDIT)
     dispute = about(flow)
     first, second = decide(dispute, CREDIT), decide(dispute, CREDIT)
-    outcomes = await commit_all(store, [dispute, first, second, first], AT)
+    outcomes = await store.commit([dispute, first, second, first], AT)
     assert outcomes[1].status is OutcomeStatus.APPLIED
     refused(outcomes[2], ErrorCode.CONFLICT)
     assert outcomes[3].result == outcomes[1].result, "the same command again is no second resolve"
@@ -264,12 +263,12 @@ async def test_a_dispute_that_is_opened_before_a_collect_is_planned_keeps_its_mo
     """The collect is made before the dispute is opened, as by a request that meets it."""
     store, epoch = await open_with_member(database.service_url)
     owner = "did:test:owner"
-    await commit_all(store, [card(owner_did=owner, proof=OwnershipProof.SIGNATURE)], AT)
+    await store.commit([card(owner_did=owner, proof=OwnershipProof.SIGNATURE)], AT)
     await paid_workflow(store, epoch, CREDIT)
     second = await paid_workflow(store, epoch, 2 * CREDIT)
     command = CollectCredits(key=new_key(), actor_did=owner, is_admin=False, agent_did=AGENT)
-    _, taken, more = await commit_all(
-        store, [about(second), command, structs.replace(command, key=new_key())], AT + 50
+    _, taken, more = await store.commit(
+        [about(second), command, structs.replace(command, key=new_key())], AT + 50
     )
     assert (taken.error, taken.result["ownerDid"]) == (None, owner)
     refused(more, ErrorCode.CONFLICT)
@@ -282,13 +281,13 @@ async def test_an_owner_without_a_proof_collects_nothing_of_a_did_that_has_keys(
     database: Database, auditor: Auditor
 ) -> None:
     store, epoch = await open_with_member(database.service_url)
-    await commit_all(store, [card(owner_did="did:test:owner")], AT)
+    await store.commit([card(owner_did="did:test:owner")], AT)
     await paid_workflow(store, epoch, CREDIT)
     command = CollectCredits(
         key=new_key(), actor_did="did:test:owner", is_admin=False, agent_did=AGENT
     )
-    _, outcome = await commit_all(
-        store, [api_key(new_id(), bytes(32), owner_did=AGENT), command], AT + 50
+    _, outcome = await store.commit(
+        [api_key(new_id(), bytes(32), owner_did=AGENT), command], AT + 50
     )
     refused(outcome, ErrorCode.FORBIDDEN)
     assert auditor.balance(AGENT) == 950_000

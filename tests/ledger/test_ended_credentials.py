@@ -132,16 +132,6 @@ async def test_a_signature_by_the_key_of_before_gives_nothing_that_lasts(
     await store.close()
 
 
-async def test_it_is_judged_in_the_order_of_the_batch(database: Database, auditor: Auditor) -> None:
-    store = await open_store(database.service_url)
-    await store.commit(named_agents(), AT)
-    set_by = [replace(guardians(actor_did=AGENT), credential=by) for by in (OLD, OLD, NEW)]
-    commands = [set_by[0], request(BY_CUSTODIAN, CUSTODIAN), set_by[1], set_by[2], revoke(AGENT)]
-    outcomes = await store.commit([*commands, replace(set_by[2], key=new_key())], AT + 1)
-    assert [one.error for one in outcomes] == [None, None, UNAUTHORIZED, None, None, UNAUTHORIZED]
-    await store.close()
-
-
 async def test_a_did_key_and_an_api_key_count_as_long_as_they_are(
     database: Database, auditor: Auditor
 ) -> None:

@@ -28,6 +28,7 @@ from tests.ledger.making import (
     GENESIS,
     PAYER,
     Flow,
+    api_key,
     deposit,
     hold_all,
     join,
@@ -144,6 +145,19 @@ async def test_batches_keep_to_their_limits_and_each_submission_is_answered_whol
     balances = [outcome.result["balanceMicro"] for outcome in large]
     assert balances == list(range(41, 66)), "in their order, over several batches"
     assert commits.statistics().batch_max == 10
+
+
+async def test_commands_that_go_alone_take_turns_with_the_batches_of_others(
+    start: Start, auditor: Auditor
+) -> None:
+    commits = await start(batch_max=10)
+    alone = [api_key(f"k{number}", number.to_bytes(32)) for number in range(6)]
+    pairs = [(one, deposit(1)) for one in alone] + [(deposit(1), deposit(1)) for _ in range(7)]
+    outcomes = await asyncio.gather(*(commits.submit(pair) for pair in pairs))
+    assert [one.error for found in outcomes for one in found] == [None] * 26
+    statistics = commits.statistics()
+    assert (statistics.batches, statistics.batch_max) == (8, 10), "they end no batch of deposits"
+    assert auditor.balance(PAYER) == 20
 
 
 async def test_batches_are_weighed_not_only_counted(start: Start, auditor: Auditor) -> None:
@@ -351,7 +365,7 @@ async def test_command_that_is_too_slow_alone_is_refused_and_the_rest_commits(
     during = asyncio.create_task(commits.submit([*others, slow]))
     while commits.statistics().divided == 0:
         assert not during.done()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # the others are committed within milliseconds
     # While the guilty one is hunted, another client's commands have their turn.
     await commits.submit([deposit(CREDIT, owner_did="did:test:meanwhile")])
     assert not during.done()

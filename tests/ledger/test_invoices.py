@@ -29,7 +29,6 @@ from tests.ledger.making import (
     CREDIT,
     PAYER,
     Flow,
-    commit_all,
     new_id,
     new_key,
     open_with_member,
@@ -105,7 +104,7 @@ async def refund(store: LedgerStore, flow: Flow, micro: int, at_ms: int = LATER)
         refund_micro=micro,
         slash_bps=10_000,
     )
-    _, outcome = await commit_all(store, [opened, resolved], at_ms)
+    _, outcome = await store.commit([opened, resolved], at_ms)
     assert outcome.result["refundedMicro"] == micro, outcome
 
 

@@ -29,6 +29,7 @@ from ledger.identity.recovery_commands import (
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.prices.price_commands import SetPrice
 from ledger.registry import KINDS
+from ledger.shards.shard_commands import ChangeMember, GiveShards
 from ledger.tasks.task_commands import SettleTask
 from ledger.trust.trust_commands import NoteReading
 from tests.conftest import Database
@@ -67,6 +68,8 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
     GiveFeedback: "an opinion, which moves and counts nothing",
     SettleTask: "says that what was paid is settled",
     KeepBid: "a bid that decides nothing",
+    GiveShards: "moves shards as TakeShards does",
+    ChangeMember: "says which member gets shards",
 }
 
 

@@ -29,7 +29,6 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import AGENT, AT, PAYER, api_key, card, new_key, open_store, revoke
-from tests.ledger.test_agents_leave import leave
 from tests.ledger.test_former_keys import rotate
 from tests.ledger.test_inheritances import ready_since
 
@@ -189,19 +188,6 @@ async def test_a_stranger_without_a_signature_adds_to_no_request_and_learns_of_n
     auditor.connection.execute("UPDATE guardian_set SET owner_did = %s", (STRANGER,))
     (unnamed,) = await store.commit([request(SOCIAL, new="K3")], AT + 2)
     assert unnamed.error is FORBIDDEN, "whether guardians are named is not a stranger's business"
-    await store.close()
-
-
-async def test_an_agent_that_comes_back_in_the_batch_of_its_recovery_has_its_newest_token(
-    database: Database, auditor: Auditor
-) -> None:
-    """Else the token of the reply opens nothing, and one of before the deregistration does."""
-    store = await opened(database.service_url)
-    commands = [request(BY_CUSTODIAN, CUSTODIAN), leave(), card(public_key="K2")]
-    outcomes = await store.commit(commands, AT + 1)
-    assert [one.error for one in outcomes] == [None] * 3
-    stored = auditor.one("SELECT token_revision FROM agent WHERE did = %s", AGENT)
-    assert stored == outcomes[2].result["tokenRevision"]
     await store.close()
 
 
@@ -387,6 +373,7 @@ async def test_replaced_guardians_count_for_their_own_delay_of_ready_time(
 async def test_an_owner_strikes_guardians_out_at_once(database: Database, auditor: Auditor) -> None:
     """Its credential is another than the agent's key; whom it strikes out waits for nothing."""
     store = await opened(database.service_url)
+    auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT,))
     await store.commit([by_the_key(STRANGER), request(TIME_LOCK, ONE)], AT + 1)
     struck = [guardians(key=new_key()), request(BY_CUSTODIAN, CUSTODIAN, new="K3")]
     assert [one.error for one in await store.commit([struck[0]], AT + 2)] == [None]

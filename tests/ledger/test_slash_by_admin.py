@@ -20,7 +20,6 @@ from tests.ledger.making import (
     CREDIT,
     PAYER,
     Flow,
-    commit_all,
     open_with_member,
     succeeded,
 )
@@ -108,7 +107,7 @@ async def test_unknown_nodes_are_not_found_and_other_agents_are_a_conflict(
 ) -> None:
     store, flow = await two_nodes_at_risk(database.service_url)
     unknown = (slash(flow, node="c"), slash(flow, workflow_id=Flow(1).id))
-    for outcome in await commit_all(store, unknown, AT):
+    for outcome in await store.commit(unknown, AT):
         refused(outcome, ErrorCode.NOT_FOUND)
     (outcome,) = await store.commit([slash(flow, agent_did="did:test:former")], AT)
     refused(outcome, ErrorCode.CONFLICT)

@@ -30,7 +30,6 @@ from tests.ledger.making import (
     PAYER,
     Flow,
     card,
-    commit_all,
     deposit,
     open_with_member,
     succeeded,
@@ -86,7 +85,7 @@ async def staked(url: str, micro: int = 4 * CREDIT) -> tuple[LedgerStore, int]:
 
 async def commit(store: LedgerStore, *commands: Command) -> list[dict[str, Any]]:
     """Commit commands, which must be applied; return their results."""
-    outcomes = await commit_all(store, commands, AT)
+    outcomes = await store.commit(commands, AT)
     assert all(one.status is OutcomeStatus.APPLIED for one in outcomes), outcomes
     return [one.result for one in outcomes]
 

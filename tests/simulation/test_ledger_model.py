@@ -37,7 +37,6 @@ from tests.ledger.making import (
     PAYER,
     Flow,
     ToldLives,
-    commit_all,
     deposit,
     give,
     join,
@@ -294,7 +293,7 @@ async def test_store_says_the_same_as_the_model_to_commands_nobody_should_send(
         chaos = Chaos(seed, model.shards, lives)
         for number in range(120):
             batch = [chaos.command() for _ in range(chaos.chance.choice((1, 1, 2, 5, 20)))]
-            outcomes = await commit_all(store, batch, AT)
+            outcomes = await store.commit(batch, AT)
             assert_same(outcomes, model.commit(batch), batch)
             assert_same_shards(store, model)
             if number % 40 == 0:

@@ -16,7 +16,7 @@ from ledger.reads.reader import LedgerReader
 from ledger.shards.shard_commands import JoinCluster
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AT, ToldLives, card, commit_all
+from tests.ledger.making import AT, ToldLives, card
 from tests.simulation.ledger_model import LedgerModel
 from tests.simulation.test_ledger_model import (
     assert_same,
@@ -91,7 +91,7 @@ async def test_store_says_the_same_as_the_model_in_a_simulated_run(
             lives.ended = batch.ended
             replayed.now_ms = partial(int, batch.now_ms)
             replayed.commit(batch.commands)
-            real = await commit_all(store, batch.commands, batch.now_ms)
+            real = await store.commit(batch.commands, batch.now_ms)
             assert_same(real, batch.outcomes, batch.commands)
             if number % 40 == 0:
                 await assert_same_rows(reader, replayed)

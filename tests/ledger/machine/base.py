@@ -29,7 +29,7 @@ from tests.conftest import Database
 from tests.ledger.checking import Auditor, Replay
 from tests.ledger.machine.model import COUNTED, Contract, MoneyModel, Work
 from tests.ledger.machine.reviewing import Reviews
-from tests.ledger.making import AT, Flow, ToldLives, card, commit_all, deposit, new_id, open_store
+from tests.ledger.making import AT, Flow, ToldLives, card, deposit, new_id, open_store
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ class MoneyMachine(RuleBasedStateMachine):
     def commit(self, *commands: Command) -> list[Outcome]:
         """Commit one batch, a millisecond after the one before."""
         self.now += 1
-        outcomes = self.run(commit_all(self.store, commands, self.now))
+        outcomes = self.run(self.store.commit(commands, self.now))
         for command, outcome in zip(commands, outcomes, strict=True):
             if outcome.status is OutcomeStatus.APPLIED:
                 self.applied[type(command)] += 1

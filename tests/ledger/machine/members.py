@@ -1,4 +1,4 @@
-"""Rules of who acts: members that start anew, take and give, writers that are lost, repeats.
+"""Rules of who acts: members that start anew, writers that are lost, repeats.
 
 Any earlier command may come again at any time, among others or after the writer was lost.
 """
@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from core.shards.lease_messages import HeldShard, MemberState
+from core.shards.lease_messages import HeldShard
 from core.shards.shard import SHARDS, shard_of
 from ledger.accounts.account_commands import Deposit
 from ledger.agents.agent_commands import DeregisterAgent
@@ -19,7 +19,7 @@ from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Command, OutcomeStatus
 from ledger.errors import LedgerUnavailable
 from ledger.invoices.invoice_commands import SettleInvoice
-from ledger.shards.shard_commands import ChangeMember, GiveShards, TakeShards
+from ledger.shards.shard_commands import TakeShards
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from ledger.trust.trust_commands import RevokeAgent
 from ledger.workflows.workflow_commands import (
@@ -88,63 +88,6 @@ class MemberRules(MoneyMachine):
         if owned := self.shards_of(ended):
             self.takes(self.members[number], owned)
         assert self.state_of(ended) == "gone"
-
-    @precondition(lambda self: self.is_due("member", STEPS_BETWEEN_CHANGES))
-    @rule(number=st.integers(0, 1), is_late=st.booleans(), is_heard=st.booleans())
-    def take_from_a_silent_member(self, number: int, is_late: bool, is_heard: bool) -> None:
-        """A member takes what a silent one has; that one starts anew later."""
-        self.done_now("member")
-        silent, other = self.members[number], self.members[1 - number]
-        owned = self.shards_of(silent)
-        if not owned:
-            return
-        if not is_heard:
-            self.lives.ended.add(silent)
-        if is_late or is_heard:
-            seen = tuple((shard, self.holders[shard].epoch - is_late) for shard in owned)
-            command = TakeShards(key=new_key(), member=other, shards=seen)
-            assert self.applies(command)["taken"] == {}
-            self.lives.ended.discard(silent)
-            return
-        self.takes(other, owned)
-        assert self.state_of(silent) == "gone"
-        self.members[number] = self.joined(number)
-
-    @precondition(lambda self: self.is_due("give", STEPS_BETWEEN_CHANGES))
-    @rule(number=st.integers(0, 1), every=st.integers(1, 5), is_late=st.booleans())
-    def give(self, number: int, every: int, is_late: bool) -> None:
-        """A member gives some of its shards, while their workflows run."""
-        self.done_now("give")
-        giver, to = self.members[number], self.members[1 - number]
-        given = self.shards_of(giver)[::every]
-        if not given:
-            return
-        held = tuple((shard, self.holders[shard].epoch - is_late) for shard in given)
-        command = GiveShards(key=new_key(), member=giver, shards=held, to=to)
-        if is_late:
-            assert self.applies(command)["given"] == []
-            return
-        assert self.applies(command)["given"] == given
-        self.are_moved(to, given)
-
-    @precondition(lambda self: self.is_due("drain", STEPS_BETWEEN_CHANGES))
-    @rule(number=st.integers(0, 1))
-    def drain_and_come_back(self, number: int) -> None:
-        """Who drains is given nothing, and its workflows run on; then it takes work again."""
-        self.done_now("drain")
-        member, other = self.members[number], self.members[1 - number]
-        self.applies(self.change(member, MemberState.DRAINING))
-        given = tuple((shard, self.holders[shard].epoch) for shard in self.shards_of(other))
-        if given:
-            command = GiveShards(key=new_key(), member=other, shards=given, to=member)
-            self.refuses(command, ErrorCode.CONFLICT)
-        flows = [flow for flow in self.flows if flow.member == member]
-        if flows:
-            self.applies(flows[0].advance(key=new_key()))
-        self.applies(self.change(member, MemberState.READY))
-
-    def change(self, member: str, state: MemberState) -> ChangeMember:
-        return ChangeMember(key=new_key(), actor_did="did:admin", member=member, state=state)
 
     def state_of(self, member: str) -> str:
         return str(self.auditor.one("SELECT state FROM member WHERE id = %s", member))
