@@ -18,13 +18,14 @@ READER_POOL_SIZE: Final = 5
 # Processes of single workflows that an owner has at once.
 DEDICATED_ACTORS_MAX: Final = 8
 
-# Besides the pool of its reads. An owner: large results 2, changes of the directory 1.
-OWNER_CONNECTIONS: Final = 3
+# Besides the pool of its reads. An owner: large results 2, changes of the directory 1, their
+# notices 1.
+OWNER_CONNECTIONS: Final = 4
 # The process of one workflow (`isolation: dedicated`): an owner's, and 1 for its reads.
 CHILD_CONNECTIONS: Final = OWNER_CONNECTIONS + 1
-# A replica: records 1, look-ups 1, pages of agents 1, searches 2, the index of offers 1, large
+# A replica: records and pages of agents 1, look-ups 1, searches 2, the index of offers 1, large
 # results 2, calls a minute 2, heartbeats 1, replies 2, nonces 1.
-REPLICA_CONNECTIONS: Final = 14
+REPLICA_CONNECTIONS: Final = 13
 
 
 class MachineSize(NamedTuple):

@@ -118,8 +118,6 @@ class Directory(AgentHealth):
     def put(self, rows: Iterable[Mapping[str, Any]], *, at_ms: int = 0) -> None:
         """Store agents from rows (`did, owner_did, card, endpoint, status, signing_secret`).
 
-        Rows of agents that were deregistered may be without the card.
-
         Args:
             rows: `updated_ms`, where a row has it: earlier heartbeats belong to an earlier
                 registration, or when the agent was deregistered.
@@ -132,7 +130,7 @@ class Directory(AgentHealth):
             if row["status"] != "active":
                 self._inactive.add(did)
                 left_ms = row.get("updated_ms", -DEPARTED_MS)
-                if left_ms + DEPARTED_MS <= at_ms or (known is None and "card" not in row):
+                if left_ms + DEPARTED_MS <= at_ms:
                     continue
                 self._left_ms[did] = left_ms
             self._stored_ms[did] = row.get("updated_ms", 0)
@@ -140,13 +138,12 @@ class Directory(AgentHealth):
                 self._order += 1
             order = known.order if known else self._order
             try:
-                entry = self._cards.build_entry(row, order) if "card" in row else known
+                entry = self._cards.build_entry(row, order)
             except Exception:  # the edge of one card: the other agents are known even so
                 log.exception("card not readable, its agent gets no work agent=%s", did)
                 self._left_ms.pop(did, None)
                 self._inactive.add(did)
                 continue
-            assert entry is not None
             self._index(entry)
             if row["status"] == "active":
                 self._circuits.note_registered(did)

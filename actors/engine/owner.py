@@ -158,7 +158,6 @@ class Owner:
         self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
         self._directory_sync = DirectorySync(
             self._directory,
-            self._reader,
             tail=DirectoryTail(settings.database_url),
             owner=address,
             on_revoked=self._revoked_work.soon,
@@ -346,7 +345,7 @@ class Owner:
     ) -> None:
         """Read what a workflow names and this owner does not know; only its payer waits for it."""
         try:
-            await self._directory_sync.learn(request)
+            await self._directory_sync.refresh()
         except ServiceError as error:
             _build_settle(reply)(error)
             return

@@ -26,10 +26,8 @@ LATENCY_MS_FULL: Final = 1_000.0
 SHARE_DECIMALS: Final = 6
 
 
-class Liveness(Struct, frozen=True, array_like=True, gc=False):
+class Liveness(Struct, frozen=True, gc=False):
     """The newest heartbeat and the newest probe of an agent; None where it had none.
-
-    In JSON an array of these, as `ledger/reads/directory_tail.py` reads them.
 
     `load`: the share of its capacity that is taken, 0 to 1.
     """

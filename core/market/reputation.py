@@ -35,11 +35,10 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Tally(Struct, frozen=True, array_like=True, gc=False):
+class Tally(Struct, frozen=True, gc=False):
     """Counts of an agent's final outcomes, and the total latency of its successes.
 
-    `paid_…`: of these, the outcomes of nodes with a price above 0. In JSON an array of all, as
-    `ledger/reads/directory_tail.py` reads them.
+    `paid_…`: of these, the outcomes of nodes with a price above 0.
     """
 
     successful: int = 0

@@ -6,18 +6,23 @@ Spec: Account, Entry, Stake, Reputation, Quota check result; money.md (Quotas).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from typing import Final
 
 import sqlalchemy as sql
 
 from core.market.reputation import Tally
 from core.market.sharing.quota import DAY_MS, QuotaUsage
 from ledger.agents.reputation import tally_of
-from ledger.reads.pages import changed_pages
 from ledger.reads.reader import LedgerReader, RowDict, is_credited
 from ledger.schema import account, entry, escrow, quota, reputation, stake, workflow
 from ledger.writer.state_cache import stake_address, stake_locked_address, wallet_address
+
+_FREE, _LOCKED = account.alias("free"), account.alias("locked")
+STAKE_PARTS: Final = (
+    sql.select(stake, _FREE.c.balance.label("free_micro"), _LOCKED.c.balance.label("locked_micro"))
+    .join(_FREE, _FREE.c.id == stake.c.free_account_id)
+    .join(_LOCKED, _LOCKED.c.id == stake.c.locked_account_id)
+)
 
 
 async def account_row(reader: LedgerReader, did: str) -> RowDict | None:
@@ -58,28 +63,8 @@ async def history(
 
 async def stake_row(reader: LedgerReader, agent_did: str) -> RowDict | None:
     """Return an agent's stake with both its parts (`free_micro`, `locked_micro`)."""
-    rows = await reader.rows(_stakes().where(stake.c.agent_did == agent_did))
+    rows = await reader.rows(STAKE_PARTS.where(stake.c.agent_did == agent_did))
     return rows[0] if rows else None
-
-
-def stake_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
-    """Yield the stakes, as `stake_row`, that changed at `since_ms` or later, page by page.
-
-    Args:
-        since_ms: None: every stake.
-    """
-    return changed_pages(reader, _stakes(), stake.c.agent_did, stake.c.updated_ms, since_ms)
-
-
-def _stakes() -> sql.Select[Any]:
-    free, locked = account.alias("free"), account.alias("locked")
-    return (
-        sql.select(
-            stake, free.c.balance.label("free_micro"), locked.c.balance.label("locked_micro")
-        )
-        .join(free, free.c.id == stake.c.free_account_id)
-        .join(locked, locked.c.id == stake.c.locked_account_id)
-    )
 
 
 async def quota_row(reader: LedgerReader, did: str) -> RowDict | None:

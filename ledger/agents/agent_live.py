@@ -6,7 +6,7 @@ times are the database's, so that machines need not agree about theirs when they
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -19,9 +19,8 @@ from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.merged_runs import MergedRuns
 from ledger.reads.directory_tail import CHANNEL
-from ledger.reads.pages import changed_pages
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent, agent_live
+from ledger.schema import agent
 
 # A probe that was not answered is repeated after 30 s, doubling to 5 min; one that was answered,
 # before what it says has run out.
@@ -162,12 +161,6 @@ class LivenessStore:
     async def _notify(self) -> None:
         with suppress(ServiceError):
             await self._pool.rows(_NOTICE)
-
-
-def live_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
-    """Yield the rows that changed at `since_ms` or later, None: all of them, page by page."""
-    query = sql.select(agent_live)
-    return changed_pages(reader, query, agent_live.c.did, agent_live.c.updated_ms, since_ms)
 
 
 async def agent_claims(reader: LedgerReader, dids: Collection[str]) -> list[RowDict]:

@@ -1,110 +1,218 @@
-"""Agents as dispatching needs them, whole or only what has changed.
+"""The rows that every owner keeps: each kind read whole, or only what has changed since a look.
 
-Reads like those of `reader.py`, over the same pool. What has changed is read from the audit
-chain, whose ids are in the order of the commits whatever any clock says; that it has, and what has
-of prices, versions and revocations, `ledger/reads/directory_tail.py` tells. Spec: Registry.
-Decision agent-health-and-waiting.
+The writer notes in each row, as `changed_id`, the audit id of the batch that changed it. These ids
+are in the order of the commits, so what an owner has not seen are the rows above the newest id it
+has seen. Heartbeats and probes have several writers and no audit entries: they are found by their
+time and by the transactions that the earlier look could not see. Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
 
 import sqlalchemy as sql
 
-from core.records.audit import AuditEventType
-from ledger.reads.pages import pages
-from ledger.reads.reader import LedgerReader, RowDict
-from ledger.schema import agent, audit_event, former_key
-
-# Of changes that one read or look returns.
-CHANGES_MAX: Final = 500
-# Of cards, which are larger than other rows.
-CARDS_MAX: Final = 200
-_COLUMNS: Final = (
-    agent.c.did,
-    agent.c.owner_did,
-    agent.c.card,
-    agent.c.endpoint,
-    agent.c.public_key,
-    agent.c.signing_secret,
-    agent.c.status,
-    agent.c.updated_ms,
-    # Trust does not pass to an heir.
-    sql.and_(
-        agent.c.is_trusted,
-        sql.func.coalesce(agent.c.inherited_from_did, agent.c.owner_did) == agent.c.owner_did,
-    ).label("is_trusted"),
-    agent.c.proven_by.is_not(None).label("is_proven"),
-    former_key.c.public_key.label("former_key"),
-    former_key.c.valid_until_ms.label("former_until_ms"),
-)
-# Of the keys before the current one only the last can still be valid.
-_WITH_FORMER_KEY: Final = agent.outerjoin(
+from ledger.accounts.account_reads import STAKE_PARTS
+from ledger.reads.prepared import PreparedReads, PreparedStatement
+from ledger.reads.stored import RowDict
+from ledger.schema import (
+    agent,
+    agent_live,
+    capability_price,
+    capability_version,
     former_key,
-    (former_key.c.agent_did == agent.c.did) & (former_key.c.number == agent.c.key_number - 1),
+    head,
+    reputation,
+    revocation,
+    stake,
 )
-# Of the targets of these events an owner reads what is new; a commit of one of them sends a notice
-# (`Batch.is_directory_changed`).
-OF_AGENTS: Final = (
-    AuditEventType.AGENT_REGISTERED,
-    AuditEventType.AGENT_DEREGISTERED,
-    AuditEventType.AGENT_KEY_ROTATED,
-    AuditEventType.AGENT_INHERITED,
-    AuditEventType.AGENT_RECOVERED,
-)
-OF_PRICES: Final = (AuditEventType.CAPABILITY_PRICED,)
-OF_VERSIONS: Final = (AuditEventType.VERSION_PUBLISHED, AuditEventType.VERSION_DEPRECATED)
-OF_REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
+
+# A page of cards is not small.
+PAGE_ROWS: Final = 200
+# A statement that took its time before a look may be committed after it.
+OVERLAP_MS: Final = 2_000
+# The database's clock, and the session: a server that was started anew may number transactions
+# again that it has lost.
+_NOW_MS: Final = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
+_SESSION: Final = "pg_backend_pid() || ' ' || pg_postmaster_start_time()"
+
+# By name: what a look has seen of each kind, as `Look.since` gives it.
+Since = Mapping[str, int | str]
+SINCE_LIVE: Final = ("live", "session", "unseen")
 
 
-def directory_pages(
-    reader: LedgerReader, *, page_rows: int = CARDS_MAX
-) -> AsyncIterator[list[RowDict]]:
-    """Yield what dispatching needs of every agent, page by page, sealed signing secrets included.
-
-    In the order of registration, whatever their status: who was deregistered is known as such.
-    """
-    query = sql.select(*_COLUMNS, agent.c.registered_ms).select_from(_WITH_FORMER_KEY)
-    return pages(reader, query, agent.c.registered_ms, agent.c.did, page_rows=page_rows)
-
-
-async def newest_change(reader: LedgerReader) -> int:
-    """Return the audit id of the newest change of any agent, 0 when there is none."""
-    newest = [
-        sql.select(sql.func.max(audit_event.c.audit_id))
-        .where(audit_event.c.event_type == kind)
-        .scalar_subquery()
-        for kind in OF_AGENTS
-    ]
-    rows = await reader.rows(
-        sql.select(sql.func.coalesce(sql.func.greatest(*newest), 0).label("id"))
-    )
-    return int(rows[0]["id"])
-
-
-async def directory_changes(reader: LedgerReader, *, after: int) -> list[RowDict]:
-    """Return rows, as `directory_pages`, of agents that have changed, with `changed_id`.
+class Kept:
+    """One kind of rows that owners keep.
 
     Args:
-        after: an audit id; later changes are looked for.
-
-    Returns: each changed agent once, as it is now, in the order of their newest changes, at most
-    `CHANGES_MAX`: after the last one's `changed_id` there may be more.
+        name: of its rows, and of the parameter with what an earlier look has seen of them.
+        query: selects the rows with `key` and `changed`.
+        key: columns that are unique together, the last one by itself: the order of a whole read.
+        changed: the column that grows with each change, the order of what has changed.
+        is_changed: what has changed since an earlier look; None: what is above it.
     """
-    changed = (
-        sql.select(
-            audit_event.c.target_id, sql.func.max(audit_event.c.audit_id).label("changed_id")
+
+    def __init__(
+        self,
+        name: str,
+        query: sql.Select[Any],
+        *key: sql.ColumnElement[Any],
+        changed: sql.ColumnElement[int],
+        is_changed: sql.ColumnElement[bool] | None = None,
+    ) -> None:
+        self.name = name
+        if is_changed is None:
+            is_changed = changed > sql.bindparam(name, type_=sql.BigInteger)
+        self.has_changed = sql.exists().where(is_changed)
+        self._whole = _Paged(query, *key)
+        self._changes = _Paged(query.where(is_changed), changed, key[-1])
+
+    def __repr__(self) -> str:
+        return f"<Kept {self.name}>"
+
+    async def pages(
+        self, reads: PreparedReads, since: Since | None = None, *, page_rows: int = PAGE_ROWS
+    ) -> AsyncIterator[list[RowDict]]:
+        """Yield the rows page by page: neither side's memory grows with the table.
+
+        Args:
+            since: what an earlier look has seen: the rows that have changed; None: all rows.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        paged = self._whole if since is None else self._changes
+        last = paged.start
+        while True:
+            values = {**(since or {}), **last, "page_rows": page_rows}
+            rows = await reads.rows(paged.statement, values)
+            if rows:
+                yield rows
+            if len(rows) < page_rows:
+                return
+            last = {name: rows[-1][name.removeprefix("after_")] for name in paged.start}
+
+
+class _Paged:
+    """The statement that reads the rows after a place, and the place before all rows."""
+
+    def __init__(self, query: sql.Select[Any], *place: sql.ColumnElement[Any]) -> None:
+        self.start: dict[str, int | str] = {
+            f"after_{one.key}": "" if isinstance(one.type, sql.Text) else 0 for one in place
+        }
+        after = (
+            sql.bindparam(name, type_=one.type) for name, one in zip(self.start, place, strict=True)
         )
-        .where(audit_event.c.event_type.in_(OF_AGENTS), audit_event.c.audit_id > after)
-        .group_by(audit_event.c.target_id)
-        .subquery()
+        page = query.where(sql.tuple_(*place) > sql.tuple_(*after))
+        limit = sql.bindparam("page_rows", type_=sql.Integer)
+        self.statement = PreparedStatement.of(page.order_by(*place).limit(limit))
+
+
+# Agents as dispatching needs them, in the order of registration, whatever their status: who was
+# deregistered is known as such. Of the keys before the current one only the last can be valid.
+AGENTS: Final = Kept(
+    "agents",
+    sql.select(
+        agent.c.did,
+        agent.c.owner_did,
+        agent.c.card,
+        agent.c.endpoint,
+        agent.c.public_key,
+        agent.c.signing_secret,
+        agent.c.status,
+        agent.c.registered_ms,
+        agent.c.updated_ms,
+        agent.c.changed_id,
+        # Trust does not pass to an heir.
+        sql.and_(
+            agent.c.is_trusted,
+            sql.func.coalesce(agent.c.inherited_from_did, agent.c.owner_did) == agent.c.owner_did,
+        ).label("is_trusted"),
+        agent.c.proven_by.is_not(None).label("is_proven"),
+        former_key.c.public_key.label("former_key"),
+        former_key.c.valid_until_ms.label("former_until_ms"),
+    ).select_from(
+        agent.outerjoin(
+            former_key,
+            (former_key.c.agent_did == agent.c.did)
+            & (former_key.c.number == agent.c.key_number - 1),
+        )
+    ),
+    agent.c.registered_ms,
+    agent.c.did,
+    changed=agent.c.changed_id,
+)
+PRICES: Final = Kept(
+    "prices",
+    sql.select(capability_price),
+    capability_price.c.capability_id,
+    changed=capability_price.c.changed_id,
+)
+# Without their schemas.
+VERSIONS: Final = Kept(
+    "versions",
+    sql.select(
+        capability_version.c.id,
+        capability_version.c.capability_id,
+        capability_version.c.version,
+        capability_version.c.status,
+        capability_version.c.changed_id,
+    ),
+    capability_version.c.id,
+    changed=capability_version.c.changed_id,
+)
+REVOCATIONS: Final = Kept(
+    "revocations",
+    sql.select(
+        revocation.c.did, revocation.c.expires_ms, revocation.c.ended_ms, revocation.c.changed_id
+    ),
+    revocation.c.did,
+    changed=revocation.c.changed_id,
+)
+REPUTATIONS: Final = Kept(
+    "reputations",
+    sql.select(reputation),
+    reputation.c.agent_did,
+    changed=reputation.c.changed_id,
+)
+STAKES: Final = Kept(
+    "stakes",
+    STAKE_PARTS,
+    stake.c.agent_did,
+    changed=stake.c.changed_id,
+)
+LIVE: Final = Kept(
+    "live",
+    sql.select(agent_live),
+    agent_live.c.did,
+    changed=agent_live.c.updated_ms,
+    is_changed=sql.and_(
+        agent_live.c.updated_ms
+        >= sql.func.least(sql.bindparam("live", type_=sql.BigInteger), sql.literal_column(_NOW_MS))
+        - OVERLAP_MS,
+        sql.text(
+            f"(CAST(:session AS text) <> {_SESSION} OR age(callboard.agent_live.xmin)"
+            " <= age(CAST(CAST(:unseen AS text) AS xid8)::xid))"
+        ),
+    ),
+)
+# Revocations last: they end work, which agents that were found by the same look may take over.
+KINDS: Final = (AGENTS, PRICES, VERSIONS, LIVE, REPUTATIONS, STAKES, REVOCATIONS)
+
+# What an owner has seen that has read nothing.
+NOTHING_SEEN: Final[Since] = {
+    **{kind.name: 0 for kind in KINDS},
+    "session": "",
+    "unseen": "3",
+}
+# Which kinds have changed since an earlier look, and what this look has seen.
+LOOK: Final = PreparedStatement.of(
+    sql.select(
+        head.c.audit_seq,
+        sql.literal_column(_NOW_MS).label("now_ms"),
+        sql.literal_column(_SESSION).label("session"),
+        sql.literal_column("pg_snapshot_xmin(pg_current_snapshot())::text").label("unseen"),
+        *(kind.has_changed.label(kind.name) for kind in KINDS),
     )
-    return await reader.rows(
-        sql.select(*_COLUMNS, changed.c.changed_id)
-        .select_from(_WITH_FORMER_KEY)
-        .join(changed, changed.c.target_id == agent.c.did)
-        .order_by(changed.c.changed_id)
-        .limit(CHANGES_MAX)
-    )
+)

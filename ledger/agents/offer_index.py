@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any, Final
 
 import sqlalchemy as sql
@@ -23,8 +22,6 @@ from core.planning.lexemes import offered_lexemes
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.merged_runs import MergedRuns
 from ledger.reads.agent_pages import IS_REVOKED
-from ledger.reads.prepared import PreparedStatement
-from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.step_rows import StepRows
 
@@ -38,9 +35,6 @@ STEP_TIMEOUT_MS: Final = 2_000
 BYTES_MAX: Final = 1024 * 1024
 # A search waits for so many transactions at most; what is due then is found by a later one.
 STEPS_MAX: Final = 4
-# Searches that do not wait have cards read at most so often; and a registration whose cards were
-# not among those of a step waits so long for the next one.
-FOLLOW_PAUSE_S: Final = 0.05
 # A registration waits so long: when more is due, its offers are found later.
 FOLLOWED_MAX_S: Final = 5.0
 # Offers of one owner that words find, the earlier registered ones.
@@ -56,8 +50,7 @@ _DUE: Final = sql.text(
     "SELECT did, seq, card, capability_ids FROM callboard.due_offers(:dids, :rows_max, :bytes_max)"
 )
 _STORE: Final = sql.text(
-    "SELECT callboard.store_offers("
-    ":dids, :seqs, :offer_dids, :ids, :versions, :words, :owner_max) AS done"
+    "SELECT callboard.store_offers(:dids, :seqs, :offer_dids, :ids, :versions, :words, :owner_max)"
 ).bindparams(
     sql.bindparam("dids", type_=sql.ARRAY(sql.Text)),
     sql.bindparam("seqs", type_=sql.ARRAY(sql.BigInteger)),
@@ -66,9 +59,6 @@ _STORE: Final = sql.text(
         for name in ("offer_dids", "ids", "versions", "words")
     ),
     sql.bindparam("owner_max", type_=sql.Integer),
-)
-_IS_DUE: Final = PreparedStatement(
-    "SELECT EXISTS (SELECT 1 FROM callboard.offer_due WHERE did = ANY (%(dids)s)) AS is_due", {}
 )
 
 
@@ -97,18 +87,15 @@ class OfferIndex:
             statement_timeout_ms=step_timeout_ms,
         )
         self._rows = StepRows()
-        # Agents whose registrations wait; a step reads them first.
-        self._awaited: dict[str, None] = {}
+        # Agents whose registrations wait for the next run, which reads these first.
+        self._awaited: set[str] = set()
         self._reads = MergedRuns("reading changed cards", self._index_next)
-        self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"OfferIndex({self._pool!r})"
 
     async def close(self) -> None:
         """Close the connection."""
-        if self._timer is not None:
-            self._timer.cancel()
         await self._reads.close()
         await self._pool.close()
 
@@ -131,70 +118,54 @@ class OfferIndex:
                 return
 
     def follow(self) -> None:
-        """Read all cards that have changed, in the background and soon."""
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(FOLLOW_PAUSE_S, self._follow_now)
-
-    def _follow_now(self) -> None:
-        self._timer = None
+        """Read all cards that have changed, in the background."""
         self._reads.soon()
 
-    async def followed(self, reader: LedgerReader, dids: Sequence[str]) -> None:
-        """Return when the cards of these agents were read, or after `FOLLOWED_MAX_S`.
-
-        The cards of others may be due without end: the next step reads these first.
-        """
-        with suppress(TimeoutError, ServiceError):
+    async def followed(self, dids: Iterable[str]) -> None:
+        """Return when the cards of these agents were read, or after `FOLLOWED_MAX_S`."""
+        self._awaited.update(dids)
+        with suppress(TimeoutError):
             async with asyncio.timeout(FOLLOWED_MAX_S):
-                self._awaited.update(dict.fromkeys(dids))
                 await self._reads.done()
-                while await self.is_due(reader, dids):
-                    await asyncio.sleep(FOLLOW_PAUSE_S)
-                    await self._reads.done()
-
-    async def is_due(self, reader: LedgerReader, dids: Sequence[str]) -> bool:
-        """Whether a card of these agents has changed since it was read.
-
-        Raises:
-            ServiceError: LEDGER_UNAVAILABLE.
-        """
-        (row,) = await reader.lookups.rows(_IS_DUE, {"dids": list(dids)})
-        return bool(row["is_due"])
 
     async def _index_next(self) -> None:
-        """Read some cards, and have the next ones read if there were any."""
-        try:
-            is_last = not await self.index_some()
-        except ServiceError as error:
-            # The next step reads half as many.
-            if error.code is not ErrorCode.OVERLOADED or self._rows.of(ROWS_MAX) == 1:
-                raise
-            is_last = False
-        if not is_last:
+        """Read all awaited cards, and some others; have the next ones read if there were any."""
+        awaited, self._awaited = self._awaited, set()
+        while True:
+            try:
+                read = await self.index_some(awaited)
+            except ServiceError as error:
+                # The next step reads half as many.
+                if error.code is not ErrorCode.OVERLOADED or self._rows.of(ROWS_MAX) == 1:
+                    raise
+                continue
+            if not awaited & read:  # they are read first, so none of them is due
+                break
+            awaited = awaited - read
+        if read:
             self._reads.soon()
 
-    async def index_some(self) -> int:
-        """Read some cards that have changed; return how many changes are done.
+    async def index_some(self, awaited: Collection[str] = ()) -> set[str]:
+        """Read some cards that have changed; return their agents.
+
+        Args:
+            awaited: the cards of these agents are read first.
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the step took too long.
         """
-        awaited = list(islice(self._awaited, self._rows.of(ROWS_MAX)))
-        for did in awaited:
-            del self._awaited[did]
-        due = {"dids": awaited, "rows_max": self._rows.of(ROWS_MAX), "bytes_max": BYTES_MAX}
+        rows_max = self._rows.of(ROWS_MAX)
+        due = {"dids": list(awaited), "rows_max": rows_max, "bytes_max": BYTES_MAX}
         try:
             rows = await self._pool.rows(_DUE, due)
-            if not rows:
-                return 0
-            stored = await asyncio.to_thread(_build_offers, rows)
-            (row,) = await self._pool.rows(_STORE, {**stored, "owner_max": OWNER_OFFERS_MAX})
+            if rows:
+                stored = await asyncio.to_thread(_build_offers, rows)
+                await self._pool.rows(_STORE, {**stored, "owner_max": OWNER_OFFERS_MAX})
         except ServiceError:
             self._rows.note_failed(ROWS_MAX)
             raise
         self._rows.note_done()
-        return int(row["done"])
+        return {row["did"] for row in rows}
 
 
 def _build_offers(rows: Sequence[RowDict]) -> dict[str, list[Any]]:

@@ -6,7 +6,7 @@ node, so both ways give the same numbers. Spec: Settlement rules 9; money.md (Re
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import sqlalchemy as sql
@@ -18,10 +18,7 @@ from core.settings import DAY_MS
 from core.workflow.events import NodeChanged
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.commands import Outcome as CommandOutcome
-from ledger.reads.pages import changed_pages
 from ledger.reads.reader import LedgerReader
-from ledger.reads.stored import RowDict
-from ledger.schema import reputation
 from ledger.tables.market_tables import CORRECTIONS, COUNTS
 from ledger.tables.table import Row
 from ledger.tables.writes import Write
@@ -173,11 +170,3 @@ def _counts(did: str, batch: Batch, write: Write) -> Row:
         row = {"agent_did": did, "total": 0, **dict.fromkeys((*_COUNTED, *_PAID), 0)}
         batch.put(write, did, row)
     return row
-
-
-def reputation_pages(reader: LedgerReader, *, since_ms: int | None) -> AsyncIterator[list[RowDict]]:
-    """Yield the counts that changed at `since_ms` or later, None: all of them, page by page."""
-    columns = reputation.c
-    return changed_pages(
-        reader, sql.select(reputation), columns.agent_did, columns.updated_ms, since_ms
-    )

@@ -115,7 +115,6 @@ class LedgerReader:
         self._pool = Pool(url, READER_ROLE, "callboard-reader", size=pool_size, timeout_s=timeout_s)
         # Connections of their own: pages may be large, and a look-up is never behind one.
         self.records = PreparedReads(url, timeout_s=timeout_s)
-        self.agent_pages = PreparedReads(url, timeout_s=timeout_s)
         self.lookups = PreparedReads(url, timeout_s=timeout_s)
         self.searches = SearchReads(url, timeout_s=timeout_s)
 
@@ -125,7 +124,6 @@ class LedgerReader:
     async def close(self) -> None:
         """Close all connections."""
         await self.records.close()
-        await self.agent_pages.close()
         await self.lookups.close()
         await self.searches.close()
         await self._pool.close()
@@ -219,7 +217,7 @@ class LedgerReader:
             "after_did": after_did,
         }
         values = {one: wanted for one, wanted in asked.items() if wanted is not None}
-        found = await self.agent_pages.rows(
+        found = await self.records.rows(
             agents_statement(frozenset(values)),
             {**values, "limit": limit, "offset": offset, "bytes_max": bytes_max},
         )

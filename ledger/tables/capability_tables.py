@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from ledger.tables.table import Table
-from ledger.tables.writes import NOW, Guard, change, insert, upsert
+from ledger.tables.writes import CHANGED, NOW, Guard, change, insert, upsert
 
 # The owner of a capability's versions, and how many versions it has. is_assigned: an administrator
 # assigned the owner, so no other owner takes the capability over.
@@ -36,6 +36,7 @@ CAPABILITY_VERSION: Final = Table.of(
     "status text NOT NULL CHECK (status IN ('active', 'deprecated'))",
     "successor text CHECK (successor IS NULL OR successor <> version AND status = 'deprecated')",
     "deprecated_ms bigint CHECK ((deprecated_ms IS NULL) = (status = 'active'))",
+    "changed_id bigint NOT NULL DEFAULT 0",
 )
 
 CAPABILITY_LINES: Final = upsert("capability_lines", CAPABILITY_LINE, ("capability_id",))
@@ -43,7 +44,7 @@ CAPABILITY_LINES: Final = upsert("capability_lines", CAPABILITY_LINE, ("capabili
 CAPABILITY_VERSIONS: Final = insert(
     "capability_versions",
     CAPABILITY_VERSION,
-    fixed={"published_ms": NOW, "status": "'active'"},
+    fixed={"published_ms": NOW, "status": "'active'", "changed_id": CHANGED},
     without=("successor", "deprecated_ms"),
 )
 DEPRECATED_VERSIONS: Final = change(
@@ -52,6 +53,6 @@ DEPRECATED_VERSIONS: Final = change(
     ["id", "successor"],
     key=("id",),
     where="o.status = 'active'",
-    computed={"status": "'deprecated'", "deprecated_ms": NOW},
+    computed={"status": "'deprecated'", "deprecated_ms": NOW, "changed_id": CHANGED},
     guard=Guard("CB003", "a version would be deprecated twice"),
 )

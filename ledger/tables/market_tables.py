@@ -10,7 +10,7 @@ from typing import Final
 
 from core.records.bounds import TIME_MS_MAX
 from ledger.tables.table import Table
-from ledger.tables.writes import NOW, Guard, change, insert, upsert
+from ledger.tables.writes import CHANGED, NOW, Guard, change, insert, upsert
 
 # signing_secret is encrypted by the registry before it comes here. Heartbeat tokens are good from
 # token_revision on, which moves when a deregistered agent comes back.
@@ -52,6 +52,7 @@ AGENT: Final = Table.of(
     "meta_model text",
     "is_trusted boolean NOT NULL DEFAULT false",
     "offered_since_ms bigint[]",
+    "changed_id bigint NOT NULL DEFAULT 0",
 )
 # The lineage of agents' cards: each place has the hash of the one before it.
 AGENT_CARD: Final = Table.of(
@@ -95,6 +96,7 @@ REVOCATION: Final = Table.of(
     "revoked_by_did text NOT NULL",
     "ended_ms bigint",
     "ended_by_did text",
+    "changed_id bigint NOT NULL DEFAULT 0",
     "CHECK ((ended_ms IS NULL) = (ended_by_did IS NULL))",
 )
 # parent_id: the key that it was made with, with which it ends. depth: how many keys are above it.
@@ -129,6 +131,7 @@ CAPABILITY_PRICE: Final = Table.of(
     "output_rate text",
     "set_by_did text NOT NULL",
     "updated_ms bigint NOT NULL",
+    "changed_id bigint NOT NULL DEFAULT 0",
     "CHECK ((price_cents IS NULL) = (input_rate IS NOT NULL))",
     "CHECK ((input_rate IS NULL) = (output_rate IS NULL))",
 )
@@ -157,6 +160,7 @@ REPUTATION: Final = Table.of(
     "paid_cancelled bigint NOT NULL DEFAULT 0 CHECK (paid_cancelled BETWEEN 0 AND cancelled)",
     "paid_latency_ms_sum bigint NOT NULL DEFAULT 0"
     " CHECK (paid_latency_ms_sum BETWEEN 0 AND latency_ms_sum)",
+    "changed_id bigint NOT NULL DEFAULT 0",
     storage="fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05",
 )
 DISPUTE: Final = Table.of(
@@ -203,6 +207,7 @@ AGENTS: Final = upsert(
         "registered_ms": NOW,
         "updated_ms": NOW,
         "offered_since_ms": "NULL",
+        "changed_id": CHANGED,
     },
     kept=("owner_did", "registered_ms", "inherited_from_did", "offered_since_ms"),
     kept_unless_given=("public_key", "key_from_ms", "signing_secret"),
@@ -237,6 +242,7 @@ AGENT_IDENTITIES: Final = change(
             )
         },
         "revision": "greatest(o.revision, r.revision)",
+        "changed_id": CHANGED,
     },
 )
 # Of an agent whose unproven claim yields: nothing that its earlier owner brought stays in force.
@@ -245,6 +251,7 @@ YIELDED: Final = change(
     AGENT,
     ["did", "owner_did", "public_key", "key_from_ms", "signing_secret", "inherited_from_did"],
     key=("did",),
+    computed={"changed_id": CHANGED},
 )
 DEREGISTERED: Final = change(
     "deregistered",
@@ -256,13 +263,14 @@ DEREGISTERED: Final = change(
         "status": "'inactive'",
         "updated_ms": NOW,
         "revision": "greatest(o.revision, r.revision)",
+        "changed_id": CHANGED,
     },
 )
 REVOCATIONS: Final = upsert(
     "revocations",
     REVOCATION,
     ("did",),
-    fixed={"revoked_ms": NOW},
+    fixed={"revoked_ms": NOW, "changed_id": CHANGED},
     without=("ended_ms", "ended_by_did"),
 )
 UNREVOCATIONS: Final = change(
@@ -270,7 +278,7 @@ UNREVOCATIONS: Final = change(
     REVOCATION,
     ["did", "ended_by_did"],
     key=("did",),
-    computed={"ended_ms": NOW},
+    computed={"ended_ms": NOW, "changed_id": CHANGED},
 )
 KEYS: Final = insert(
     "keys",
@@ -303,7 +311,12 @@ ENDED_API_KEYS: Final = change(
     where=f"o.revoked_ms IS NULL\n    AND coalesce(o.expires_ms, {TIME_MS_MAX}) > {NOW}",
     computed={"revoked_ms": NOW},
 )
-PRICES: Final = upsert("prices", CAPABILITY_PRICE, ("capability_id",), fixed={"updated_ms": NOW})
+PRICES: Final = upsert(
+    "prices",
+    CAPABILITY_PRICE,
+    ("capability_id",),
+    fixed={"updated_ms": NOW, "changed_id": CHANGED},
+)
 QUOTAS: Final = upsert("quotas", QUOTA, ("did",), fixed={"updated_ms": NOW})
 _COUNTED: Final = (
     "total",
@@ -320,7 +333,7 @@ COUNTS: Final = upsert(
     "reputation",
     REPUTATION,
     ("agent_did",),
-    fixed={"updated_ms": NOW},
+    fixed={"updated_ms": NOW, "changed_id": CHANGED},
     added=_COUNTED,
     is_frequent=True,
 )
@@ -330,7 +343,11 @@ CORRECTIONS: Final = change(
     REPUTATION,
     ["agent_did", *_COUNTED],
     key=("agent_did",),
-    computed={**{name: f"o.{name} + r.{name}" for name in _COUNTED}, "updated_ms": NOW},
+    computed={
+        **{name: f"o.{name} + r.{name}" for name in _COUNTED},
+        "updated_ms": NOW,
+        "changed_id": CHANGED,
+    },
     guard=Guard("CB003", "counts that do not exist would be corrected"),
 )
 DISPUTES: Final = insert(

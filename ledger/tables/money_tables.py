@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from ledger.tables.table import Table
-from ledger.tables.writes import NOW, Guard, change, insert, upsert
+from ledger.tables.writes import CHANGED, NOW, Guard, change, insert, upsert
 
 # Everything that holds money. Balances move by the trigger on entry alone; the writer may not
 # update them.
@@ -64,6 +64,7 @@ STAKE: Final = Table.of(
     "free_account_id bigint NOT NULL UNIQUE REFERENCES callboard.account (id)",
     "locked_account_id bigint NOT NULL UNIQUE REFERENCES callboard.account (id)",
     "updated_ms bigint NOT NULL",
+    "changed_id bigint NOT NULL DEFAULT 0",
 )
 # Whose credits a stake is: what each depositor has put in and not taken out, less the losses until
 # one of the agent's shares last changed. Later losses are shared in proportion.
@@ -133,7 +134,7 @@ STAKES: Final = upsert(
     "stakes",
     STAKE,
     ("agent_did",),
-    fixed={"updated_ms": NOW},
+    fixed={"updated_ms": NOW, "changed_id": CHANGED},
     kept=("free_account_id", "locked_account_id"),
 )
 STAKE_SHARES: Final = upsert("stake_shares", STAKE_SHARE, ("agent_did", "depositor_did"))

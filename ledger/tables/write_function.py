@@ -20,7 +20,7 @@ from ledger.tables import (
     work_tables,
 )
 from ledger.tables.table import Table
-from ledger.tables.writes import COUNT, NOW, ROWS, Write
+from ledger.tables.writes import CHANGED, COUNT, NOW, ROWS, Write
 
 # A batch writes in the order of these modules and of the definitions in each: the keys first,
 # because a repeat is known by its key, whatever else it would violate; the audit chain before the
@@ -61,6 +61,7 @@ def _parameters(write: Write) -> list[tuple[str, str]]:
 PARAMETERS: Final = (
     ("p_epoch", "bigint"),
     (NOW, "bigint"),
+    (CHANGED, "bigint"),
     *(parameter for write in FREQUENT for parameter in _parameters(write)),
     ("p_rare", "json"),
     ("p_notice", "text"),

@@ -15,6 +15,9 @@ from ledger.tables.table import Column, Table
 
 # The time of the batch, as an expression of its statements.
 NOW: Final = "p_now_ms"
+# The id of the newest audit entry, the batch's own included, as such an expression. It is the
+# `changed_id` of the rows that owners keep: they read the rows above the newest id they have seen.
+CHANGED: Final = "p_audit_id"
 # Where a statement names its rows, and how many there are.
 ROWS: Final = "<rows>"
 COUNT: Final = "<count>"

@@ -325,7 +325,8 @@ class Batch:
     def parameters(self) -> tuple[Any, ...]:
         """Return the parameters of the function that commits a batch, in its order."""
         assert not self._events, "a command's events are written down when it has been planned"
-        parameters: list[Any] = [self.cache.head.epoch, self.now_ms]
+        head = self.cache.head
+        parameters: list[Any] = [head.epoch, self.now_ms, head.audit_seq]
         for write in FREQUENT:
             rows = self.rows(write)
             if write.lines is not None:
@@ -342,5 +343,5 @@ class Batch:
             if rows and not write.is_frequent
         }
         parameters.append(encode_json(rare) if rare else None)
-        parameters.append(str(self.cache.head.audit_seq) if self.is_directory_changed else None)
+        parameters.append(str(head.audit_seq) if self.is_directory_changed else None)
         return tuple(parameters)

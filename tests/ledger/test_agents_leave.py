@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import ErrorCode
 from ledger.agents.agent_commands import DeregisterAgent
-from ledger.agents.directory_reads import directory_pages
+from ledger.agents.directory_reads import AGENTS
 from ledger.commands import Command, OutcomeStatus
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
@@ -79,7 +79,7 @@ async def test_who_left_is_inactive_and_stays_readable(
     assert [result["wasActive"] for result in told] == [True, False]
     assert await state(database) == ("inactive", 2, 1)
     async with LedgerReader(database.service_url, pool_size=1) as reader:
-        assert [row["status"] for row in await all_of(directory_pages(reader))] == ["inactive"]
+        assert [row["status"] for row in await all_of(AGENTS.pages(reader.lookups))] == ["inactive"]
         events = await reader.audit(event_type="agent.deregistered")
         assert len(events) == 1, "once, not twice"
         assert await reader.audit(event_type="agent.deregistered", target_id=AGENT) == events

@@ -5,7 +5,6 @@ Spec: Capability version; decision versions-and-schemas.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import psycopg
@@ -17,9 +16,7 @@ from core.records.statuses import OwnershipProof
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
 from ledger.capabilities.version_reads import ABSENT_MS_MAX, first_offer
 from ledger.commands import OutcomeStatus
-from ledger.reads.directory_tail import CHAINED, DATED, Asked, DirectoryTail
 from ledger.reads.reader import LedgerReader
-from ledger.reads.stored import RowDict
 from tests.conftest import Database
 from tests.ledger.checking import Auditor, connect
 from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store
@@ -249,28 +246,6 @@ async def test_a_version_is_deprecated_once_by_its_lines_owner(
     ]  # fmt: skip
     query = "SELECT string_agg(version || coalesce('>' || successor, ''), ' ' ORDER BY version)"
     assert auditor.one(f"{query} FROM capability_version") == "1.0.0>1.1.0 1.1.0>1.2.0 1.2.0"
-    await store.close()
-
-
-async def test_versions_published_or_deprecated_later_are_told_once(database: Database) -> None:
-    async def told(after: int) -> Sequence[RowDict]:
-        ids = [after] * len(CHAINED)
-        look = await tail.look(Asked(ids, [0] * len(DATED), [None] * len(DATED)))
-        return look.chained[CHAINED.index("versions")]
-
-    store = await open_store(database.service_url)
-    tail = DirectoryTail(database.service_url)
-    assert not await told(0)
-    await store.commit([card(proof=PROVEN), publish("1.0.0", 0), publish("1.1.0", 1)], AT)
-    first = await told(0)
-    assert [(row["version"], row["status"]) for row in first] == [
-        ("1.0.0", "active"),
-        ("1.1.0", "active"),
-    ]
-    await store.commit([deprecate("1.0.0")], AT)
-    (row,) = await told(first[-1]["changed_id"])
-    assert (row["version"], row["status"]) == ("1.0.0", "deprecated")
-    await tail.close()
     await store.close()
 
 

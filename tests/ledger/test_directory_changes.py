@@ -1,17 +1,16 @@
-"""Which agents have changed since an audit id, which keeps directories fresh."""
+"""Which rows have changed since a look, which keeps directories fresh."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
 
 import pytest
 
 from ledger.agents.agent_commands import DeregisterAgent
-from ledger.agents.directory_reads import (
-    directory_changes,
-    directory_pages,
-    newest_change,
-)
+from ledger.agents.directory_reads import AGENTS, PAGE_ROWS, REPUTATIONS
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
+from tests.ledger.checking import connect
 from tests.ledger.making import AT, CREDIT, PAYER, all_of, card, deposit, new_key, open_with_member
 
 pytestmark = pytest.mark.anyio
@@ -19,33 +18,50 @@ pytestmark = pytest.mark.anyio
 ONE, TWO = "did:test:one", "did:test:two"
 
 
-async def test_only_what_changed_later_is_told_and_once(database: Database) -> None:
+@pytest.fixture
+async def reader(database: Database) -> AsyncIterator[LedgerReader]:
+    """A reader of the database."""
+    async with LedgerReader(database.service_url, pool_size=1) as made:
+        yield made
+
+
+async def test_only_what_changed_later_is_told_and_once(
+    database: Database, reader: LedgerReader
+) -> None:
     store, _ = await open_with_member(database.service_url)
-    async with LedgerReader(database.service_url, pool_size=1) as reader:
-        assert await newest_change(reader) == 0
-        await store.commit([card(ONE), card(TWO)], AT)
-        known = await newest_change(reader)
-        assert [row["did"] for row in await all_of(directory_pages(reader))] == [ONE, TWO]
-        assert await directory_changes(reader, after=known) == []
-        await store.commit([deposit(CREDIT)], AT)
-        assert await directory_changes(reader, after=known) == [], "no agent has changed"
-        # The clock of the writer may go back: another machine's is behind.
-        await store.commit([card(TWO), card(TWO, card_json='{"new": 1}')], AT - 60_000)
-        (row,) = await directory_changes(reader, after=known)
-        assert (row["did"], row["card"]) == (TWO, '{"new": 1}')
-        assert row["changed_id"] == await newest_change(reader) > known
+
+    async def told(after: int) -> list[tuple[str, str, int]]:
+        rows = await all_of(AGENTS.pages(reader.lookups, {"agents": after}))
+        return [(row["did"], row["status"], row["changed_id"]) for row in rows]
+
+    await store.commit([card(ONE), card(TWO)], AT)
+    known = store.cache.head.audit_seq
+    assert await told(0) == [(ONE, "active", known), (TWO, "active", known)]
+    await store.commit([deposit(CREDIT)], AT)
+    assert await told(known) == [], "no agent has changed"
+    # The clock of the writer may go back: another machine's is behind.
+    await store.commit([card(TWO), card(TWO, card_json='{"new": 1}')], AT - 60_000)
+    assert await told(known) == [(TWO, "active", store.cache.head.audit_seq)]
+    leave = DeregisterAgent(
+        key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=ONE
+    )
+    known = store.cache.head.audit_seq
+    await store.commit([leave], AT)
+    assert await told(known) == [(ONE, "inactive", store.cache.head.audit_seq)]
     await store.close()
 
 
-async def test_who_leaves_has_changed(database: Database) -> None:
-    store, _ = await open_with_member(database.service_url)
-    async with LedgerReader(database.service_url, pool_size=1) as reader:
-        await store.commit([card(ONE), card(TWO)], AT)
-        known = await newest_change(reader)
-        leave = DeregisterAgent(
-            key=new_key(), actor_did=PAYER, owner_did=PAYER, is_admin=False, did=ONE
+async def test_changes_of_one_batch_may_be_on_two_pages(
+    database: Database, reader: LedgerReader
+) -> None:
+    with connect(database.superuser_url) as connection:
+        connection.execute(
+            "INSERT INTO reputation (agent_did, total, successful, failed, cancelled,"
+            " latency_ms_sum, updated_ms, changed_id)"
+            " SELECT 'did:x:' || n, 0, 0, 0, 0, 0, 1, 1 + n / 1000 FROM generate_series(0, %s) n",
+            (2 * PAGE_ROWS + 999,),
         )
-        await store.commit([card(TWO), leave], AT)
-        rows = await directory_changes(reader, after=known)
-        assert [(row["did"], row["status"]) for row in rows] == [(TWO, "active"), (ONE, "inactive")]
-    await store.close()
+    rows = await all_of(REPUTATIONS.pages(reader.lookups, {"reputations": 0}))
+    assert len({row["agent_did"] for row in rows}) == len(rows) == 2 * PAGE_ROWS + 1_000
+    rows = await all_of(REPUTATIONS.pages(reader.lookups, {"reputations": 1}))
+    assert len(rows) == 2 * PAGE_ROWS

@@ -14,7 +14,7 @@ from core.errors import ErrorCode
 from core.records.statuses import OwnershipProof
 from core.trust.identity.inheritance import DAY_MS
 from ledger.agents.agent_live import Heartbeat, LivenessStore
-from ledger.agents.directory_reads import directory_pages
+from ledger.agents.directory_reads import AGENTS
 from ledger.commands import Command, OutcomeStatus
 from ledger.identity.inheritance_commands import (
     CancelInheritance,
@@ -363,7 +363,7 @@ async def test_an_heir_is_not_trusted_with_the_agent_that_an_administrator_has_r
 
     async def trusted() -> list[str]:
         async with LedgerReader(database.service_url, pool_size=1) as reader:
-            return [r["did"] for r in await all_of(directory_pages(reader)) if r["is_trusted"]]
+            return [r["did"] for r in await all_of(AGENTS.pages(reader.lookups)) if r["is_trusted"]]
 
     assert await trusted() == [AGENT]
     assert (await store.commit([run()], AT + 1))[0].error is None

@@ -9,7 +9,7 @@ import sqlalchemy as sql
 from core.shards.shard import SHARDS, shard_of
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import NodeStatus, WorkflowStatus
-from ledger.agents.directory_reads import directory_pages
+from ledger.agents.directory_reads import AGENTS
 from ledger.reads.agent_pages import FEW_MAX, agents_statement
 from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
@@ -219,7 +219,8 @@ async def test_agents_are_found_by_capability_and_keep_their_secret(
     assert one is not None
     assert "signing_secret" not in one
     assert await reader.agent("did:test:c") is None
-    secrets = {row["did"]: row["signing_secret"] for row in await all_of(directory_pages(reader))}
+    rows = await all_of(AGENTS.pages(reader.lookups))
+    secrets = {row["did"]: row["signing_secret"] for row in rows}
     assert secrets == {"did:test:a": None, "did:test:b": b"sealed"}
     await store.close()
 
@@ -297,13 +298,13 @@ async def test_agents_of_a_capability_are_read_in_order_whether_few_or_many(
     values = {"status": "active", "limit": 5, "offset": 0, "bytes_max": 1_000}
     for capability_id, most in (("y.v1", 4), ("x.v1", FEW_MAX + 6)):
         asked = {**values, "capability_id": capability_id}
-        (plan,) = await reader.agent_pages.rows(explained, asked)
+        (plan,) = await reader.records.rows(explained, asked)
         assert rows_read(plan["QUERY PLAN"][0]["Plan"])["agent"] <= most, capability_id
     # Who has left counts no more: all agents were looked at, for one that is there.
     with connect(database.superuser_url) as connection:
         connection.execute("UPDATE agent SET status = 'inactive' WHERE did <> 'did:test:0007'")
     left = await reader.agents(capability_id="x.v1", status="active", limit=5)
     assert [row["did"] for row in left] == ["did:test:0007"]
-    (plan,) = await reader.agent_pages.rows(explained, {**values, "capability_id": "x.v1"})
+    (plan,) = await reader.records.rows(explained, {**values, "capability_id": "x.v1"})
     assert rows_read(plan["QUERY PLAN"][0]["Plan"])["agent"] <= FEW_MAX + 6
     await store.close()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
 from core.shards.shard import SHARDS, id_in_shard
-from ledger.agents.directory_reads import directory_pages
+from ledger.agents.directory_reads import AGENTS
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.workflows.unfinished import (
     _SIZES,
@@ -176,6 +176,6 @@ async def test_agents_are_read_in_pages_in_the_order_of_registration(
         await store.commit([card(did)], AT + number // 2)  # two at once, by their names
     expected = [did for pair in range(4) for did in sorted(dids[2 * pair : 2 * pair + 2])]
     for page_rows in (1, 2, 3, 8, 100):
-        rows = await all_of(directory_pages(reader, page_rows=page_rows))
+        rows = await all_of(AGENTS.pages(reader.lookups, page_rows=page_rows))
         assert [row["did"] for row in rows] == expected
     await store.close()

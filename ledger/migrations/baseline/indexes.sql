@@ -27,7 +27,7 @@ CREATE INDEX entry_given ON callboard.entry (credit_account_id) INCLUDE (amount)
 CREATE INDEX escrow_held ON callboard.escrow (payer_did) WHERE status = 'held';
 -- By ranges, not by rows: an update that touches no other index stays in its page. A range knows
 -- its newest row, which is what owners ask for.
-CREATE INDEX stake_updated ON callboard.stake USING brin (updated_ms)
+CREATE INDEX stake_changed ON callboard.stake USING brin (changed_id)
     WITH (pages_per_range = 4, autosummarize = on);
 CREATE INDEX stake_share_depositor ON callboard.stake_share (depositor_did) WHERE micro > 0;
 CREATE INDEX invoice_payer ON callboard.invoice (payer_did, id);
@@ -49,6 +49,7 @@ CREATE INDEX workflow_quarantined ON callboard.workflow (id)
 CREATE INDEX agent_capability ON callboard.agent USING gin (capability_ids);
 CREATE INDEX agent_owner ON callboard.agent (owner_did, did);
 CREATE INDEX agent_registered ON callboard.agent (registered_ms, did);
+CREATE INDEX agent_changed ON callboard.agent (changed_id);
 CREATE INDEX agent_inherited ON callboard.agent (inherited_from_did)
     WHERE inherited_from_did IS NOT NULL;
 CREATE INDEX agent_sealed_by ON callboard.agent ((substring(signing_secret, 1, 1)), did)
@@ -56,6 +57,7 @@ CREATE INDEX agent_sealed_by ON callboard.agent ((substring(signing_secret, 1, 1
 CREATE INDEX agent_meta_name ON callboard.agent (meta_name, did) WHERE meta_name IS NOT NULL;
 CREATE INDEX agent_meta_author ON callboard.agent (meta_author, did) WHERE meta_author IS NOT NULL;
 CREATE INDEX agent_meta_model ON callboard.agent (meta_model, did) WHERE meta_model IS NOT NULL;
+CREATE INDEX revocation_changed ON callboard.revocation (changed_id);
 CREATE INDEX api_key_owner ON callboard.api_key (owner_did, id);
 CREATE UNIQUE INDEX api_key_previous_hash ON callboard.api_key (previous_hash)
     WHERE previous_hash IS NOT NULL;
@@ -65,9 +67,11 @@ CREATE INDEX api_key_live ON callboard.api_key (owner_did, coalesce(expires_ms, 
 CREATE INDEX api_key_live_child
     ON callboard.api_key (parent_id, coalesce(expires_ms, 253402300799999))
     WHERE revoked_ms IS NULL AND parent_id IS NOT NULL;
+CREATE INDEX capability_price_changed ON callboard.capability_price (changed_id);
 CREATE INDEX capability_line_owner ON callboard.capability_line (owner_did) INCLUDE (versions);
 CREATE INDEX capability_version_capability ON callboard.capability_version (capability_id);
-CREATE INDEX reputation_updated ON callboard.reputation USING brin (updated_ms)
+CREATE INDEX capability_version_changed ON callboard.capability_version (changed_id);
+CREATE INDEX reputation_changed ON callboard.reputation USING brin (changed_id)
     WITH (pages_per_range = 4, autosummarize = on);
 CREATE INDEX dispute_complainant ON callboard.dispute (complainant_did, id);
 CREATE INDEX dispute_respondent ON callboard.dispute (respondent_did, id);

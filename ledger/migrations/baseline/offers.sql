@@ -75,17 +75,16 @@ SET enable_seqscan = off AS $$
     WHERE c.bytes_until <= p_bytes_max OR c.number = 1
 $$;
 
--- Store the offers of the agents that were read up to these changes; return how many changes are
--- done. An agent that another process has read since then is left as it is. An owner's first
+-- Store the offers of the agents that were read up to these changes; an agent
+-- that another process has read since then is left as it is. An owner's first
 -- offers, up to p_owner_max, are kept; what an owner offers again keeps its place.
 CREATE FUNCTION callboard.store_offers(
     p_dids text[], p_seqs bigint[], p_offer_dids text[], p_ids text[], p_versions text[],
     p_words text[], p_owner_max integer)
-RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off AS $$
 DECLARE
     v_dids text[];
-    v_done integer;
     v_former text[];
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('callboard.index_offers'));
@@ -93,7 +92,7 @@ BEGIN
         DELETE FROM callboard.offer_due d USING unnest(p_dids, p_seqs) r(did, seq)
         WHERE d.did = r.did AND d.seq <= r.seq RETURNING d.did, d.seq = r.seq AS is_read
     )
-    SELECT count(*), array_agg(did) FILTER (WHERE is_read) INTO v_done, v_dids FROM done;
+    SELECT array_agg(did) FILTER (WHERE is_read) INTO v_dids FROM done;
     v_former := ARRAY(SELECT w.word
         FROM callboard.offer o CROSS JOIN LATERAL unnest(tsvector_to_array(o.words)) w(word)
         WHERE o.did = ANY (v_dids));
@@ -130,5 +129,4 @@ BEGIN
     ) changes GROUP BY word HAVING sum(change) <> 0 ORDER BY word
     ON CONFLICT (word) DO UPDATE SET offers = known.offers + excluded.offers;
     DELETE FROM callboard.offer_word WHERE word = ANY (v_former) AND offers <= 0;
-    RETURN v_done;
 END $$;

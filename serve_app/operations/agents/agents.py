@@ -117,9 +117,7 @@ async def _known(call: Call, commands: Sequence[RegisterAgent]) -> None:
     """Return when owners and searches know what was registered, or do not say so in time."""
     gateway = call.services.gateway
     dids = [command.did for command in commands]
-    await asyncio.gather(
-        gateway.offers.followed(call.services.reader, dids), gateway.owners.refresh()
-    )
+    await asyncio.gather(gateway.offers.followed(dids), gateway.owners.refresh())
 
 
 @OPERATIONS.add(

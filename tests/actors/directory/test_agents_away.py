@@ -20,8 +20,8 @@ A, B = "did:x:a", "did:x:b"
 
 
 def gone(did: str, left_ms: int = AT_MS) -> dict[str, Any]:
-    """Return what a look tells of an agent that was deregistered."""
-    return {"did": did, "status": "inactive", "updated_ms": left_ms}
+    """Return the row of an agent that was deregistered."""
+    return row(did, status="inactive", updated_ms=left_ms)
 
 
 def is_passing(known: Directory, at_ms: int = AT_MS, **fields: Any) -> bool:
@@ -89,7 +89,7 @@ def test_one_that_is_away_is_waited_for_beside_one_that_is_too_dear() -> None:
 
 def test_a_last_card_is_known_for_a_minute() -> None:
     known = directory(row(A, cents=7))
-    known.put([gone(A)], at_ms=AT_MS)
+    known.put([row(A, cents=7, status="inactive", updated_ms=AT_MS)], at_ms=AT_MS)
     late_ms = AT_MS + DEPARTED_MS
     assert known.asking_prices(CAPABILITY, None).dearest_micro == 70_000
     assert known.asking_prices(CAPABILITY, A).dearest_micro == 70_000

@@ -1,4 +1,4 @@
-"""How an owner follows rows that carry the time of their change."""
+"""How an owner keeps its directory in sync with the ledger."""
 
 from __future__ import annotations
 
@@ -10,23 +10,19 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import asdict
 
 from actors.directory import directory_sync
 from actors.directory.agent_directory import Directory
-from actors.directory.directory_sync import (
-    HEARD_PAUSE_MS_MAX,
-    OVERLAP_MS,
-    DirectorySync,
-    _Dated,
-)
+from actors.directory.directory_sync import HEARD_PAUSE_MS_MAX, DirectorySync
 from core.errors import ErrorCode, ServiceError
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, Liveness
 from core.market.reputation import Tally
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent
 from core.workflow.events import AgentSelected
-from ledger.reads.directory_tail import CHAINED, DATED, Asked, DatedRow, DirectoryTail, Look
-from ledger.reads.reader import LedgerReader
+from ledger.agents.directory_reads import KINDS, LIVE, Kept, Since
+from ledger.reads.directory_tail import DirectoryTail, Look
 from ledger.reads.stored import RowDict
 from tests.conftest import Database
 from tests.ledger.checking import connect
@@ -35,55 +31,6 @@ from tests.ledger.making import AGENT, card, open_store
 pytestmark = pytest.mark.anyio
 
 AT = 1_700_000_000_000
-YEAR_MS = 365 * 86_400_000
-
-
-def as_found(row: RowDict) -> DatedRow:
-    """Return a row of a page as a look finds it."""
-    return row["did"], row["updated_ms"], row["updated_ms"]
-
-
-async def test_row_dated_by_a_clock_that_was_ahead_hides_no_later_change() -> None:
-    """Else no heartbeat is seen for a year, however often it is sent."""
-    rows = {"did:test:first": AT + YEAR_MS}
-    seen: list[str] = []
-
-    async def pages(since_ms: int | None) -> AsyncIterator[list[RowDict]]:
-        yield [
-            {"did": did, "updated_ms": at}
-            for did, at in rows.items()
-            if since_ms is None or at >= since_ms
-        ]
-
-    dated = _Dated(pages, as_found, seen.extend, lambda: AT)
-    await dated.read_changes()
-    rows["did:test:second"] = AT
-    await dated.read_changes()
-    assert "did:test:second" in seen
-
-
-async def test_what_a_look_has_found_is_used_or_found_again() -> None:
-    used: list[int] = []
-    pages_read: list[int | None] = []
-
-    async def pages(since_ms: int | None) -> AsyncIterator[list[RowDict]]:
-        pages_read.append(since_ms)
-        yield [{"did": AGENT, "updated_ms": AT}]
-
-    def use(known: Mapping[str, int]) -> None:
-        used.extend(100 // one for one in known.values())
-
-    dated = _Dated(pages, as_found, use, lambda: AT)
-    await dated.read_changes()
-    assert (dated.since_ms, dated.unseen) == (AT - OVERLAP_MS, None)
-    await dated.take([(AGENT, AT, AT)], "5")
-    assert dated.unseen == "5"
-    with pytest.raises(ZeroDivisionError):
-        await dated.take([(AGENT, 0, AT)], "6")
-    assert dated.unseen == "5"
-    await dated.take(None, "7")
-    assert pages_read == [None, AT - OVERLAP_MS], "too many for one look"
-    assert dated.unseen == "7"
 
 
 async def test_agents_are_not_offline_for_a_time_in_which_nobody_stored_their_heartbeats(
@@ -103,30 +50,28 @@ async def test_agents_are_not_offline_for_a_time_in_which_nobody_stored_their_he
     directory = empty_directory()
     action = SelectAgent("a", "cap.test.echo.v1", None, False, (), 10**9)
     now_ms = AT + 10 * HEARTBEAT_TTL_MS
-    async with LedgerReader(database.service_url, pool_size=1) as reader:
-        sync = DirectorySync(
-            directory,
-            reader,
-            tail=DirectoryTail(database.service_url),
-            owner="owner-1",
-            on_revoked=lambda: None,
-            now_ms=lambda: now_ms,
-        )
+    sync = DirectorySync(
+        directory,
+        tail=DirectoryTail(database.service_url),
+        owner="owner-1",
+        on_revoked=lambda: None,
+        now_ms=lambda: now_ms,
+    )
 
-        def is_chosen() -> bool:
-            return isinstance(directory.select(action, now_ms), AgentSelected)
+    def is_chosen() -> bool:
+        return isinstance(directory.select(action, now_ms), AgentSelected)
 
-        await sync.start()
-        assert is_chosen(), "the owner has listened for no time"
-        silent_until_ms = now_ms + HEARTBEAT_TTL_MS
-        while now_ms <= silent_until_ms:
-            now_ms += HEARD_PAUSE_MS_MAX
-            await sync.refresh()
-        assert not is_chosen(), "it has listened for the time of a heartbeat"
-        now_ms += 2 * HEARTBEAT_TTL_MS
+    await sync.start()
+    assert is_chosen(), "the owner has listened for no time"
+    silent_until_ms = now_ms + HEARTBEAT_TTL_MS
+    while now_ms <= silent_until_ms:
+        now_ms += HEARD_PAUSE_MS_MAX
         await sync.refresh()
-        assert is_chosen(), "the database was away"
-        await sync.close()
+    assert not is_chosen(), "it has listened for the time of a heartbeat"
+    now_ms += 2 * HEARTBEAT_TTL_MS
+    await sync.refresh()
+    assert is_chosen(), "the database was away"
+    await sync.close()
 
 
 PATIENCE_S = 60.0
@@ -135,23 +80,21 @@ PATIENCE_S = 60.0
 async def test_a_refresh_under_way_has_ended_when_the_sync_is_closed(database: Database) -> None:
     """Its connection was open until it was collected."""
     tail = DirectoryTail(database.service_url)
-    async with LedgerReader(database.service_url, pool_size=1) as reader:
-        sync = DirectorySync(
-            empty_directory(), reader, tail=tail, owner="o", on_revoked=lambda: None,
-            now_ms=lambda: AT,
-        )  # fmt: skip
-        await sync.start()
-        with connect(database.superuser_url) as connection:
-            connection.autocommit = False
-            connection.execute("LOCK TABLE agent IN ACCESS EXCLUSIVE MODE")
-            refresh = asyncio.create_task(sync.refresh())
-            async with asyncio.timeout(PATIENCE_S):
-                while not connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
-                    await asyncio.sleep(0)
-            await sync.close()
-            assert "is_open=False" in repr(tail)
-            with pytest.raises(ConnectionError):
-                await refresh
+    sync = DirectorySync(
+        empty_directory(), tail=tail, owner="o", on_revoked=lambda: None, now_ms=lambda: AT
+    )
+    await sync.start()
+    with connect(database.superuser_url) as connection:
+        connection.autocommit = False
+        connection.execute("LOCK TABLE agent IN ACCESS EXCLUSIVE MODE")
+        refresh = asyncio.create_task(sync.refresh())
+        async with asyncio.timeout(PATIENCE_S):
+            while not connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
+                await asyncio.sleep(0)
+        await sync.close()
+        assert "is_open=False" in repr(tail)
+        with pytest.raises(ConnectionError):
+            await refresh
 
 
 def empty_directory() -> Directory:
@@ -164,29 +107,46 @@ def empty_directory() -> Directory:
     )
 
 
+class Found(Look):
+    """A look that has found what a test says."""
+
+    def __init__(self, rows: Mapping[str, Sequence[RowDict]], look: int) -> None:
+        super().__init__({name: bool(found) for name, found in rows.items()} | SEEN)
+        self._look = look
+
+    def since(self, kind: Kept) -> Since:
+        """Return the number of the look."""
+        return {kind.name: self._look}
+
+
+SEEN: Final = {"audit_seq": 1, "now_ms": AT, "session": "", "unseen": "3"}
+
+
 class Tail:
-    """Stands for looks at the ledger: a test says what they find."""
+    """Stands for looks at the ledger: a test says what they find until it was made use of."""
 
     def __init__(self) -> None:
-        self.found: dict[str, list[Any]] = {}
+        self.found: dict[str, list[RowDict]] = {}
         self.looks = 0
         self.is_away = False
         self.notice = asyncio.Event()
 
-    async def look(self, asked: Asked) -> Look:
+    async def look(self, since: Since) -> Look:
         """Return what the test says, until it was made use of."""
         if self.is_away:
             raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "away")
         self.looks += 1
-        chained = tuple(
-            [row for row in self.found.get(name, ()) if row["changed_id"] > known]
-            for name, known in zip(CHAINED, asked.after, strict=True)
-        )
-        dated = tuple(
-            self.found.get(name, []) if unseen != "all" else []
-            for name, unseen in zip(DATED, asked.unseen, strict=True)
-        )
-        return Look(chained, dated, "all")
+        rows = {kind.name: self._rows(kind, since.get(kind.name, 0)) for kind in KINDS}
+        return Found(rows, self.looks)
+
+    async def pages(self, kind: Kept, since: Since | None) -> AsyncIterator[list[RowDict]]:
+        """Yield what the test says."""
+        rows = self._rows(kind, (since or {}).get(kind.name, 0))
+        if rows:
+            yield rows
+
+    def _rows(self, kind: Kept, look: int | str) -> list[RowDict]:
+        return [] if look else self.found.get(kind.name, [])
 
     async def wait_notice(self, timeout_s: float) -> None:
         """Return when the test has something to say."""
@@ -201,17 +161,16 @@ class Tail:
         """Do nothing."""
 
 
-FOUND: Final[dict[str, Any]] = {
-    "agents": {"did": AGENT, "status": "inactive", "changed_id": 1},
-    "prices": {"capability_id": "c", "price_cents": 1, "changed_id": 1},
-    "versions": {
-        "capability_id": "c", "version": "1.0.0", "status": "active", "changed_id": 1,
-    },
-    "revocations": {"did": AGENT, "expires_ms": None, "ended_ms": None, "changed_id": 1},
-    "live": (AGENT, Liveness("healthy", 0.1, AT), AT),
-    "reputations": (AGENT, Tally(1, 0, 0, 1), AT),
-    "stakes": (AGENT, (1, 0), AT),
-}  # fmt: skip
+LIVE_ROW: Final = {"did": AGENT, **asdict(Liveness("healthy", 0.1, AT)), "probe_ok": None}
+FOUND: Final[dict[str, RowDict]] = {
+    "agents": {"did": AGENT, "status": "inactive"},
+    "prices": {"capability_id": "c", "price_cents": 1},
+    "versions": {"capability_id": "c", "version": "1.0.0", "status": "active"},
+    "revocations": {"did": AGENT, "expires_ms": None, "ended_ms": None},
+    "live": LIVE_ROW,
+    "reputations": {"agent_did": AGENT, **asdict(Tally(1, 0, 0, 1))},
+    "stakes": {"agent_did": AGENT, "free_micro": 1, "locked_micro": 0},
+}
 # Where a directory takes them in.
 TAKEN: Final = {
     "agents": "put",
@@ -254,9 +213,7 @@ class Taking:
 
 def sync_of(directory: Any, tail: Any, now_ms: Callable[[], int] = lambda: AT) -> DirectorySync:
     """Return a sync of a directory that has been filled."""
-    made = DirectorySync(
-        directory, Any, tail=tail, owner="o", on_revoked=lambda: None, now_ms=now_ms
-    )  # type: ignore[arg-type]
+    made = DirectorySync(directory, tail=tail, owner="o", on_revoked=lambda: None, now_ms=now_ms)
     made._following = asyncio.create_task(made._follow())
     return made
 
@@ -330,10 +287,12 @@ async def test_agents_that_cannot_be_heard_of_get_time_when_they_can() -> None:
         await sync.refresh()
         assert directory.heard_from == [AT]
         directory.failing = "live"
-        for number in range(3):
+        del sync._since[LIVE]
+        tail.found = {"live": [FOUND["live"]]}
+        for _ in range(3):
             now_ms += HEARD_PAUSE_MS_MAX - 1
             with pytest.raises(ValueError, match="cannot be read"):
-                await sync._hear([FOUND["live"]], str(number))
+                await sync.refresh()
         assert directory.heard_from == [AT]
         directory.failing = ""
         await sync.refresh()

@@ -25,7 +25,6 @@ from ledger.agents.agent_live import Heartbeat, LivenessStore
 from ledger.commands import Command
 from ledger.prices.price_commands import SetPrice
 from ledger.reads.directory_tail import DirectoryTail
-from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
 from tests.actors.directory.test_directory_sync import empty_directory
 from tests.conftest import Database
@@ -75,18 +74,16 @@ class Scene:
 async def following(database: Database) -> AsyncIterator[Directory]:
     """Keep the directory of an owner."""
     directory = empty_directory()
-    async with LedgerReader(database.service_url, pool_size=1) as reader:
-        sync = DirectorySync(
-            directory,
-            reader,
-            tail=DirectoryTail(database.service_url),
-            owner="owner",
-            on_revoked=lambda: None,
-            now_ms=lambda: AT,
-        )
-        await sync.start()
-        yield directory
-        await sync.close()
+    sync = DirectorySync(
+        directory,
+        tail=DirectoryTail(database.service_url),
+        owner="owner",
+        on_revoked=lambda: None,
+        now_ms=lambda: AT,
+    )
+    await sync.start()
+    yield directory
+    await sync.close()
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from federation.name_resolver import NameResolver
 from ledger.agents.agent_live import (
     Heartbeat,
     LivenessStore,
-    live_pages,
     liveness_of,
 )
+from ledger.agents.directory_reads import LIVE
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.federation.name_servers import name_server
@@ -74,7 +74,7 @@ async def test_the_overdue_and_the_named_are_probed_and_what_was_found_is_stored
         assert found == {"did:x:well": True, "did:x:gone": False, "did:x:named": True}
         known = {
             row["did"]: liveness_of(row).is_probe_ok
-            for row in await all_of(live_pages(reader, since_ms=None))
+            for row in await all_of(LIVE.pages(reader.lookups))
         }
         assert known == {**found, "did:x:other": None}
         prober.request_probes(["did:x:named"])
@@ -101,6 +101,6 @@ async def test_an_agent_that_could_not_be_tried_is_left_alone_and_nothing_is_sto
         prober.request_probes(["did:x:unnamed"])
         assert await prober.round() == []
         assert len(server.asked) == asked
-        assert await all_of(live_pages(reader, since_ms=None)) == []
+        assert await all_of(LIVE.pages(reader.lookups)) == []
         await prober.close()
     await store.close()

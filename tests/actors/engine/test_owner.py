@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from actors.directory import directory_sync
 from actors.directory.directory_sync import DirectorySync
 from actors.dispatch.peer_messages import PeerCalls
 from actors.engine.owner import Owner
@@ -118,26 +117,6 @@ async def test_what_names_an_unknown_capability_waits_alone(owner: Owner) -> Non
     feeds.gate.set()
 
 
-async def test_what_no_read_finds_is_not_read_again_until_a_card_changes(
-    owner: Owner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each publish of it, and each dry run, read the whole directory's changes."""
-    feeds = Feeds(owner._directory_sync)
-    asked = replace(request(), compiled=UNKNOWN)
-    for is_dry_run in (False, True, False):
-        (reply,) = await owner.handle([replace(asked, is_dry_run=is_dry_run)])
-        assert isinstance(reply, PublishReply)
-    assert feeds.reads == 1
-
-    async def one_changed(reader: object, *, after: int) -> list[dict[str, Any]]:
-        return [{**agent_rows()[0], "changed_id": after + 1}]
-
-    monkeypatch.setattr(directory_sync, "directory_changes", one_changed)
-    await owner._directory_sync._read_agents()
-    await owner.handle([asked])
-    assert feeds.reads == 2
-
-
 async def test_what_cannot_be_read_is_refused_alone(owner: Owner) -> None:
     feeds = Feeds(owner._directory_sync)
     feeds.is_failing = True
@@ -145,8 +124,6 @@ async def test_what_cannot_be_read_is_refused_alone(owner: Owner) -> None:
     refused, mine = await owner.handle([asked, request()])
     assert refused == UNAVAILABLE
     assert isinstance(mine, PublishReply)
-    await owner.handle([asked])
-    assert feeds.reads == 2, "it is not known to be missing"
 
 
 async def test_nothing_begins_in_a_shard_that_is_frozen_or_not_held(owner: Owner) -> None:
