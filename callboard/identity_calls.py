@@ -82,8 +82,8 @@ def cancel_inheritance(did: str) -> Steps:
 
 def set_guardians(
     did: str,
-    guardians: Sequence[str],
-    threshold: int,
+    guardians: Sequence[str] = (),
+    threshold: int = 0,
     *,
     custodian_did: str | None = None,
     delay_hours: int = 72,

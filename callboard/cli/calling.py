@@ -40,6 +40,7 @@ _PLACES: Final[dict[str, tuple[Any, ...]]] = {
     "credits": ("Credits, at most 6 decimals.",),
     "description": ("Description of the problem.",),
     "did": ("The DID.",),
+    "heir": ("DID of the new owner.",),
     "name": ("The name.",),
     "node": ("The node's name.",),
     "owner": ("DID of the key's owner.",),
@@ -69,12 +70,16 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "comment": ("--comment", "Comment."),
     "concurrent_workflows": ("--concurrent", "Concurrent workflows.", int),
     "cursor": ("--cursor", "nextCursor of the previous page."),
+    "custodian_did": ("--custodian", "DID that can replace the key alone."),
+    "days": ("--days", "Days without a heartbeat.", int),
+    "delay_hours": ("--delay-hours", "Hours of the time lock; default: 72.", int),
     "details": ("--details", "Details of the reason."),
     "estimated_spend_cents": ("--spend", "Estimated cost in cents.", int),
     "eta_ms": ("--eta-ms", "Estimated milliseconds.", int),
     "event_type": ("--event-type", "Only entries of this event type."),
     "evidence": ("--evidence", "Evidence, a JSON object."),
     "expires_at": ("--expires-at", "Expiry, an ISO 8601 time."),
+    "guardians": ("--guardian", "A guardian's DID; repeatable.", list[str]),
     "limit": ("--limit", "Maximum number of results.", int),
     "model": ("--model", "Only agents that use this model."),
     "months": ("--months", "Calendar months; default: 12.", int),
@@ -92,6 +97,11 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "rate_class": ("--rate-class", "Rate limit of the key: standard or unlimited."),
     "reason": ("--reason", "A cancellation reason; default: user_request."),
     "refund_credits": ("--refund", "Credits to refund."),
+    "requires_inactivity": (
+        "--requires-inactivity",
+        "The owner's own requests also restart the timer.",
+        bool,
+    ),
     "respondent_did": ("--agent", "The agent's DID."),
     "scale": ("--scale", "Highest rating of the scale: 1 or 5.", int),
     "scopes": ("--scope", _SCOPES, list[str]),
@@ -100,6 +110,7 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "stake_credits": ("--stake-offered", "Credits offered as stake."),
     "status": ("--status", "Only results with this status."),
     "successor": ("--successor", "Version to use instead."),
+    "threshold": ("--threshold", "Number of guardians who must sign.", int),
     "target_id": ("--target-id", "Only entries about this ID."),
     "workflow_id": ("--workflow", "The workflow's ID."),
     "workflows_per_day": ("--workflows-per-day", "Workflows per day.", int),
@@ -123,7 +134,7 @@ def calling_verb(
         method: the client's.
         text: what the verb does, a sentence.
         takes: its arguments in the order of the client's, words of `_PLACES`.
-        options: the client's names of its options; `limit=50` has a default.
+        options: the client's names of its options; `limit=50` has a default, `days!` must be given.
         columns: of the table of a list, members of its rows.
         row: makes what the table shows of a row.
     """
@@ -155,7 +166,7 @@ def _argument(place: str) -> Parameter:
 
 
 def _option(spec: str) -> Parameter:
-    name, _, default = spec.partition("=")
+    name, _, default = spec.removesuffix("!").partition("=")
     flag, text, *kinds = _OPTIONS[name]
     kind = kinds[0] if kinds else str
     parser = json_object if name == "evidence" else None
@@ -164,7 +175,7 @@ def _option(spec: str) -> Parameter:
         name,
         Parameter.KEYWORD_ONLY,
         annotation=Annotated[kind | None, option],
-        default=int(default) if default else None,
+        default=Parameter.empty if spec.endswith("!") else int(default) if default else None,
     )
 
 

@@ -36,44 +36,19 @@ calling_verb(
 calling_verb(app, "release", "release_name", "Release a name before it expires.", "name")
 
 
-@verb(heir_app, "set")
-def set_heir(
-    session: Session,
-    did: _Did,
-    heir: Annotated[str, typer.Argument(help="DID of the new owner.", metavar="HEIR")],
-    days: Annotated[int, typer.Option(help="Days without a heartbeat.", min=1)],
-    requires_inactivity: Annotated[
-        bool, typer.Option(help="The owner's own requests also restart the timer.")
-    ] = False,
-) -> None:
-    """Name who inherits an agent that stops sending heartbeats."""
-    session.show_record(
-        session.client.set_inheritance(did, heir, days, requires_inactivity=requires_inactivity)
-    )
-
-
+calling_verb(
+    heir_app, "set", "set_inheritance",
+    "Name who inherits an agent that stops sending heartbeats.", "did heir",
+    options="days! requires_inactivity",
+)  # fmt: skip
 calling_verb(heir_app, "show", "inheritance", "Show an agent's heir and the date.", "did")
 calling_verb(heir_app, "cancel", "cancel_inheritance", "Remove an agent's heir.", "did")
 
 
-@verb(recovery_app, "guardians")
-def set_guardians(
-    session: Session,
-    did: _Did,
-    guardian: Annotated[
-        list[str] | None, typer.Option(help="A guardian's DID; repeatable.")
-    ] = None,
-    threshold: Annotated[int, typer.Option(help="Number of guardians who must sign.", min=0)] = 0,
-    custodian: Annotated[
-        str | None, typer.Option(help="DID that can replace the key alone.")
-    ] = None,
-    delay_hours: Annotated[int, typer.Option(help="Hours of the time lock.", min=1)] = 72,
-) -> None:
-    """Name who can replace a lost key of an agent."""
-    reply = session.client.set_guardians(
-        did, guardian or [], threshold, custodian_did=custodian, delay_hours=delay_hours
-    )
-    session.show_record(reply)
+calling_verb(
+    recovery_app, "guardians", "set_guardians", "Name who can replace a lost key of an agent.",
+    "did", options="guardians threshold custodian_did delay_hours",
+)  # fmt: skip
 
 
 @verb(recovery_app, "request")

@@ -1,7 +1,7 @@
 """An agent's HTTP interface, and the life of an agent process.
 
 Knows paths, signals and registration; what an answer says is `answering.py`'s, how HTTP is spoken
-`http_server.py`'s. Spec: Agent interface.
+uvicorn's. Spec: Agent interface.
 """
 
 from __future__ import annotations
@@ -13,21 +13,32 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from uvicorn.lifespan.off import LifespanOff
 
 from callboard.kit.answering import Answer, AnsweringAgent
-from callboard.kit.http_server import Handle, HttpServer, Request, Response
 
 if TYPE_CHECKING:
     from callboard.kit.liveness import Liveness
 
+# The coordinator sends at most 8 MiB of inputs; the rest of the body is small.
+BODY_BYTES_MAX = 9 * 1024 * 1024
+# A body must arrive within this time, and a client must take its reply within it. A connection is
+# closed when no further request follows a reply for as long.
+IDLE_TIMEOUT_S = 75.0
 # How long replies under way may take to be written once the server closes.
-SHUTDOWN_S = 2.0
+SHUTDOWN_S = 2
 DRAIN_TIMEOUT_S = 30.0
 # A heartbeat speaks for 60 s: two may be lost.
 HEARTBEAT_PERIOD_S = 20.0
+
+# The two functions that ASGI gives an application.
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,51 +56,80 @@ class Life:
     publish_versions: bool = False
 
 
-def routes(agent: AnsweringAgent, endpoint: str) -> Handle:
-    """Return the function that answers the agent's requests.
+class Application:
+    """The agent's HTTP interface as an ASGI application."""
 
-    Args:
-        agent: who answers.
-        endpoint: the address to advertise in the card.
-    """
-    card = json.dumps(agent.card(endpoint).to_json(), ensure_ascii=False).encode()
-    header = f"x-{agent.service}-signature"
-    methods = {
-        "/health": "GET",
-        "/.well-known/acard.json": "GET",
-        f"/{agent.service}/node": "POST",
-        f"/{agent.service}/cancel": "POST",
-    }
+    def __init__(self, agent: AnsweringAgent, endpoint: str) -> None:
+        """Make the application.
 
-    async def handle(request: Request) -> Response:
-        method = methods.get(request.path)
+        Args:
+            agent: answers the requests.
+            endpoint: the address to advertise in the card.
+        """
+        self._agent = agent
+        self._card = json.dumps(agent.card(endpoint).to_json(), ensure_ascii=False).encode()
+        self._methods = {
+            "/health": "GET",
+            "/.well-known/acard.json": "GET",
+            f"/{agent.service}/node": "POST",
+            f"/{agent.service}/cancel": "POST",
+        }
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            async with asyncio.timeout(IDLE_TIMEOUT_S):
+                body = await _read_body(receive)
+        except TimeoutError:
+            body = None
+        answer, headers = (
+            (Answer(413, b'{"error":"the body is too large or late"}'), {"connection": "close"})
+            if body is None
+            else await self._answer(scope, body)
+        )
+        if answer.retry_after_s is not None:
+            headers["retry-after"] = str(answer.retry_after_s)
+        headers["content-type"] = "application/json"
+        headers["content-length"] = str(len(answer.body))
+        sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": sent})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _answer(self, scope: dict[str, Any], body: bytes) -> tuple[Answer, dict[str, str]]:
+        path, agent = scope["path"], self._agent
+        method = self._methods.get(path)
         if method is None:
-            return Response(404, b'{"error":"no such path"}')
-        if request.method != method:
-            return Response(405, b'{"error":"another method is expected"}', {"allow": method})
-        signature = request.headers.get(header)
-        if request.path == "/health":
-            return _health(agent)
+            return Answer(404, b'{"error":"no such path"}'), {}
+        if scope["method"] != method:
+            return Answer(405, b'{"error":"another method is expected"}'), {"allow": method}
+        if path == "/health":
+            return _health(agent), {}
         if method == "GET":
-            return Response(200, card)
-        if request.path.endswith("/cancel"):
-            return _response(await agent.cancel(request.body, signature))
-        sent = request.headers
+            return Answer(200, self._card), {}
+        sent = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
+        signature = sent.get(f"x-{agent.service}-signature")
+        if path.endswith("/cancel"):
+            return await agent.cancel(body, signature), {}
         traceparent, key = sent.get("traceparent"), sent.get("idempotency-key")
-        return _response(await agent.answer(request.body, signature, traceparent, key))
-
-    return handle
+        return await agent.answer(body, signature, traceparent, key), {}
 
 
-def _health(agent: AnsweringAgent) -> Response:
+async def _read_body(receive: Receive) -> bytes | None:
+    """Return the request's body, or None when it is too large or the client has gone."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if message["type"] == "http.disconnect" or len(body) > BODY_BYTES_MAX:
+            return None
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def _health(agent: AnsweringAgent) -> Answer:
     status = "draining" if agent.is_draining else "healthy"
     body = json.dumps({"status": status, "did": agent.did}).encode()
-    return Response(503 if agent.is_draining else 200, body)
-
-
-def _response(answer: Answer) -> Response:
-    headers = {} if answer.retry_after_s is None else {"retry-after": str(answer.retry_after_s)}
-    return Response(answer.status, answer.body, headers)
+    return Answer(503 if agent.is_draining else 200, body)
 
 
 @contextlib.asynccontextmanager
@@ -106,16 +146,43 @@ async def serving(
     """
     # The socket comes first: the card needs the port that was given.
     with socket.create_server((host, port), backlog=512) as listener:
+        # Accepted sockets inherit both. The kernel ends a connection whose client does not take a
+        # reply. Without TCP_NODELAY a body waits 40 ms for the acknowledgement of its head.
+        user_timeout_ms = int(IDLE_TIMEOUT_S * 1000)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout_ms)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         public = endpoint or f"http://{host}:{listener.getsockname()[1]}"
-        server = HttpServer(routes(agent, public))
-        await server.start(listener)
+        server = _server(Application(agent, public))
+        # Not `serve`: that takes the process's signals, which `run` handles itself.
+        server.lifespan = LifespanOff(server.config)
+        await server.startup(sockets=[listener])
         agent.serving_loop = asyncio.get_running_loop()
         try:
             yield public
         finally:
-            await server.close(SHUTDOWN_S)
+            await server.shutdown(sockets=[listener])
+            for connection in list(server.server_state.connections):
+                connection.transport.abort()
             agent.serving_loop = None
             await agent.close()
+
+
+def _server(application: Application) -> uvicorn.Server:
+    config = uvicorn.Config(
+        application,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        date_header=False,
+        server_header=False,
+        timeout_keep_alive=int(IDLE_TIMEOUT_S),
+        timeout_graceful_shutdown=SHUTDOWN_S,
+    )
+    config.load()
+    return uvicorn.Server(config)
 
 
 async def run(agent: AnsweringAgent, life: Life) -> None:

@@ -99,14 +99,13 @@ def test_the_wheels_have_one_version_and_need_each_other_at_it(built: Wheels) ->
 
 def test_the_light_wheel_needs_little(built: Wheels) -> None:
     required = [text for text in built.light.metadata["Requires-Dist"] if "extra ==" not in text]
-    # h11 is what httpx speaks HTTP with.
     assert {text.partition(">")[0] for text in required} == {
-        "h11",
         "httpx",
         "pydantic",
         "pynacl",
         "rich",
         "typer",
+        "uvicorn",
     }
 
 

@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 
 from callboard import Agent, Context
 from callboard.kit.later import Later
-from callboard.kit.serving import serving
+from callboard.kit.serving import BODY_BYTES_MAX, serving
 from core.trust.signing import sign_body
 from tests.callboard.scripted_service import Scripted, ScriptedService
 
@@ -162,3 +163,59 @@ def test_run_until_eof_ends_with_its_starter() -> None:
         process.stdout.readline()
         process.stdin.close()
         assert process.wait(60) == 0
+
+
+def test_a_reply_under_way_is_sent_while_the_server_closes() -> None:
+    agent = Agent("did:net:a")
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    @agent.capability("cap.slow.v1")
+    async def slow() -> dict[str, Any]:
+        entered.set()
+        await leave.wait()
+        return {"is_done": True}
+
+    async def visit() -> httpx.Response:
+        body = {"eventId": "e", "capabilityId": "cap.slow.v1"}
+        async with httpx.AsyncClient(trust_env=False) as http:
+            async with serving(agent) as url:
+                asked = asyncio.create_task(http.post(f"{url}/callboard/node", json=body))
+                await entered.wait()
+                asyncio.get_running_loop().call_soon(leave.set)
+            return await asked
+
+    response = asyncio.run(visit())
+    assert response.json()["result"] == {"is_done": True}
+
+
+def test_closing_does_not_wait_for_a_client_that_takes_nothing() -> None:
+    agent = Agent("did:net:a")
+    entered = asyncio.Event()
+
+    @agent.capability("cap.large.v1")
+    async def large() -> dict[str, Any]:
+        entered.set()
+        return {"text": "x" * (7 << 20)}
+
+    async def visit() -> None:
+        body = b'{"eventId": "e", "capabilityId": "cap.large.v1"}'
+        head = b"POST /callboard/node HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        with socket.socket() as deaf:
+            async with asyncio.timeout(60), serving(agent) as url:
+                deaf.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+                deaf.sendall(head + body)
+                await entered.wait()
+
+    asyncio.run(visit())
+
+
+def test_a_body_that_is_too_large_is_refused() -> None:
+    async def visit() -> tuple[int, str]:
+        async with (
+            serving(an_agent()) as url,
+            httpx.AsyncClient(base_url=url, trust_env=False) as http,
+        ):
+            response = await http.post("/callboard/node", content=b"x" * (BODY_BYTES_MAX + 1))
+            return response.status_code, response.headers["connection"]
+
+    assert asyncio.run(visit()) == (413, "close")
