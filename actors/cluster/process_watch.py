@@ -1,13 +1,13 @@
 """Liveness of the cluster's processes: which of them are silent and have to be started anew.
 
-A process is in one of three states. Answering. Busy: its answer is
-late, but its progress counter, read by another of its threads, has moved since; progress replaces
-an answer for `BUSY_MS_MAX` at most, because a loop may turn and never answer. Silent: several
-questions in a row brought neither an answer nor progress for too long; only then is it replaced.
-Whose workflows may be taken is not asked here: leases decide that (`core/shards/leases.py`), by
-what members tell the ledger. Pure; the caller measures the times. `actors/cluster/timekeeper.py`
-and `actors/cluster/ledgers/ledger_watch.py` act on the result. Decisions
-process-liveness-and-standby and workflow-owners-and-shards.
+A process is in one of three states. Answering. Busy: its answer is late, but its progress counter,
+read by another of its threads, has moved since; progress replaces an answer for `BUSY_MS_MAX` at
+most, because a loop may turn and never answer. Silent: several questions in a row brought neither
+an answer nor progress for too long; only then is it replaced. Whose workflows may be taken is not
+asked here: leases decide that (`core/shards/leases.py`), by what members tell the ledger. Pure; the
+caller measures the times. `actors/cluster/timekeeper.py` and
+`actors/cluster/ledgers/ledger_watch.py` act on the result. Decisions process-liveness-and-standby
+and workflow-owners-and-shards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Silence:
     Args:
         silence_ms_max: timeout of a process that has answered before.
         now_ms: the start of the wait.
-        start_ms_max: as for `OwnerWatch`.
+        start_ms_max: timeout of the first answer. Killing a process that starts slowly on a busy
+            machine makes the machine busier.
     """
 
     def __init__(
@@ -50,6 +51,16 @@ class Silence:
         """Start to wait for the first answer of a new process."""
         self.heard_ms, self._misses, self.has_answered = now_ms, 0, False
         self._progress, self._answered_ms = 0, now_ms
+
+    def note_ended(self, now_ms: int) -> bool:
+        """Note that the process has ended; return whether to replace its successor.
+
+        The successor has the time of a start, once: it may end each time before it answers.
+        """
+        if self.has_answered:
+            self.reset(now_ms)
+            return False
+        return self.note_miss(now_ms)
 
     def note_answer(self, now_ms: int, progress: int = 0) -> None:
         """Note an answer and the progress counter in it."""
@@ -83,69 +94,3 @@ class Silence:
     def _note_sign_of_life(self, now_ms: int, progress: int) -> None:
         self.heard_ms, self._misses, self.has_answered = now_ms, 0, True
         self._progress, self._start_ms = progress, self._start_ms_max
-
-
-class OwnerWatch:
-    """The owners that should run and how long each has been silent.
-
-    Args:
-        silence_ms_max: timeout after which an owner that has answered before is restarted.
-        start_ms_max: timeout of an owner's first answer. Killing a process that starts slowly on a
-            busy machine makes the machine busier.
-    """
-
-    def __init__(self, *, silence_ms_max: int, start_ms_max: int = START_MS_MAX) -> None:
-        self._silence_ms_max = silence_ms_max
-        self._start_ms_max = start_ms_max
-        self._owners: dict[str, Silence] = {}
-        self._silent: set[str] = set()
-
-    def __repr__(self) -> str:
-        return f"<OwnerWatch owners={len(self._owners)} silent={sorted(self._silent)}>"
-
-    def note_created(self, name: str, now_ms: int) -> None:
-        """Note that an owner was created and should run."""
-        self._owners[name] = Silence(
-            self._silence_ms_max, now_ms=now_ms, start_ms_max=self._start_ms_max
-        )
-        self._silent.discard(name)
-
-    def note_replaced(self, name: str, now_ms: int) -> None:
-        """Note that a silent owner's process was ended; its successor's first answer is awaited."""
-        self._owners[name].note_replaced(now_ms)
-        self._silent.discard(name)
-
-    def note_ended(self, name: str, now_ms: int) -> None:
-        """Note that an owner's process has ended; its successor's first answer is awaited."""
-        owner = self._owners.get(name)
-        if owner is not None and owner.has_answered:
-            self.note_created(name, now_ms)
-        else:
-            self.note_unanswered(name, now_ms)
-
-    def note_answered(self, name: str, now_ms: int, progress: int = 0) -> None:
-        """Note an answer, with the progress counter in it."""
-        if name not in self._owners:
-            self.note_created(name, now_ms)
-        self._owners[name].note_answer(now_ms, progress)
-        self._silent.discard(name)
-
-    def note_progress(self, name: str, progress: int, now_ms: int) -> bool:
-        """Note the progress counter of an owner whose answer is late; return whether it is busy."""
-        owner = self._owners.get(name)
-        return owner is not None and owner.note_progress(progress, now_ms)
-
-    def note_unanswered(self, name: str, now_ms: int) -> None:
-        """Note that an owner gave neither an answer nor progress."""
-        owner = self._owners.get(name)
-        if owner is not None and owner.note_miss(now_ms):
-            self._silent.add(name)
-
-    def remove_owner(self, name: str) -> None:
-        """Note that an owner's machine is gone."""
-        self._owners.pop(name, None)
-        self._silent.discard(name)
-
-    def silent_owners(self) -> list[str]:
-        """Return the owners that should run and are silent."""
-        return sorted(self._silent)

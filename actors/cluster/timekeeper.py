@@ -15,12 +15,12 @@ from collections.abc import Mapping
 import ray
 from ray.exceptions import RayError
 
-from actors.cluster.asking import Answered, Busy, Silent
+from actors.cluster.asking import Answered, is_silent
 from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.identity_watch import IdentityWatch
 from actors.cluster.ledgers.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors, cores_of_machines
-from actors.cluster.process_watch import OwnerWatch
+from actors.cluster.process_watch import Silence
 from actors.cluster.scaling.machine_watch import MachineWatch
 from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
@@ -48,7 +48,8 @@ class Timekeeper:
         configure_logging(settings, "timekeeper")
         self._generation = settings.generation
         self._reader = LedgerReader(settings.database_url, pool_size=1, timeout_s=READ_TIMEOUT_S)
-        self._watch = OwnerWatch(silence_ms_max=settings.owner_silence_ms)
+        self._silence_ms_max = settings.owner_silence_ms
+        self._silences: dict[str, Silence] = {}  # of the owners that should run
         self._owners = OwnerActors(settings)
         self._rounds = 0
         self._asked_ms = monotonic_ms() - ASKED_MS
@@ -94,36 +95,31 @@ class Timekeeper:
             await asyncio.sleep(ROUND_S)
 
     async def _round(self) -> None:
-        """Run one round: 1. create and end actors; 2. ping owners; 3. restart silent owners."""
+        """Run one round: 1. create and end actors; 2. ping owners, and restart silent ones."""
         machines = await asyncio.to_thread(cores_of_machines)
         released = self._machines.released
         made, gone = self._owners.ensure_actors(
             {one: cores for one, cores in machines.items() if one not in released}
         )
         for name in gone:
-            self._watch.remove_owner(name)
+            self._silences.pop(name, None)
         for name in made:
-            self._watch.note_created(name, monotonic_ms())
+            self._silences[name] = Silence(self._silence_ms_max, now_ms=monotonic_ms())
         await asyncio.gather(*(self._ping(name) for name in self._owners.names()))
-        for name in self._watch.silent_owners():
-            log.warning("owner is silent and is restarted owner=%s", name)
-            self._owners.restart(name)
-            self._watch.note_replaced(name, monotonic_ms())
 
     async def _ping(self, name: str) -> None:
+        silence = self._silences[name]
         try:
             reply = await self._owners.ping(name)
         except RayError as error:
             # It has ended or is starting: Ray restarts it.
             log.info("owner is not there owner=%s error=%s", name, type(error).__name__)
-            self._watch.note_ended(name, monotonic_ms())
-            return
-        now_ms = monotonic_ms()
-        match reply:
-            case Answered(counters):
-                self._prober.request_probes(counters["openCircuits"])
-                self._watch.note_answered(name, now_ms, counters["progress"])
-            case Busy(progress) if self._watch.note_progress(name, progress, now_ms):
-                log.warning("owner is busy owner=%s progress=%d", name, progress)
-            case Busy() | Silent():
-                self._watch.note_unanswered(name, now_ms)
+            is_late = silence.note_ended(monotonic_ms())
+        else:
+            if isinstance(reply, Answered):
+                self._prober.request_probes(reply.counters["openCircuits"])
+            is_late = is_silent(name, silence, reply, monotonic_ms())
+        if is_late:
+            log.warning("owner is silent and is restarted owner=%s", name)
+            self._owners.restart(name)
+            silence.note_replaced(monotonic_ms())

@@ -117,8 +117,8 @@ class WorkflowActor:
         await asyncio.shield(self._start)
         return await answer_requests((self._dedicated or self._owner).handle, bodies)
 
-    async def late(self, tokens: list[int]) -> list[tuple[int, bytes]]:
-        """Return which of these late replies have come; waits for the first."""
+    async def late(self, tokens: list[int]) -> list[bytes]:
+        """Return these late replies, or that they take longer."""
         return await self._late.take(tokens)
 
     async def refresh(self, batch: list[None]) -> list[None]:

@@ -3,9 +3,9 @@
 The process that sends an order builds its inputs from the texts that the order carries. Building a
 value, writing its canonical form and hashing it hold the loop, 300 ms per MiB of some texts, so
 only what is small is built there, and only what is mapped is read; parents go on as they are. The
-rest is built beside the loop, of stored large results too, which are loaded first: in groups, each
-within the bound of a dispatch, since of an ancestor only what is mapped is kept. Spec: Dispatch
-request, Verification. Decision messages-and-large-values.
+rest is built beside the loop, of stored large results too, which are loaded first: in groups of
+bounded size, since of an ancestor only what is mapped is kept. Spec: Dispatch request,
+Verification. Decision messages-and-large-values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from core.workflow.inputs import (
 
 # What is built in one turn of the loop. The worst texts of this size take 5 ms.
 BUILT_IN_LOOP_BYTES_MAX: Final = 16 * 1024
-# Results that are read at once beside the loop: other payers' requests come between.
+# Results that are loaded and read at once: other payers' requests come between.
 READ_BYTES_MAX: Final = 1024 * 1024
 # Bodies up to this are taken by an agent's socket at once.
 UNTIMED_BYTES_MAX: Final = 16 * 1024
@@ -183,19 +183,19 @@ async def _build(
         by_source.setdefault(mapping.source, []).append(mapping)
     mapped: dict[str, bytes] = {}
     parents: dict[str, bytes] = {}
-    for group in _groups(sources.results, bytes_max):  # 2
+    for group in _groups(sources.results):  # 2
         texts = await _load(group, load)
         parents |= {name: text for name, text in texts.items() if name in node.depends_on}
         read = {name: text for name, text in texts.items() if name in by_source}
-        for names in _divided({name: len(text) for name, text in read.items()}, READ_BYTES_MAX):
-            wanted = tuple(mapping for name in names for mapping in by_source[name])
-            part = replace(node, payload={}, has_templates=False, mappings=wanted)
-            asked = MapTexts(part, {name: read[name] for name in names}, bytes_max, left)
-            found = await builder.map_texts(payer_did, asked)
-            if isinstance(found, Failure):
-                return found
-            mapped |= found.values
-            left = found.left
+        if not read:
+            continue
+        wanted = tuple(mapping for name in read for mapping in by_source[name])
+        part = replace(node, payload={}, has_templates=False, mappings=wanted)
+        found = await builder.map_texts(payer_did, MapTexts(part, read, bytes_max, left))
+        if isinstance(found, Failure):
+            return found
+        mapped |= found.values
+        left = found.left
     left -= sum(map(len, parents.values()))
     if left < 0:
         return DispatchRoom(bytes_max).failure()
@@ -232,25 +232,16 @@ async def _load(results: Mapping[str, str | BlobRef], load: Load) -> dict[str, b
     }
 
 
-def _groups(
-    results: Mapping[str, str | BlobRef], bytes_max: int
-) -> Iterator[dict[str, str | BlobRef]]:
-    """Divide results into groups of at most so many bytes, those at hand before stored ones."""
-    for kind in (str, BlobRef):
-        sizes = {name: _size(item) for name, item in results.items() if type(item) is kind}
-        for names in _divided(sizes, bytes_max):
-            yield {name: results[name] for name in names}
-
-
-def _divided(sizes: Mapping[str, int], bytes_max: int) -> Iterator[list[str]]:
-    """Divide names into groups whose sizes are at most so many bytes together, or into one."""
-    group: list[str] = []
+def _groups(results: Mapping[str, str | BlobRef]) -> Iterator[dict[str, str | BlobRef]]:
+    """Divide results into groups that are read at once, those at hand before stored ones."""
+    group: dict[str, str | BlobRef] = {}
     total = 0
-    for name, size in sizes.items():
-        if group and total + size > bytes_max:
+    for name in sorted(results, key=lambda name: isinstance(results[name], BlobRef)):
+        size = _size(results[name])
+        if group and total + size > READ_BYTES_MAX:
             yield group
-            group, total = [], 0
-        group.append(name)
+            group, total = {}, 0
+        group[name] = results[name]
         total += size
     if group:
         yield group

@@ -34,17 +34,14 @@ class Send(Message, frozen=True):
 
 
 class End(Message, frozen=True):
-    """The order has ended at its origin: its place at the agent is free."""
+    """The order has ended at its origin: its place at the agent is free.
+
+    `is_abort`: close the order's request, or never send it.
+    """
 
     serial: int
     origin: str
-
-
-class Abort(Message, frozen=True):
-    """Close the order's request; if it has not come yet, never send it."""
-
-    serial: int
-    origin: str
+    is_abort: bool = False
 
 
 class SentEvent(Message, frozen=True):
@@ -55,7 +52,7 @@ class SentEvent(Message, frozen=True):
     event: Event
 
 
-OrderMessage = Send | End | Abort | SentEvent
+OrderMessage = Send | End | SentEvent
 
 ORDERS: Final = Wire[OrderMessage](OrderMessage)
 

@@ -7,26 +7,27 @@ sends all orders of the agent to the owners that have one, where they wait.
 
 An order travels in a batched call to the other owner's `WorkflowActor`, which sends it from its own
 loop; its events come back the same way. There is no call per node.
-Events are sent repeatedly until they are acknowledged, because duplicates are harmless; the orders
-of a process that ends are lost, except those that their agents have accepted. An accepted order is
-held at the machine that sent it until the owner's machine releases it. An abort travels, too: the
-other machine closes the request, which frees its socket and the agent's place.
+An order is lost if its call fails. Events, ends and aborts are sent repeatedly until they are
+acknowledged, because duplicates are harmless. The orders of a process that ends are lost, except
+those that their agents have accepted. An accepted order is held at the machine that sent it until
+the owner's machine releases it. An abort makes the other machine close the request, which frees its
+socket and the agent's place. It never overtakes its order, because a member has one channel, and an
+order whose call has failed is not aborted.
 
 Each sending of an order has a serial number, which its messages name. The order's own numbers do
 not tell two sendings apart: a restored workflow sends a verification again under the id of the one
-that was aborted, and the abort that is remembered must not meet the second.
+that was aborted, and an event of the first must not meet the second.
 Decisions dispatch and messages-and-large-values.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import os
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -35,10 +36,8 @@ from typing import assert_never
 from actors.dispatch.dispatcher import Dispatcher, deliver_event
 from actors.dispatch.peer_messages import (
     ORDERS,
-    Abort,
     End,
     OrderMessage,
-    PeerCall,
     PeerCalls,
     Send,
     SentEvent,
@@ -77,50 +76,17 @@ REFUSED_MS = 400
 OFFER_MS, ANSWER_MS = 100, 1_600
 # Agents whose orders are offered in one turn of the loop.
 OFFERED_AGENTS_MAX = 500
-# Aborted sendings that are remembered, because an abort may overtake its order.
-ABORTED_MAX = 10_000
-# Events that wait until their member is known again; the results in them may have 64 KiB each.
-UNRETURNED_MAX = 1_000
+# Messages that wait until their member answers again; the results in them may have 64 KiB each.
+UNTOLD_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Peer:
-    orders: Channel[bytes, bool]
-    told: Channel[bytes, bool]  # events, and the ends of orders: repeated until answered
-    calls: PeerCalls
+class _Told:
+    """A message to a member that must arrive; `refused` is called if the member cannot read it."""
 
-    @classmethod
-    def of(cls, name: str, calls: PeerCalls, may_send: Callable[[], bool]) -> _Peer:
-        """Return the channels to a member; orders travel only while anything may be sent."""
-
-        async def send_orders(batch: list[bytes]) -> Sequence[bool]:
-            if not may_send():  # the member there has a lease of its own, and would send them
-                raise ConnectionError("this member has no lease")
-            return await calls.send(batch)
-
-        told = f"replies to {name}"
-        return cls(
-            _channel(f"dispatch to {name}", send_orders),
-            _channel(told, partial(_repeat_until_answered, told, calls.send)),
-            calls,
-        )
-
-    def close(self) -> None:
-        """Stop sending; waiting requests fail with a ConnectionError."""
-        self.orders.close()
-        self.told.close()
-        self.calls.close()
-
-
-def _channel(name: str, call: PeerCall) -> Channel[bytes, bool]:
-    return Channel(
-        name,
-        call,
-        capacity=QUEUE_MAX,
-        batch_size=BATCH_SIZE,
-        weight_of=len,
-        batch_weight=CALL_BYTES_MAX,
-    )
+    name: str
+    body: bytes
+    refused: Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -173,43 +139,41 @@ class RemoteDispatch:
         self._offers: asyncio.Handle | None = None
         local.on_waiting = self._note_waiting
         self._may_send = may_send
-        self._peers: dict[str, _Peer] = {}
+        self._peers: dict[str, Channel[bytes, bool]] = {}
         # Other numbers than those of this owner's predecessor, whose events may still come.
         self._serials = itertools.count(int.from_bytes(os.urandom(5)) << 20)
         self._away: dict[int, _Away] = {}  # by serial number
-        self._accepted_away = 0  # of these, how many are accepted
         self._serial_of: dict[int, int] = {}  # by the identity of the order that is away
         self._foreign: dict[tuple[str, int], _Foreign] = {}  # by origin and serial number
-        self._aborted: OrderedDict[tuple[str, int], None] = OrderedDict()
-        # By member: one that has just joined, or whose lease had expired for a moment.
-        self._unreturned: deque[tuple[str, int, bytes, DispatchOrder | None]]
-        self._unreturned = deque(maxlen=UNRETURNED_MAX)
+        # Messages under way, and those that wait for a member: it could not be reached, it has just
+        # joined, or its lease has expired for a moment.
+        self._telling = 0
+        self._untold: deque[_Told] = deque(maxlen=UNTOLD_MAX)
+        self._repeat: asyncio.Handle | None = None
         self._avoided: dict[str, int] = {}
-        self._draining: frozenset[str] = frozenset()
         self._next_peer = itertools.count()
 
     @property
     def waiting(self) -> int:
         """How many orders wait, here or in a channel to another machine."""
-        return self._local.waiting + sum(peer.orders.queued for peer in self._peers.values())
+        return self._local.waiting + sum(peer.queued for peer in self._peers.values())
 
     @property
     def open_calls(self) -> int:
         """How many calls would be lost with this process.
 
         Orders that are open or wait here, also those of other owners; orders at other machines that
-        no agent has accepted; and events that their owners have not acknowledged.
+        no agent has accepted; and messages that members known here have not acknowledged.
         """
-        untold = sum(peer.told.unanswered for peer in self._peers.values())
-        return self._local.open_calls + len(self._away) - self._accepted_away + untold
+        away = sum(not away.is_accepted for away in self._away.values())
+        untold = self._telling + sum(told.name in self._peers for told in self._untold)
+        return self._local.open_calls + away + untold
 
     def waiting_of(self, payer: str) -> int:
         """Return how many orders of a payer wait here."""
         return self._local.waiting_of(payer)
 
-    def set_peers(
-        self, calls: Mapping[str, Callable[[], PeerCalls]], draining: Collection[str] = ()
-    ) -> None:
+    def set_peers(self, calls: Mapping[str, Callable[[], PeerCalls]]) -> None:
         """Replace the known other members, by id.
 
         Orders at a member that is gone are lost: their attempts fail at once. A process that is
@@ -217,20 +181,32 @@ class RemoteDispatch:
 
         Args:
             calls: make the calls to each of them; only called for one that was not known.
-            draining: those that get no further orders; what they have, they end.
         """
-        self._draining = frozenset(draining)
         for name in list(self._peers):
             if name not in calls:
                 self._forget(name)
         for name, call in calls.items():
             if name not in self._peers:
-                self._peers[name] = _Peer.of(name, call(), self._may_send)
-        kept, self._unreturned = self._unreturned, deque(maxlen=UNRETURNED_MAX)
-        for unreturned in kept:
-            self._return(*unreturned)
+                self._peers[name] = self._open_channel(name, call())
+        self._tell_again()
         for did in self._local.waiting_agents():
             self._note_waiting(did)
+
+    def _open_channel(self, name: str, calls: PeerCalls) -> Channel[bytes, bool]:
+        async def call(batch: list[bytes]) -> Sequence[bool]:
+            if not self._may_send():  # the member there has a lease of its own, and would send them
+                raise ConnectionError("this member has no lease")
+            return await calls.send(batch)
+
+        return Channel(
+            f"dispatch to {name}",
+            call,
+            capacity=QUEUE_MAX,
+            batch_size=BATCH_SIZE,
+            weight_of=len,
+            batch_weight=CALL_BYTES_MAX,
+            on_close=calls.close,
+        )
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order here while there is room, else from another owner."""
@@ -254,7 +230,6 @@ class RemoteDispatch:
             name
             for name in several
             if name in self._peers
-            and name not in self._draining
             and self._avoided.get(name, 0) <= now_ms
             and paused_ms.get(name, 0) <= now_ms
         ]
@@ -314,8 +289,8 @@ class RemoteDispatch:
                 if self._waiting.get(order.agent_did, {}).pop(name, None) is not None:
                     self._offer_in(0)
                 return
-            if outcome is not False:
-                self._avoided[name] = self._now_ms() + AVOIDED_MS
+            if isinstance(outcome, BaseException):
+                self._avoid(name, outcome)
             away = self._away.get(serial)
             if away is None or away.is_accepted:
                 return
@@ -326,7 +301,7 @@ class RemoteDispatch:
 
         try:
             body = ORDERS.encode(Send(serial, self._name, order, is_offer))
-            self._peers[name].orders.submit(body, sent)
+            self._peers[name].submit(body, sent)
         except (ServiceError, Unencodable):
             # The peer's queue is full; the bound at publish limits the local one.
             self._local.send(order, receive)
@@ -348,19 +323,19 @@ class RemoteDispatch:
 
     def release(self, order: DispatchOrder) -> None:
         """Free the order's capacity, here or at the machine that sent it."""
-        if not self._end_away(order, End):
+        if not self._end_away(order):
             self._local.release(order)
 
     def abort(self, order: DispatchOrder, reason: str) -> None:
         """Abort an order, here or at the machine that sends it; notify the agent."""
-        if self._end_away(order, Abort):
+        if self._end_away(order, is_abort=True):
             self._local.notify(order, reason)
         else:
             self._local.abort(order, reason)
 
     def cancel(self, order: DispatchOrder) -> None:
         """Stop waiting for an order's reply, or never send it; its agent is not told."""
-        if not self._end_away(order, Abort):
+        if not self._end_away(order, is_abort=True):
             self._local.cancel(order)
 
     def accept(self, bodies: Sequence[bytes]) -> list[bool]:
@@ -380,12 +355,10 @@ class RemoteDispatch:
         sending = message.origin, message.serial
         match message:
             case Send(order=order):
-                if sending not in self._foreign and sending not in self._aborted:
+                if sending not in self._foreign:
                     return self._take_order(sending, order, is_offer=message.is_offer)
             case End():
-                self._end_foreign(sending)
-            case Abort():
-                self._abort_foreign(sending)
+                self._end_foreign(sending, is_abort=message.is_abort)
             case SentEvent():
                 self._take_event(message)
             case _:
@@ -417,7 +390,6 @@ class RemoteDispatch:
             return  # it came before
         if isinstance(event, AttemptAccepted):
             away.is_accepted = True
-            self._accepted_away += 1
         elif not isinstance(event, WorkStarted):
             self._forget_away(serial)
         deliver_event(away.order, away.receive, event)
@@ -433,83 +405,87 @@ class RemoteDispatch:
         elif not isinstance(event, WorkStarted):
             self._foreign.pop(sending, None)
         order = None if foreign is None else foreign.order
+        failed = partial(self._return_failure, origin, serial, order)
         try:
             body = ORDERS.encode(SentEvent(serial, self._name, event))
         except Unencodable as error:
             log.error("event cannot be returned to=%s reason=%s", origin, error)
-            self._return_failure(origin, serial, order)
+            failed()
         else:
-            self._return(origin, serial, body, order)
-
-    def _return(self, origin: str, serial: int, body: bytes, order: DispatchOrder | None) -> None:
-        """Send an event to the member whose order it is of, when that is known.
-
-        This process and that member hear of each other by their own renewals, not at once.
-
-        Args:
-            serial: of the order's sending.
-            body: the encoded event.
-            order: fails if the member cannot read the event; None: nothing is left to be told.
-        """
-        peer = self._peers.get(origin)
-        if peer is None:
-            self._unreturned.append((origin, serial, body, order))
-            return
-
-        def returned(outcome: bool | BaseException) -> None:
-            if isinstance(outcome, BaseException):  # the channel was closed
-                self._unreturned.append((origin, serial, body, order))
-            elif not outcome:
-                self._return_failure(origin, serial, order)
-
-        peer.told.submit_always(body, returned)
+            self._tell(_Told(origin, body, failed))
 
     def _return_failure(self, origin: str, serial: int, order: DispatchOrder | None) -> None:
-        """Let an order fail whose event its owner cannot hear, which would wait for it for ever.
+        """Let an order fail whose event its owner cannot read, and would wait for without end.
 
         It counts as a failed attempt, because the next one may end in the same way.
         """
-        self._abort_foreign((origin, serial))
+        self._end_foreign((origin, serial), is_abort=True)
         if order is None:
             return
         at_ms = self._now_ms()
         message = "what came of the attempt cannot be told to the workflow's owner"
         failure = Failure(NodeErrorCode.AGENT_ERROR, message, is_spared=True)
         event = build_failed_event(order, failure, at_ms, at_ms)
-        self._return(origin, serial, ORDERS.encode(SentEvent(serial, self._name, event)), None)
+        self._return_event(origin, serial, "", event)
 
-    def _abort_foreign(self, sending: tuple[str, int]) -> None:
-        self._aborted[sending] = None
-        if len(self._aborted) > ABORTED_MAX:
-            self._aborted.popitem(last=False)
+    def _tell(self, told: _Told) -> None:
+        """Send a message to a member until the member answers.
+
+        This process and that member learn of each other by their own renewals, not at once.
+        """
+        peer = self._peers.get(told.name)
+        if peer is None:
+            self._untold.append(told)
+            return
+
+        def answered(outcome: bool | BaseException) -> None:
+            self._telling -= 1
+            if isinstance(outcome, BaseException):
+                self._avoid(told.name, outcome)
+                self._untold.append(told)
+                if self._repeat is None:
+                    loop = asyncio.get_running_loop()
+                    self._repeat = loop.call_later(REPEAT_S, self._tell_again)
+            elif not outcome:
+                told.refused()
+
+        self._telling += 1
+        peer.submit_always(told.body, answered)
+
+    def _tell_again(self) -> None:
+        if self._repeat is not None:
+            self._repeat.cancel()
+            self._repeat = None
+        untold, self._untold = self._untold, deque(maxlen=UNTOLD_MAX)
+        for told in untold:
+            self._tell(told)
+
+    def _avoid(self, name: str, error: BaseException) -> None:
+        """Send no further orders to a peer for a while; log the first failed call."""
+        now_ms = self._now_ms()
+        if self._avoided.get(name, 0) <= now_ms:
+            log.warning("calls to an owner fail and are repeated to=%s", name, exc_info=error)
+        self._avoided[name] = now_ms + AVOIDED_MS
+
+    def _end_foreign(self, sending: tuple[str, int], *, is_abort: bool = False) -> None:
         foreign = self._foreign.pop(sending, None)
-        if foreign is not None and not self._end_away(foreign.order, Abort):
-            self._local.cancel(foreign.order)
+        if foreign is not None:
+            (self.cancel if is_abort else self.release)(foreign.order)
 
-    def _end_foreign(self, sending: tuple[str, int]) -> None:
-        foreign = self._foreign.pop(sending, None)
-        if foreign is not None and not self._end_away(foreign.order, End):
-            self._local.release(foreign.order)
-
-    def _end_away(self, order: DispatchOrder, message: type[End | Abort]) -> bool:
+    def _end_away(self, order: DispatchOrder, *, is_abort: bool = False) -> bool:
         """Drop an order at another machine and end it there; False when none has it."""
         serial = self._serial_of.get(id(order))
         if serial is None:
             return False
-        self._send_end(self._forget_away(serial).peer, message(serial, self._name))
+        self._send_end(self._forget_away(serial).peer, End(serial, self._name, is_abort))
         return True
 
-    def _send_end(self, name: str, message: End | Abort) -> None:
-        peer = self._peers.get(name)
-        if peer is None:
-            return
-        # If this message is lost, the attempt's timeout releases the order.
-        with contextlib.suppress(ServiceError):
-            peer.told.submit(ORDERS.encode(message), lambda _: None)
+    def _send_end(self, name: str, message: End) -> None:
+        if name in self._peers:
+            self._tell(_Told(name, ORDERS.encode(message), lambda: None))
 
     def _forget_away(self, serial: int) -> _Away:
         away = self._away.pop(serial)
-        self._accepted_away -= away.is_accepted
         del self._serial_of[id(away.order)]
         return away
 
@@ -550,19 +526,3 @@ class RemoteDispatch:
                 self._local.hold(away.order)
             else:
                 self._lose(serial)
-
-
-async def _repeat_until_answered(name: str, call: PeerCall, batch: list[bytes]) -> Sequence[bool]:
-    """Repeat a call until the other machine answers; removing the peer cancels it."""
-    for failures in itertools.count():
-        try:
-            replies = await call(batch)
-        except Exception as error:  # the edge to another process: after any the batch may be lost
-            if failures == 0:
-                log.warning("%s fail and are repeated count=%d", name, len(batch), exc_info=error)
-            await asyncio.sleep(REPEAT_S)
-        else:
-            if failures:
-                log.info("%s go on after %d failures", name, failures)
-            break
-    return replies

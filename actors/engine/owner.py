@@ -35,7 +35,7 @@ from actors.dispatch.peer_messages import PeerCalls
 from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.engine.node_results import find_order_to_judge, take_result
 from actors.engine.outbox import Outboxes
-from actors.engine.restorer import AheadLedger, Restorer, read_until_success
+from actors.engine.restorer import Restorer, read_until_success
 from actors.engine.runner import Runner
 from actors.ports import Contact, DispatchOrder
 from actors.process.at_work import AtWork
@@ -221,11 +221,10 @@ class Owner:
         """Load the directory, join the cluster, and begin to take and restore shards."""
         started_ms = self._clock.now_ms()
         await read_until_success(self._directory_sync.start)
-        ahead = AheadLedger(self._shard_ledger)
         self._runner = Runner(
             self.held,
             self._settings,
-            ledger=ahead,
+            ledger=self._shard_ledger,
             directory=self._directory,
             dispatcher=self.remote_dispatch,
             clock=self._clock,
@@ -239,7 +238,7 @@ class Owner:
             self.held,
             lambda shards: UnfinishedPages(self._reader, shards),
             refresh=self._directory_sync.refresh,
-            ahead=ahead,
+            ledger=self._shard_ledger,
             is_skipped=self._is_childs,
         )
         member = self.held.member

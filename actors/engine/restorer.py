@@ -18,21 +18,19 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from actors.engine.runner import Runner
-from actors.ports import LedgerPort
 from actors.process.slices import Slices
 from actors.shards.held_shards import HeldShards
+from actors.shards.shard_ledger import ShardLedger
 from core.errors import ServiceError
 from core.shards.shard import shard_of
-from ledger.commands import Command, Outcome
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows.unfinished import PageKey
 
@@ -58,54 +56,6 @@ class Rows(Protocol):
         """Return those of these workflows that are unfinished and of these shards."""
 
 
-class AheadLedger:
-    """The ledger as a runner sees it, which knows how many commands of restored pages are open.
-
-    Args:
-        ledger: commits the commands.
-    """
-
-    def __init__(self, ledger: LedgerPort) -> None:
-        self._ledger = ledger
-        self._is_counting = False
-        self._open = 0
-        self._answered = asyncio.Event()
-
-    def __repr__(self) -> str:
-        return f"<AheadLedger open={self._open}>"
-
-    def has_room(self, payer: str) -> bool:
-        """Implement `LedgerPort`."""
-        return self._ledger.has_room(payer)
-
-    def submit(self, command: Command, done: Callable[[Outcome], None], payer: str = "") -> None:
-        """Implement `LedgerPort`."""
-        if self._is_counting:
-            self._open += 1
-            done = partial(self._close, done)
-        self._ledger.submit(command, done, payer)
-
-    def _close(self, done: Callable[[Outcome], None], outcome: Outcome) -> None:
-        self._open -= 1
-        self._answered.set()
-        done(outcome)
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Count what is submitted in this block, which may not await."""
-        self._is_counting = True
-        try:
-            yield
-        finally:
-            self._is_counting = False
-
-    async def wait_open(self, most: int) -> None:
-        """Return when at most so many of the counted commands have no outcome."""
-        while self._open > most:
-            self._answered.clear()
-            await self._answered.wait()
-
-
 class Restorer:
     """Restores workflows of one member, in the background.
 
@@ -114,7 +64,7 @@ class Restorer:
         held: the shards of the member.
         rows: makes the reader of these shards' stored workflows, whose pages it keeps.
         refresh: refreshes the directory; raises `ServiceError` when it cannot.
-        ahead: the runner's ledger.
+        ledger: the runner's.
         is_skipped: whether a workflow is driven by a process of its own.
     """
 
@@ -125,14 +75,14 @@ class Restorer:
         rows: Callable[[Sequence[int]], Rows],
         *,
         refresh: Callable[[], Awaitable[None]],
-        ahead: AheadLedger,
+        ledger: ShardLedger,
         is_skipped: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._runner = runner
         self._held = held
         self._rows = rows
         self._refresh = refresh
-        self._ahead = ahead
+        self._ledger = ledger
         self._is_skipped = is_skipped
         self._count = 0
         # Shards whose scan is wanted, and those of the scan under way.
@@ -219,10 +169,10 @@ class Restorer:
             with self._runner.reads.open() as changed_ids:
                 epochs = self._epochs_of(shards)
                 workflows, after = await read_until_success(partial(rows.page, after))
-                await self._restore_rows(workflows, changed_ids, epochs, self._ahead.counting)
+                await self._restore_rows(workflows, changed_ids, epochs, self._ledger.counting)
             if after is None:
                 return
-            await self._ahead.wait_open(AHEAD_MAX)
+            await self._ledger.wait_counted(AHEAD_MAX)
 
     def _epochs_of(self, shards: Iterable[int]) -> dict[int, int]:
         return {shard: self._held.epoch(shard) for shard in shards}

@@ -5,11 +5,10 @@ Decisions fairness-and-long-work and ledger-writer.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from actors.transport.actor_calls import BatchCall
 from actors.transport.channel import Channel
-from actors.transport.late_replies import LatePoll
 from actors.transport.messages import (
     CALL_BYTES_MAX,
     Late,
@@ -24,8 +23,8 @@ from core.settings import Settings
 
 CALLS_PER_BATCH_MAX: Final = 1_000
 
-# Requests of a replica that may wait for an owner to know what they have stored.
-REFRESHES_MAX: Final = 100_000
+# Requests of a replica that may share the next call.
+SHARED_MAX: Final = 100_000
 # A larger request uses the bulk channel.
 LARGE_BYTES: Final = 16 * 1024
 
@@ -40,16 +39,8 @@ class OwnerChannels:
     def __init__(self, name: str, settings: Settings) -> None:
         self._single = _channel_to(name, settings, "handle")
         self._bulk = _channel_to(name, settings, "handle_bulk")
-        self._late = LatePoll(BatchCall(settings, name, "late"))
-        refresh = BatchCall(settings, name, "refresh")
-        # Who asks during a call shares the next one.
-        self._refreshes: Channel[None, None] = Channel(
-            f"owner {name}, refreshes",
-            refresh,
-            capacity=REFRESHES_MAX,
-            batch_size=REFRESHES_MAX,
-            on_close=refresh.close,
-        )
+        self._late: Channel[int, bytes] = _shared_channel(name, settings, "late")
+        self._refreshes: Channel[None, None] = _shared_channel(name, settings, "refresh")
 
     async def request(self, request: OwnerRequest | PackedPublish, payer: str = "") -> OwnerAnswer:
         """Return the owner's answer. Raises the `ServiceError` that it answers with."""
@@ -59,8 +50,8 @@ class OwnerChannels:
             body = REQUESTS.encode(request)
             lane = self._bulk if len(body) > LARGE_BYTES else self._single
             reply = decode_reply(await lane.request(body, payer))
-            if isinstance(reply, Late):
-                reply = await self._late.reply(reply)
+            while isinstance(reply, Late):
+                reply = decode_reply(await self._late.request(reply.token))
         if isinstance(reply, ServiceError):
             raise reply
         return reply
@@ -84,5 +75,17 @@ def _channel_to(name: str, settings: Settings, method: str) -> Channel[bytes, by
         batch_size=CALLS_PER_BATCH_MAX,
         weight_of=len,
         batch_weight=CALL_BYTES_MAX,
+        on_close=call.close,
+    )
+
+
+def _shared_channel(name: str, settings: Settings, method: str) -> Channel[Any, Any]:
+    """Return a channel in which all requests that come during a call share the next one."""
+    call = BatchCall(settings, name, method)
+    return Channel(
+        f"owner {name}, {method}",
+        call,
+        capacity=SHARED_MAX,
+        batch_size=SHARED_MAX,
         on_close=call.close,
     )

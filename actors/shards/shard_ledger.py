@@ -2,14 +2,16 @@
 
 A shard is handed over when none of its commands is open. A command that the ledger refuses as STALE
 tells that its shard is another member's now; that shard is dropped before the command's own
-callback runs, so that the callback finds the workflow as not driven here. Implements `LedgerPort`.
+callback runs, so that the callback finds the workflow as not driven here. The commands of restored
+pages are counted besides, so that few of them are open. Implements `LedgerPort`.
 Decision workflow-owners-and-shards.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -32,6 +34,9 @@ class ShardLedger:
         self._on_stale = on_stale
         self._open: dict[int, int] = {}
         self._settled: dict[int, asyncio.Future[None]] = {}
+        self._is_counting = False
+        self._counted = 0
+        self._answered = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<ShardLedger open={sum(self._open.values())}>"
@@ -45,6 +50,9 @@ class ShardLedger:
         of: Any = command  # a command of a workflow, of which a runner has no others
         shard, epoch = shard_of(of.workflow_id), of.shard_epoch
         self._open[shard] = self._open.get(shard, 0) + 1
+        if self._is_counting:
+            self._counted += 1
+            done = partial(self._answer_counted, done)
         self._ledger.submit(command, partial(self._close, shard, epoch, done), payer)
 
     def _close(
@@ -61,6 +69,26 @@ class ShardLedger:
                 waiting = self._settled.pop(shard, None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(None)
+
+    def _answer_counted(self, done: Callable[[Outcome], None], outcome: Outcome) -> None:
+        self._counted -= 1
+        self._answered.set()
+        done(outcome)
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count what is submitted in this block, which may not await."""
+        self._is_counting = True
+        try:
+            yield
+        finally:
+            self._is_counting = False
+
+    async def wait_counted(self, most: int) -> None:
+        """Return when at most so many of the counted commands have no outcome."""
+        while self._counted > most:
+            self._answered.clear()
+            await self._answered.wait()
 
     async def settled(self, shard: int) -> None:
         """Return when no command of a shard is without its outcome."""

@@ -1,4 +1,4 @@
-"""The timekeeper of a simulated world: the real `OwnerWatch`, asked twice a second.
+"""The timekeeper of a simulated world: the real `Silence` of each owner, asked twice a second.
 
 A real timekeeper asks it half as often.
 Processes are frozen for a while, the timekeeper is started anew and remembers nothing. What must
@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from actors.cluster.process_watch import START_MS_MAX, OwnerWatch
+from actors.cluster.process_watch import START_MS_MAX, Silence
 from tests.simulation.violation import require
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Timekeeping:
     def __init__(self, world: World) -> None:
         self._world = world
         self._chance = random.Random(f"timekeeping {world.seed}")
-        self._watch = OwnerWatch(silence_ms_max=world.settings.owner_silence_ms)
+        self._silences: dict[str, Silence] = {}
         self._number = 0
         self.killed = 0
         self.late = 0  # answers of owners that were only busy
@@ -64,32 +64,21 @@ class Timekeeping:
     def _start(self) -> None:
         """Begin as a new timekeeper, to whom every owner is new."""
         self._number += 1
-        self._watch = OwnerWatch(silence_ms_max=self._world.settings.owner_silence_ms)
-        for name in self._world.processes:
-            self._watch.note_created(name, self._world.clock.now_ms())
+        silence_ms, now_ms = self._world.settings.owner_silence_ms, self._world.clock.now_ms()
+        self._silences = {
+            name: Silence(silence_ms, now_ms=now_ms) for name in self._world.processes
+        }
         self._round(self._number)
 
     def _round(self, number: int) -> None:
         world = self._world
         if number != self._number or world.is_over():
             return
-        now_ms = world.clock.now_ms()
         for process in world.processes.values():
             if process.is_alive:
                 ping = _Ping(process, number)
                 process.loop.call_soon(self._answered, ping)
                 world.clock.call_in(ANSWER_MS_MAX, self._not_answered, ping)
-        for name in self._watch.silent_owners():
-            process = world.processes[name]
-            self._watch.note_replaced(name, now_ms)
-            if process.is_alive:
-                self.killed += 1
-                # One that goes on, or was started, just now is not heard before the next answer.
-                since_ms = max(process.thawed_ms, process.began_ms)
-                is_silent = process.loop.is_frozen or now_ms - since_ms <= ROUND_MS
-                require(is_silent, "killed for working:", process, process.loop)
-                process.kill()
-                world.restart_later(process)
         world.clock.call_in(ROUND_MS, self._round, number)
 
     def _answered(self, ping: _Ping) -> None:
@@ -97,7 +86,7 @@ class Timekeeping:
         if ping.is_over or ping.number != self._number:
             return
         ping.is_over = True
-        self._watch.note_answered(process.name, now_ms, process.progress)
+        self._silences[process.name].note_answer(now_ms, process.progress)
 
     def _not_answered(self, ping: _Ping) -> None:
         """Ask another thread of a process that is late for its count of progress."""
@@ -106,11 +95,21 @@ class Timekeeping:
             return
         ping.is_over = True
         now_ms = self._world.clock.now_ms()
-        is_frozen = process.loop.is_frozen
-        if not is_frozen and self._watch.note_progress(process.name, process.progress, now_ms):
+        silence, is_frozen = self._silences[process.name], process.loop.is_frozen
+        if not is_frozen and silence.note_progress(process.progress, now_ms):
             self.late += 1
-        else:
-            self._watch.note_unanswered(process.name, now_ms)
+        elif silence.note_miss(now_ms):
+            self._kill(process, now_ms)
+
+    def _kill(self, process: Process, now_ms: int) -> None:
+        self._silences[process.name].note_replaced(now_ms)
+        self.killed += 1
+        # One that goes on, or was started, just now is not heard before the next answer.
+        since_ms = max(process.thawed_ms, process.began_ms)
+        is_silent = process.loop.is_frozen or now_ms - since_ms <= ROUND_MS
+        require(is_silent, "killed for working:", process, process.loop)
+        process.kill()
+        self._world.restart_later(process)
 
     def _freeze(self) -> None:
         world = self._world

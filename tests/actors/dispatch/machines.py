@@ -83,7 +83,7 @@ class Machines:
     heard: dict[str, list[Event]] = field(default_factory=dict)
     orders: dict[str, DispatchOrder] = field(default_factory=dict)
 
-    def introduce(self, *draining: str, **epochs: int) -> None:
+    def introduce(self, **epochs: int) -> None:
         """Let every machine know the members there: of each, the process of this number."""
         for own, spread in self.spreads.items():
             spread.set_peers(
@@ -91,8 +91,7 @@ class Machines:
                     name + number * (number != "1"): partial(self.calls, name)
                     for name, number in ((n, str(e)) for n, e in epochs.items())
                     if name != own
-                },
-                draining,
+                }
             )
 
     def calls(self, name: str) -> PeerCalls:

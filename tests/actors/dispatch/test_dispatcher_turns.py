@@ -76,42 +76,6 @@ async def ends(here: Scene, count: int) -> list[Event]:
     return found
 
 
-async def test_an_agent_gets_no_more_at_once_than_it_takes() -> None:
-    agents = Agents()
-    async with scene(agents.serve, agent_concurrency=3) as here:
-        for number in range(10):
-            send(here, "/gated", f"n{number}")
-        await agents.wait_nodes(3)
-        assert here.dispatcher.statistics().queued == 7
-        agents.gate.set()
-        assert all(isinstance(event, AttemptSucceeded) for event in await ends(here, 10))
-    assert agents.open_max == 3
-
-
-async def test_a_hanging_agent_delays_nobody_elses_orders() -> None:
-    agents = Agents()
-    async with scene(
-        agents.serve, agent_concurrency=4, inflight_start=8, inflight_max=8, inflight_share=1
-    ) as here:
-        for number in range(100):
-            send(here, "/hang", f"h{number}", timeout_ms=60_000)
-        for number in range(20):
-            send(here, "/well", f"w{number}")
-        found = await ends(here, 20)
-    assert all(isinstance(event, AttemptSucceeded) for event in found)
-    assert sum(node.startswith("h") for node in agents.nodes) == 4
-
-
-async def test_hanging_agents_that_hold_every_place_leave_it_after_a_moment() -> None:
-    agents = Agents()
-    async with scene(agents.serve, inflight_start=2, inflight_max=4, inflight_share=1) as here:
-        for number in range(2):
-            send(here, "/hang", f"h{number}", timeout_ms=60_000)
-        send(here, "/well", "w")
-        (event,) = await ends(here, 1)
-    assert isinstance(event, AttemptSucceeded)
-
-
 async def test_payers_take_turns_at_an_agent_by_weight() -> None:
     agents = Agents()
     weights = ("did:x:heavy=2",)

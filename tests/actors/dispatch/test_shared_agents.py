@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from actors.dispatch.dispatcher import Dispatcher
-from actors.dispatch.peer_messages import PeerCalls
+from actors.dispatch.peer_messages import ORDERS, PeerCalls, Send
 from actors.dispatch.remote_dispatch import RemoteDispatch
 from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
@@ -239,3 +239,13 @@ async def test_cancelled_order_that_waits_at_another_owner_is_never_sent() -> No
         shared.agent.gate.set()
         await wait(lambda: len(first.ended) == 1)
         assert shared.agent.order == [first.name]
+
+
+async def test_an_offer_that_would_have_to_wait_is_refused() -> None:
+    async with shared_agent() as shared:
+        first, second = shared.join(2, 2)
+        second.send(1)
+        await wait(lambda: shared.agent.open_now == 1)
+        offer = Send(1, first.name, order_of("offer", first.url), is_offer=True)
+        assert second.remote.accept([ORDERS.encode(offer)]) == [False]
+        assert second.dispatcher.waiting == 0

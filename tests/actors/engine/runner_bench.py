@@ -176,10 +176,11 @@ class Bench:
                 for _ in runner.shards.drop([shard]):
                     pass
 
+        self.ledger = ShardLedger(ledger or self.gate, stale)
         runner = Runner(
             held,
             self.settings,
-            ledger=ShardLedger(ledger or self.gate, stale),
+            ledger=self.ledger,
             directory=self.directory,
             dispatcher=self.outbox,
             clock=self.clock,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from actors.engine import restorer as restorer_module
-from actors.engine.restorer import IDS_MAX, AheadLedger, Restorer, Rows
+from actors.engine.restorer import IDS_MAX, Restorer, Rows
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.wire import COMMANDS, OUTCOMES
 from core.errors import ErrorCode, ServiceError
@@ -60,15 +60,16 @@ class ModelRows:
             raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "too slow")
 
 
-def restorer_of(bench: Bench, rows: Rows, ahead: AheadLedger | None = None) -> Restorer:
+def restorer_of(bench: Bench, rows: Rows, ledger: LedgerClient | None = None) -> Restorer:
     """Return the restorer of an owner that has just been restarted."""
 
     async def nothing() -> None:
         return None
 
-    ahead = ahead or AheadLedger(bench.gate)
-    bench.runner = bench.new_runner(ledger=ahead)
-    return Restorer(bench.runner, bench.held, lambda shards: rows, refresh=nothing, ahead=ahead)
+    bench.runner = bench.new_runner(ledger=ledger)
+    return Restorer(
+        bench.runner, bench.held, lambda shards: rows, refresh=nothing, ledger=bench.ledger
+    )
 
 
 def unfinished(count: int) -> Bench:
@@ -300,14 +301,13 @@ async def test_the_steps_of_a_busy_payer_do_not_keep_others_from_being_restored(
         return [OUTCOMES.encode(outcome) for outcome in bench.model.commit(commands)]
 
     client = LedgerClient(call, lambda _: False, capacity=10_000, batch_size=512)
-    ahead = AheadLedger(client)
 
     def submit(_: Outcome | None = None) -> None:
         nonlocal number
         if is_over:
             return
         number += 1  # the next step of accepted work follows from the commit of the one before
-        ahead.submit(
+        client.submit(
             Deposit(
                 key=f"d{number}",
                 request_hash=b"",
@@ -322,7 +322,7 @@ async def test_the_steps_of_a_busy_payer_do_not_keep_others_from_being_restored(
 
     for _ in range(outstanding):
         submit()
-    restorer = restorer_of(bench, ModelRows(bench), ahead)
+    restorer = restorer_of(bench, ModelRows(bench), client)
     done = restorer.restore_shards([SHARD])
     async with asyncio.timeout(60):
         while not done.done() and calls < 1_000:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from actors.gateway.gateway import Gateway
 from actors.transport.actor_calls import BatchServer
-from actors.transport.late_replies import LatePoll, LateReplies
+from actors.transport.late_replies import LateReplies
 from actors.transport.messages import (
     Late,
     NotYet,
@@ -21,7 +21,7 @@ from actors.transport.messages import (
     PublishReply,
     PublishRequest,
 )
-from actors.transport.wire import Undecodable, answer_requests, decode_reply, encode_reply
+from actors.transport.wire import answer_requests, decode_reply
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from tests.actors.gateway.maps import lease
@@ -142,64 +142,13 @@ async def test_a_late_reply_of_an_owner_that_ended_is_asked_for_again(
     assert successor.calls == 1
 
 
-async def test_closing_the_poll_in_the_turn_of_a_request_answers_it() -> None:
-    """The request waited for the gateway's timeout: the polling task had not begun."""
-
-    class Silent:
-        """A carrier that never answers, and then does."""
-
-        def __init__(self) -> None:
-            self.is_answering = False
-
-        async def __call__(self, tokens: object) -> list[tuple[int, bytes]]:
-            """Answer nothing, or token 2."""
-            if not self.is_answering:
-                await asyncio.Event().wait()
-            return [(2, encode_reply(stored("a")))]
-
-        def close(self) -> None:
-            """Answer from now on, as a carrier to the owner's successor."""
-            self.is_answering = True
-
-    poll = LatePoll(Silent())
-    asked = asyncio.create_task(poll.reply(Late(token=1)))
-    asyncio.get_running_loop().call_soon(poll.close)
-    async with asyncio.timeout(60):
-        with pytest.raises(ConnectionError):
-            await asked
-        assert await poll.reply(Late(token=2)) == stored("a")
-
-
 async def test_a_token_of_another_process_is_answered_as_lost() -> None:
     late = LateReplies()
     pending: asyncio.Future[OwnerReply] = asyncio.get_running_loop().create_future()
     (kept,) = await late.settled([pending])
     assert isinstance(kept, Late)
-    ((token, body),) = await late.take([kept.token + 1])
-    lost = decode_reply(body)
-    assert token == kept.token + 1
-    assert isinstance(lost, NotYet)
     pending.set_result(None)
-    assert [token for token, _ in await late.take([kept.token])] == [kept.token]
+    mine, other = [decode_reply(body) for body in await late.take([kept.token, kept.token + 1])]
+    assert mine is None
+    assert isinstance(other, NotYet)
     assert not late._kept
-
-
-async def test_a_late_reply_that_cannot_be_read_is_answered_alone() -> None:
-    """It ended the poll, and the callers that waited for other replies heard nothing any more."""
-    good = PublishReply(workflow_id="w", task_id="t", status="pending")
-    rounds = [[(1, b"\xc1 no message")], [(2, encode_reply(good))]]
-
-    class Call:
-        async def __call__(self, tokens: list[int]) -> list[tuple[int, bytes]]:
-            await asyncio.sleep(0)
-            return rounds.pop(0)
-
-        def close(self) -> None:
-            """Have nothing to close."""
-
-    poll = LatePoll(Call())
-    asked = [asyncio.ensure_future(poll.reply(Late(token=token))) for token in (1, 2)]
-    async with asyncio.timeout(10):
-        unread, read = await asyncio.gather(*asked, return_exceptions=True)
-    assert isinstance(unread, Undecodable)
-    assert read == good

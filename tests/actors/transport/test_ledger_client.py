@@ -15,7 +15,6 @@ from actors.transport.messages import CALL_BYTES_MAX
 from actors.transport.wire import answer_commands
 from core.errors import ErrorCode, ServiceError
 from ledger.accounts.account_commands import Deposit
-from ledger.agents.agent_commands import RegisterAgent
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.shards.shard_commands import JoinCluster
 
@@ -169,23 +168,6 @@ async def test_callers_take_turns_by_whose_commands_theirs_are() -> None:
     asked.append(asyncio.ensure_future(client.commit(deposit("b", "b"), timeout_s=60)))
     await asyncio.gather(*asked)
     assert ledger.batches.index(["b"]) <= 2
-
-
-async def test_calls_are_bounded_by_bytes() -> None:
-    ledger = Ledger()
-    client = client_of(ledger)
-    heard: list[object] = []
-    for number in range(8):
-        card = RegisterAgent(
-            key=f"c{number}", actor_did="", owner_did="", is_admin=False, is_signed=False, did="",
-            card_json="x" * (CALL_BYTES_MAX // 5), endpoint="", capability_ids=(),
-            public_key=None, secret_encrypted=None,
-        )  # fmt: skip
-        client.submit(card, heard.append)
-    async with asyncio.timeout(60):
-        while len(heard) < 8:
-            await asyncio.sleep(0)
-    assert max(map(len, ledger.batches)) == 4
 
 
 async def test_a_call_holds_a_few_hundred_commands_however_small() -> None:

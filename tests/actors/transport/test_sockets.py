@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.transport.channel import Channel
 from actors.transport.sockets import (
     BUFFER_BYTES,
     UNREADABLE,
@@ -149,21 +148,6 @@ async def test_a_call_that_is_given_up_leaves_no_reply_to_the_next(
         await waiting
     served.gate.set()
     assert await call([4]) == [8]
-
-
-async def test_a_channel_carries_its_batches_over_it(
-    actor: tuple[Actor, SocketServer, Path], call: SocketCall
-) -> None:
-    sizes: list[int] = []
-
-    async def counted(batch: list[int]) -> Sequence[int | BaseException]:
-        sizes.append(len(batch))
-        return await call(batch)
-
-    channel: Channel[int, int] = Channel("actor", counted, capacity=100, batch_size=10)
-    numbers = range(1, 51)
-    assert await asyncio.gather(*map(channel.request, numbers)) == [2 * n for n in numbers]
-    assert sizes == [10] * 5
 
 
 def connected() -> tuple[Connection, list[Any]]:
