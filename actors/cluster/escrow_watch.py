@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 
+from actors.process.loop_clock import every
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.overdue import Overdue, held_past_deadline
 
@@ -38,12 +39,12 @@ class EscrowWatch:
 
     async def run(self) -> None:
         """Check until cancelled; first after a minute, when a restart has caught up."""
-        while True:
-            await asyncio.sleep(CHECK_INTERVAL_S)
-            try:
-                await self.check_once(time.time_ns() // 1_000_000)
-            except Exception:  # the edge of the loop: a failed check must not end the watch
-                log.exception("escrows not checked")
+        await asyncio.sleep(CHECK_INTERVAL_S)
+        await every(
+            CHECK_INTERVAL_S,
+            lambda: self.check_once(time.time_ns() // 1_000_000),
+            "check of escrows",
+        )
 
     async def check_once(self, now_ms: int) -> Overdue:
         """Log overdue escrows, and once when there are none any more; return them."""

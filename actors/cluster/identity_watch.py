@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from actors.process.loop_clock import every
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
@@ -58,12 +59,7 @@ class IdentityWatch:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        while True:
-            try:
-                await self.round(now_ms())
-            except Exception:  # the edge of the loop: a failed round must not end the watch
-                log.exception("identity not looked at")
-            await asyncio.sleep(ROUND_S)
+        await every(ROUND_S, lambda: self.round(now_ms()), "round of identity")
 
     async def round(self, at_ms: int) -> None:
         """Note that the service is ready, and do what is due at a time, Unix ms.

@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 
 from actors.cluster.process_watch import Silence
-from actors.process.loop_clock import monotonic_ms
+from actors.process.loop_clock import every, monotonic_ms
 
 log = logging.getLogger("callboard.timekeeper")
 
@@ -37,12 +37,7 @@ class ServeWatch:
 
     async def run(self) -> None:
         """Ask until cancelled."""
-        while True:
-            try:
-                await self._check_once()
-            except Exception:  # the edge of the loop: a failed check must not end the watch
-                log.exception("Serve's controller not checked")
-            await asyncio.sleep(self._question_s)
+        await every(self._question_s, self._check_once, "check of Serve's controller")
 
     async def _check_once(self) -> None:
         try:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from actors.process.loop_clock import every
 from core.settings import Settings
 from federation.health_probe import HealthProbe
 from federation.name_resolver import NameResolver
@@ -51,12 +52,7 @@ class Prober:
 
     async def run(self) -> None:
         """Run rounds until cancelled."""
-        while True:
-            try:
-                await self.round()
-            except Exception:  # the edge of the loop: a failed round must not end the probing
-                log.exception("probes failed")
-            await asyncio.sleep(ROUND_S)
+        await every(ROUND_S, self.round, "round of probes")
 
     async def round(self) -> list[tuple[str, bool]]:
         """Probe the agents that are due; return (did, whether it is healthy) of each that was."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from actors.cluster.process_watch import Silence
 from actors.cluster.runtime import ensure_timekeeper, restart_timekeeper
-from actors.process.loop_clock import monotonic_ms
+from actors.process.loop_clock import every, monotonic_ms
 from actors.transport.actor_calls import ActorCall, is_unknown_outcome
 from actors.transport.names import TIMEKEEPER
 from core.settings import Settings
@@ -40,12 +40,7 @@ class TimekeeperWatch:
 
     async def run(self) -> None:
         """Ask until cancelled."""
-        while True:
-            try:
-                await self._check_once()
-            except Exception:  # the edge of the loop: a failed check must not end the watch
-                log.exception("timekeeper not checked")
-            await asyncio.sleep(CHECK_INTERVAL_S)
+        await every(CHECK_INTERVAL_S, self._check_once, "check of the timekeeper")
 
     async def _check_once(self) -> None:
         try:

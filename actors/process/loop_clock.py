@@ -8,8 +8,9 @@ time, slowed down until wall time has caught up. Decision process-liveness-and-s
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from actors.ports import Timer
@@ -18,10 +19,22 @@ from actors.ports import Timer
 _SLOWED: Final = (9, 10)
 _MS: Final = 1_000_000
 
+log = logging.getLogger("callboard.process")
+
 
 def monotonic_ms() -> int:
     """Return monotonic time in milliseconds, for spans that one process measures."""
     return time.monotonic_ns() // _MS
+
+
+async def every(seconds: float, work: Callable[[], Awaitable[object]], name: str) -> None:
+    """Do some work until cancelled, and pause after each time; a failure is logged."""
+    while True:
+        try:
+            await work()
+        except Exception:  # the edge of the loop: a failure must not end it
+            log.exception("%s failed", name)
+        await asyncio.sleep(seconds)
 
 
 class SteadyTime:

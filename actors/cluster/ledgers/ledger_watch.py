@@ -28,7 +28,7 @@ from actors.cluster.ledgers.ledger_slots import (
 )
 from actors.cluster.process_watch import Silence
 from actors.cluster.scaling.ray_machines import working_machines
-from actors.process.loop_clock import monotonic_ms
+from actors.process.loop_clock import every, monotonic_ms
 from actors.transport.names import LEDGERS
 from core.settings import Settings
 from core.shards.standby_place import LedgerProcess, standby_move
@@ -61,12 +61,7 @@ class LedgerWatch:
 
     async def run(self) -> None:
         """Ask until cancelled."""
-        while True:
-            try:
-                await self._check_once()
-            except Exception:  # the edge of the loop: a failed check must not end the watch
-                log.exception("ledger not checked")
-            await asyncio.sleep(CHECK_INTERVAL_S)
+        await every(CHECK_INTERVAL_S, self._check_once, "check of the ledger")
 
     async def _check_once(self) -> None:
         handles = await asyncio.to_thread(existing_ledgers)
