@@ -92,12 +92,12 @@ def _near(asked: Asked) -> str | None:
     if asked.capability_id is None:
         return None
     by_id = _walk(
-        f"WHERE {capability}", 'capability_id COLLATE "C", place, did', conditions, WALKED_MAX
+        f"WHERE {capability}", 'capability_id COLLATE "C", place, number', conditions, WALKED_MAX
     )
     if not asked.is_prefix:
         return by_id
     # One owner may have a thousand ids before all others: the first offers of each owner, too.
-    by_place = _walk("", "place, did, capability_id", [capability, *conditions], WALKED_MAX)
+    by_place = _walk("", "place, number", [capability, *conditions], WALKED_MAX)
     return f"({by_place}) UNION ALL ({by_id})"
 
 
@@ -140,7 +140,7 @@ async def find_offers(
         "query": any_of(words),
     }
     hits = await find_hits(reader, words, caller=caller, near=_near(asked), values=values)
-    hits = sorted(hits, key=lambda hit: (hit.row["place"], hit.row["did"]))[:HITS_MAX]
+    hits = sorted(hits, key=lambda hit: (hit.row["place"], hit.row["number"]))[:HITS_MAX]
     best_fit = max((hit.fit for hit in hits), default=0.0) or 1.0
     scored: list[tuple[float, str, str, float, Hit]] = []
     for hit in hits:

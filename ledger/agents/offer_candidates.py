@@ -31,7 +31,7 @@ WORDS_MAX: Final = 48
 # Weights of a word by where an offer has it, and of an id.
 _IN_ID, _IN_NAME, _SAID, _IN_FIELD, _EXACT = 1.0, 0.4, 0.2, 0.1, 1_000.0
 
-_COLUMNS: Final = "did, capability_id, owner_did, place, version, words"
+_COLUMNS: Final = "did, capability_id, owner_did, place, number, version, words"
 _COUNTS: Final = PreparedStatement(
     "SELECT word, offers FROM callboard.offer_word WHERE word = ANY (%(words)s)", {}
 )
@@ -47,11 +47,11 @@ _BY_WORDS: Final = f"""
             SELECT {_COLUMNS} FROM callboard.offer
             WHERE w.offers <= {{rare_max}} AND words @@ w.word::tsquery OFFSET 0
         ) rare WHERE (w.before IS NULL OR NOT words @@ w.before::tsquery)
-        ORDER BY place, did, capability_id LIMIT %(each)s)
+        ORDER BY place, number LIMIT %(each)s)
         UNION ALL
         (SELECT * FROM (
             SELECT {_COLUMNS} FROM callboard.offer WHERE w.offers > {{rare_max}}
-            ORDER BY place, did, capability_id LIMIT {{walked_max}}
+            ORDER BY place, number LIMIT {{walked_max}}
         ) usual WHERE words @@ w.word::tsquery
             AND (w.before IS NULL OR NOT words @@ w.before::tsquery) LIMIT %(each)s)
     ) o LIMIT {{hits_max}}
@@ -62,7 +62,7 @@ _STATEMENT: Final = """
         SELECT ARRAY(SELECT mark::tsquery FROM unnest(%(marks)s::text[]) WITH ORDINALITY m(mark, n)
             ORDER BY n) AS marks
     ), near AS MATERIALIZED ({near})
-    SELECT h.did, h.capability_id, h.owner_did, h.place, ARRAY(
+    SELECT h.did, h.capability_id, h.owner_did, h.place, h.number, ARRAY(
             SELECT n::int FROM unnest(asked.marks) WITH ORDINALITY m(mark, n)
             WHERE h.words @@ m.mark) AS matched,
         r.successful, r.latency_ms_sum, r.tally

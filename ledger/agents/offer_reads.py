@@ -38,7 +38,7 @@ _SPEAKING: Final = PreparedStatement(
     FROM unnest(%(ids)s::text[]) c(id) CROSS JOIN LATERAL (
             SELECT h.did, h.capability_id, r.successful, r.latency_ms_sum FROM (
                 SELECT did, capability_id FROM callboard.offer
-                WHERE capability_id COLLATE "C" = c.id ORDER BY place, did LIMIT {AGENTS_MAX}
+                WHERE capability_id COLLATE "C" = c.id ORDER BY place, number LIMIT {AGENTS_MAX}
             ) h JOIN callboard.agent a ON a.did = h.did
                 LEFT JOIN callboard.reputation r ON r.agent_did = h.did
             WHERE {IS_CURRENT}

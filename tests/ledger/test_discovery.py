@@ -219,3 +219,17 @@ async def test_a_search_that_takes_too_long_is_ended(
     assert await dids(reader, words="x") == []
     await short.close()
     reader.searches = before
+
+
+async def test_agents_of_many_new_owners_hide_no_older_agent_with_the_same_words(
+    store: LedgerStore, reader: LedgerReader, offers: OfferIndex
+) -> None:
+    """180 keys that one tenant had made hid another's agent from all searches by its words."""
+    await store.commit([offering("did:t:z", "cap.wine.v1", description="oenology")], AT)
+    await offers.catch_up()
+    many = [f"did:a:{number:03}" for number in range(HITS_MAX + 30)]
+    junk = [offering(did, "cap.a.v1", owner=did, description="oenology") for did in many]
+    await store.commit(junk, AT)
+    await offers.catch_up()
+    assert "did:t:z" in await dids(reader, words="oenology", limit=HITS_MAX)
+    assert "cap.wine.v1" in await find_capabilities(reader, offers, "oenology", limit=9)

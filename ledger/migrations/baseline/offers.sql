@@ -3,21 +3,23 @@
 -- process that searches or registers reads their cards (due_offers), makes words of them, and stores
 -- these (store_offers).
 
--- place: how many rows its owner had before. version NULL: not read, as of a card whose words are
--- not; '': the card says none.
+-- place: how many rows its owner had before. number: of rows with the same place, searches take the
+-- oldest, so that identities that somebody makes today hide no older agent. version NULL: not read,
+-- as of a card whose words are not; '': the card says none.
 CREATE TABLE callboard.offer (
     did text NOT NULL,
     capability_id text NOT NULL,
     owner_did text NOT NULL,
     place integer NOT NULL,
+    number bigint GENERATED ALWAYS AS IDENTITY,
     words tsvector NOT NULL,
     version text,
     PRIMARY KEY (did, capability_id)
 );
 -- Without a pending list: a search would read all of that.
 CREATE INDEX offer_words ON callboard.offer USING gin (words) WITH (fastupdate = off);
-CREATE INDEX offer_place ON callboard.offer (place, did, capability_id);
-CREATE INDEX offer_capability ON callboard.offer (capability_id COLLATE "C", place, did);
+CREATE INDEX offer_place ON callboard.offer (place, number);
+CREATE INDEX offer_capability ON callboard.offer (capability_id COLLATE "C", place, number);
 CREATE INDEX offer_owner_place ON callboard.offer (owner_did, place);
 
 -- How many offers have a word. Searches take the offers of the rarest words first.
