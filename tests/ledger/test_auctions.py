@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
 from core.market.auction import LIVE_BIDS_MAX, Award, Bid, award_auction, displaced_bid
-from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged, WorkflowChanged
-from core.workflow.transitions import NodeStatus, WorkflowStatus
+from core.workflow.events import AuctionClosed, AuctionOpened, NodeChanged
+from core.workflow.transitions import NodeStatus
 from ledger.auctions.auction_commands import (
     EndBidding,
     PlaceBid,
@@ -26,14 +25,12 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
-    AGENT,
     AT,
     CREDIT,
     PAYER,
     Flow,
     card,
     open_with_member,
-    succeeded,
 )
 
 pytestmark = pytest.mark.anyio
@@ -108,91 +105,6 @@ def judged(outcome: Outcome, reserve: int = RESERVE) -> Award | None:
     return award_auction(bids, reserve_micro=reserve)
 
 
-async def test_case_20_the_second_lowest_bid_is_paid_within_the_reserve(
-    database: Database, auditor: Auditor
-) -> None:
-    store, flow = await auctioned(database.service_url, A, B, C)
-    for did, micro in ((A, 300_000), (B, 200_000), (C, RESERVE)):
-        assert (await one(store, bid(flow, did, micro))).status is OutcomeStatus.APPLIED
-    above = await one(store, bid(flow, AGENT, RESERVE + 1))
-    assert above.error is ErrorCode.NOT_FOUND  # no such agent
-    won = judged(await one(store, end(flow), CLOSES))
-    assert won is not None
-    assert (won.agent_did, won.price_micro) == (B, 300_000)
-    closed = AuctionClosed("a", 1, B, 300_000, ())
-    dispatched = NodeChanged(
-        "a", NodeStatus.DISPATCHED, attempt=1, agent_did=B, price_micro=300_000, auction_round=1
-    )
-    start = WorkflowChanged(WorkflowStatus.RUNNING, CLOSES)
-    (awarded,) = await store.commit([flow.advance(start, closed, dispatched)], CLOSES)
-    assert awarded.status is OutcomeStatus.APPLIED
-    (paid,) = await store.commit([flow.advance(*succeeded("a", 300_000, agent=B))], CLOSES)
-    assert paid.status is OutcomeStatus.APPLIED
-    assert auditor.balance(B) == 285_000
-    row = auditor.connection.execute("SELECT status, winner_did, price_micro FROM auction")
-    assert row.fetchall() == [("awarded", B, 300_000)]
-    await store.close()
-
-
-async def test_case_20_a_bid_above_the_reserve_is_invalid(
-    database: Database, auditor: Auditor
-) -> None:
-    store, flow = await auctioned(database.service_url, A)
-    refused = await one(store, bid(flow, A, RESERVE + 1))
-    assert refused.error is ErrorCode.INVALID_REQUEST
-    assert auditor.one("SELECT count(*) FROM bid") == 0
-    await store.close()
-
-
-async def test_case_21_of_equal_bids_the_earlier_wins_at_the_tied_bid(
-    database: Database, auditor: Auditor
-) -> None:
-    store, flow = await auctioned(database.service_url, A, B)
-    await one(store, bid(flow, B, 5), AT + 1)
-    await one(store, bid(flow, A, 5), AT + 2)
-    won = judged(await one(store, end(flow), CLOSES))
-    assert won is not None
-    assert (won.agent_did, won.price_micro) == (B, 5)
-    await store.close()
-
-
-async def test_case_22_zero_is_a_bid_and_less_is_none(database: Database, auditor: Auditor) -> None:
-    store, flow = await auctioned(database.service_url, A, B, C)
-    await one(store, bid(flow, A, 0))
-    await one(store, bid(flow, B, 9))
-    refused = await one(store, bid(flow, C, -1))
-    assert refused.error is ErrorCode.INVALID_REQUEST
-    won = judged(await one(store, end(flow), CLOSES))
-    assert won is not None
-    assert (won.agent_did, won.price_micro) == (A, 9)
-    await store.close()
-
-
-async def test_case_23_the_first_bid_is_final(database: Database, auditor: Auditor) -> None:
-    store, flow = await auctioned(database.service_url, A)
-    first = bid(flow, A, 7)
-    assert (await one(store, first)).status is OutcomeStatus.APPLIED
-    assert (await one(store, first)).status is OutcomeStatus.REPEATED
-    lower = replace(first, request_hash=b"c", amount_micro=3)
-    assert (await one(store, lower)).error is ErrorCode.KEY_REUSED
-    # Under another key, and by its owner.
-    other = replace(lower, key="another", actor_did=f"{A}:owner")
-    assert (await one(store, other)).error is ErrorCode.CONFLICT
-    assert auditor.one("SELECT amount_micro FROM bid") == 7
-    await store.close()
-
-
-async def test_case_24_from_the_closing_time_on_bids_are_late(
-    database: Database, auditor: Auditor
-) -> None:
-    store, flow = await auctioned(database.service_url, A, B)
-    assert (await one(store, bid(flow, A, 7), CLOSES - 1)).status is OutcomeStatus.APPLIED
-    assert (await one(store, bid(flow, B, 1), CLOSES)).error is ErrorCode.CONFLICT
-    outcome = await one(store, end(flow), CLOSES)
-    assert [b["agentDid"] for b in outcome.result["bids"]] == [A]
-    await store.close()
-
-
 async def test_case_24_once_the_bids_are_told_none_comes_even_if_the_clock_steps_back(
     database: Database, auditor: Auditor
 ) -> None:
@@ -215,16 +127,6 @@ async def test_case_24_nor_if_the_writer_that_told_them_is_gone_and_the_next_one
     await store.close()
     store, _ = await open_with_member(database.service_url, micro=1)
     assert (await one(store, bid(flow, B, 1), CLOSES - 100)).error is ErrorCode.CONFLICT
-    await store.close()
-
-
-async def test_bids_are_not_told_before_their_time(database: Database, auditor: Auditor) -> None:
-    """Refused without a trace: the same question is answered when it is time."""
-    store, flow = await auctioned(database.service_url, A)
-    await one(store, bid(flow, A, 7))
-    early = await one(store, end(flow), CLOSES - 1)
-    assert (early.error, early.result) == (ErrorCode.OVERLOADED, {"retryAfterS": 1})
-    assert (await one(store, end(flow), CLOSES)).status is OutcomeStatus.APPLIED
     await store.close()
 
 
@@ -265,37 +167,6 @@ async def test_case_25_the_next_round_takes_new_bids_under_new_keys(
     assert (await one(store, second)).status is OutcomeStatus.APPLIED
     told = await one(store, end(flow, 2), CLOSES)
     assert [b["amountMicro"] for b in told.result["bids"]] == [9]
-    await store.close()
-
-
-async def test_a_new_writer_knows_open_rounds_and_their_bids(
-    database: Database, auditor: Auditor
-) -> None:
-    store, flow = await auctioned(database.service_url, A, B)
-    await one(store, bid(flow, A, 7, eta_ms=3, stake_offered_micro=2))
-    await store.close()
-    store, _ = await open_with_member(database.service_url, micro=1)
-    again = bid(flow, A, 1, key="another")
-    assert (await one(store, again)).error is ErrorCode.CONFLICT
-    await one(store, bid(flow, B, 8))
-    told = await one(store, end(flow), CLOSES)
-    assert told.result["bids"][0] == {
-        "agentDid": A, "amountMicro": 7, "etaMs": 3, "stakeOfferedMicro": 2, "receivedMs": AT + 1,
-    }  # fmt: skip
-    assert [b["agentDid"] for b in told.result["bids"]] == [A, B]
-    await store.close()
-
-
-async def test_a_refused_bid_does_not_use_up_the_agents_key(
-    database: Database, auditor: Auditor
-) -> None:
-    """Goal: no bidder can keep an agent out by bidding for it, nor it itself by a bid too high."""
-    store, flow = await auctioned(database.service_url, A)
-    stranger = bid(flow, A, 7, actor_did=PAYER, request_hash=b"s")
-    assert (await one(store, stranger)).error is ErrorCode.FORBIDDEN
-    dear = bid(flow, A, RESERVE + 1, request_hash=b"d")
-    assert (await one(store, dear)).error is ErrorCode.INVALID_REQUEST
-    assert (await one(store, bid(flow, A, 7))).status is OutcomeStatus.APPLIED
     await store.close()
 
 

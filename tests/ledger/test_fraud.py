@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from core.workflow.events import NodeChanged, StakeFreed, WorkflowChanged
-from core.workflow.transitions import NodeStatus, WorkflowStatus
+from core.workflow.events import StakeFreed
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, paid_workflow, resolve
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, open_with_member, succeeded
+from tests.ledger.making import AGENT, CREDIT, PAYER, Flow, open_with_member, succeeded
 from tests.ledger.test_stakes import parts
-from tests.ledger.test_stakes_at_risk import STARTED, commit, ended, events, opened, staked
+from tests.ledger.test_stakes_at_risk import STARTED, commit, events, opened, staked
 
 pytestmark = pytest.mark.anyio
 
@@ -88,20 +87,6 @@ async def test_case_27_an_agent_that_never_staked_loses_nothing(
     await store.close()
 
 
-async def test_case_27_fraud_in_a_whole_workflow_costs_its_open_nodes_and_no_other_ones(
-    database: Database, auditor: Auditor
-) -> None:
-    store, flow = await two_nodes_at_risk(database.service_url)
-    other = Flow(flow.epoch)
-    await commit(store, other.publish(records=(STARTED, *opened("a", micro=CREDIT // 2))))
-    outcome = await resolve(store, fraud(flow, node_id=None))
-    assert outcome.result["slashedMicro"] == 2 * CREDIT
-    assert parts(auditor) == (CREDIT * 3 // 2, CREDIT // 2)
-    assert at_risk(auditor, flow) == {}
-    assert at_risk(auditor, other) == {"a": CREDIT // 2}
-    await store.close()
-
-
 async def test_case_27_another_agents_node_costs_it_nothing(
     database: Database, auditor: Auditor
 ) -> None:
@@ -110,55 +95,6 @@ async def test_case_27_another_agents_node_costs_it_nothing(
     outcome = await resolve(store, fraud(flow, respondent_did="did:test:former"))
     assert outcome.result["slashedMicro"] == 0
     assert parts(auditor) == (2 * CREDIT, 2 * CREDIT)
-    await store.close()
-
-
-async def test_case_28_fraud_pays_the_payers_wallet_without_a_fee_before_the_release(
-    database: Database, auditor: Auditor
-) -> None:
-    store, flow = await two_nodes_at_risk(database.service_url)
-    before = auditor.balance(PAYER)
-    await resolve(store, fraud(flow))
-    assert auditor.balance(PAYER) == before + CREDIT
-    assert auditor.one("SELECT balance FROM account WHERE address = 'fee'") == 0
-    freed = [StakeFreed(node, 1, AGENT, CREDIT) for node in "ab"]
-    end = WorkflowChanged(WorkflowStatus.CANCELLED, AT + 9)
-    await commit(store, flow.advance(*freed, end))
-    assert auditor.balance(PAYER) == before + CREDIT + flow.hold
-    assert parts(auditor) == (3 * CREDIT, 0), "the lock of `b` is freed, that of `a` was gone"
-    await store.close()
-
-
-async def test_case_29_a_node_is_slashed_once_by_whatever_comes_first(
-    database: Database, auditor: Auditor
-) -> None:
-    """A second upheld dispute finds nothing locked, nor does the failure that comes after it."""
-    store, flow = await two_nodes_at_risk(database.service_url)
-    assert (await resolve(store, fraud(flow), slash=1_000)).result["slashedMicro"] == CREDIT // 10
-    assert (await resolve(store, fraud(flow), slash=1_000)).result["slashedMicro"] == 0
-    await commit(store, flow.advance(*ended("AGENT_ERROR"), bps=1_000))
-    assert parts(auditor) == (3 * CREDIT - CREDIT // 10, CREDIT)
-    assert auditor.one("SELECT count(*) FROM entry WHERE kind = 'stake_slash'") == 1
-    # And the other way round: after a failure, fraud finds nothing.
-    await commit(store, flow.advance(*ended("AGENT_ERROR", node="b"), bps=1_000))
-    assert (await resolve(store, fraud(flow, node_id="b"))).result["slashedMicro"] == 0
-    assert auditor.one("SELECT count(*) FROM entry WHERE kind = 'stake_slash'") == 2
-    await store.close()
-
-
-async def test_a_lock_that_fraud_has_ended_does_not_come_back_with_its_owners_next_step(
-    database: Database, auditor: Auditor
-) -> None:
-    """The owner has not heard of it and says that stake is locked; a new writer knows better."""
-    store, flow = await two_nodes_at_risk(database.service_url)
-    await resolve(store, fraud(flow))
-    accepted = NodeChanged("a", NodeStatus.RUNNING, attempt=1, agent_did=AGENT, stake_micro=CREDIT)
-    await commit(store, flow.advance(accepted))
-    assert at_risk(auditor, flow) == {"b": CREDIT}
-    await store.close()
-    store, flow.epoch = await open_with_member(database.service_url, micro=1)
-    await commit(store, flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
-    assert parts(auditor) == (2 * CREDIT, CREDIT), "nothing of what is locked for `b`"
     await store.close()
 
 

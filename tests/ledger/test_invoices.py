@@ -36,7 +36,6 @@ from tests.ledger.making import (
 
 pytestmark = pytest.mark.anyio
 
-CENT = 10_000
 LATER = AT + 1_000
 
 
@@ -156,20 +155,6 @@ async def test_invoice_adds_up_gross_payments_of_its_period(
     await store.close()
 
 
-async def test_case_33_the_same_period_is_the_same_invoice_until_it_is_void(
-    database: Database,
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
-    await store.commit([flow.publish(), flow.pay(CREDIT), flow.end()], AT)
-    first, again = await one(store, of_period()), await one(store, of_period())
-    assert again.result == {"invoiceId": first.result["invoiceId"], "isNew": False}
-    invoice_id = first.result["invoiceId"]
-    await store.commit([settle(invoice_id, "paid")], LATER)
-    assert (await one(store, of_period())).result["invoiceId"] == invoice_id, "paid stays the same"
-    await store.close()
-
-
 async def test_case_33_an_overlapping_period_is_refused_and_a_touching_one_is_not(
     database: Database,
 ) -> None:
@@ -188,30 +173,6 @@ async def test_case_33_a_period_that_has_not_passed_is_refused(database: Databas
     store, _ = await open_with_member(database.service_url)
     refused(await one(store, of_period(AT, LATER + 1)), ErrorCode.INVALID_REQUEST)
     assert (await one(store, of_period(AT, LATER))).result["isNew"]
-    await store.close()
-
-
-async def test_case_33a_a_payment_is_on_one_invoice_that_is_not_void(
-    database: Database, reader: LedgerReader
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow, other = Flow(epoch), Flow(epoch)
-    await store.commit([flow.publish(), flow.pay(3 * CREDIT), flow.end()], AT)
-    await store.commit([other.publish(), other.pay(CREDIT), other.end()], AT + 1)
-    by_flow, by_period = await one(store, of_workflow(flow.id)), await one(store, of_period())
-    rows = [await invoice_row(reader, o.result["invoiceId"]) for o in (by_flow, by_period)]
-    assert [row and row["subtotal_cents"] for row in rows] == [300, 100]
-    assert (await one(store, of_workflow(flow.id))).result["invoiceId"] == by_flow.result[
-        "invoiceId"
-    ], "the same workflow is the same invoice"
-    refused(await one(store, of_workflow(other.id)), ErrorCode.CONFLICT)
-    # Void: its payments are free again, and those of the other are not.
-    await store.commit([settle(by_period.result["invoiceId"], "void")], LATER)
-    again = await one(store, of_period())
-    row = await invoice_row(reader, again.result["invoiceId"])
-    assert again.result["isNew"] is True
-    assert row is not None
-    assert row["subtotal_cents"] == 100
     await store.close()
 
 
@@ -294,90 +255,6 @@ async def test_invoice_has_a_bounded_number_of_lines(
     await store.commit([*more, flow.end()], AT + 1)
     refused(await one(store, of_period(AT + 1, AT + 2)), ErrorCode.INVALID_REQUEST)
     assert (await one(store, of_period(AT, AT + 1))).result["isNew"]
-    await store.close()
-
-
-async def test_a_running_workflow_is_not_invoiced(database: Database) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
-    await store.commit([flow.publish(), flow.pay(CREDIT)], AT)
-    refused(await one(store, of_workflow(flow.id)), ErrorCode.CONFLICT)
-    await store.commit([flow.end()], LATER)
-    assert (await one(store, of_workflow(flow.id))).result["isNew"]
-    await store.close()
-
-
-async def test_case_34_refunds_of_the_period_are_taken_off_down_to_0(
-    database: Database, reader: LedgerReader
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow, other = Flow(epoch), Flow(epoch)
-    await store.commit([flow.publish(), flow.pay(3 * CREDIT), flow.end()], AT)
-    await refund(store, flow, CREDIT, AT + 10)
-    outcome = await one(store, of_period(AT, AT + 100))
-    row = await invoice_row(reader, outcome.result["invoiceId"])
-    assert row is not None
-    assert row["subtotal_cents"] == 200
-    lines = await line_rows(reader, row["id"])
-    assert [line["kind"] for line in lines] == ["node_payment", "refund", "fee_refund"]
-    # What comes back later counts when it comes back.
-    await store.commit([other.publish(), other.pay(CREDIT), other.end()], AT + 150)
-    await refund(store, flow, 2 * CREDIT, AT + 200)
-    outcome = await one(store, of_period(AT + 100, AT + 300))
-    row = await invoice_row(reader, outcome.result["invoiceId"])
-    assert row is not None
-    assert (row["subtotal_micro"], row["subtotal_cents"], row["total_cents"]) == (0, 0, 0)
-    await store.close()
-
-
-async def test_case_35_an_invoice_moves_no_money_and_is_settled_once(
-    database: Database, reader: LedgerReader
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
-    await store.commit([flow.publish(), flow.pay(CREDIT), flow.end()], AT)
-    auditor = Auditor(database.superuser_url)
-    entries = auditor.one("SELECT count(*) FROM entry")
-    invoice_id = (await one(store, of_period())).result["invoiceId"]
-    paid, again, voided = await store.commit(
-        [settle(invoice_id, "paid"), settle(invoice_id, "paid"), settle(invoice_id, "void")], LATER
-    )
-    assert paid.status is OutcomeStatus.APPLIED
-    assert again.status is OutcomeStatus.REPEATED
-    assert voided.result["status"] == "paid", "a later caller is told what it became"
-    row = await invoice_row(reader, invoice_id)
-    assert row is not None
-    assert (row["status"], row["settled_ms"]) == ("paid", LATER)
-    assert auditor.one("SELECT count(*) FROM entry") == entries
-    assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'invoice.paid'") == 1
-    auditor.close()
-    await store.close()
-
-
-@pytest.mark.parametrize(("cents", "fee"), [(166, 0), (167, 1)])
-async def test_case_36_the_fee_is_rounded_half_up_once(
-    database: Database, reader: LedgerReader, cents: int, fee: int
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
-    # Two payments whose parts would round differently one by one.
-    half = cents * CENT // 2
-    await store.commit([flow.publish(), flow.pay(half), flow.pay(half, node="b"), flow.end()], AT)
-    row = await invoice_row(reader, (await one(store, of_period())).result["invoiceId"])
-    assert row is not None
-    assert (row["subtotal_cents"], row["protocol_fee_cents"]) == (cents, fee)
-    await store.close()
-
-
-async def test_a_payment_that_was_all_fee_is_invoiced_too(
-    database: Database, reader: LedgerReader
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch, fee_bps=10_000)
-    await store.commit([flow.publish(), flow.pay(CREDIT), flow.end()], AT)
-    row = await invoice_row(reader, (await one(store, of_period())).result["invoiceId"])
-    assert row is not None
-    assert row["subtotal_cents"] == 100
     await store.close()
 
 

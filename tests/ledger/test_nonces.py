@@ -18,8 +18,6 @@ from tests.ledger.making import AGENT, AT, PAYER, api_key, card, open_store, rev
 
 pytestmark = pytest.mark.anyio
 
-NOW_S = int(time.time())
-
 
 @pytest.fixture
 async def nonces(database: Database) -> AsyncIterator[NonceStore]:

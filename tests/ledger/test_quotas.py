@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import asdict
 
@@ -11,26 +10,18 @@ from msgspec.structs import replace
 
 from core.errors import ErrorCode
 from core.market.sharing.quota import DAY_MS, QuotaLimits, day_start_ms
-from core.money import MICRO_PER_CENT
-from core.workflow.events import WorkflowChanged
-from core.workflow.transitions import WorkflowStatus
 from ledger.commands import Outcome, OutcomeStatus
-from ledger.errors import LedgerIntegrityError
 from ledger.quotas.quota_commands import SetQuota
 from ledger.workflows.workflow_commands import PublishWorkflow
-from ledger.writer.group_commit import GroupCommit
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
-    AGENT,
     AT,
     CREDIT,
-    GENESIS,
     PAYER,
     Flow,
     deposit,
-    hold_all,
     new_key,
     open_store,
     open_with_member,
@@ -140,62 +131,6 @@ async def test_case_37_a_workflow_counts_on_the_utc_day_of_its_publish(
     await store.close()
 
 
-async def test_case_37_what_runs_is_not_reset_at_midnight(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    await store.commit([quota(at_once=1), published(Flow(epoch), MIDNIGHT - 1)], AT)
-    assert (await one(store, published(Flow(epoch), MIDNIGHT))).error is ErrorCode.QUOTA_EXCEEDED
-    await store.close()
-
-
-async def test_case_38_the_hold_counts_and_its_rest_is_given_back_to_its_day(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    await store.commit([quota(cents=1000)], AT)
-    first = Flow(epoch, hold=6 * CREDIT)
-    await store.commit([published(first)], AT)
-    assert (await one(store, Flow(epoch, hold=5 * CREDIT).publish())).error is (
-        ErrorCode.QUOTA_EXCEEDED
-    )
-    # 2 of the 6 are spent, 4 return: 8 of the 10 are free. Its end is tomorrow, its day is today.
-    await store.commit([first.pay(2 * CREDIT), first.end()], MIDNIGHT + 1)
-    whole = Flow(epoch, hold=8 * CREDIT)
-    over = Flow(epoch, hold=8 * CREDIT + 1)
-    assert (await one(store, over.publish())).error is ErrorCode.QUOTA_EXCEEDED
-    assert (await one(store, whole.publish())).status is OutcomeStatus.APPLIED
-    tomorrow = published(Flow(epoch, hold=10 * CREDIT), MIDNIGHT)
-    assert (await one(store, tomorrow, MIDNIGHT)).status is OutcomeStatus.APPLIED
-    await store.close()
-
-
-async def test_a_new_writer_counts_on_from_the_rows(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    await store.commit([quota(per_day=4, at_once=3, cents=2000)], AT)
-    running, ended, failed = Flow(epoch), Flow(epoch), Flow(epoch)
-    end = (WorkflowChanged(WorkflowStatus.FAILED, AT),)
-    commands = [
-        running.publish(),
-        ended.publish(),
-        failed.publish(records=end, has_hold=False),
-    ]
-    await store.commit([*commands, ended.pay(3 * CREDIT), ended.end()], AT)
-    usage = store.cache.usage[PAYER]
-    assert (usage.running, usage.days) == (1, {day_start_ms(AT): (3, 13 * CREDIT)})
-    await store.close()
-    store = await open_store(database.service_url)
-    refused = await one(store, published(Flow(epoch, hold=8 * CREDIT)))
-    assert refused.detail == "Daily spend: 1300 of 2000 cents used, 800 wanted"
-    assert store.cache.usage[PAYER] == usage, "read as it was counted"
-    # Counted through an escrow that was read, not remembered.
-    await store.commit([running.end()], AT)
-    fits = Flow(epoch, hold=17 * CREDIT)
-    assert (await one(store, published(fits))).status is OutcomeStatus.APPLIED
-    assert (await one(store, published(Flow(epoch, hold=0)))).error is ErrorCode.QUOTA_EXCEEDED
-    await store.close()
-
-
 async def test_limits_bind_from_the_batch_that_sets_them(
     database: Database, auditor: Auditor
 ) -> None:
@@ -211,57 +146,4 @@ async def test_limits_bind_from_the_batch_that_sets_them(
     )
     assert row.fetchall() == [(None, "did:test:admin", AT)]
     assert auditor.one("SELECT count(*) FROM event WHERE event_type = 'quota.set'") == 2
-    await store.close()
-
-
-async def test_case_38_parallel_publishes_and_payments_never_overshoot(
-    database: Database, auditor: Auditor
-) -> None:
-    """A hundred at once against a quota of 10, a balance for 5, a budget for 3 nodes."""
-    stopped: list[LedgerIntegrityError] = []
-    ledger = GroupCommit(
-        database.service_url, genesis=GENESIS, on_fatal=stopped.append, now_ms=lambda: AT
-    )
-    await ledger.start()
-    epoch = await hold_all(ledger)
-    poor = "did:test:poor"
-    await ledger.submit([deposit(1000 * CREDIT), deposit(50 * CREDIT, owner_did=poor)])
-    await ledger.submit([quota(per_day=10)])
-
-    async def at_once(flows: list[Flow]) -> list[Outcome]:
-        parts = await asyncio.gather(*(ledger.submit([flow.publish()]) for flow in flows))
-        return [outcome for part in parts for outcome in part]
-
-    outcomes, poor_outcomes = await asyncio.gather(
-        at_once([Flow(epoch) for _ in range(100)]),
-        at_once([Flow(epoch, payer=poor) for _ in range(100)]),
-    )
-    assert in_total(outcomes) == {"applied": 10, "QUOTA_EXCEEDED": 90}
-    assert in_total(poor_outcomes) == {"applied": 5, "INSUFFICIENT_CREDITS": 95}
-    assert auditor.balance(PAYER) == 900 * CREDIT
-    assert auditor.balance(poor) == 0
-
-    rich = "did:test:rich"
-    budget = Flow(epoch, payer=rich, hold=3 * CREDIT)
-    await ledger.submit([deposit(3 * CREDIT, owner_did=rich), budget.publish()])
-    paid = await asyncio.gather(
-        *(ledger.submit([budget.pay(CREDIT, node=f"n{number}")]) for number in range(100))
-    )
-    assert in_total([outcome for (outcome,) in paid]) == {
-        "applied": 3,
-        "INTERNAL_ERROR": 1,
-        "CONFLICT": 96,
-    }, "the first payment too much quarantines the workflow"
-    assert auditor.balance(AGENT) == 3 * CREDIT * 95 // 100
-    assert not stopped
-    await ledger.stop()
-
-
-async def test_a_limit_in_cents_is_exact(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    await store.commit([quota(cents=1)], AT)
-    fits = Flow(epoch, hold=MICRO_PER_CENT - 1)
-    assert (await one(store, fits.publish())).status is OutcomeStatus.APPLIED
-    assert (await one(store, Flow(epoch, hold=2).publish())).error is ErrorCode.QUOTA_EXCEEDED
-    assert (await one(store, Flow(epoch, hold=1).publish())).status is OutcomeStatus.APPLIED
     await store.close()

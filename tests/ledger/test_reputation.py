@@ -15,7 +15,6 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.accounts.account_reads import reputation_row
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.agents.reputation import (
-    LATENCY_MS_MAX,
     corrections,
     read_compared,
     tally_of,
@@ -85,23 +84,6 @@ async def test_an_end_counts_as_its_owner_says_and_apart_if_it_has_a_price(
     await store.close()
 
 
-@pytest.mark.parametrize(
-    ("latency_ms", "counted_ms"),
-    [(120, 120), (-3_600_000, 0), (2**62, LATENCY_MS_MAX)],
-    ids=["as measured", "of a clock that was set back", "of a clock that was set forward"],
-)
-async def test_a_latency_counts_within_its_bounds(
-    latency_ms: int, counted_ms: int, database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
-    end = WorkflowChanged(WorkflowStatus.SUCCESS, AT + 2)
-    records = ended(latency_ms=latency_ms)
-    await store.commit([flow.publish(), flow.advance(*records, end)], AT)
-    assert counts(auditor) == {AGENT: Tally(successful=1, latency_ms_sum=counted_ms)}
-    await store.close()
-
-
 async def test_many_ends_of_a_batch_are_added_up(database: Database, auditor: Auditor) -> None:
     store, epoch = await open_with_member(database.service_url)
     for _ in range(2):
@@ -116,17 +98,6 @@ async def test_many_ends_of_a_batch_are_added_up(database: Database, auditor: Au
         AGENT: Tally(successful=4, latency_ms_sum=80),
         OTHER: Tally(successful=2, latency_ms_sum=10),
     }
-    await store.close()
-
-
-async def test_a_repeated_end_counts_once(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
-    end = WorkflowChanged(WorkflowStatus.SUCCESS, AT + 2)
-    advance = flow.advance(*ended(latency_ms=7), end)
-    await store.commit([flow.publish(), advance, advance], AT)
-    await store.commit([advance], AT)
-    assert counts(auditor) == {AGENT: Tally(successful=1, latency_ms_sum=7)}
     await store.close()
 
 

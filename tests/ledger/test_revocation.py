@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from core.errors import ErrorCode
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
 from core.workflow.transitions import NodeStatus
-from ledger.auctions.auction_commands import PlaceBid
 from ledger.commands import Command, OutcomeStatus
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
@@ -18,20 +17,16 @@ from tests.ledger.making import (
     AGENT,
     AT,
     CREDIT,
-    PAYER,
     Flow,
-    card,
     open_store,
     open_with_member,
     revoke,
-    succeeded,
     unrevoke,
 )
 
 pytestmark = pytest.mark.anyio
 
 OTHER = "did:test:other"
-ADMIN = "did:test:admin"
 
 
 async def running(url: str) -> tuple[LedgerStore, Flow]:
@@ -41,29 +36,6 @@ async def running(url: str) -> tuple[LedgerStore, Flow]:
     (published,) = await store.commit([flow.publish()], AT)
     assert published.status is OutcomeStatus.APPLIED
     return store, flow
-
-
-async def test_case_19_what_a_revoked_agent_has_done_is_refused_and_unpaid(
-    database: Database, auditor: Auditor
-) -> None:
-    """Also within one batch; what it was paid before stays, and another agent is paid."""
-    store, flow = await running(database.service_url)
-    first, revoked, late = await store.commit(
-        [flow.pay(CREDIT, node="before"), revoke(), flow.pay(CREDIT)], AT + 1
-    )
-    assert (first.error, revoked.result) == (None, {"revokedMs": AT + 1})
-    assert late.error is ErrorCode.FORBIDDEN
-    assert "revoked" in late.detail
-    assert auditor.balance(AGENT) == 950_000
-    assert auditor.one("SELECT status FROM node WHERE name = 'a'") == "dispatched"
-    assert auditor.one("SELECT count(*) FROM attempt WHERE node = 'a'") == 0
-    by_another = flow.advance(*succeeded("a", CREDIT, agent=OTHER))
-    ended = flow.end()
-    outcomes = await store.commit([replace(by_another, is_fresh=True), ended], AT + 2)
-    assert [one.error for one in outcomes] == [None, None]
-    assert (auditor.balance(AGENT), auditor.balance(OTHER)) == (950_000, 950_000)
-    assert auditor.balance(PAYER) == 98 * CREDIT
-    await store.close()
 
 
 @pytest.mark.parametrize(
@@ -178,31 +150,6 @@ def fresh(command: Command) -> Command:
     return replace(command, key=key)
 
 
-async def test_who_may_revoke_and_take_back(database: Database, auditor: Auditor) -> None:
-    """The agent, its owner, an administrator; what another has revoked, only an administrator."""
-    store, _ = await running(database.service_url)
-    outcomes = await store.commit(
-        [
-            card(AGENT, owner_did=PAYER),
-            revoke(actor_did=OTHER),
-            revoke(actor_did=PAYER),
-            unrevoke(actor=AGENT),
-            unrevoke(actor=PAYER),
-            revoke(actor_did=ADMIN, is_admin=True),
-            unrevoke(actor=PAYER),
-            unrevoke(actor=OTHER, is_admin=True),
-            revoke("did:test:unregistered", actor_did=PAYER),
-            revoke("did:test:unregistered"),
-        ],
-        AT + 1,
-    )
-    forbidden = ErrorCode.FORBIDDEN
-    assert [one.error for one in outcomes] == [
-        None, forbidden, None, forbidden, None, None, forbidden, None, forbidden, None,
-    ]  # fmt: skip
-    await store.close()
-
-
 async def test_the_chain_has_the_reason_and_the_hash_of_the_evidence(
     database: Database, auditor: Auditor
 ) -> None:
@@ -218,18 +165,4 @@ async def test_the_chain_has_the_reason_and_the_hash_of_the_evidence(
     payload = auditor.one(query)
     assert payload.pop("evidenceHash").startswith("sha256:")
     assert payload == {"reason": "it leaks", "expiresAt": "2023-11-14T22:14:20.000Z"}
-    await store.close()
-
-
-async def test_case_24_a_revoked_agent_cannot_bid(database: Database, auditor: Auditor) -> None:
-    store, flow = await running(database.service_url)
-    bid = PlaceBid(
-        key="b", request_hash=b"b", actor_did=PAYER, is_admin=True, agent_did=AGENT,
-        workflow_id=flow.id, node="a", round=1, amount_micro=1, eta_ms=None,
-        stake_offered_micro=None,
-    )  # fmt: skip
-    outcomes = await store.commit([card(AGENT), revoke(), bid, unrevoke(), bid], AT + 1)
-    assert [one.error for one in outcomes] == [
-        None, None, ErrorCode.FORBIDDEN, None, ErrorCode.CONFLICT,
-    ]  # fmt: skip
     await store.close()

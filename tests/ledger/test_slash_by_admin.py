@@ -13,7 +13,7 @@ from core.workflow.events import StakeFreed
 from ledger.commands import OutcomeStatus
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.disputing import refused, resolve, slash
+from tests.ledger.disputing import refused, slash
 from tests.ledger.making import (
     AGENT,
     AT,
@@ -23,9 +23,9 @@ from tests.ledger.making import (
     open_with_member,
     succeeded,
 )
-from tests.ledger.test_fraud import at_risk, fraud, two_nodes_at_risk
+from tests.ledger.test_fraud import at_risk, two_nodes_at_risk
 from tests.ledger.test_stakes import parts
-from tests.ledger.test_stakes_at_risk import commit, ended, events
+from tests.ledger.test_stakes_at_risk import commit, events
 
 pytestmark = pytest.mark.anyio
 
@@ -85,20 +85,6 @@ async def test_case_27_an_agent_without_a_stake_has_none_afterwards(
     _, result = await commit(store, flow.publish(), slash(flow))
     assert (result["slashedMicro"], result["freeMicro"], result["lockedMicro"]) == (0, 0, 0)
     assert auditor.one("SELECT count(*) FROM stake") == 0
-    await store.close()
-
-
-async def test_case_29_whoever_comes_first_ends_the_lock(
-    database: Database, auditor: Auditor
-) -> None:
-    """A second slash, an upheld dispute and the node's failure find nothing of it."""
-    store, flow = await two_nodes_at_risk(database.service_url)
-    first, second = await commit(store, slash(flow, 1_000), slash(flow, 1_000))
-    assert (first["slashedMicro"], second["slashedMicro"]) == (CREDIT // 10, 0)
-    assert (await resolve(store, fraud(flow))).result["slashedMicro"] == 0
-    await commit(store, flow.advance(*ended("AGENT_ERROR"), bps=1_000))
-    assert parts(auditor) == (3 * CREDIT - CREDIT // 10, CREDIT)
-    assert auditor.one("SELECT count(*) FROM entry WHERE kind = 'stake_slash'") == 1
     await store.close()
 
 

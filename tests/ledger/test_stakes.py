@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from core.errors import ErrorCode
-from core.money import MICRO_MAX
 from ledger.agents.agent_commands import DeregisterAgent
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.stakes.stake_commands import DepositStake, WithdrawStake
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, CREDIT, PAYER, card, deposit, new_key, open_store
+from tests.ledger.making import AGENT, AT, CREDIT, card, deposit, new_key, open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -62,110 +60,6 @@ def parts(auditor: Auditor, did: str = AGENT) -> tuple[int, int]:
     row = auditor.connection.execute(query, (did,)).fetchone()
     assert row is not None
     return row[0], row[1]
-
-
-async def test_an_agent_stakes_its_own_credits_and_takes_them_back(
-    database: Database, auditor: Auditor
-) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([deposit(10 * CREDIT, owner_did=AGENT)], AT)
-    staked = await first(store, stake(4 * CREDIT))
-    assert staked.result == {
-        "walletDid": AGENT,
-        "balanceMicro": 6 * CREDIT,
-        "freeMicro": 4 * CREDIT,
-        "lockedMicro": 0,
-        "updatedMs": AT,
-    }
-    (back,) = await store.commit([unstake(3 * CREDIT)], AT + 7)
-    assert (back.result["balanceMicro"], back.result["freeMicro"]) == (9 * CREDIT, CREDIT)
-    assert parts(auditor) == (CREDIT, 0)
-    assert auditor.one("SELECT updated_ms FROM stake") == AT + 7
-    events = auditor.connection.execute(
-        "SELECT event_type, target_type, target_id FROM event WHERE event_type LIKE 'stake.%'"
-        " ORDER BY id"
-    )
-    assert events.fetchall() == [
-        ("stake.deposited", "stake", AGENT),
-        ("stake.withdrawn", "stake", AGENT),
-    ]
-    await store.close()
-
-
-async def test_a_repeat_moves_nothing_and_another_amount_is_refused(
-    database: Database, auditor: Auditor
-) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([deposit(10 * CREDIT, owner_did=AGENT)], AT)
-    command = stake(CREDIT, key="once")
-    one, two = await store.commit([command, command], AT)
-    (three,) = await store.commit([command], AT)
-    assert one.status is OutcomeStatus.APPLIED
-    assert (two.status, three.status) == (OutcomeStatus.REPEATED, OutcomeStatus.REPEATED)
-    assert one.result == two.result == three.result
-    other = replace(command, request_hash=b"x", amount_micro=2 * CREDIT)
-    assert (await first(store, other)).error is ErrorCode.KEY_REUSED
-    assert parts(auditor) == (CREDIT, 0)
-    await store.close()
-
-
-async def test_more_than_there_is_is_refused_whole(database: Database, auditor: Auditor) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([deposit(CREDIT, owner_did=AGENT)], AT)
-    assert (await first(store, stake(CREDIT + 1))).error is ErrorCode.INSUFFICIENT_CREDITS
-    assert (await first(store, stake(0))).error is ErrorCode.INVALID_REQUEST
-    assert (await first(store, stake(MICRO_MAX + 1))).error is ErrorCode.INVALID_REQUEST
-    assert auditor.one("SELECT count(*) FROM stake") == 0
-    await store.close()
-
-
-async def test_case_30_only_the_free_part_comes_back(database: Database, auditor: Auditor) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([deposit(CREDIT, owner_did=AGENT), stake(CREDIT)], AT)
-    assert (await first(store, unstake(CREDIT + 1))).error is ErrorCode.STAKE_LOCKED
-    assert (await first(store, unstake(0))).error is ErrorCode.STAKE_LOCKED
-    # Never staked: nothing is free either.
-    refused = await first(store, unstake(1, agent=PAYER, actor=PAYER))
-    assert refused.error is ErrorCode.STAKE_LOCKED
-    assert parts(auditor) == (CREDIT, 0)
-    await store.close()
-
-
-async def test_an_owner_stakes_from_its_own_wallet_and_a_stranger_may_not(
-    database: Database, auditor: Auditor
-) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([card(), deposit(5 * CREDIT), deposit(CREDIT, owner_did=OTHER)], AT)
-    staked = await first(store, stake(2 * CREDIT, actor=PAYER))
-    assert staked.result["walletDid"] == PAYER
-    for command in (stake(1, actor=OTHER), unstake(1, actor=OTHER)):
-        assert (await first(store, command)).error is ErrorCode.FORBIDDEN
-    back = await first(store, unstake(CREDIT, actor=PAYER))
-    assert (back.result["walletDid"], back.result["balanceMicro"]) == (PAYER, 4 * CREDIT)
-    # The agent gets nothing of what its owner has put in.
-    assert (await first(store, unstake(CREDIT))).error is ErrorCode.FORBIDDEN
-    assert (auditor.balance(AGENT), auditor.balance(OTHER)) == (0, CREDIT)
-    assert parts(auditor) == (CREDIT, 0)
-    await store.close()
-
-
-async def test_each_depositor_takes_back_its_own_share(
-    database: Database, auditor: Auditor
-) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([card(), deposit(5 * CREDIT), deposit(CREDIT, owner_did=AGENT)], AT)
-    await store.commit([stake(2 * CREDIT, actor=PAYER), stake(CREDIT)], AT)
-    assert (await first(store, unstake(2 * CREDIT + 1, actor=PAYER))).error is ErrorCode.FORBIDDEN
-    assert (await first(store, unstake(CREDIT + 1))).error is ErrorCode.FORBIDDEN
-    await store.close()
-    store = await open_store(database.service_url)  # what a new writer reads
-    assert (await first(store, unstake(CREDIT + 1))).error is ErrorCode.FORBIDDEN
-    back = await first(store, unstake(CREDIT))
-    assert (back.result["balanceMicro"], back.result["freeMicro"]) == (CREDIT, 2 * CREDIT)
-    assert (await first(store, unstake(1))).error is ErrorCode.FORBIDDEN
-    back = await first(store, unstake(2 * CREDIT, actor=PAYER))
-    assert (back.result["balanceMicro"], back.result["freeMicro"]) == (5 * CREDIT, 0)
-    await store.close()
 
 
 async def test_a_registrant_takes_nothing_of_what_was_there_before_it(

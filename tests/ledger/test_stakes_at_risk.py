@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from core.errors import ErrorCode, NodeErrorCode
+from core.errors import NodeErrorCode
 from core.money import MICRO_MAX
 from core.workflow.events import (
     AttemptFinished,
@@ -29,12 +29,10 @@ from tests.ledger.making import (
     CREDIT,
     PAYER,
     Flow,
-    card,
     deposit,
     open_with_member,
-    succeeded,
 )
-from tests.ledger.test_stakes import parts, stake, unstake
+from tests.ledger.test_stakes import parts, stake
 
 pytestmark = pytest.mark.anyio
 
@@ -99,24 +97,6 @@ def events(auditor: Auditor) -> list[tuple[str, dict[str, Any]]]:
     return rows.fetchall()
 
 
-async def test_case_26_locked_at_dispatch_and_free_again_at_the_nodes_end(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await staked(database.service_url)
-    flow = Flow(epoch)
-    await commit(store, flow.publish(records=(STARTED, *opened())))
-    assert parts(auditor) == (3 * CREDIT, CREDIT)
-    assert auditor.one("SELECT stake_micro FROM node") == CREDIT
-    await commit(store, flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
-    assert parts(auditor) == (4 * CREDIT, 0)
-    assert auditor.one("SELECT stake_micro FROM node") == 0
-    assert [name for name, _ in events(auditor)] == ["stake.locked", "stake.unlocked"]
-    locked = events(auditor)[0][1]
-    assert (locked["workflowId"], locked["nodeId"], locked["attempt"]) == (flow.id, "a", 1)
-    assert locked["amountCredits"] == "1"
-    await store.close()
-
-
 @pytest.mark.parametrize("is_last", [False, True])
 async def test_a_wrong_signature_costs_as_fraud_does_whatever_becomes_of_the_node(
     is_last: bool, database: Database, auditor: Auditor
@@ -142,58 +122,6 @@ async def test_a_wrong_signature_costs_as_fraud_does_whatever_becomes_of_the_nod
     await store.close()
 
 
-async def test_case_26_too_little_free_stake_moves_nothing_and_names_the_node(
-    database: Database, auditor: Auditor
-) -> None:
-    """Two workflows ask for it in one batch: the second one's attempt must not be sent."""
-    store, epoch = await staked(database.service_url, CREDIT)
-    one, two = Flow(epoch), Flow(epoch)
-    first, second = await commit(
-        store,
-        one.publish(records=(STARTED, *opened(micro=CREDIT))),
-        two.publish(records=(STARTED, *opened(micro=1))),
-    )
-    assert "unstaked" not in first
-    assert second["unstaked"] == ["a"]
-    assert parts(auditor) == (0, CREDIT)
-    assert auditor.one("SELECT stake_micro FROM node WHERE workflow_id = %s", two.id) == 0
-    (repeated,) = await store.commit([two.publish(records=(STARTED, *opened(micro=1)))], AT)
-    assert repeated.result["unstaked"] == ["a"]
-    # Its end, which was on its way already, frees nothing of the other's.
-    await commit(store, two.advance(*ended("AGENT_ERROR", micro=1)))
-    assert parts(auditor) == (0, CREDIT)
-    await store.close()
-
-
-async def test_case_26_one_command_frees_before_it_locks(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await staked(database.service_url, CREDIT)
-    flow = Flow(epoch)
-    await commit(store, flow.publish(records=(STARTED, *opened())))
-    (result,) = await commit(
-        store,
-        flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT), *opened("b")),
-    )
-    assert "unstaked" not in result
-    assert parts(auditor) == (0, CREDIT)
-    await store.close()
-
-
-async def test_case_26_a_new_writer_knows_what_is_locked(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await staked(database.service_url)
-    flow = Flow(epoch)
-    await commit(store, flow.publish(records=(STARTED, *opened())))
-    await store.close()
-    store, epoch = await open_with_member(database.service_url, micro=1)
-    flow.epoch = epoch
-    await commit(store, flow.advance(StakeFreed("a", 1, AGENT, CREDIT), *succeeded("a", CREDIT)))
-    assert parts(auditor) == (4 * CREDIT, 0)
-    await store.close()
-
-
 async def test_cases_27_and_28_a_failed_node_costs_a_share_of_its_lock_without_a_fee(
     database: Database, auditor: Auditor
 ) -> None:
@@ -213,21 +141,6 @@ async def test_cases_27_and_28_a_failed_node_costs_a_share_of_its_lock_without_a
         "workflowId": flow.id, "nodeId": "a", "attempt": 1, "code": "AGENT_TIMEOUT",
     }  # fmt: skip
     assert (payload["lockedCredits"], payload["amountCredits"]) == ("1", "0.1")
-    await store.close()
-
-
-async def test_case_28_a_slash_in_the_command_that_ends_the_workflow(
-    database: Database, auditor: Auditor
-) -> None:
-    """The escrow goes back in the same command: both reach the payer, nothing is left locked."""
-    store, epoch = await staked(database.service_url)
-    flow = Flow(epoch)
-    before = auditor.balance(PAYER)
-    await commit(store, flow.publish(records=(STARTED, *opened())))
-    end = WorkflowChanged(WorkflowStatus.FAILED, AT + 9, error={"code": "AGENT_ERROR", "node": "a"})
-    await commit(store, flow.advance(*ended("AGENT_ERROR"), end, bps=BPS))
-    assert auditor.balance(PAYER) == before + CREDIT // 10
-    assert parts(auditor) == (4 * CREDIT - CREDIT // 10, 0)
     await store.close()
 
 
@@ -262,90 +175,4 @@ async def test_case_27_nothing_left_of_the_lock_is_an_event_only(
     assert parts(auditor) == (3 * CREDIT - 900_000, 0)
     name, payload = events(auditor)[-1]
     assert (name, payload["amountCredits"], payload["entryIds"]) == ("stake.slashed", "0", [])
-    await store.close()
-
-
-async def test_a_failed_attempt_costs_stake_although_another_agent_takes_over(
-    database: Database, auditor: Auditor
-) -> None:
-    """Once per attempt, whatever is sent again."""
-    store, epoch = await staked(database.service_url)
-    flow = Flow(epoch)
-    await commit(store, flow.publish(records=(STARTED, *opened())))
-    before = auditor.balance(PAYER)
-    freed = StakeFreed("a", 1, AGENT, AT_RISK, failure_code=NodeErrorCode.AGENT_ERROR)
-    open_again = NodeChanged("a", NodeStatus.DISPATCHED, attempt=2, agent_did="did:test:next")
-    await commit(store, flow.advance(freed, open_again, bps=BPS))
-    await commit(store, flow.advance(freed, bps=BPS))
-    assert auditor.balance(PAYER) == before + CREDIT // 10
-    assert parts(auditor) == (4 * CREDIT - CREDIT // 10, 0)
-    name, payload = events(auditor)[1]
-    assert (name, payload["reason"]) == ("stake.slashed", "node_failed")
-    assert (payload["evidence"]["attempt"], payload["evidence"]["code"]) == (1, "AGENT_ERROR")
-    await store.close()
-
-
-async def test_case_29_what_is_not_the_agents_failure_costs_it_nothing(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await staked(database.service_url)
-    flow = Flow(epoch)
-    await commit(store, flow.publish(records=(STARTED, *opened())))
-    await commit(store, flow.advance(*ended("AGENT_ERROR", is_blamed=False), bps=BPS))
-    assert parts(auditor) == (4 * CREDIT, 0)
-    assert [name for name, _ in events(auditor)] == ["stake.locked", "stake.unlocked"]
-    await store.close()
-
-
-async def test_case_29_an_attempt_is_slashed_once(database: Database, auditor: Auditor) -> None:
-    """Under the same key, under another one, and by an attempt that is not the last."""
-    store, epoch = await staked(database.service_url)
-    flow = Flow(epoch)
-    await commit(store, flow.publish(records=(STARTED, *opened())))
-    retried = (
-        StakeFreed("a", 1, AGENT, AT_RISK),
-        *opened(attempt=2),
-    )
-    await commit(store, flow.advance(*retried, bps=BPS))
-    assert parts(auditor) == (3 * CREDIT, CREDIT)
-    failed = flow.advance(*ended("AGENT_ERROR", attempt=2), bps=BPS)
-    once, twice = await store.commit([failed, failed], AT)
-    assert (once.status, twice.status) == (OutcomeStatus.APPLIED, OutcomeStatus.REPEATED)
-    assert parts(auditor) == (4 * CREDIT - CREDIT // 10, 0)
-    again = flow.advance(StakeFreed("a", 2, AGENT, AT_RISK), bps=BPS)
-    await commit(store, again)
-    assert parts(auditor) == (4 * CREDIT - CREDIT // 10, 0)
-    await store.close()
-
-
-async def test_case_30_what_is_locked_cannot_be_withdrawn(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await staked(database.service_url)
-    flow = Flow(epoch)
-    await commit(store, flow.publish(records=(STARTED, *opened())))
-    (refused,) = await store.commit([unstake(3 * CREDIT + 1)], AT)
-    assert refused.error is ErrorCode.STAKE_LOCKED
-    await commit(store, unstake(3 * CREDIT))
-    assert parts(auditor) == (0, CREDIT)
-    await store.close()
-
-
-async def test_a_depositor_does_not_leave_what_is_at_risk_to_another(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    await commit(store, card(owner_did=PAYER), deposit(9 * CREDIT))
-    await commit(store, deposit(2 * CREDIT, owner_did=AGENT), stake(2 * CREDIT))
-    await commit(store, stake(2 * CREDIT, actor=PAYER))
-    flow = Flow(epoch)
-    await commit(store, flow.publish(records=(STARTED, *opened())))
-    (refused,) = await store.commit([unstake(CREDIT + 1)], AT)
-    assert refused.error is ErrorCode.STAKE_LOCKED
-    await commit(store, unstake(CREDIT))
-    (refused,) = await store.commit([unstake(1)], AT)
-    assert refused.error is ErrorCode.STAKE_LOCKED
-    assert parts(auditor) == (2 * CREDIT, CREDIT)
-    await commit(store, flow.advance(*ended("AGENT_ERROR"), bps=BPS))
-    await commit(store, unstake(CREDIT - CREDIT // 30 - 1))  # a third of the loss was its own
     await store.close()
