@@ -15,6 +15,7 @@ from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, invoi
 from ledger.invoices.invoice_content import is_same, standing_invoice, with_content
 from tests.ledger.disputing import about, decide, slash
 from tests.ledger.machine.base import MoneyMachine, any_index, asking, four, share_of, shares
+from tests.ledger.machine.model import Line
 from tests.ledger.machine.reviewing import Complaint, Invoice
 from tests.ledger.making import AT, new_id, new_key
 from tests.ledger.test_stakes import stake
@@ -142,6 +143,24 @@ class ReviewRules(MoneyMachine):
             self.stakes_all(line.agent)
         if not is_later:
             self.decided(complaint, status, share, slash_bps)
+
+    def refundable(self) -> list[Line]:
+        """Return the payments of which something is left that a refund can take."""
+        return [line for line in self.model.lines if line.left and line.agent in self.agents]
+
+    @precondition(lambda self: self.refundable())
+    @rule(index=any_index, share=st.integers(1, 100), is_broke=st.booleans())
+    def refund(self, index: int, share: int, is_broke: bool) -> None:
+        """A payer gets a share of a payment back, from the agent's wallet or from its stake."""
+        lines = self.refundable()
+        line = lines[index % len(lines)]
+        complaint = Complaint(
+            new_id(), line.payer, line.agent, "quality", line.workflow_id, line.node, line.payer
+        )
+        self.complained(complaint)
+        if is_broke:
+            self.stakes_all(line.agent)
+        self.decided(complaint, "resolved_complainant", share, 0)
 
     def stakes_all(self, did: str) -> None:
         """Leave nothing in an agent's wallet that fits into its stake: refunds come out of that."""
