@@ -24,7 +24,6 @@ from ledger.commands import Command
 from ledger.disputes.dispute_commands import GiveFeedback
 from ledger.identity.name_commands import RegisterName
 from ledger.keys.key_commands import RevokeKey
-from ledger.reads.reader import LedgerReader
 from ledger.tasks.task_commands import SettleTask, settle_task_key
 from tests.conftest import Database
 from tests.ledger import test_auctions as auctions
@@ -269,27 +268,6 @@ async def test_a_read_is_refused_where_the_index_is_far_behind(
     await asyncio.wait([follower])
     assert await index.catch_up() == newest
     await store.close()
-
-
-async def test_a_reader_finds_its_own_entries_alone(
-    database: Database, auditor: Auditor, index: PartyIndex
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    own, others = Flow(epoch), Flow(epoch, payer=OTHER)
-    await store.commit([deposit(20 * CREDIT, owner_did=OTHER)], AT)
-    await store.commit([own.publish(), others.publish()], AT)
-    await store.close()
-    await index.catch_up()
-    async with LedgerReader(database.service_url, pool_size=1) as reader:
-        everything = [int(row["id"]) for row in await reader.audit()]
-        mine = await reader.own_audit_ids(PAYER, everything)
-        theirs = await reader.own_audit_ids(OTHER, everything)
-        assert mine
-        assert theirs
-        assert not mine & theirs
-        assert await reader.own_audit_ids(PAYER, []) == set()
-        listed = await reader.audit(party_did=PAYER)
-        assert {int(row["id"]) for row in listed} == mine
 
 
 async def test_an_agent_registered_very_often_later_holds_nothing_up(

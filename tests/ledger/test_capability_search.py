@@ -131,27 +131,6 @@ async def test_what_an_owner_registers_hides_nothing_of_the_others(
     await store.close()
 
 
-async def test_what_is_registered_again_keeps_its_place(
-    database: Database, reader: LedgerReader, offers: OfferIndex
-) -> None:
-    """An owner that registered all its agents anew came behind the last offers of others."""
-    store, _ = await open_with_member(database.service_url)
-    mine = [offering(f"did:t:{n}", f"cap.mine.n{n}.v1", "Works") for n in range(3)]
-
-    async def places() -> list[tuple[str, int]]:
-        await offers.catch_up()
-        query = sql.text("SELECT did, place FROM callboard.offer ORDER BY did")
-        return [(row["did"], row["place"]) for row in await reader.rows(query)]
-
-    await store.commit(mine, AT)
-    found = await places()
-    assert found == [("did:t:0", 0), ("did:t:1", 1), ("did:t:2", 2)]
-    for one in mine:
-        await store.commit([replace(one, key=new_key())], AT)
-        assert await places() == found
-    await store.close()
-
-
 async def test_no_two_offers_of_an_owner_get_one_place(
     database: Database, reader: LedgerReader, offers: OfferIndex
 ) -> None:
@@ -285,19 +264,6 @@ async def test_what_one_owner_changes_again_and_again_keeps_no_other_from_being_
     assert await find_capabilities(reader, offers, "paints", limit=9) == [
         *("cap.c0.v1", "cap.c1.v1", "cap.c2.v1", "cap.theirs.v1")
     ]
-    await store.close()
-
-
-async def test_all_changes_of_an_agent_are_done_when_it_is_read(
-    database: Database, reader: LedgerReader, offers: OfferIndex
-) -> None:
-    """Each was read again, until the last."""
-    store, _ = await open_with_member(database.service_url)
-    await store.commit([offering(f"did:t:{n}", f"cap.c{n}.v1", "Paints") for n in range(2)], AT)
-    note_again(database, "did:t:0", 50)
-    note_again(database, "did:t:1", 5)
-    assert await offers.index_some() == {"did:t:0", "did:t:1"}
-    assert await due(reader) == 0
     await store.close()
 
 

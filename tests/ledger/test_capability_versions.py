@@ -168,16 +168,6 @@ async def test_the_oldest_agent_is_the_one_that_began_to_offer_first(
     await store.close()
 
 
-async def test_an_unproven_agent_begins_a_line_unless_the_setting_asks_for_a_proof(
-    database: Database,
-) -> None:
-    store = await open_store(database.service_url)
-    strict = publish("1.0.0", 0, needs_proof=True)
-    outcomes = await store.commit([card(), strict, publish("1.0.0", 0)], AT)
-    assert [one.error for one in outcomes] == [None, CONFLICT, None]
-    await store.close()
-
-
 async def test_a_key_publishes_once(database: Database, auditor: Auditor) -> None:
     store = await open_store(database.service_url)
     first = publish("1.0.0", 0)

@@ -6,7 +6,6 @@ refunds-disputes-invoices-quotas.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,15 +35,6 @@ from tests.ledger.making import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def auditor(database: Database) -> Iterator[Auditor]:
-    """Checks the books during and after the test."""
-    opened = Auditor(database.superuser_url)
-    yield opened
-    opened.check()
-    opened.close()
 
 
 async def test_case_40_a_dispute_while_running_freezes_nothing(

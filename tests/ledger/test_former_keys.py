@@ -17,7 +17,7 @@ from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
-from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store, revoke
+from tests.ledger.making import AGENT, AT, PAYER, card, new_key, open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -138,15 +138,6 @@ async def test_a_card_that_is_refused_replaces_no_key(database: Database, audito
     await store.close()
 
 
-async def test_a_revoked_agents_key_proves_nothing(database: Database, auditor: Auditor) -> None:
-    store = await registered(database.service_url)
-    _, refused = await store.commit([revoke(), rotate("K2", "K1")], AT + 1)
-    assert refused.error is ErrorCode.FORBIDDEN
-    unknown = await store.commit([rotate("K2", "K1")], AT + 1)
-    assert [one.error for one in unknown] == [ErrorCode.FORBIDDEN]
-    await store.close()
-
-
 async def test_the_newest_revision_stays_whatever_else_is_in_the_batch(
     database: Database, auditor: Auditor
 ) -> None:
@@ -161,17 +152,6 @@ async def test_the_newest_revision_stays_whatever_else_is_in_the_batch(
     await store.commit([rotate("K3", "K2"), card()], AT + 2)
     assert current(auditor) == ("K3", 3, 2, 5)
     assert auditor.one("SELECT status FROM agent") == "active"
-    await store.close()
-
-
-async def test_the_chain_names_both_keys(database: Database, auditor: Auditor) -> None:
-    store = await registered(database.service_url)
-    await store.commit([rotate("K2", "K1"), card(public_key="K3")], AT + 1)
-    found = auditor.connection.execute(
-        "SELECT payload ->> 'formerKey', payload ->> 'publicKey' FROM event"
-        " WHERE event_type = 'agent.key_rotated' ORDER BY id"
-    ).fetchall()
-    assert found == [("K1", "K2"), ("K2", "K3")]
     await store.close()
 
 

@@ -64,19 +64,6 @@ async def test_a_parent_that_has_ended_makes_no_key(database: Database, auditor:
     await store.close()
 
 
-@pytest.mark.parametrize("expires_ms", [None, AT + 11])
-async def test_a_key_does_not_outlive_its_parent(
-    database: Database, expires_ms: int | None
-) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([key(1, expires_ms=AT + 10)], AT)
-    outcomes = await store.commit(
-        [key(2, 1, expires_ms=expires_ms), key(3, 1, expires_ms=AT + 10)], AT + 1
-    )
-    assert [outcome.error for outcome in outcomes] == [ErrorCode.FORBIDDEN, None]
-    await store.close()
-
-
 async def test_live_keys_of_an_owner_and_their_depth_are_bounded(database: Database) -> None:
     store = await open_store(database.service_url)
     bounds = {"owner_keys_max": 4, "depth_max": 2}
@@ -110,26 +97,6 @@ def hashes(auditor: Auditor, number: int) -> tuple[bytes, bytes | None, int | No
     row = auditor.connection.execute(query, (f"k{number}",)).fetchone()
     assert row is not None
     return row
-
-
-async def test_a_rotated_key_keeps_all_but_its_secret(database: Database, auditor: Auditor) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([key(1), key(2, 1)], AT)
-    before = hashes(auditor, 1)[0]
-    (first,) = await store.commit([rotate(1, b"a", 500)], AT + 1)
-    assert first.result == {"id": "k1", "previous_ends_ms": AT + 501}
-    assert hashes(auditor, 1) == (b"a" * 32, before, AT + 501)
-    (second,) = await store.commit([rotate(1, b"b")], AT + 2)
-    assert second.result == {"id": "k1", "previous_ends_ms": None}
-    assert hashes(auditor, 1) == (b"b" * 32, None, None), (
-        "without an overlap both others have ended"
-    )
-    assert live(auditor) == ["k1", "k2"]
-    (ended,) = await store.commit([revoke(1)], AT + 3)
-    assert ended.result["ended"] == 2
-    body = auditor.one("SELECT payload FROM event WHERE event_type = 'key.rotated' LIMIT 1")
-    assert body == {"ownerDid": PAYER, "overlapMs": 500}
-    await store.close()
 
 
 async def test_a_key_of_another_one_that_has_ended_and_an_expired_one_are_not_rotated(

@@ -119,34 +119,6 @@ async def test_what_has_expired_is_released_once(database: Database, auditor: Au
     await store.close()
 
 
-async def test_a_name_comes_to_anothers_agent_only_when_that_owner_takes_it(
-    database: Database, auditor: Auditor
-) -> None:
-    store = await open_store(database.service_url)
-    outcomes = await store.commit(
-        [
-            *AGENTS,
-            register("mine"),
-            transfer("mine", SECOND),
-            transfer("mine", THEIRS),
-            transfer("mine", "did:test:ghost"),
-        ],
-        AT,
-    )
-    moved, offered, unknown = outcomes[4:]
-    assert (moved.result["isTransferred"], moved.result["agentDid"]) == (True, SECOND)
-    assert (offered.result["isTransferred"], offered.result["agentDid"]) == (False, SECOND)
-    assert unknown.error is NOT_FOUND
-    await store.close()
-    store = await open_store(database.service_url)
-    (taken,) = await store.commit([transfer("mine", THEIRS, actor=OTHER)], AT + 1)
-    assert (taken.result["isTransferred"], taken.result["ownerDid"]) == (True, OTHER)
-    assert taken.result["expiresMs"] == ENDS
-    back = await store.commit([renew("mine"), transfer("mine", SECOND)], AT + 2)
-    assert [one.error for one in back] == [FORBIDDEN, FORBIDDEN]
-    await store.close()
-
-
 async def test_names_are_bounded_per_agent_and_per_owner(
     database: Database, auditor: Auditor
 ) -> None:

@@ -18,8 +18,7 @@ from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.result_reads import dispatched_nodes, workflow_rows
 from ledger.workflows.workflow_heads import workflow_heads
-from ledger.workflows.workflow_records import task_workflow_id, workflow_records
-from ledger.workflows.workflow_statements import NODES, WORKFLOWS
+from ledger.workflows.workflow_records import workflow_records
 from tests.conftest import Database
 from tests.ledger.making import AGENT, AT, CREDIT, PAYER, Flow, new_id, open_with_member
 
@@ -130,31 +129,6 @@ async def test_results_beyond_the_bound_come_as_hash_and_size(
         assert BlobRef.from_json(nodes["d"]["result_ref"]) == BlobRef(
             hash_bytes(TEXT.encode()), size
         )
-    await store.close()
-
-
-async def test_a_task_is_found_by_its_id(database: Database, reader: LedgerReader) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch, hold=CREDIT)
-    publish = flow.publish()
-    await store.commit([publish], AT)
-    assert await task_workflow_id(reader, publish.task_id) == flow.id
-    assert await task_workflow_id(reader, new_id()) is None
-    await store.close()
-
-
-async def test_prepared_reads_return_the_rows_that_others_return(
-    database: Database, reader: LedgerReader
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch, hold=CREDIT)
-    done = NodeChanged("a", NodeStatus.SUCCESS, attempt=1, result_json=TEXT, error={"code": "X"})
-    await store.commit([flow.publish(), flow.advance(done)], AT)
-    for statement in (WORKFLOWS, NODES):
-        values = {"ids": [flow.id]}
-        found = await reader.records.rows(PreparedStatement.of(statement), values)
-        assert found == await reader.rows(statement, values)
-        assert found
     await store.close()
 
 

@@ -123,26 +123,6 @@ async def test_so_many_guardians_replace_a_key_and_end_what_it_gave(
     await store.close()
 
 
-@pytest.mark.parametrize(
-    ("kind", "signers", "status"),
-    [
-        (SOCIAL, (ONE, TWO), "completed"),
-        (SOCIAL, (CUSTODIAN,), "pending"),
-        (BY_CUSTODIAN, (CUSTODIAN,), "completed"),
-        (BY_CUSTODIAN, (ONE, TWO), "pending"),
-        (TIME_LOCK, (ONE,), "waiting"),
-    ],
-)
-async def test_each_kind_has_its_own_quorum(
-    database: Database, auditor: Auditor, kind: str, signers: tuple[str, ...], status: str
-) -> None:
-    store = await opened(database.service_url)
-    (asked,) = await store.commit([request(kind, *signers)], AT + 1)
-    assert asked.result == {"status": status}
-    assert current(auditor) == ("K2" if status == "completed" else "K1")
-    await store.close()
-
-
 async def test_strangers_ask_for_nothing_and_signatures_must_still_be_theirs(
     database: Database, auditor: Auditor
 ) -> None:

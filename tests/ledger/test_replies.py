@@ -62,26 +62,6 @@ async def test_a_key_is_taken_once_however_many_ask_at_once(replies: ReplyStore)
     assert {(row.request_hash, row.reply) for row in found} == {(HASH, None)}
 
 
-async def test_the_first_reply_is_kept(replies: ReplyStore) -> None:
-    await replies.open("p", "k", HASH)
-    await replies.keep("p", "k", HASH, b"first")
-    await replies.keep("p", "k", HASH, b"second")
-    again = await replies.open("p", "k", HASH)
-    assert (again.reply, again.is_new) == (b"first", False)
-
-
-async def test_another_request_finds_the_hash_of_the_first(replies: ReplyStore) -> None:
-    await replies.open("p", "k", HASH)
-    assert (await replies.open("p", "k", OTHER)).request_hash == HASH
-    await replies.keep("p", "k", OTHER, b"of another request")
-    assert (await replies.open("p", "k", HASH)).reply is None
-
-
-async def test_keys_of_two_principals_are_two_keys(replies: ReplyStore) -> None:
-    await replies.open("p", "k", HASH)
-    assert (await replies.open("q", "k", OTHER)).is_new
-
-
 async def test_a_dropped_key_is_free_and_a_kept_reply_is_not_dropped(replies: ReplyStore) -> None:
     await replies.open("p", "k", HASH)
     await replies.drop("p", "k")

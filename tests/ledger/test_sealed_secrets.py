@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import psycopg
 import pytest
@@ -32,13 +32,6 @@ AGENTS = 2 * SECRETS_MAX + 7
 
 def sealed(secret: str, keys: DeploymentKeys) -> bytes:
     return seal(secret, keys, os.urandom(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)
-
-
-@pytest.fixture
-async def reader(database: Database) -> AsyncIterator[LedgerReader]:
-    """Reads of the test's database."""
-    async with LedgerReader(database.service_url, pool_size=1) as reader:
-        yield reader
 
 
 def name(number: int) -> str:

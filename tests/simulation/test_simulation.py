@@ -23,7 +23,7 @@ from tests.simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_WORKFLOWS = 50
-QUICK_WORKFLOWS, FULL_WORKFLOWS = 2_000, 50_000
+QUICK_WORKFLOWS = 2_000
 
 # Each of these runs fails when a defect comes back that the simulation once found. Whatever changes
 # how agents are chosen changes every run: then `mutants/hunt.py` says which seeds to put here.

@@ -17,10 +17,9 @@ from actors.cluster.asking import Answered, Busy, Silent
 from actors.cluster.child import ENDED_POLL_S, ActorChild
 from actors.cluster.dedicated import Dedicated
 from actors.engine.outbox import Outboxes
-from actors.shards.child_lease import Parentage
 from actors.shards.held_shards import HeldShards
 from actors.transport.late_replies import LATE_AFTER_S, LateReplies
-from actors.transport.messages import Moved, OwnerReply, OwnerRequest, PublishReply
+from actors.transport.messages import OwnerReply, OwnerRequest
 from actors.transport.wire import answer_requests
 from core.shards.shard import shard_of
 from tests.actors.gateway.served import STORED, request
@@ -75,48 +74,6 @@ class Child(ActorChild):
     def end(self) -> None:
         """Note the end."""
         self.is_ended = True
-
-
-async def test_slow_commit_of_a_child_does_not_end_it() -> None:
-    """Its reply came late, which was taken for a workflow that the child did not drive."""
-    children: list[Child] = []
-
-    def spawn(slot: int, of: Parentage) -> Child:
-        children.append(Child(SlowActor()))
-        return children[-1]
-
-    held = HeldShards("here~1")
-    held.add(shard_of(request().workflow_id), 1)
-    named: list[str] = []
-    owner: Any = SimpleNamespace(
-        held=held, child_began=lambda name, _: named.append(name)
-    )  # is asked for nothing else
-    dedicated = Dedicated(owner, spawn, slots=1, silence_ms_max=60_000)
-    (reply,) = await dedicated.handle([request()])
-    assert isinstance(reply, PublishReply), reply
-    await asyncio.sleep(0)  # the task that would end the child has had a turn
-    await asyncio.sleep(0)
-    assert not children[0].is_ended
-    assert named == [f"{held.member}/0"], "its parent takes its dispatches"
-    assert dedicated.works_in(shard_of(request().workflow_id))
-    assert not dedicated.works_in(shard_of(request().workflow_id) + 1)
-    await dedicated.close()
-
-
-@pytest.mark.parametrize("is_held", [True, False], ids=["frozen", "not held"])
-async def test_no_child_begins_in_a_shard_that_is_frozen_or_not_held(*, is_held: bool) -> None:
-    """It would work under an epoch that is another member's by the time that it has started."""
-
-    def spawn(slot: int, of: Parentage) -> Child:
-        raise AssertionError(f"a child was started for {of}")
-
-    held, shard = HeldShards("here~1"), shard_of(request().workflow_id)
-    if is_held:
-        held.add(shard, 1)
-        held.freeze(shard)
-    owner: Any = SimpleNamespace(held=held)
-    (reply,) = await Dedicated(owner, spawn, slots=1, silence_ms_max=1).handle([request()])
-    assert isinstance(reply, Moved)
 
 
 class FrozenChild(Child):

@@ -273,13 +273,6 @@ def test_broken_connections_count_for_all_beside_one_payers_time_outs() -> None:
     assert not is_taken(known, "patient")
 
 
-def test_circuits_of_payers_are_bounded() -> None:
-    known = directory(row("did:x:a"))
-    for number in range(10 * PAYERS_MAX):
-        time_out(known, f"payer {number}", at_ms=number * 10**9)
-    assert len(known._circuits._misses) == PAYERS_MAX
-
-
 def test_circuits_of_one_payers_own_are_bounded() -> None:
     """Its choices pass these agents over one by one."""
     dids = [f"did:x:{number}" for number in range(AGENTS_MAX + 5)]

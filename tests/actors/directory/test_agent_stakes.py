@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from actors.directory.agent_directory import Directory
-from core.errors import NodeErrorCode
 from core.market.ranking import render_reasons
 from core.settings import Settings
-from core.workflow.events import AgentNotSelected, AgentSelected, RetryDue
+from core.workflow.events import AgentSelected, RetryDue
 from ledger.accounts.account_commands import Deposit
 from ledger.stakes.stake_commands import DepositStake
 from tests.actors.directory.test_agent_directory import KEYS, paid, row, select
@@ -46,17 +43,6 @@ def chosen(known: Directory, **fields: object) -> AgentSelected:
     return answer
 
 
-def test_without_a_rate_nobody_is_asked_for_a_stake() -> None:
-    assert chosen(directory(bps=0)).stake_micro == 0
-
-
-def test_a_node_asks_a_share_of_its_price_and_more_of_the_worse() -> None:
-    known = directory(a=(CENT, 0))
-    assert chosen(known).stake_micro == CENT // 2
-    known.standings.apply_tallies({A: paid(failed=10)})  # a score of 0.2: 1.3 times as much
-    assert chosen(known).stake_micro == CENT * 13 // 20
-
-
 def test_no_node_asks_more_than_its_price() -> None:
     known = directory(bps=10_000, a=(CENT, 0), b=(CENT - 1, 0))
     known.standings.apply_tallies({A: paid(failed=10), B: paid(failed=10)})
@@ -76,15 +62,6 @@ def test_an_agent_that_has_staked_too_little_is_shown_as_such_and_not_taken() ->
 def test_free_stake_comes_before_stake_that_may_be_free_soon() -> None:
     assert chosen(directory(a=(0, CENT), b=(CENT, 0))).agent_did == B
     assert chosen(directory(a=(0, CENT))).agent_did == A
-
-
-def test_nobody_with_enough_stake_is_nobody() -> None:
-    answer = directory(a=(1, 0)).select(select(), 0)
-    assert isinstance(answer, AgentNotSelected)
-    assert answer.failure.code is NodeErrorCode.NO_CANDIDATE
-    answer = directory(a=(1, 0)).select(select(target_agent_id=A), 0)
-    assert isinstance(answer, AgentNotSelected)
-    assert answer.failure.code is NodeErrorCode.NO_CANDIDATE
 
 
 def staked_bench(**micro: int) -> Bench:
@@ -130,24 +107,3 @@ def test_alone_it_is_waited_for() -> None:
     bench.runner.receive(wid("w2"), RetryDue("a", bench.model.nodes[wid("w2")]["a"]["retry_at_ms"]))
     bench.gate.commit()
     assert [order.workflow_id for order in bench.outbox.sent] == [wid("w1"), wid("w2")]
-
-
-@pytest.mark.parametrize("is_heard", [True, False])
-def test_a_crash_after_a_refused_lock_frees_nothing(is_heard: bool) -> None:
-    """Goal: what was never locked is never given back, whether or not its owner had heard.
-
-    Method: the second workflow's outcome does not reach the first process.
-    """
-    bench = staked_bench(w0=500_000)
-    bench.publish()
-    bench.publish(workflow_id=wid("w2"))
-    if is_heard:
-        bench.gate.commit()
-    else:
-        bench.model.commit([command for command, _ in bench.gate.waiting])
-        bench.gate.waiting.clear()
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
-    assert bench.model.balances["stake_locked:did:sim:w0"] == 500_000
-    assert sum(micro for _, _, micro in bench.model.locks.values()) == 500_000

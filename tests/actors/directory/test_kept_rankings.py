@@ -404,35 +404,6 @@ def test_what_is_marked_by_very_many_is_ranked_anew(monkeypatch: pytest.MonkeyPa
     assert few.weighed == Counter(["did:x:0"]), "few are moved, however great their part is"
 
 
-def test_load_counts_at_each_choice() -> None:
-    known = many(100)
-    taken = set()
-    for _ in range(100):
-        found = known.select(select(), 0)
-        assert isinstance(found, AgentSelected)
-        known.begin(found.agent_did)
-        taken.add(found.agent_did)
-    assert len(taken) == 100
-
-
-def test_agents_that_are_away_or_shut_or_revoked_do_not_hide_the_others() -> None:
-    known = many(3_000, row("did:x:last"))
-    dids = [f"did:x:{number}" for number in range(3_000)]
-    gone = Liveness("unhealthy", heartbeat_ms=0)
-    known.apply_liveness(dict.fromkeys(dids[:1_000], gone))
-    for did in dids[1_000:2_000]:
-        for _ in range(3):
-            known.begin(did)
-            known.note_outcome(did, Contact.UNREACHABLE, 0, payer_did="p")
-    known.revocations.apply_rows(
-        {"did": did, "expires_ms": None, "ended_ms": None} for did in dids[2_000:]
-    )
-    for _ in range(3):
-        found = known.select(select(), 1)
-        assert isinstance(found, AgentSelected)
-        assert found.agent_did == "did:x:last"
-
-
 def test_a_verifier_of_another_owner_is_found_behind_thousands_of_the_primarys() -> None:
     known = many(3_000, row("did:x:other", owner="did:x:you", cents=9))
     known.standings.apply_tallies({"did:x:other": paid(failed=20)})
@@ -456,15 +427,6 @@ def test_a_verifier_of_another_owner_is_found_behind_thousands_of_the_primarys()
     heard = Liveness("healthy", heartbeat_ms=0)
     known.apply_liveness({f"did:x:{number}": heard for number in range(3_000)})
     assert verifier() == "did:x:9", "when all are ranked anew"
-
-
-def test_when_none_is_able_it_says_how_many_offer_it() -> None:
-    known = many(100)
-    gone = Liveness("unhealthy", heartbeat_ms=0)
-    known.apply_liveness({f"did:x:{number}": gone for number in range(100)})
-    found = known.select(select(), 1)
-    assert isinstance(found, AgentNotSelected)
-    assert "100 agents offer it" in found.failure.message
 
 
 def test_rankings_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -518,30 +480,6 @@ def test_limits_of_their_own_do_not_rank_very_many_for_each_node() -> None:
         assert did is not None
         assert 2_000 * known.stakes.staked_micro(did, counts_locked=False) >= 1_000 * limit_micro
     assert set(known.weighed.values()) == {1}
-
-
-def test_a_large_limit_of_one_tenant_hides_no_agent_from_the_others() -> None:
-    """While the kept ranking was of its limit, half of the others' nodes failed for good."""
-    known = staked(3 * POOL_MAX, free_micro=10_000)
-    for at_ms in range(100):
-        assert take_by_token(known, 10**9, at_ms) is None
-        assert take_by_token(known, 2_000, at_ms) == "did:x:0"
-
-
-def test_a_limit_of_nothing_does_not_end_the_judging_of_stakes() -> None:
-    known = staked(3 * POOL_MAX)
-    assert take_by_token(known, 0) == "did:x:0"
-    assert take_by_token(known, 1_000, 1) == "did:x:1"
-
-
-def test_locked_stakes_count_for_who_is_paid_by_tokens_where_no_other_suffices() -> None:
-    known = staked(2 * POOL_MAX, free_micro=1_000)
-    known.stakes.apply_parts({"did:x:9": (0, 10**6)})
-    known.stakes.apply_parts({"did:x:8": (500, 600)})
-    assert take_by_token(known, 1_000) == "did:x:0"
-    assert take_by_token(known, 2_001) == "did:x:8"
-    assert take_by_token(known, 2_201) == "did:x:9"
-    assert take_by_token(known, 3_000_000) is None
 
 
 def test_a_dry_run_looks_at_few_of_thousands_that_are_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,25 +202,6 @@ def test_limits_are_kept_and_nobody_waits_without_a_reason(
         played.check(served)
 
 
-def test_hanging_agents_leave_their_places_to_others() -> None:
-    made = queues(fresh_max=2, open_max=10)
-    assert made.put("c", "p", 1, 0)
-    assert made.put("c", "p", 2, 0)
-    assert not made.put("b", "p", 3, 1)
-    assert made.is_blocked
-    assert made.take(AGED_MS - 1) is None
-    assert made.take(AGED_MS) == 3
-
-
-def test_an_agents_own_line_blocks_nobody_else() -> None:
-    made = queues(fresh_max=100, open_max=100)
-    assert made.put("a", "p", 0, 0)
-    for number in range(1, 1_000):
-        assert not made.put("a", "p", number, 0)
-    assert not made.is_blocked
-    assert made.put("b", "p", 5_000, 0)
-
-
 def test_agents_take_turns_and_so_do_payers() -> None:
     made = queues(fresh_max=1, open_max=100)
     assert made.put("c", "greedy", 0, 0)
@@ -254,26 +235,6 @@ def test_the_limit_grows_only_while_slow_agents_make_others_wait() -> None:
     assert made.statistics().fresh_max == 2
 
 
-def test_places_that_fall_free_at_once_are_all_taken() -> None:
-    made = queues(fresh_max=2, open_max=10)
-    for number in range(5):
-        made.put("c", "p", number, 0)
-    assert [made.take(AGED_MS) for _ in range(3)] == [2, 3, None]
-
-
-def test_what_an_agent_has_accepted_keeps_its_place_there_but_no_socket() -> None:
-    made = queues(fresh_max=2, open_max=2)
-    assert made.put("b", "p", 1, 0)
-    assert made.put("b", "p", 2, 0)
-    assert not made.put("b", "p", 3, 0)
-    for key in (1, 2):
-        made.park(key, 0)
-    assert made.take(0) is None, "the agent has its hands full"
-    assert made.put("c", "p", 4, 0), "sockets are free"
-    made.release(1)
-    assert made.take(0) == 3
-
-
 def test_a_card_that_allows_less_is_obeyed_from_the_next_order_on() -> None:
     concurrency = {"a": 3}
     made: AgentQueues[int] = AgentQueues(100, 100, concurrency.__getitem__, lambda _: 1, 1, anyone)
@@ -304,53 +265,6 @@ def test_agents_that_never_answer_keep_places_from_their_own_payers_only() -> No
     # Each further payer finds a place, although those before wait for more.
     for number in range(8):
         assert made.put("quick", f"payer {number}", 2_000 + number, AGED_MS)
-
-
-def test_order_behind_those_of_a_payer_that_has_its_share_goes_first() -> None:
-    made = shared(open_max=8)
-    for number in range(4):
-        made.put("a", "greedy", number, 0)
-    assert made.open_count == 2
-    assert not made.put("a", "other", 10, 0), "it waits in its agent's line"
-    assert made.take(0) == 10
-    assert made.take(0) is None
-
-
-def test_payer_that_has_its_share_goes_on_when_one_of_its_orders_ends() -> None:
-    made = shared(open_max=8)
-    for number in range(4):
-        made.put(f"agent {number}", "greedy", number, 0)
-    assert made.take(0) is None
-    assert made.is_blocked
-    made.close(0, 5)
-    assert made.take(5) == 2
-    assert made.take(5) is None
-
-
-def test_payer_that_has_its_share_goes_on_when_others_have_left_places() -> None:
-    made = shared(open_max=8)
-    for number in range(2):
-        made.put("a", "first", number, 0)
-    for number in range(10, 13):
-        made.put("b", "second", number, 0)
-    assert made.open_count == 3, "a quarter of the six that are left is one"
-    assert made.take(0) is None
-    made.close(0, 5)
-    made.close(1, 5)
-    made.retry_starved()
-    assert made.take(5) == 11
-
-
-def test_share_of_a_waiting_payer_survives_its_agents_leaving() -> None:
-    made = shared(open_max=8)
-    for number in range(4):
-        made.put("a", "greedy", number, 0)
-    assert made.take(0) is None
-    assert [made.take_waiting("a") for _ in range(3)] == [2, 3, None]
-    made.close(0, 1)
-    made.close(1, 1)
-    assert not made.is_blocked
-    assert made.statistics().agents == 0
 
 
 @pytest.mark.parametrize("open_max", range(6, 14))

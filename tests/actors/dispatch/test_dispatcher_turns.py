@@ -4,13 +4,10 @@ and places that are held for as long as an agent works on what it has accepted."
 from __future__ import annotations
 
 import asyncio
-import gc
-import warnings
 
 import pytest
 from aiohttp import web
 
-from actors.dispatch.ticket import Ticket
 from actors.ports import Contact, DispatchOrder
 from core.errors import NodeErrorCode
 from core.workflow.events import (
@@ -212,26 +209,6 @@ async def test_an_order_aborted_in_the_turn_in_which_it_was_sent_frees_its_place
         agents.gate.set()
         assert [getattr(event, "node", "") for event in await ends(here, 1)] == ["wanted"]
     assert agents.nodes == ["wanted"], "neither a dispatch nor a notice"
-
-
-async def test_a_step_that_is_cancelled_before_it_begins_leaves_no_coroutine() -> None:
-    """Its work was a coroutine that was never awaited, which is a warning."""
-    agents = Agents()
-    async with scene(agents.serve) as here:
-        ticket = Ticket(here.order(), raising, started_ms=2**42)
-
-        async def work(_: Ticket) -> None:
-            raise AssertionError
-
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            here.dispatcher._take_task(ticket, work)
-            assert isinstance(ticket.step, asyncio.Task)
-            ticket.step.cancel()
-            await asyncio.wait([ticket.step])
-            ticket.step = None
-            gc.collect()
-    assert not [str(warning.message) for warning in seen]
 
 
 async def test_an_order_aborted_by_who_hears_of_its_start_is_not_sent() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Collection
 from typing import Any
 
@@ -107,11 +106,6 @@ async def test_references_become_inputs_and_parents() -> None:
     inputs, parents = await built(asked, load, 100_000)
     assert inputs == {"own": 1, "n": 7}
     assert parents == {"near": {"result": {"n": 7}}}
-
-
-async def test_what_inputs_are_made_of_travels_to_another_machine() -> None:
-    sent = InputSources(NODE, {"far": REF, "near": '{"n":1}'})
-    assert pickle.loads(pickle.dumps(sent)) == sent
 
 
 async def test_verifier_gets_the_result_itself() -> None:
