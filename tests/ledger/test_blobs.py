@@ -12,13 +12,9 @@ import pytest
 import sqlalchemy as sql
 
 from core.errors import ErrorCode, ServiceError
-from core.workflow.blob_ref import BlobRef
-from core.workflow.events import NodeChanged
-from core.workflow.transitions import NodeStatus
 from ledger.blobs import BlobStore
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
-from tests.ledger.making import AT, Flow, open_with_member
 
 pytestmark = pytest.mark.anyio
 
@@ -124,20 +120,3 @@ async def test_an_absent_database_is_said_to_be_away() -> None:
         with pytest.raises(ServiceError) as refused:
             await store.put(b"{}")
         assert refused.value.code is ErrorCode.LEDGER_UNAVAILABLE
-
-
-async def test_a_node_refers_to_its_large_result(database: Database) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
-    await store.commit([flow.publish()], AT)
-    ref = BlobRef("sha256:" + "ab" * 32, 70_000)
-    row = NodeChanged("a", NodeStatus.SUCCESS, attempt=1, result_ref=ref)
-    outcome = (await store.commit([flow.advance(row)], AT))[0]
-    assert outcome.error is None, outcome
-    async with LedgerReader(database.service_url, pool_size=1) as reader:
-        found = await reader.workflow(flow.id)
-    assert found is not None
-    (node,) = [node for node in found.nodes if node["name"] == "a"]
-    assert BlobRef.from_json(node["result_ref"]) == ref
-    assert node["result_json"] is None
-    await store.close()

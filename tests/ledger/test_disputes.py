@@ -6,8 +6,6 @@ refunds-disputes-invoices-quotas.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec import structs
 
@@ -16,7 +14,7 @@ from core.records.statuses import OwnershipProof
 from core.workflow.transitions import WorkflowStatus
 from ledger.accounts.account_commands import CollectCredits
 from ledger.commands import OutcomeStatus
-from ledger.disputes.dispute_reads import dispute_row, dispute_rows
+from ledger.disputes.dispute_reads import dispute_row
 from ledger.reads.reader import LedgerReader
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -25,7 +23,6 @@ from tests.ledger.making import (
     AGENT,
     AT,
     CREDIT,
-    PAYER,
     Flow,
     api_key,
     card,
@@ -61,28 +58,6 @@ async def test_a_dispute_about_no_workflow_is_decided_without_money(
     refused(await resolve(store, about(None, dispute_type="fraud"), 1), ErrorCode.INVALID_REQUEST)
     outcome = await resolve(store, about(None, dispute_type="fraud"))
     assert (outcome.result["refundedMicro"], outcome.result["slashedMicro"]) == (0, 0)
-    await store.close()
-
-
-async def test_disputes_are_listed_for_their_parties(
-    database: Database, reader: LedgerReader
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
-    mine, theirs = about(flow), about(None, complainant_did="did:x", respondent_did="did:y")
-    await store.commit([flow.publish(), mine, theirs], AT)
-
-    async def ids(**filters: Any) -> set[str]:
-        asked: dict[str, Any] = {
-            "party_did": None, "status": None, "workflow_id": None, "limit": 9, "offset": 0,
-            "before_id": None,
-        }  # fmt: skip
-        return {row["id"] for row in await dispute_rows(reader, **{**asked, **filters})}
-
-    assert await ids() == {mine.dispute_id, theirs.dispute_id}
-    assert await ids(party_did=AGENT) == await ids(party_did=PAYER) == {mine.dispute_id}
-    assert await ids(workflow_id=flow.id) == {mine.dispute_id}
-    assert await ids(status="dismissed") == set()
     await store.close()
 
 

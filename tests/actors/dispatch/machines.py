@@ -28,11 +28,10 @@ from core.workflow.events import (
     WorkStarted,
 )
 from federation.name_resolver import NameResolver
-from tests.actors.orders import sources_of
+from tests.actors.orders import order_to, serving
 
 pytestmark = pytest.mark.anyio
 
-WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
 DEADLINE_S = 60.0
 ORDERS = 60
 
@@ -123,25 +122,18 @@ class Machines:
 
     def order(self, node: str, attempt: int = 1, *, path: str = "/node") -> DispatchOrder:
         """Return an order to the agent."""
-        return DispatchOrder(
-            workflow_id=WORKFLOW,
-            task_id="t",
-            node=node,
-            attempt=attempt,
-            capability_id="cap.x.v1",
-            agent_did="did:x:a",
-            url=f"{self.url}{path}",
-            cancel_url=f"{self.url}/cancel",
-            secret=None,
-            timeout_ms=60_000,
-            sources=sources_of(),
-        )
+        return order_to(self.url, node=node, attempt=attempt, url=f"{self.url}{path}")
 
     async def wait(self, condition: Callable[[], bool]) -> None:
         """Return when the condition holds."""
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():
-                await asyncio.sleep(0.01)
+        await wait(condition)
+
+
+async def wait(condition: Callable[[], bool]) -> None:
+    """Return when the condition holds."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -157,17 +149,10 @@ async def three_machines(**chances: float) -> AsyncIterator[Machines]:
         await gate.wait()
         return web.json_response({"eventId": body["eventId"], "status": "success", "result": {}})
 
-    application = web.Application()
-
     async def accept(request: web.Request) -> web.Response:
         await work(request)
         return web.json_response({"ok": True}, status=202)
 
-    application.router.add_post("/node", work)
-    application.router.add_post("/later", accept)
-    server = web.AppRunner(application, shutdown_timeout=0.1)
-    await server.setup()
-    await web.TCPSite(server, "127.0.0.1", 0).start()
     clock = LoopClock()
     settings = Settings(deployment_key="00" * 32, agent_concurrency=ORDERS)
     dispatchers = {
@@ -185,15 +170,14 @@ async def three_machines(**chances: float) -> AsyncIterator[Machines]:
         name: RemoteDispatch(dispatcher, name, now_ms=clock.now_ms, is_always=True)
         for name, dispatcher in dispatchers.items()
     }
-    url = f"http://127.0.0.1:{server.addresses[0][1]}"
     wire = Wire(**chances)  # type: ignore[arg-type]
-    machines = Machines(spreads, dispatchers, wire, url, seen, gate)
-    machines.introduce(a=1, b=1, c=1)
-    try:
-        yield machines
-    finally:
-        gate.set()
-        machines.introduce()
-        for dispatcher in dispatchers.values():
-            await dispatcher.close()
-        await server.cleanup()
+    async with serving({"/node": work, "/later": accept}) as url:
+        machines = Machines(spreads, dispatchers, wire, url, seen, gate)
+        machines.introduce(a=1, b=1, c=1)
+        try:
+            yield machines
+        finally:
+            gate.set()
+            machines.introduce()
+            for dispatcher in dispatchers.values():
+                await dispatcher.close()

@@ -8,7 +8,7 @@ import gzip
 import json
 import tracemalloc
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
@@ -41,12 +41,10 @@ from core.workflow.events import (
     WorkStarted,
 )
 from federation.name_resolver import NameResolver
-from tests.actors.orders import sources_of
+from tests.actors.orders import WORKFLOW, Handler, order_to, serving, sources_of
 from tests.federation.name_servers import name_server
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SOURCES = sources_of({"n": 1}, {"p": {"z": 2}})
-WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
 # For a broken program, not for a slow machine.
 PATIENCE_S = 60.0
 
@@ -62,20 +60,7 @@ class Scene:
 
     def order(self, **fields: Any) -> DispatchOrder:
         """Return an order to the agent."""
-        values: dict[str, Any] = {
-            "workflow_id": WORKFLOW,
-            "task_id": "t",
-            "node": "a",
-            "attempt": 1,
-            "capability_id": "cap.x.v1",
-            "agent_did": "did:x:a",
-            "url": f"{self.url}/node",
-            "cancel_url": f"{self.url}/cancel",
-            "secret": None,
-            "timeout_ms": 60_000,
-            "sources": SOURCES,
-        }
-        return DispatchOrder(**{**values, **fields})
+        return order_to(self.url, **{"sources": SOURCES, **fields})
 
     async def outcome(self, **fields: Any) -> Event:
         """Send an order and return its last event."""
@@ -97,11 +82,6 @@ async def scene(
     **settings: Any,
 ) -> AsyncIterator[Scene]:
     """Serve `handler` at every path and give a dispatcher to it."""
-    application = web.Application(client_max_size=64 * 1024 * 1024)
-    application.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
     contacts: list[Contact] = []
     bounds = {name: settings.pop(name) for name in settings.keys() & asdict(DEFAULT_LIMITS).keys()}
     limits = replace(DEFAULT_LIMITS, **bounds)
@@ -117,11 +97,11 @@ async def scene(
         may_send=may_send,
         schemas=schemas,
     )
-    try:
-        yield Scene(dispatcher, f"http://127.0.0.1:{runner.addresses[0][1]}", contacts=contacts)
-    finally:
-        await dispatcher.close()
-        await runner.cleanup()
+    async with serving({"/{path:.*}": handler}) as url:
+        try:
+            yield Scene(dispatcher, url, contacts=contacts)
+        finally:
+            await dispatcher.close()
 
 
 def replying(http_status: int = 200, **reply: Any) -> Handler:

@@ -18,6 +18,7 @@ from ledger.agents.agent_live import (
 )
 from ledger.agents.directory_reads import LIVE
 from ledger.reads.reader import LedgerReader
+from tests.actors.orders import serving
 from tests.conftest import Database
 from tests.federation.name_servers import name_server
 from tests.ledger.making import all_of, card, open_with_member
@@ -35,15 +36,8 @@ async def agent() -> AsyncIterator[str]:
     async def health(_: web.Request) -> web.Response:
         return web.json_response({"status": "healthy"})
 
-    application = web.Application()
-    application.router.add_get("/health", health)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with serving({"/health": health}) as url:
+        yield url
 
 
 async def test_the_overdue_and_the_named_are_probed_and_what_was_found_is_stored(

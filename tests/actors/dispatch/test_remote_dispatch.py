@@ -368,21 +368,6 @@ async def test_events_for_a_member_that_is_not_known_for_a_while_reach_it_later(
         assert set(machines.seen.values()) == {1}
 
 
-async def test_events_that_are_on_their_way_when_a_member_is_forgotten_reach_it_later() -> None:
-    async with three_machines() as machines:
-        machines.gate.clear()
-        for number in range(3):
-            machines.send(f"n{number}")
-        await machines.wait(lambda: len(machines.seen) == 3)
-        machines.wire.is_cut = True
-        machines.gate.set()
-        await machines.wait(lambda: machines.dispatchers["b"].statistics().in_flight == 0)
-        only(machines, "b", "c")
-        machines.wire.is_cut = False
-        only(machines, "b", "a", "c")
-        await machines.wait(lambda: len(machines.heard) == 3)
-
-
 async def test_what_is_not_sent_yet_for_a_member_whose_lease_has_expired_never_is() -> None:
     """The member that takes its shards repeats it; if it lives on, it hears of the loss."""
     async with three_machines() as machines:

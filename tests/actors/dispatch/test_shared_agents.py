@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,13 +22,12 @@ from core.settings import Settings
 from core.shards.agent_shares import AgentShares
 from core.workflow.events import AttemptSucceeded, Event, WorkStarted
 from federation.name_resolver import NameResolver
-from tests.actors.orders import sources_of
+from tests.actors.dispatch.machines import wait
+from tests.actors.orders import order_to, serving
 
 pytestmark = pytest.mark.anyio
 
-WORKFLOW = "0198c0de-0000-7000-8000-000000000001"
 AGENT = "did:x:a"
-DEADLINE_S = 60.0
 
 
 class Agent:
@@ -103,27 +102,7 @@ class Owner:
 
 def order_of(node: str, url: str) -> DispatchOrder:
     """Return an order to the agent."""
-    return DispatchOrder(
-        workflow_id=WORKFLOW,
-        task_id="t",
-        node=node,
-        attempt=1,
-        capability_id="cap.x.v1",
-        agent_did=AGENT,
-        payer_did=node[:2],
-        url=f"{url}/node",
-        cancel_url=f"{url}/cancel",
-        secret=None,
-        timeout_ms=60_000,
-        sources=sources_of(),
-    )
-
-
-async def wait(condition: Callable[[], bool]) -> None:
-    """Return when the condition holds."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
+    return order_to(url, node=node, payer_did=node[:2])
 
 
 @dataclass
@@ -160,20 +139,15 @@ class Shared:
 async def shared_agent() -> AsyncIterator[Shared]:
     """Run an agent, and owners as they join."""
     agent = Agent()
-    application = web.Application()
-    application.router.add_post("/node", agent.serve)
-    server = web.AppRunner(application, shutdown_timeout=0.1)
-    await server.setup()
-    await web.TCPSite(server, "127.0.0.1", 0).start()
-    shared = Shared(agent, f"http://127.0.0.1:{server.addresses[0][1]}")
-    try:
-        yield shared
-    finally:
-        agent.gate.set()
-        for one in shared.owners.values():
-            one.remote.set_peers({})
-            await one.dispatcher.close()
-        await server.cleanup()
+    async with serving({"/node": agent.serve}) as url:
+        shared = Shared(agent, url)
+        try:
+            yield shared
+        finally:
+            agent.gate.set()
+            for one in shared.owners.values():
+                one.remote.set_peers({})
+                await one.dispatcher.close()
 
 
 @pytest.mark.parametrize("limit", [1, 2, 4], ids="{} calls".format)

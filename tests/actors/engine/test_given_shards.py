@@ -10,7 +10,6 @@ import pytest
 
 from actors.dispatch.peer_messages import PeerCalls
 from actors.engine.owner import Owner
-from actors.ports import DispatchOrder
 from actors.process.at_work import AtWork
 from actors.process.slices import SLICE_MS
 from actors.transport.actor_calls import is_unknown_outcome
@@ -21,7 +20,7 @@ from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
 from core.workflow.events import Event, WorkStarted
 from ledger.writer.boot_clock import boot_time_ms
 from tests.actors.engine.runner_bench import FIRST, SHARD
-from tests.actors.orders import sources_of
+from tests.actors.orders import order_to
 
 pytestmark = pytest.mark.anyio
 
@@ -147,7 +146,8 @@ async def test_orders_of_lost_shards_are_not_sent_while_they_are_being_ended(
     """A member that was suspended has its lease again, and hears what it has lost meanwhile."""
     made: Any = recipient.owner
     made._shares.set_owners([made.held.member])
-    lost, kept = (order_to_nobody(node) for node in ("lost", "kept"))
+    nobody = "http://127.0.0.1:1"
+    lost, kept = (order_to(nobody, workflow_id=FIRST, node=node) for node in ("lost", "kept"))
     began: list[str] = []
 
     def receive(_: str, event: Event) -> None:
@@ -175,20 +175,3 @@ async def test_orders_of_lost_shards_are_not_sent_while_they_are_being_ended(
     made.unfenced()
     await recipient.turn()
     assert began == ["kept"]
-
-
-def order_to_nobody(node: str) -> DispatchOrder:
-    """Return an order to an address where nobody listens."""
-    return DispatchOrder(
-        workflow_id=FIRST,
-        task_id="t",
-        node=node,
-        attempt=1,
-        capability_id="cap.x.v1",
-        agent_did="did:x:a",
-        url="http://127.0.0.1:1/node",
-        cancel_url="http://127.0.0.1:1/cancel",
-        secret=None,
-        timeout_ms=60_000,
-        sources=sources_of(),
-    )

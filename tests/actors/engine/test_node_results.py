@@ -16,7 +16,7 @@ from actors.workflows.dispatch_orders import build_timeout_event
 from actors.workflows.workflow_restore import restore_workflow
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.workflow.actions import AwaitResult
-from core.workflow.events import AttemptAccepted, Failure, Verdict
+from core.workflow.events import AttemptAccepted, Verdict
 from ledger.authority import Authority
 from ledger.workflows.workflow_commands import AdvanceWorkflow
 from tests.actors.engine.runner_bench import SHARD, VERIFIED, Bench, wid
@@ -172,18 +172,6 @@ def test_a_settlement_that_comes_too_late_is_no_late_result() -> None:
     assert not bench.gate.waiting
 
 
-def test_result_after_a_restart_is_taken() -> None:
-    bench = accepted()
-    bench.runner = bench.new_runner()
-    assert hand_in(bench) == [None], "not driven here yet"
-    bench.adopt_all()
-    bench.gate.commit()
-    assert len(bench.outbox.sent) == 1, "the agent is not asked again"
-    answers = hand_in(bench)
-    bench.gate.commit()
-    assert answers == [NodeResultReply(status="success")]
-
-
 def test_deadline_is_kept_across_a_restart() -> None:
     bench = accepted()
     bench.runner = bench.new_runner()
@@ -199,34 +187,12 @@ def test_deadline_is_kept_across_a_restart() -> None:
     assert code_of(hand_in(bench)) is ErrorCode.ALREADY_SETTLED
 
 
-def test_result_of_an_ended_workflow_is_refused_by_the_ledger_once() -> None:
-    bench = accepted()
-    bench.cancel()
-    bench.gate.commit()
-    for _ in range(2):
-        answers = hand_in(bench, is_late=True)
-        bench.gate.commit()
-        assert code_of(answers) is ErrorCode.ESCROW_RELEASED
-
-
 def test_result_while_the_cancellation_is_being_committed_is_refused() -> None:
     bench = accepted()
     bench.cancel()
     answers = hand_in(bench)
     bench.gate.commit()
     assert code_of(answers) is ErrorCode.ESCROW_RELEASED
-
-
-def test_cancel_after_a_restart_tells_the_agent_that_accepted() -> None:
-    bench = accepted()
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
-    bench.cancel()
-    bench.gate.commit()
-    ((order, reason),) = bench.outbox.aborted
-    assert (order.node, order.attempt, reason) == ("a", 1, "user_request")
-    assert order.cancel_url.endswith("/cancel")
 
 
 def test_accepted_order_ends_with_its_result_not_before() -> None:
@@ -308,15 +274,6 @@ def test_place_of_a_workflow_that_had_ended_when_it_was_restored_is_given_back()
     assert [order is held for order in bench.outbox.over] == [True]
 
 
-def test_failure_handed_in_is_an_attempt_that_failed() -> None:
-    bench = accepted()
-    failure = Failure(NodeErrorCode.AGENT_ERROR, "no luck")
-    answers = hand_in(bench, failure=failure)
-    bench.gate.commit()
-    assert answers == [NodeResultReply(status="ready")]
-    assert code_of(hand_in(bench)) is ErrorCode.ALREADY_SETTLED
-
-
 def signed_bench() -> Bench:
     """Return a bench with an accepted order to an agent that has registered `KEY`."""
     bench = Bench()
@@ -367,18 +324,6 @@ def test_fenced_owner_does_not_say_that_a_result_was_taken() -> None:
     bench.gate.commit()
     assert answers == [None]
     assert bench.lost and old is not bench.runner
-
-
-def test_verification_is_answered_with_its_own_number() -> None:
-    bench = accepted(VERIFIED)
-    hand_in(bench)
-    bench.gate.commit()
-    accept(bench)
-    assert code_of(hand_in(bench, verify_attempt=2)) is ErrorCode.ALREADY_SETTLED
-    answers = hand_in(bench, verify_attempt=1, result_json='{"approved":true}')
-    bench.gate.commit()
-    assert answers == [NodeResultReply(status="success")]
-    assert bench.status() == "success"
 
 
 def test_timed_out_verification_is_a_failure_of_the_verifier() -> None:

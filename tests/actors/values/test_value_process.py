@@ -27,6 +27,7 @@ from actors.values.value_process import JUDGED_IN_LOOP_BYTES_MAX, ValueProcess, 
 from core.errors import NodeErrorCode
 from core.workflow.events import AttemptFailed, AttemptSucceeded, Event
 from tests.actors.dispatch.test_dispatcher import PATIENCE_S, replying, scene
+from tests.actors.orders import order_to
 
 pytestmark = pytest.mark.anyio
 
@@ -35,11 +36,7 @@ LARGE = "x" * JUDGED_IN_LOOP_BYTES_MAX
 
 def an_order(payer_did: str = "did:x:payer", **fields: Any) -> DispatchOrder:
     """Return an order of a payer."""
-    return DispatchOrder(
-        "0198c0de-0000-7000-8000-000000000001", "t", "a", 1, "cap.x.v1", "did:x:a",
-        "http://a/node", "http://a/cancel", "hush", 1_000,
-        payer_did=payer_did, **fields,
-    )  # fmt: skip
+    return order_to("http://a", secret="hush", timeout_ms=1_000, payer_did=payer_did, **fields)
 
 
 def received(body: bytes, status: int = 200) -> ReceivedReply:

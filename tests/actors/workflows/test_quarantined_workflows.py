@@ -20,8 +20,6 @@ from actors.transport.messages import (
     NodeResultReply,
     NodeResultRequest,
     NotYet,
-    PublishReply,
-    ResumeReply,
     ResumeRequest,
 )
 from actors.workflows.quarantined_workflows import END_RETRY_MS
@@ -294,17 +292,6 @@ def test_deadline_ends_a_quarantined_workflow_and_returns_its_money() -> None:
     assert wid("w1") in bench.finished
 
 
-def test_quarantined_workflow_can_be_cancelled() -> None:
-    bench = quarantined()
-    bench.cancel()
-    reread(bench)
-    (reply,) = [reply for reply in bench.replies if not isinstance(reply, PublishReply)]
-    assert isinstance(reply, CancelReply)
-    assert reply.refunded_micro == bench.model.escrows[wid("w1")].amount
-    assert bench.status() == "cancelled"
-    assert not bench.runner.is_quarantined(wid("w1"))
-
-
 def test_workflow_that_cannot_be_restored_can_be_cancelled() -> None:
     bench = published()
     bench.model.workflows[wid("w1")]["manifest"] = "{}"
@@ -318,19 +305,6 @@ def test_workflow_that_cannot_be_restored_can_be_cancelled() -> None:
     assert bench.model.nodes[wid("w1")]["a"]["status"] == "skipped"
 
 
-def test_resumed_workflow_goes_on_from_its_rows() -> None:
-    bench = quarantined()
-    del bench.model.escrows[wid("w1")].paid["a"]  # the cause is mended
-    resume(bench)
-    assert isinstance(bench.replies[-1], ResumeReply)
-    reread(bench)
-    assert bench.runner.is_driving(wid("w1"))
-    while bench.runner.is_driving(wid("w1")):
-        bench.deliver([order for order in bench.outbox.sent if order.workflow_id == wid("w1")][-1])
-        bench.gate.commit()
-    assert bench.status() == "success"
-
-
 def test_resumed_workflow_whose_cause_stays_is_quarantined_again() -> None:
     bench = quarantined()
     resume(bench)
@@ -338,13 +312,6 @@ def test_resumed_workflow_whose_cause_stays_is_quarantined_again() -> None:
     bench.deliver([order for order in bench.outbox.sent if order.workflow_id == wid("w1")][-1])
     bench.gate.commit()
     assert_only_the_first_is_quarantined(bench)
-
-
-def test_workflow_that_is_not_quarantined_cannot_be_resumed() -> None:
-    bench = published()
-    resume(bench)
-    assert bench.replies[-1].code is ErrorCode.CONFLICT
-    assert bench.runner.is_driving(wid("w1"))
 
 
 def test_restarted_owner_repeats_nothing_of_a_quarantined_workflow() -> None:
