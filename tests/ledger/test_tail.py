@@ -11,7 +11,6 @@ import pytest
 
 from core.errors import ErrorCode, ServiceError
 from core.market.pricing import FixedPrice
-from ledger.agents.agent_commands import RebuildReputation
 from ledger.agents.agent_live import Heartbeat, LivenessStore
 from ledger.agents.directory_reads import KINDS, LIVE, Since
 from ledger.prices.price_commands import SetPrice
@@ -29,8 +28,6 @@ from tests.ledger.making import (
     deposit,
     new_key,
     open_with_member,
-    revoke,
-    unrevoke,
 )
 
 pytestmark = pytest.mark.anyio
@@ -42,16 +39,6 @@ def price(capability_id: str = "cap.x.v1", micro: int = CREDIT) -> SetPrice:
     """Register a capability's price."""
     return SetPrice(
         key=new_key(), actor_did=PAYER, capability_id=capability_id, price=FixedPrice(micro)
-    )
-
-
-def recounted() -> RebuildReputation:
-    """Count an agent's outcomes anew."""
-    return RebuildReputation(
-        key=new_key(),
-        actor_did=PAYER,
-        changes=((AGENT, 1, 0, 0, 100),),
-        read_audit_id=2**60,
     )
 
 
@@ -71,23 +58,6 @@ async def tail(database: Database) -> AsyncIterator[DirectoryTail]:
     made = DirectoryTail(database.service_url)
     yield made
     await made.close()
-
-
-async def test_change_is_noticed_without_waiting_for_a_poll(
-    database: Database, tail: DirectoryTail
-) -> None:
-    store, _ = await open_with_member(database.service_url)
-    since = await follow(tail)
-    changes = (card(), price(), revoke(), unrevoke(), recounted())
-    kinds = ("agents", "prices", "revocations", "revocations", "reputations")
-    for change, kind in zip(changes, kinds, strict=True):
-        waiting = asyncio.ensure_future(tail.wait_notice(10 * DEADLINE_S))
-        await store.commit([deposit(CREDIT), change], AT)
-        await asyncio.wait_for(waiting, DEADLINE_S)
-        look = await tail.look(since)
-        assert changed(look) == [kind]
-        since = seen(look)
-    await store.close()
 
 
 async def test_a_heartbeat_is_noticed_if_choices_depend_on_it(

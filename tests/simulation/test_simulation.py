@@ -114,14 +114,6 @@ def test_workflows_whose_agents_go_and_come_back_lose_none_for_it(only_seed: int
     assert waits > 50, "hardly a node had to wait"
 
 
-def test_run_is_decided_by_its_seed_alone() -> None:
-    """Goal: a failure can be replayed. Method: two runs of one seed end in the same books."""
-    first, second = World(11).run(), World(11).run()
-    assert first.model.balances == second.model.balances
-    assert first.model.nodes == second.model.nodes
-    assert first.model.attempts == second.model.attempts
-
-
 @pytest.mark.slow
 def test_run_is_decided_by_its_seed_in_every_process() -> None:
     """Goal: a failure of one process can be replayed in another. Method: sets of strings have

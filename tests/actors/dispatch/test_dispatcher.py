@@ -141,18 +141,6 @@ async def test_dispatch_request_fields_headers_and_signature() -> None:
     assert event.output_hash == hash_text({"b": 1, "a": [True, None]})
 
 
-async def test_without_a_secret_nothing_is_signed() -> None:
-    seen: list[str | None] = []
-
-    async def handler(request: web.Request) -> web.Response:
-        seen.append(request.headers.get("x-callboard-signature"))
-        return web.json_response({"status": "success", "result": {}})
-
-    async with scene(handler) as here:
-        await here.outcome()
-    assert seen == [None]
-
-
 @pytest.mark.parametrize(
     ("status", "reply", "code", "verdict"),
     [
@@ -422,21 +410,6 @@ async def test_a_name_server_that_is_silent_counts_against_no_agent() -> None:
     assert here.contacts == [Contact.UNKNOWN]
 
 
-async def test_an_oversized_dispatch_is_not_sent() -> None:
-    async with scene(replying(), body_bytes_max=2_000) as here:
-        event = await here.outcome(sources=sources_of({"text": "x" * 3_000}))
-    assert isinstance(event, AttemptFailed)
-    assert event.failure.code is NodeErrorCode.INPUT_TOO_LARGE
-
-
-async def test_a_verifier_approves_only_in_so_many_words() -> None:
-    for result, approved in (({"approved": True}, True), ({"approved": "yes"}, False)):
-        async with scene(replying(result=result)) as here:
-            event = await here.outcome(is_verification=True, verify_attempt=1)
-        assert isinstance(event, VerificationFinished)
-        assert (event.approved, event.failure, event.verify_attempt) == (approved, None, 1)
-
-
 async def test_an_aborted_dispatch_tells_the_agent_and_gives_no_event() -> None:
     started, cancelled = asyncio.Event(), asyncio.Queue[dict[str, Any]]()
 
@@ -463,35 +436,6 @@ async def test_an_aborted_dispatch_tells_the_agent_and_gives_no_event() -> None:
         }
         assert [type(event) for event in events] == [WorkStarted]
         assert here.dispatcher.statistics().in_flight == 0
-
-
-async def test_what_exceeds_the_limit_waits_and_leaves_in_order() -> None:
-    gate, open_now, open_max = asyncio.Event(), 0, 0
-
-    async def handler(_: web.Request) -> web.Response:
-        nonlocal open_now, open_max
-        open_now += 1
-        open_max = max(open_max, open_now)
-        await gate.wait()
-        open_now -= 1
-        return web.json_response({"status": "success", "result": {}})
-
-    async with scene(handler, inflight_start=2, inflight_max=2, inflight_share=1) as here:
-        for number in range(5):
-            here.dispatcher.send(
-                here.order(attempt=number + 1), lambda _, event: here.events.put_nowait(event)
-            )
-        assert here.dispatcher.statistics().queued == 3
-        while open_now < 2:
-            await asyncio.sleep(0)
-        gate.set()
-        ended: list[int] = []
-        while len(ended) < 5:
-            event = await asyncio.wait_for(here.events.get(), PATIENCE_S)
-            if isinstance(event, AttemptSucceeded):
-                ended.append(event.attempt)
-    assert sorted(ended) == [1, 2, 3, 4, 5]
-    assert open_max == 2
 
 
 def _sources(result: Any) -> InputSources:

@@ -139,12 +139,6 @@ async def test_a_result_to_be_verified_that_is_too_large_is_not_even_loaded() ->
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
 
 
-async def test_parents_that_are_too_large_are_not_even_loaded() -> None:
-    failure = await built(InputSources(NODE, {"far": "{}", "near": REF}), nothing, 69_999)
-    assert isinstance(failure, Failure)
-    assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
-
-
 async def test_an_ancestor_does_not_count_as_a_parent() -> None:
     inputs, _ = await built(InputSources(NODE, {"far": REF, "near": "{}"}), load, 69_999)
     assert inputs == {"own": 1, "n": 7}

@@ -172,17 +172,6 @@ def arrive(connection: Connection, sent: bytes) -> int:
     return size
 
 
-def test_frames_that_come_whole_make_no_new_buffer() -> None:
-    """Each made one of 64 KiB anew."""
-    connection, heard = connected()
-    first = connection.get_buffer(-1).obj
-    for number in range(3):
-        arrive(connection, 2 * frame([number, b"x" * 1_000]))
-        assert connection.get_buffer(-1).obj is first
-        assert len(connection.get_buffer(-1)) == BUFFER_BYTES
-    assert [value[0] for value in heard] == [0, 0, 1, 1, 2, 2]
-
-
 def test_frames_are_the_same_however_they_are_cut() -> None:
     rng = random.Random(1)
     for _ in range(100):
