@@ -21,7 +21,7 @@ override WORDS := $(value WORDS)
 export DOC WORDS
 DEMO_ARGS = $${DOC:+--doc "$$DOC"} $${WORDS:+--words "$$WORDS"}
 
-.PHONY: venv peers demo cluster-demo cluster-smoke test test-fast first-hour soak bench bench-quick lint style types usual format lock \
+.PHONY: venv peers demo cluster-demo cluster-smoke test test-fast faults first-hour soak bench bench-quick lint style types usual format lock \
 	peers-lock wheels clean
 
 $(STAMP): requirements.lock pyproject.toml .ci/venv
@@ -53,7 +53,11 @@ test: style
 	@$(MAKE) --no-print-directory -j2 types usual
 
 usual: $(STAMP)
-	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
+	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "not soak" --ignore=tests/faults
+
+# Processes that are killed, frozen, drained or without Postgres, under load; part of `.ci/run`.
+faults: $(STAMP)
+	$(NICE) $(BIN)/python -m pytest -n $(WORKERS) -m "not soak" tests/faults
 
 # The inner loop, at most 60 s on two cores: what needs neither Postgres nor a deployment.
 test-fast: $(STAMP)

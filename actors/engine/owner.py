@@ -516,7 +516,8 @@ class Owner:
 
     def members_changed(self, members: Sequence[MemberView]) -> None:
         """Implement `ShardWork`."""
-        live = {one.member: one for one in members if one.is_live}
+        # A drained member calls no agent, and has no part in their concurrency.
+        live = {one.member: one for one in members if one.is_live and not one.is_drained}
         draining = [one.member for one in live.values() if one.state is MemberState.DRAINING]
         own, self._others = self.held.member, {one.member: one.address for one in live.values()}
         self._others.pop(own, None)

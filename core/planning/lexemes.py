@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from core.planning.words import is_empty, stem
@@ -18,6 +19,10 @@ IN_ID: Final = "/a"
 IN_NAME: Final = "/b"
 IN_FIELD: Final = "/d"
 OF_ID: Final = "="
+# Lexemes that are read of one card, and of each of its capabilities at least: a bound of the time
+# that reading a card takes.
+OF_CARD_MAX: Final = 4_000
+OF_CAPABILITY_MIN: Final = 100
 # Characters of a word, and schemas inside one another, that are read.
 WORD_LENGTH_MAX: Final = 64
 DEPTH_MAX: Final = 32
@@ -73,27 +78,33 @@ def search_lexemes(text: str) -> list[str]:
 
 
 def offered_lexemes(
-    card: Mapping[str, Any] | None, capability_id: str, offered: Mapping[str, Any]
-) -> set[str]:
-    """Return the lexemes of one capability of a card.
+    card: Mapping[str, Any], capability_id: str, offered: Mapping[str, Any]
+) -> list[str]:
+    """Return the lexemes of one capability of a card, each once.
+
+    Of very many the first ones count: those of the id, of names, of the description, of fields.
 
     Args:
-        card: None: only the id counts.
         offered: what the card says of the capability.
     """
-    in_id = set(lexemes(capability_id))
-    found = {OF_ID + capability_id, *in_id, *(one + IN_ID for one in in_id)}
-    if card is None:
-        return found
+    capabilities = len(card.get("capabilities") or ()) or 1
+    most = max(OF_CARD_MAX // capabilities, OF_CAPABILITY_MIN)
+    first = islice(_lexemes_of(card, capability_id, offered), most)
+    return list(dict.fromkeys((OF_ID + capability_id, *first)))
+
+
+def _lexemes_of(
+    card: Mapping[str, Any], capability_id: str, offered: Mapping[str, Any]
+) -> Iterator[str]:
+    for one in lexemes(capability_id):
+        yield from (one, one + IN_ID)
     metadata = card.get("metadata")
     names = [offered.get("name"), metadata.get("name") if isinstance(metadata, dict) else None]
-    in_name = set(_of_all(names))
-    found |= in_name
-    found.update(one + IN_NAME for one in in_name)
-    found.update(_of_all([offered.get("description")]))
+    for one in _of_all(names):
+        yield from (one, one + IN_NAME)
+    yield from _of_all([offered.get("description")])
     fields = _field_names([offered.get("inputSchema"), offered.get("outputSchema")])
-    found.update(one + IN_FIELD for one in _of_all(fields))
-    return found
+    yield from (one + IN_FIELD for one in _of_all(fields))
 
 
 def _of_all(texts: Iterable[Any]) -> Iterator[str]:

@@ -31,9 +31,8 @@ WORDS_SHARE: Final = 0.7
 class Asked(Struct, frozen=True, kw_only=True):
     """What is looked for; None: anything. `capability_id` is the beginning if `is_prefix`.
 
-    `versions`: of the one capability, as cards say them; those of large cards are not known here,
-    and found all the same. `latency_ms_max`: of an agent's average, which one without a success
-    meets.
+    `versions`: of the one capability, as cards say them. `latency_ms_max`: of an agent's average;
+    an agent without a success meets it.
     """
 
     words: str | None = None
@@ -49,7 +48,7 @@ _OF_CAPABILITY: Final = 'capability_id COLLATE "C" = %(capability_id)s'
 # Ids are ASCII; none has the last character of it.
 _BEGINS: Final = """capability_id COLLATE "C" >= %(capability_id)s
     AND capability_id COLLATE "C" < %(capability_id)s || E'\\x7f'"""
-_OF_VERSION: Final = "(version IS NULL OR version = ANY (%(versions)s))"
+_OF_VERSION: Final = "version = ANY (%(versions)s)"
 _WALKED: Final = """
     SELECT * FROM (SELECT * FROM callboard.offer {where} ORDER BY {order} LIMIT {walked_max}) w
     WHERE {conditions} LIMIT {hits_max}

@@ -47,7 +47,7 @@ IS_CURRENT: Final = f"""
         AND NOT {IS_REVOKED.format(did="h.did")}
 """
 _DUE: Final = sql.text(
-    "SELECT did, seq, card, capability_ids FROM callboard.due_offers(:dids, :rows_max, :bytes_max)"
+    "SELECT did, seq, card FROM callboard.due_offers(:dids, :rows_max, :bytes_max)"
 )
 _STORE: Final = sql.text(
     "SELECT callboard.store_offers(:dids, :seqs, :offer_dids, :ids, :versions, :words, :owner_max)"
@@ -170,17 +170,16 @@ class OfferIndex:
 
 def _build_offers(rows: Sequence[RowDict]) -> dict[str, list[Any]]:
     """Return the arguments of `store_offers` for agents that were read."""
-    offers: list[tuple[str, str, str | None, str]] = []
+    offers: list[tuple[str, str, str, str]] = []
     for row in rows:
-        card = _card_of(row["card"])
-        said = {one.get("id"): one for one in _capabilities(card)}
+        # An agent that is not active has no card here.
+        card = read_json(row["card"] or "{}")
         # A card that is not a card of capabilities is found by nothing.
-        ids = row["capability_ids"] or () if row["card"] is None else said
-        for capability_id in ids:
+        said = {one.get("id"): one for one in _capabilities(card)}
+        for capability_id, offered in said.items():
             if not isinstance(capability_id, str):
                 continue
-            offered = said.get(capability_id, {})
-            version = None if card is None else str(offered.get("version") or "")
+            version = str(offered.get("version") or "")
             words = offered_lexemes(card, capability_id, offered)
             offers.append((row["did"], capability_id, version, " ".join(words)))
     return {
@@ -193,11 +192,6 @@ def _build_offers(rows: Sequence[RowDict]) -> dict[str, list[Any]]:
     }
 
 
-def _card_of(text: str | None) -> dict[str, Any] | None:
-    card = None if text is None else read_json(text)
-    return card if isinstance(card, dict) else None
-
-
-def _capabilities(card: dict[str, Any] | None) -> list[dict[str, Any]]:
-    listed = None if card is None else card.get("capabilities")
+def _capabilities(card: Any) -> list[dict[str, Any]]:
+    listed = card.get("capabilities") if isinstance(card, dict) else None
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []

@@ -47,19 +47,24 @@ async def test_one_caller_fills_only_its_own_places() -> None:
         await refused
     all_.may_end.set()
     await asyncio.gather(*started)
-    assert all_.had.count("b") == 1
+    assert all_.had[:2] == ["a", "b"], "callers take turns"
 
 
 async def test_a_bounded_number_waits_of_all() -> None:
+    """Four callers with five searches each let nobody else search."""
     all_ = Turns()
     started = await all_.start(*(f"c{number}" for number in range(READS_MAX)))
+    (second,) = await all_.start("c0")
+    with pytest.raises(ServiceError, match="limit 20"):
+        await second
+    started += await all_.start(*(f"d{number}" for number in range(READS_MAX)))
     (refused,) = await all_.start("late")
     with pytest.raises(ServiceError) as caught:
         await refused
     assert caught.value.code is ErrorCode.OVERLOADED
     all_.may_end.set()
     await asyncio.gather(*started)
-    assert len(all_.had) == READS_MAX
+    assert len(all_.had) == 2 * READS_MAX
 
 
 async def test_a_turn_is_passed_on_by_those_that_leave() -> None:

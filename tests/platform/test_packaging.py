@@ -60,7 +60,7 @@ def test_lock_holds_every_declared_dependency() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["venv", "demo", "test", "test-fast", "first-hour", "soak", "bench", "lint", "wheels",
+    ["venv", "demo", "test", "test-fast", "faults", "first-hour", "soak", "bench", "lint", "wheels",
      "cluster-demo", "cluster-smoke"],
 )  # fmt: skip
 def test_makefile_has_the_target(target: str) -> None:

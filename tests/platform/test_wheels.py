@@ -12,7 +12,6 @@ import zipfile
 from dataclasses import dataclass
 from email.parser import Parser
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -240,21 +239,3 @@ def test_the_light_command_says_what_the_servers_verbs_need(
     refused = wheels.run([callboard(light), *verb], tmp_path)
     sentence = f"`{verb[0]}` needs the server: pip install 'callboard[server]'"
     assert (refused.returncode, refused.stderr) == (2, f"callboard: {sentence}\n")
-
-
-def test_with_both_wheels_the_command_has_the_servers_verbs(
-    built: Wheels, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("server") / "env"
-    both = [str(built.light.path), str(built.server.path)]
-    python = wheels.environment(folder, built.folder, "--no-deps", *both)
-    wheels.see_packages_of_the_tests(python)
-    command = [callboard(python), "settings", "--output", "json"]
-    printed = wheels.run(command, tmp_path)
-    assert printed.returncode == 0, printed.stderr
-    settings: Any = json.loads(printed.stdout)
-    assert settings
-    source = "import serve_app.app, ledger.migrate, sys; print(serve_app.app.__file__)"
-    loaded = wheels.run([str(python), "-c", source], tmp_path)
-    assert loaded.stdout.startswith(str(folder)), loaded.stderr
-    assert sys.prefix not in loaded.stdout

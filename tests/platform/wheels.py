@@ -14,7 +14,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -111,10 +110,3 @@ def environment(folder: Path, find_links: Path, *requirements: str) -> Path:
     )
     assert installed.returncode == 0, installed.stderr
     return python
-
-
-def see_packages_of_the_tests(python: Path) -> None:
-    """Let an environment find, after its own packages, those installed beside the tests."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    own = python.parent.parent / "lib" / version / "site-packages"
-    (own / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")

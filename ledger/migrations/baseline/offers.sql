@@ -4,8 +4,8 @@
 -- these (store_offers).
 
 -- place: how many rows its owner had before. number: of rows with the same place, searches take the
--- oldest, so that identities that somebody makes today hide no older agent. version NULL: not read,
--- as of a card whose words are not; '': the card says none.
+-- oldest, so that identities that somebody makes today hide no older agent. version '': the card
+-- says none.
 CREATE TABLE callboard.offer (
     did text NOT NULL,
     capability_id text NOT NULL,
@@ -13,7 +13,7 @@ CREATE TABLE callboard.offer (
     place integer NOT NULL,
     number bigint GENERATED ALWAYS AS IDENTITY,
     words tsvector NOT NULL,
-    version text,
+    version text NOT NULL,
     PRIMARY KEY (did, capability_id)
 );
 -- Without a pending list: a search would read all of that.
@@ -48,9 +48,8 @@ CREATE TRIGGER agent_updated_offers AFTER UPDATE ON callboard.agent
     REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION callboard.note_offers();
 
 -- The agents to read: of these DIDs, then those that changed first; with the newest change of each.
--- The card is NULL if it is larger than 8 KiB, or than 128 KiB times its capabilities.
 CREATE FUNCTION callboard.due_offers(p_dids text[], p_rows_max integer, p_bytes_max bigint)
-RETURNS TABLE (did text, seq bigint, card text, capability_ids text[])
+RETURNS TABLE (did text, seq bigint, card text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off AS $$
     WITH due AS MATERIALIZED (
@@ -61,17 +60,17 @@ SET enable_seqscan = off AS $$
     ), first AS MATERIALIZED (
         SELECT due.did, min(turn) AS turn FROM due GROUP BY due.did ORDER BY 2, 1 LIMIT p_rows_max
     ), sized AS (
-        SELECT f.did, f.turn, a.capability_ids, octet_length(a.card)::bigint AS bytes,
+        SELECT f.did, f.turn, octet_length(a.card)::bigint AS bytes,
             cardinality(a.capability_ids) AS offers
         FROM first f LEFT JOIN callboard.agent a ON a.did = f.did AND a.status = 'active'
     ), counted AS (
-        SELECT s.*, sum(coalesce(least(bytes, 8192) + 1024 * offers, 0))
+        SELECT s.*, sum(coalesce(bytes + 1024 * offers, 0))
             OVER (ORDER BY turn, s.did) AS bytes_until,
             row_number() OVER (ORDER BY turn, s.did) AS number
         FROM sized s
     )
-    SELECT c.did, n.seq, CASE WHEN c.bytes <= 8192 AND c.bytes * c.offers <= 16 * 8192
-        THEN (SELECT a.card FROM callboard.agent a WHERE a.did = c.did) END, c.capability_ids
+    SELECT c.did, n.seq, CASE WHEN c.bytes IS NOT NULL
+        THEN (SELECT a.card FROM callboard.agent a WHERE a.did = c.did) END
     FROM counted c CROSS JOIN LATERAL (
         SELECT max(d.seq) AS seq FROM callboard.offer_due d WHERE d.did = c.did) n
     WHERE c.bytes_until <= p_bytes_max OR c.number = 1

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from actors.dispatch.peer_messages import PeerCalls
 from actors.engine.owner import Owner
@@ -138,6 +139,20 @@ async def test_a_draining_member_gets_no_orders_of_others(recipient: Recipient) 
     assert "giver" in takers("did:x:a")
     recipient.owner.members_changed([draining])
     assert takers("did:x:a") == []
+
+
+async def test_a_drained_member_has_no_part_in_the_concurrency_of_agents(
+    recipient: Recipient,
+) -> None:
+    """Half of each agent's places stayed with a machine that had no work."""
+    own = recipient.owner.held.member
+    ready = MemberView(member=own, machine="m", address=own, version="1", state=MemberState.READY)
+    drains = replace(ready, member="giver", address="giver", state=MemberState.DRAINING)
+    shares = recipient.owner._shares
+    recipient.owner.members_changed([ready, drains])
+    while_it_drains = shares.own("did:x:a")
+    recipient.owner.members_changed([ready, replace(drains, is_drained=True)])
+    assert (shares.own("did:x:a"), shares.owners) == (2 * while_it_drains, (own,))
 
 
 async def test_orders_of_lost_shards_are_not_sent_while_they_are_being_ended(

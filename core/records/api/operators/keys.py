@@ -112,7 +112,7 @@ class KeysQuery(PageQuery):
     """Filters of the list of keys."""
 
     owner_did: Annotated[
-        Maybe[str], "Owner of the keys; only administrators may name another than themselves."
+        Maybe[str], "Owner of the keys, for administrators; others see their own keys alone."
     ] = None
 
 
