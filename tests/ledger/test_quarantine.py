@@ -6,12 +6,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from core.errors import ErrorCode, QuarantineCode
-from core.shards.shard import SHARDS, shard_of
+from core.errors import ErrorCode
 from core.workflow.events import WorkflowChanged
 from core.workflow.transitions import WorkflowStatus
 from ledger.commands import OutcomeStatus
-from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
+from ledger.workflows.workflow_commands import AdvanceWorkflow, ResumeWorkflow
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.making import (
@@ -20,8 +19,6 @@ from tests.ledger.making import (
     MEMBER,
     PAYER,
     Flow,
-    give,
-    join,
     new_key,
     open_store,
     open_with_member,
@@ -98,74 +95,4 @@ async def test_quarantined_workflow_can_only_end_and_its_escrow_returns(
     assert auditor.balance(PAYER) == 100 * CREDIT
     (late,) = await store.commit([resume(flow, epoch)], AT)
     assert late.error is ErrorCode.ESCROW_RELEASED
-    await store.close()
-
-
-async def test_member_quarantines_what_it_cannot_drive_and_the_first_reason_stays(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
-    first = QuarantineWorkflow(
-        key="q1", member=MEMBER, shard_epoch=epoch, workflow_id=flow.id,
-        code=QuarantineCode.NOT_RESTORABLE,
-    )  # fmt: skip
-    again = replace(first, key="q2", code=QuarantineCode.STEP_FAILED)
-    stale = replace(first, key="q3", shard_epoch=epoch + 1)
-    outcomes = await store.commit([flow.publish(), first, again, stale], AT)
-    assert [one.result for one in outcomes[1:]] == [{"quarantined": "NOT_RESTORABLE"}] * 2 + [{}]
-    assert outcomes[3].status is OutcomeStatus.STALE
-    assert quarantine_of(auditor, flow)[1] == "NOT_RESTORABLE"
-    (foreign,) = await store.commit([replace(resume(flow, epoch), shard_epoch=epoch + 1)], AT)
-    assert foreign.status is OutcomeStatus.STALE
-    await store.close()
-    # A workflow that runs has nothing to resume; that leaves the key to a later one.
-    store, epoch = await open_store(database.service_url), epoch
-    running = Flow(epoch)
-    command = resume(running, epoch)
-    refused = (await store.commit([running.publish(), command], AT))[1]
-    assert refused.error is ErrorCode.CONFLICT
-    assert auditor.one("SELECT count(*) FROM command WHERE id = %s", command.key) == 0
-    await store.close()
-
-
-async def test_a_member_neither_quarantines_nor_resumes_what_another_drives(
-    database: Database, auditor: Auditor
-) -> None:
-    """Whose a workflow is, its shard says: no other current epoch is enough."""
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
-    shard = shard_of(flow.id)
-    elsewhere = [one for one in range(SHARDS) if one != shard]
-    await store.commit([join("other"), give("other", epoch=epoch, shards=elsewhere)], AT)
-    foreign = replace(resume(flow, epoch), member="other")
-    stopped = QuarantineWorkflow(
-        key=new_key(), member="other", shard_epoch=epoch + 1, workflow_id=flow.id,
-        code=QuarantineCode.STEP_FAILED,
-    )  # fmt: skip
-    _, refused = await store.commit([flow.publish(), stopped], AT)
-    assert refused.status is OutcomeStatus.STALE
-    assert quarantine_of(auditor, flow)[1] is None
-    own = replace(stopped, key=new_key(), member=MEMBER, shard_epoch=epoch)
-    (taken,) = await store.commit([own], AT)
-    assert taken.error is None
-    assert (
-        auditor.one("SELECT actor_did FROM event WHERE event_type = 'workflow.quarantined'")
-        == MEMBER
-    )
-    (refused,) = await store.commit([foreign], AT)
-    assert refused.status is OutcomeStatus.STALE
-    assert quarantine_of(auditor, flow)[1] == "STEP_FAILED"
-    # Given, it is the other's, and whose it was is fenced off.
-    await store.commit([give("other", epoch=epoch, shards=[shard])], AT)
-    (stale,) = await store.commit([replace(resume(flow, epoch), key=new_key())], AT)
-    assert stale.status is OutcomeStatus.STALE
-    theirs = replace(foreign, key=new_key(), shard_epoch=epoch + 1)
-    (resumed,) = await store.commit([theirs], AT)
-    assert resumed.error is None
-    await store.close()
-    # A writer that has read the shards knows whose it is.
-    store = await open_store(database.service_url)
-    (again,) = await store.commit([replace(stopped, key=new_key())], AT)
-    assert again.error is None
     await store.close()

@@ -80,52 +80,6 @@ def assert_shown(store: LedgerStore, auditor: Auditor) -> None:
 # -- joining ---------------------------------------------------------------------------------------
 
 
-async def test_a_new_ledger_has_every_shard_and_no_holder(
-    database: Database, auditor: Auditor
-) -> None:
-    store = await open_store(database.service_url)
-    assert rows_of(auditor) == dict.fromkeys(ALL, ("", 0))
-    assert (store.cluster.version, dict(store.cluster.members)) == (0, {})
-    assert_shown(store, auditor)
-    await store.close()
-
-
-async def test_member_joins_once_and_its_repeat_says_the_same(
-    database: Database, auditor: Auditor
-) -> None:
-    store = await open_store(database.service_url)
-    joined = await one(store, join())
-    assert (joined.status, joined.result) == (OutcomeStatus.APPLIED, {"mapVersion": 2})
-    row = auditor.connection.execute("SELECT * FROM member").fetchall()
-    assert row == [(MEMBER, "machine", f"address of {MEMBER}", "1", "ready", AT)]
-    repeated = await one(store, join())
-    assert (repeated.status, repeated.result) == (OutcomeStatus.REPEATED, joined.result)
-    again = await one(store, replace(join(), key="another"))
-    assert again.error is ErrorCode.CONFLICT, "an id is one start of a process"
-    assert auditor.one("SELECT count(*) FROM command WHERE id = 'another'") == 0
-    assert auditor.one(
-        "SELECT array_agg((event_type, target_type, target_id, actor_did)::text) FROM event"
-        " WHERE id > 1"
-    ) == [f"(member.joined,member,{MEMBER},{MEMBER})"]
-    assert_shown(store, auditor)
-    await store.close()
-
-
-async def test_id_of_a_member_that_is_gone_is_not_used_again(
-    database: Database, auditor: Auditor
-) -> None:
-    store = await open_store(database.service_url)
-    gone, again = change(MEMBER, MemberState.GONE), replace(join(), key="another")
-    outcomes = await store.commit([join(), gone, again], AT)
-    assert [one.error for one in outcomes] == [None, None, ErrorCode.CONFLICT]
-    assert (await one(store, replace(again, key="a third"))).error is ErrorCode.CONFLICT
-    await store.close()
-    store = await open_store(database.service_url)
-    assert (await one(store, replace(again, key="a fourth"))).error is ErrorCode.CONFLICT
-    assert state_of(auditor) == "gone"
-    await store.close()
-
-
 async def test_predecessor_at_the_address_is_gone_with_its_last_shard(
     database: Database, auditor: Auditor
 ) -> None:
@@ -164,18 +118,6 @@ async def test_next_writer_knows_which_member_of_an_address_has_ended(
     await store.close()
 
 
-async def test_replaced_member_is_gone_with_the_last_shard_that_it_gives(
-    database: Database, auditor: Auditor
-) -> None:
-    """What it had sent before it ended may arrive late."""
-    store, epoch = await open_with_member(database.service_url)
-    await store.commit([join(OTHER, address=f"address of {MEMBER}")], AT)
-    await store.commit([give(OTHER, epoch=epoch)], AT)
-    assert (state_of(auditor), state_of(auditor, OTHER)) == ("gone", "ready")
-    assert_shown(store, auditor)
-    await store.close()
-
-
 async def test_members_are_bounded_and_those_that_have_expired_make_room(
     database: Database, auditor: Auditor
 ) -> None:
@@ -202,28 +144,6 @@ async def test_members_are_bounded_and_those_that_have_expired_make_room(
 
 
 # -- changing --------------------------------------------------------------------------------------
-
-
-async def test_member_drains_and_takes_work_again(database: Database, auditor: Auditor) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    await store.commit([join(OTHER)], AT)
-    drained = await one(store, change(OTHER, MemberState.DRAINING))
-    assert drained.result == {"mapVersion": newest(auditor)}
-    assert state_of(auditor, OTHER) == "draining"
-    # Who drains is given nothing, and takes nothing.
-    assert (await one(store, give(OTHER, epoch=epoch))).error is ErrorCode.CONFLICT
-    assert (await one(store, take(OTHER))).error is ErrorCode.FORBIDDEN
-    again = await one(store, change(OTHER, MemberState.DRAINING))
-    assert again.result == drained.result, "nothing has changed"
-    assert newest(auditor) == drained.result["mapVersion"]
-    await store.commit([change(OTHER, MemberState.READY)], AT)
-    assert (await one(store, give(OTHER, epoch=epoch, shards=[4]))).result["given"] == [4]
-    assert auditor.one(
-        "SELECT array_agg(actor_did || ' ' || (payload ->> 'state') ORDER BY id) FROM event"
-        " WHERE event_type = 'member.changed'"
-    ) == [f"{PAYER} draining", f"{PAYER} ready"]
-    assert_shown(store, auditor)
-    await store.close()
 
 
 async def test_last_member_that_is_ready_and_lives_does_not_drain(
@@ -305,96 +225,6 @@ async def test_member_that_holds_shards_is_not_gone(database: Database, auditor:
 # -- taking ----------------------------------------------------------------------------------------
 
 
-async def test_take_has_what_is_free_or_expired_and_leaves_the_rest(
-    database: Database, auditor: Auditor
-) -> None:
-    lives = ToldLives()
-    store = await open_store(database.service_url, lives=lives)
-    await store.commit([join(), join(OTHER), join(THIRD)], AT)
-    await store.commit([take(shards=[0, 1]), take(OTHER, shards=[2, 3])], AT)
-    lives.ended = {MEMBER}
-    seen = ((0, 1), (1, 0), (2, 1), (4, 0), (5, 7))
-    command = replace(take(THIRD), shards=seen)
-    taken = await one(store, command)
-    # Not 1 (another epoch), nor 2 (its holder lives), nor 5 (never had that epoch).
-    expected = {"taken": {"0": 2, "4": 1}, "mapVersion": newest(auditor)}
-    assert taken.result == expected
-    rows = rows_of(auditor)
-    assert [rows[shard] for shard in (0, 1, 2, 4, 5)] == [
-        (THIRD, 2), (MEMBER, 1), (OTHER, 1), (THIRD, 1), ("", 0)
-    ]  # fmt: skip
-    assert state_of(auditor) == "ready", "it holds another one yet"
-    repeated = await one(store, command)
-    assert (repeated.status, repeated.result) == (OutcomeStatus.REPEATED, expected)
-    payload = auditor.one(
-        "SELECT payload FROM event WHERE event_type = 'shards.taken' ORDER BY id DESC LIMIT 1"
-    )
-    assert payload == {"epochs": {"0": 2, "4": 1}, "from": [MEMBER]}
-    assert_shown(store, auditor)
-    await store.close()
-
-
-async def test_take_of_nothing_leaves_no_trace(database: Database, auditor: Auditor) -> None:
-    """Its repeat, when the holder has expired, is planned anew."""
-    lives = ToldLives()
-    store, _ = await open_with_member(database.service_url, lives=lives)
-    version = (await one(store, join(OTHER))).result["mapVersion"]
-    await store.commit([deposit(1)], AT)
-    command, before = take(OTHER, epoch=1, shards=[9]), newest(auditor)
-    nothing = await one(store, command)
-    assert (nothing.status, nothing.result) == (
-        OutcomeStatus.APPLIED,
-        {"taken": {}, "mapVersion": version},
-    )
-    assert newest(auditor) == before
-    assert auditor.one("SELECT count(*) FROM command WHERE id = %s", command.key) == 0
-    lives.ended = {MEMBER}
-    assert (await one(store, command)).result["taken"] == {"9": 2}
-    assert_shown(store, auditor)
-    await store.close()
-
-
-async def test_each_shard_is_taken_once_though_it_is_named_twice(
-    database: Database, auditor: Auditor
-) -> None:
-    store = await open_store(database.service_url)
-    twice = replace(take(), shards=((3, 0), (3, 0), (3, 1)))
-    taken = (await store.commit([join(), twice], AT))[1]
-    assert taken.result["taken"] == {"3": 1}
-    assert (await one(store, take(epoch=1, shards=[3]))).result["taken"] == {}, "its own"
-    assert_shown(store, auditor)
-    await store.close()
-
-
-async def test_of_two_members_that_take_the_same_in_one_batch_one_has_it(
-    database: Database, auditor: Auditor
-) -> None:
-    store = await open_store(database.service_url)
-    await store.commit([join(), join(OTHER)], AT)
-    first, second = await store.commit([take(shards=ALL[:9]), take(OTHER, shards=ALL[5:20])], AT)
-    assert set(first.result["taken"]) == set(map(str, ALL[:9]))
-    assert set(second.result["taken"]) == set(map(str, ALL[9:20]))
-    assert_shown(store, auditor)
-    await store.close()
-
-
-async def test_only_a_living_member_that_is_ready_takes(
-    database: Database, auditor: Auditor
-) -> None:
-    lives = ToldLives()
-    store = await open_store(database.service_url, lives=lives)
-    await store.commit([join(), join(OTHER), change(OTHER, MemberState.GONE)], AT)
-    for member in (OTHER, "nobody", ""):
-        refused = await one(store, take(member))
-        assert refused.error is ErrorCode.FORBIDDEN, member
-    lives.ended = {MEMBER}
-    command = take()
-    assert (await one(store, command)).error is ErrorCode.FORBIDDEN, "what it took were lost again"
-    lives.ended = set()
-    assert (await one(store, command)).error is None, "no refusal is stored"
-    await store.close()
-
-
 @pytest.mark.parametrize(
     "shards", [(), ((-1, 0),), ((0, 0), (256, 0)), tuple((0, epoch) for epoch in range(257))]
 )
@@ -413,75 +243,6 @@ async def test_shards_that_there_are_not_are_refused(
 
 
 # -- giving ----------------------------------------------------------------------------------------
-
-
-async def test_give_moves_what_the_member_holds_under_that_epoch(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    await store.commit([join(OTHER), join(THIRD), give(THIRD, shards=[2])], AT)
-    command = replace(give(OTHER), shards=((0, epoch), (1, epoch + 1), (2, epoch), (3, epoch)))
-    given = await one(store, command)
-    assert given.result == {"given": [0, 3], "mapVersion": newest(auditor)}
-    rows = rows_of(auditor)
-    assert [rows[shard] for shard in (0, 1, 2, 3)] == [
-        (OTHER, 2), (MEMBER, 1), (THIRD, 2), (OTHER, 2)
-    ]  # fmt: skip
-    repeated = await one(store, command)
-    assert (repeated.status, repeated.result) == (OutcomeStatus.REPEATED, given.result)
-    before = newest(auditor)
-    late = await one(store, replace(command, key=new_key(), shards=((0, epoch),)))
-    assert late.result == {"given": [], "mapVersion": given.result["mapVersion"]}
-    foreign = await one(store, give(OTHER, member=THIRD, epoch=epoch, shards=[1, 4, 5]))
-    assert foreign.result["given"] == [], "whatever its epoch, it is another's"
-    assert newest(auditor) == before
-    payload = auditor.one(
-        "SELECT payload FROM event WHERE event_type = 'shards.given' ORDER BY id DESC LIMIT 1"
-    )
-    assert payload == {"epochs": {"0": 2, "3": 2}, "to": OTHER}
-    assert_shown(store, auditor)
-    await store.close()
-
-
-async def test_give_is_refused_unless_the_recipient_lives_and_is_ready(
-    database: Database, auditor: Auditor
-) -> None:
-    lives = ToldLives(OTHER)
-    store, epoch = await open_with_member(database.service_url, lives=lives)
-    await store.commit([join(OTHER), join(THIRD)], AT)
-    await store.commit([change(THIRD, MemberState.GONE)], AT)
-    for to in (OTHER, THIRD, MEMBER, "nobody", ""):
-        assert (await one(store, give(to, epoch=epoch))).error is ErrorCode.CONFLICT, to
-    assert rows_of(auditor) == dict.fromkeys(ALL, (MEMBER, epoch))
-    await store.close()
-
-
-async def test_give_that_was_refused_stays_refused_when_a_copy_of_it_comes_late(
-    database: Database, auditor: Auditor
-) -> None:
-    """Found by the simulation: its giver had gone on with the shard."""
-    lives = ToldLives(OTHER)
-    store, epoch = await open_with_member(database.service_url, lives=lives)
-    await store.commit([join(OTHER)], AT)
-    command = give(OTHER, epoch=epoch)
-    assert (await one(store, command)).status is OutcomeStatus.REJECTED
-    lives.ended.clear()
-    late = await one(store, command)
-    assert (late.status, late.error) == (OutcomeStatus.REPEATED, ErrorCode.CONFLICT)
-    assert rows_of(auditor) == dict.fromkeys(ALL, (MEMBER, epoch))
-    await store.close()
-
-
-async def test_shard_that_went_and_came_back_in_one_batch_has_grown_twice(
-    database: Database, auditor: Auditor
-) -> None:
-    store, _ = await open_with_member(database.service_url)
-    await store.commit(
-        [join(OTHER), give(OTHER, shards=[8]), give(MEMBER, member=OTHER, epoch=2, shards=[8])], AT
-    )
-    assert rows_of(auditor)[8] == (MEMBER, 3)
-    assert_shown(store, auditor)
-    await store.close()
 
 
 # -- the fence -------------------------------------------------------------------------------------
@@ -525,19 +286,6 @@ async def test_command_of_a_shard_that_another_holds_leaves_no_trace(
     # What the member holds besides it drives on.
     kept = Flow(epoch, id=id_in_shard(new_id(), (shard + 1) % SHARDS))
     assert (await one(store, kept.publish())).status is OutcomeStatus.APPLIED
-    await store.close()
-
-
-async def test_command_behind_a_give_in_its_batch_is_stale_and_one_before_it_is_not(
-    database: Database, auditor: Auditor
-) -> None:
-    store, epoch = await open_with_member(database.service_url)
-    flow = Flow(epoch)
-    await store.commit([flow.publish(), join(OTHER)], AT)
-    before, _, after = await store.commit(
-        [flow.pay(CREDIT), give(OTHER, shards=[shard_of(flow.id)]), flow.pay(CREDIT, node="b")], AT
-    )
-    assert (before.status, after.status) == (OutcomeStatus.APPLIED, OutcomeStatus.STALE)
     await store.close()
 
 
