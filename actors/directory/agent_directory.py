@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from actors.directory.health.agent_health import (
     DEPARTED_MS,
     PASSING,
     AgentHealth,
+    find_owners,
     find_payer_owners,
 )
 from actors.directory.health.circuits import Opened
@@ -31,11 +32,27 @@ from actors.directory.offers.acceptance import Acceptance
 from actors.directory.offers.asked_prices import AskedPrices
 from actors.directory.offers.verifier_offers import VerifierOffers
 from actors.directory.published_versions import NOT_OFFERED, PublishedVersions
-from actors.directory.ranked_offers import CHOOSY_ONLY, OfferRankings, RankedOffers, Terms, Weighed
+from actors.directory.ranked_offers import (
+    CHOOSY_ONLY,
+    OfferRankings,
+    RankedOffers,
+    Terms,
+    Weighed,
+    build_weighed,
+)
 from actors.ports import AgentEntry, AskingPrices, Contact
 from actors.values.agent_schemas import AgentSchemas
 from core.errors import NodeErrorCode
-from core.market.no_candidates import CapabilityHints, explain
+from core.market.no_candidates import (
+    FAILED_BEFORE,
+    NOT_ACCEPTED,
+    OWNER_FAILED,
+    SAME_OWNER,
+    TOO_SLOW,
+    VERIFIER_NOT_ACCEPTED,
+    CapabilityHints,
+    explain,
+)
 from core.market.pricing import (
     FixedPrice,
     Price,
@@ -45,7 +62,7 @@ from core.market.pricing import (
     cost_micro,
     effective_price,
 )
-from core.market.ranked_candidates import Accepts, Best
+from core.market.ranked_candidates import Best, Node
 from core.market.ranking import DEFAULT_RULES, SHOWN_MAX, TOO_DEAR, Candidate, Choice, RankingRules
 from core.money import credits_text
 from core.trust.deployment_keys import DeploymentKeys
@@ -57,8 +74,6 @@ log = logging.getLogger("callboard.owner")
 PAID_BY_TOKENS = "paid_by_tokens"
 # Token counts at which prices per token are compared: a page read, a page written.
 TYPICAL = Tokens(1_000, 1_000)
-# Agents that a dry run looks at itself; it takes more than these from a ranking.
-LOOKS_MAX: Final = 32
 
 
 class Directory(AgentHealth):
@@ -222,13 +237,12 @@ class Directory(AgentHealth):
             if not action.allow_fallback:
                 return AgentNotSelected(action.node, unavailable, at_ms)
         ranking = self._find_ranking(action, at_ms)
-        refused = self._find_refused(action, at_ms, payer_did)
-        accepts = self._acceptance.find(action, payer_did)
-        best = self._acceptance.choose(ranking, action, refused, accepts)
+        node = self._find_node(action, at_ms, payer_did)
+        best = self._acceptance.choose(ranking, action, node)
         if best is None:
-            failure = self._build_failure(action, ranking, refused, at_ms, accepts=accepts)
+            failure = self._build_failure(action, ranking, node, at_ms, payer_did)
             return AgentNotSelected(action.node, failure, at_ms)
-        reasons = self._build_reasons(ranking, action, best, at_ms, payer_did)
+        reasons = self._build_reasons(ranking, action, node, best, at_ms, payer_did)
         self._note_chosen(best.did, at_ms)
         return self._selected(action, best.did, at_ms, reasons, payer_did)
 
@@ -237,15 +251,11 @@ class Directory(AgentHealth):
     ) -> AgentSelected | AgentNotSelected:
         """Answer a selection that names versions: the first of them that has an agent for it."""
         refused: list[Failure] = []
-        shut = self._find_refused(action, at_ms, payer_did)
-        accepts = self._acceptance.find(action, payer_did)
+        node = self._find_node(action, at_ms, payer_did)
 
         def can_take(version_id: str) -> bool:
             ranked = self._find_ranking(action, at_ms, version_id)
-            is_empty = not ranked.free and not ranked.locked  # most often: they are away
-            return (
-                not is_empty and self._acceptance.choose(ranked, action, shut, accepts) is not None
-            )
+            return self._acceptance.choose(ranked, action, node) is not None
 
         for one in self._split_by_version(action, can_take):
             answer = self.select(one, at_ms, payer_did=payer_did)
@@ -279,13 +289,11 @@ class Directory(AgentHealth):
         accepts, only = self._verifiers.who_may_verify(action, payer_did)
         ranking = self._find_ranking(action, at_ms, only=only)
         refused = self._find_refused(action, at_ms, payer_did)
-        best = ranking.free.choose(
-            action.price_max_micro, refused=refused, owner_did=primary_owner, accepts=accepts
-        )
+        most_micro = action.price_max_micro
+        node = Node(most_micro, most_micro, refused, (primary_owner,), accepts)
+        best = ranking.free.choose(node)
         if best is None:
-            failure = self._build_failure(
-                action, ranking, refused, at_ms, owner_did=primary_owner, accepts=accepts
-            )
+            failure = self._build_failure(action, ranking, node, at_ms, payer_did)
             return AgentNotSelected(action.node, failure, at_ms)
         self._note_chosen(best.did, at_ms)
         entry = self._entries[best.did]
@@ -310,25 +318,14 @@ class Directory(AgentHealth):
                 dids.append(action.target_agent_id)
             if not action.allow_fallback:
                 return dids, failure
-        offers = self._by_capability.get(action.capability_id, {})
-        looked_at = (
-            did
-            for did in islice(offers, LOOKS_MAX)
-            if did not in dids
-            and self._find_unavailability(did, at_ms, payer_did=payer_did) is None
-        )
-        able = list(islice(looked_at, SHOWN_MAX))
-        if len(offers) > LOOKS_MAX and len(able) < SHOWN_MAX:
-            # Thousands may be away, and each of a thousand nodes may ask for another target.
-            left_out = self._circuits.find_shut(payer_did, at_ms) | set(dids)
-            ranked = self._find_ranking(action, at_ms).able
-            able = list(islice((did for did in ranked if did not in left_out), SHOWN_MAX))
-        dids += able
+        ranking = self._find_ranking(action, at_ms)
+        left_out = self._circuits.find_shut(payer_did, at_ms) | set(dids)
+        dids += islice((did for did in ranking.able if did not in left_out), SHOWN_MAX)
         if dids:
             return dids, None
-        ranking = self._find_ranking(action, at_ms)
         refused = self._find_refused(action, at_ms, payer_did)
-        return [], self._build_failure(action, ranking, refused, at_ms)
+        node = Node(action.price_max_micro, action.price_max_micro, refused)
+        return [], self._build_failure(action, ranking, node, at_ms, payer_did)
 
     def _list_of_version(
         self, action: SelectAgent, at_ms: int, payer_did: str
@@ -417,11 +414,7 @@ class Directory(AgentHealth):
             entry.owner_did,
         )
         if excluded is not None or not (is_by_token and terms.requires_stake):
-            locked = candidate if excluded == STAKE_LOCKED else None
-            may_return = condition.excluded in PASSING and barred in (None, STAKE_LOCKED)
-            away = candidate if may_return else None
-            is_able = condition.excluded is None
-            return Weighed(candidate, locked, away, is_able, condition.until_ms)
+            return build_weighed(candidate, condition, barred)
         free_micro, whole_micro = self.stakes.find_limits(did, self.standings.of(did).score)
         locked = None
         if free_micro < whole_micro:
@@ -450,6 +443,12 @@ class Directory(AgentHealth):
             terms = Terms(action.price, action.is_by_token, self.stakes.is_required, only)
         return self._rankings.find(offered_id, terms, entries, at_ms)
 
+    def _find_node(self, action: SelectAgent, at_ms: int, payer_did: str) -> Node:
+        """Return what a node may take."""
+        refused = self._find_refused(action, at_ms, payer_did)
+        accepts = self._acceptance.find(action, payer_did)
+        return Node(action.price_max_micro, action.price_max_micro, refused, (), accepts)
+
     def _find_refused(
         self, action: SelectAgent | SelectVerifier | SelectBidder, at_ms: int, payer_did: str
     ) -> Set[str]:
@@ -458,7 +457,13 @@ class Directory(AgentHealth):
         return shut | set(action.exclude) if action.exclude else shut
 
     def _build_reasons(
-        self, ranking: RankedOffers, action: SelectAgent, best: Best, at_ms: int, payer_did: str
+        self,
+        ranking: RankedOffers,
+        action: SelectAgent,
+        node: Node,
+        best: Best,
+        at_ms: int,
+        payer_did: str,
     ) -> str | None:
         """Return the text of a choice's reasons, None where there was no choice."""
         entries = self._by_capability[action.capability_id]
@@ -472,13 +477,12 @@ class Directory(AgentHealth):
             # Who is not passed over is excluded, but for some where there are very many.
             others = [did for did in islice(entries, len(passed) + room) if did not in passed]
             is_free = best.candidates[0].excluded is None
-            unaccepted = self._acceptance.find_reasons(action, payer_did, best.did)
-            for one in (ranking.find(did) for did in others):
-                reason = one and (
-                    unaccepted(one.did)
-                    or self._find_reason(one, action, at_ms, payer_did, is_free=is_free)
-                )
-                if one is not None and reason is not None and len(excluded) < room:
+            failed = find_owners(self._entries, action.exclude)
+            if best.candidates[0].owner_did not in failed:
+                node = node._replace(owners=failed)
+            for one in map(ranking.find, others):
+                reason = self._find_reason(one, action, node, at_ms, payer_did, is_free=is_free)
+                if reason is not None and len(excluded) < room:
                     excluded.append((one, reason))
         unshown = offering - len(best.candidates) - len(excluded)
         choice = Choice(
@@ -487,17 +491,32 @@ class Directory(AgentHealth):
         return choice.to_text()
 
     def _find_reason(
-        self, one: Candidate, action: SelectAgent, at_ms: int, payer_did: str, *, is_free: bool
+        self,
+        one: Candidate,
+        action: SelectAgent | SelectVerifier,
+        node: Node,
+        at_ms: int,
+        payer_did: str,
+        *,
+        is_free: bool = True,
     ) -> str | None:
-        """Return why this node may not take an agent, None when it may.
+        """Return why a node may not take an agent, None when it may.
 
         Args:
             is_free: an agent may not be taken if its stake is locked.
         """
-        if one.did in self._circuits:
-            reason = self._find_unavailability(one.did, at_ms, payer_did=payer_did)
-            if reason is not None:
-                return reason
+        did, is_verification = one.did, isinstance(action, SelectVerifier)
+        timely = self._acceptance.find_timely(action)
+        if did in action.exclude:
+            return FAILED_BEFORE
+        if timely is not None and not timely(did):
+            return TOO_SLOW
+        if node.accepts is not None and not node.accepts(did):
+            return NOT_ACCEPTED if is_verification else VERIFIER_NOT_ACCEPTED
+        if one.owner_did in node.owners:
+            return SAME_OWNER if is_verification else OWNER_FAILED
+        if did in node.refused:
+            return self._find_unavailability(did, at_ms, payer_did=payer_did)
         if one.excluded is not None and (is_free or one.excluded != STAKE_LOCKED):
             return one.excluded
         if one.is_bounded:
@@ -505,30 +524,23 @@ class Directory(AgentHealth):
         if one.limit_micro_max >= action.price_max_micro:
             return None
         required_micro = self.stakes.required_micro(action.price_max_micro, one.standing.score)
-        return self.stakes.find_shortage(one.did, required_micro)
+        return self.stakes.find_shortage(did, required_micro)
 
     def _build_failure(
         self,
         action: SelectAgent | SelectVerifier,
         ranking: RankedOffers,
-        refused: Set[str],
+        node: Node,
         at_ms: int,
-        *,
-        owner_did: str | None = None,
-        accepts: Accepts | None = None,
+        payer_did: str,
     ) -> Failure:
         """Return why a node may take none of the agents that offer its capability.
 
         Mark whether the failure may pass: an agent that could take the node is away. Agents shut by
         the payer's own circuit are in `free`.
-
-        Args:
-            owner_did: of a verification, whose agents it may not take.
-            accepts: which agents it may take; None: all.
         """
-        tried = set(action.exclude)
         capability_id, left_micro = action.capability_id, action.price_max_micro
-        cheapest_micro = ranking.find_cheapest(left_micro, refused, owner_did, accepts)
+        cheapest_micro = ranking.find_cheapest(node)
         if cheapest_micro is not None:
             message = f"the cheapest agent for {capability_id!r} costs "
             message += (
@@ -540,27 +552,16 @@ class Directory(AgentHealth):
             offers, hint = self._by_capability.get(capability_id, {}), ""
             if not offers:
                 hint = self._hints.find(capability_id, self._by_capability, at_ms)
-            reasons = ranking.find_reasons(
-                offers.values(),
-                action.exclude,
-                refused,
-                owner_did,
-                accepts,
-                self._acceptance.find_timely(action),
+            found = (
+                self._find_reason(ranking.find(did), action, node, at_ms, payer_did)
+                for did in offers
             )
+            reasons = (reason or UNDER_STAKED for reason in found)
             message = explain(capability_id, len(offers), reasons, hint)
             code = NodeErrorCode.NO_CANDIDATE
-        is_passing = any(
-            one.find_cheapest(
-                left_micro,
-                limit_micro=left_micro,
-                refused=tried,
-                owner_did=owner_did,
-                accepts=accepts,
-            )
-            is not None
-            for one in (ranking.away, ranking.free)
-        )
+        untried = node._replace(refused=set(action.exclude))
+        kinds = (ranking.away, ranking.free)
+        is_passing = any(one.find_cheapest(untried) is not None for one in kinds)
         return Failure(code, message, Verdict.FINAL, is_passing=is_passing)
 
     def _find_target_failure(
@@ -671,7 +672,6 @@ class Directory(AgentHealth):
                 if not offers:
                     del self._by_capability[capability_id]
                     self._rankings.drop(capability_id)
-                    self._acceptance.forget(capability_id)
         return entry
 
     def _index(self, entry: AgentEntry) -> None:
@@ -682,7 +682,6 @@ class Directory(AgentHealth):
             return  # a card without an address can be read, but its agent gets no dispatch
         self._offered_schemas.count(entry, 1)
         self._verifiers.count(entry, 1)
-        self._acceptance.note(entry)
         for capability_id in entry.prices:
             self._by_capability.setdefault(capability_id, {})[entry.did] = entry
             self._prices.forget(capability_id)

@@ -8,16 +8,16 @@ Spec: Bid; Settlement rules 7; money.md (Auctions, Stakes). Decision auctions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from functools import partial
 from heapq import nsmallest
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from actors.directory.agent_directory import Directory
+from actors.directory.agent_stakes import UNDER_STAKED
 from actors.directory.health.agent_health import PASSING, find_owners, find_payer_owners
-from actors.directory.standing_bidders import WEIGHED_MAX, RankedBidder, StandingBidders
+from actors.directory.ranked_offers import RankedOffers, Terms, Weighed, build_weighed
 from actors.ports import AgentEntry
 from core.errors import NodeErrorCode
 from core.json_text import write_json
@@ -34,12 +34,14 @@ from core.market.auction import (
 )
 from core.market.no_candidates import (
     FAILED_BEFORE,
+    FULL,
     TOO_SLOW,
     VERIFIER_NOT_ACCEPTED,
     bids_text,
     explain,
 )
 from core.market.ranked_candidates import Accepts
+from core.market.ranking import Candidate
 from core.market.reputation import stake_required_micro
 from core.money import credits_number
 from core.workflow.actions import SelectBidder
@@ -51,6 +53,8 @@ from core.workflow.events import (
     Verdict,
 )
 
+# Of more offers, an auction weighs the lowest eligible bid of each of so many owners.
+WEIGHED_MAX: Final = 16
 # Live bids shown in a node's record; the auction's own record has up to `LISTED_MAX` bids.
 SHOWN_MAX: Final = 10
 # Bids of a round that its record has: the lowest. Live ones besides have rows.
@@ -58,6 +62,20 @@ LISTED_MAX: Final = 256
 
 # Why a standing bid does not count, where that would tell its amount or its agent's stake.
 SEALED: Final = (Exclusion.ABOVE_RESERVE, Exclusion.UNDER_STAKED)
+
+
+class _Round(NamedTuple):
+    """An auction's round for a payer.
+
+    `accepts`: which agents accept a verifier of the payer's choice; None: all. `counts_locked`:
+    stakes that other work has locked count too.
+    """
+
+    action: SelectBidder
+    at_ms: int
+    payer_did: str
+    accepts: Accepts | None
+    counts_locked: bool = False
 
 
 class AuctioningDirectory(Directory):
@@ -71,7 +89,8 @@ class AuctioningDirectory(Directory):
     def __init__(self, *, score_min_percent: int = 0, **directory: Any) -> None:
         super().__init__(**directory)
         self._score_min = score_min_percent / 100
-        self._standing_bidders = StandingBidders()
+        # The agents with a standing bid that can be sent work, by capability.
+        self._bidders: dict[str, dict[str, AgentEntry]] = {}
 
     def select_bidder(
         self, action: SelectBidder, at_ms: int, *, payer_did: str = ""
@@ -89,26 +108,18 @@ class AuctioningDirectory(Directory):
         ]
         live_dids = {bid.agent_did for bid in live}
         accepts = self._verifiers.who_may_work(action, payer_did)
+        first = round_ = _Round(action, at_ms, payer_did, accepts)
         won: Award | None = None
         bids: list[Bid] = []
         unweighed = 0
         excluded: dict[str, str] = {}
-        for counts_locked in (False, True):
-            # What other work has locked of a stake may be free by now, if that is all there is.
+        # What other work has locked of a stake may be free by now, if that is all there is.
+        for round_ in (first, first._replace(counts_locked=True)):
             standing: list[Bid] = []
             if not action.is_frozen:
-                standing, unweighed = self._standing_bids(
-                    action,
-                    at_ms,
-                    live_dids,
-                    accepts,
-                    payer_did=payer_did,
-                    counts_locked=counts_locked,
-                )
+                standing, unweighed = self._standing_bids(round_, live_dids)
             bids = merge_bids(standing, live)
-            excluded = self._exclude_bidders(
-                bids, action, at_ms, accepts, payer_did=payer_did, counts_locked=counts_locked
-            )
+            excluded = self._exclude_bidders(bids, round_)
             won = award_auction(
                 [bid for bid in bids if bid.agent_did not in excluded],
                 reserve_micro=action.reserve_micro,
@@ -127,7 +138,7 @@ class AuctioningDirectory(Directory):
             if not made and not offers:
                 hint = self._hints.find(action.capability_id, self._by_capability, at_ms)
                 message = explain(action.capability_id, 0, (), hint)
-            is_passing = self._may_bidders_return(action, excluded, at_ms, accepts, payer_did)
+            is_passing = self._may_bidders_return(excluded, round_)
             failure = Failure(
                 NodeErrorCode.NO_CANDIDATE, message, Verdict.FINAL, is_passing=is_passing
             )
@@ -178,140 +189,87 @@ class AuctioningDirectory(Directory):
         )
         return AgentNotSelected(action.node, failure, at_ms)
 
-    def _standing_bids(
-        self,
-        action: SelectBidder,
-        at_ms: int,
-        live_dids: Set[str],
-        accepts: Accepts | None,
-        *,
-        payer_did: str,
-        counts_locked: bool,
-    ) -> tuple[list[Bid], int]:
+    def _standing_bids(self, round_: _Round, live_dids: Set[str]) -> tuple[list[Bid], int]:
         """Return the standing bids to weigh, and how many there are besides.
 
-        All of the current cards', or of very many the lowest that are eligible.
+        All of the current cards', or of very many the lowest eligible ones of different owners:
+        winner and price are those of all bids, and the thousands of one owner hide none of another.
         """
-        offers = self._offers(action)
-        if len(offers) <= WEIGHED_MAX:
-            return [
-                self._standing_bid(action, entry)
-                for entry in offers.values()
-                if action.capability_id in entry.standing
-            ], 0
-        capability_id = action.capability_id
-        key = (capability_id, action.stake_bps)
-        rank = partial(self._rank_bidders, key, at_ms)
-        ranking = self._standing_bidders.ranking(key, len(offers), rank, at_ms)
-        # What leaves them out of this round alone does not say that the ranking is out of date.
-        refused = self._find_refused(action, at_ms, payer_did)
-        passed = set(find_payer_owners(self._entries, payer_did))
+        action = round_.action
+        bidders = self._bidders.get(action.capability_id, {})
+        if len(bidders) <= WEIGHED_MAX:
+            return [self._standing_bid(action, entry) for entry in bidders.values()], 0
+        ranking = self._rank_bidders(round_)
+        ranked = ranking.locked if round_.counts_locked else ranking.free
+        refused = self._find_refused(action, round_.at_ms, round_.payer_did) | live_dids
+        passed = set(find_payer_owners(self._entries, round_.payer_did))
         lowest: list[Bid] = []
-        changed = 0
-        for bidder in ranking.walk(action.reserve_micro, passed, counts_locked=counts_locked):
-            did = bidder.did
-            if did in live_dids or did in refused:
+        for did in ranked.walk(action.reserve_micro, passed):
+            if did in refused:
                 continue
-            entry = offers.get(did)
-            if entry is not None and accepts is not None and not accepts(did):
-                continue
-            if entry is not None and capability_id in entry.standing:
-                bid = self._standing_bid(action, entry)
-                reason = self._find_exclusion(
-                    bid, action, at_ms, accepts, payer_did=payer_did, counts_locked=counts_locked
-                )
-                if reason == TOO_SLOW:
-                    continue
-                if reason is None:
-                    lowest.append(bid)
-                    passed.add(bidder.owner_did)
-                    if len(lowest) == WEIGHED_MAX:
-                        break
-                    continue
-            changed += 1
-            if changed > WEIGHED_MAX and ranking.made_ms < at_ms:
-                # Many have changed at once: passing them again for each node would take long.
-                self._standing_bidders.drop(key)
-                return self._standing_bids(
-                    action,
-                    at_ms,
-                    live_dids,
-                    accepts,
-                    payer_did=payer_did,
-                    counts_locked=counts_locked,
-                )
-        replaced = sum(did in offers and capability_id in offers[did].standing for did in live_dids)
-        return lowest, max(0, ranking.bids - len(lowest) - replaced)
+            bid = self._standing_bid(action, bidders[did])
+            if self._find_exclusion(bid, round_) is None:
+                lowest.append(bid)
+                passed.add(bid.owner_did)
+                if len(lowest) == WEIGHED_MAX:
+                    break
+        return lowest, len(bidders) - len(lowest) - len(live_dids & bidders.keys())
 
-    def _may_bidders_return(
-        self,
-        action: SelectBidder,
-        excluded: Mapping[str, str],
-        at_ms: int,
-        accepts: Accepts | None,
-        payer_did: str,
-    ) -> bool:
+    def _may_bidders_return(self, excluded: Mapping[str, str], round_: _Round) -> bool:
         """Say whether a bidder is excluded for a passing reason alone.
 
         Of very many standing bids, of which only eligible ones are weighed, some are looked at.
         """
+        action = round_.action
         offers = self._offers(action)
         if any(why in PASSING and did in offers for did, why in excluded.items()):
             return True
-        if len(offers) <= WEIGHED_MAX:
-            return False
-        bids = (
-            self._standing_bid(action, entry)
-            for entry in islice(offers.values(), WEIGHED_MAX)
-            if action.capability_id in entry.standing
-        )
-        return any(
-            self._find_exclusion(
-                bid, action, at_ms, accepts, payer_did=payer_did, counts_locked=True
-            )
-            in PASSING
-            for bid in bids
-        )
+        ranking = self._rank_bidders(round_)
+        bids = [
+            self._standing_bid(action, offers[did])
+            for ranked in (ranking.away, ranking.free)
+            for did in islice(ranked.walk(action.reserve_micro, ()), WEIGHED_MAX)
+        ]
+        return any(self._find_exclusion(bid, round_) in PASSING for bid in bids)
 
-    def _rank_bidders(self, key: tuple[str, int], at_ms: int) -> tuple[list[RankedBidder], int]:
-        """Return the standing bidders that can take work, and how many bidders there are.
+    def _rank_bidders(self, round_: _Round) -> RankedOffers:
+        capability_id = round_.action.capability_id
+        terms = Terms(None, False, True, bid_stake_bps=round_.action.stake_bps)
+        bidders = self._bidders.get(capability_id, {})
+        return self._rankings.find(capability_id, terms, bidders, round_.at_ms)
 
-        Args:
-            key: the capability, and the stake required, basis points of a bid.
-        """
-        capability_id, stake_bps = key
-        able: list[RankedBidder] = []
-        bids = 0
-        for did, entry in self._by_capability.get(capability_id, {}).items():
-            offer = entry.standing.get(capability_id)
-            if offer is None:
-                continue
-            bids += 1
-            score = self._score(did)
-            if score < self._score_min:
-                continue
-            # Of no payer: what one payer has seen of an agent leaves it in the auctions of others.
-            if self._find_unavailability(did, at_ms, payer_did="") is not None:
-                continue
-            required_micro = stake_required_micro(
-                offer.amount_micro, stake_bps=stake_bps, score=score
-            )
-            offered = offer.stake_micro
-            if required_micro > self.stakes.staked_micro(did, counts_locked=True) or (
-                offered is not None and required_micro > offered
-            ):
-                continue
-            able.append(
-                RankedBidder(
-                    offer.amount_micro,
-                    -score,
-                    self._stored_ms.get(did, 0),
-                    did,
-                    entry.owner_did,
-                    required_micro <= self.stakes.staked_micro(did, counts_locked=False),
-                )
-            )
-        return able, bids
+    def _weigh(
+        self,
+        capability_id: str,
+        terms: Terms,
+        entry: AgentEntry,
+        at_ms: int,
+    ) -> Weighed:
+        """As the directory's; for auctions, an agent's standing bid in the order of awards."""
+        if terms.bid_stake_bps is None:
+            return super()._weigh(capability_id, terms, entry, at_ms)
+        did, bid, score = entry.did, entry.standing[capability_id], self._score(entry.did)
+        condition = self._find_condition(did, at_ms)
+        if condition.excluded == FULL:  # it has declined another node
+            condition = condition._replace(excluded=None)
+        required_micro = stake_required_micro(
+            bid.amount_micro, stake_bps=terms.bid_stake_bps, score=score
+        )
+        barred = self.stakes.find_shortage(did, required_micro)
+        if score < self._score_min or (
+            bid.stake_micro is not None and required_micro > bid.stake_micro
+        ):
+            barred = UNDER_STAKED
+        candidate = Candidate(
+            did,
+            bid.amount_micro,
+            0,
+            1,
+            (-score, self._stored_ms.get(did, 0)),
+            excluded=condition.excluded or barred,
+            owner_did=entry.owner_did,
+        )
+        return build_weighed(candidate, condition, barred)._replace(is_able=False)
 
     def _standing_bid(self, action: SelectBidder, entry: AgentEntry) -> Bid:
         """Return an agent's standing bid, which is never late."""
@@ -327,27 +285,16 @@ class AuctioningDirectory(Directory):
             owner_did=entry.owner_did,
         )
 
-    def _exclude_bidders(
-        self,
-        bids: list[Bid],
-        action: SelectBidder,
-        at_ms: int,
-        accepts: Accepts | None,
-        *,
-        payer_did: str,
-        counts_locked: bool,
-    ) -> dict[str, str]:
+    def _exclude_bidders(self, bids: list[Bid], round_: _Round) -> dict[str, str]:
         """Return the reason of each excluded bidder, by agent."""
         excluded: dict[str, str] = {}
         for bid in bids:
-            reason = self._find_exclusion(
-                bid, action, at_ms, accepts, payer_did=payer_did, counts_locked=counts_locked
-            )
+            reason = self._find_exclusion(bid, round_)
             if reason is not None:
                 excluded[bid.agent_did] = reason
         eligible = [bid for bid in bids if bid.agent_did not in excluded]
         # An owner whose agent has won and failed, or declined, comes after all others.
-        tried = find_owners(self._entries, action.exclude)
+        tried = find_owners(self._entries, round_.action.exclude)
         best = best_of_owners([bid for bid in eligible if bid.owner_did not in tried] or eligible)
         counted = {bid.agent_did for bid in best}
         for bid in bids:
@@ -355,21 +302,9 @@ class AuctioningDirectory(Directory):
                 excluded.setdefault(bid.agent_did, str(Exclusion.SAME_OWNER))
         return excluded
 
-    def _find_exclusion(
-        self,
-        bid: Bid,
-        action: SelectBidder,
-        at_ms: int,
-        accepts: Accepts | None,
-        *,
-        payer_did: str,
-        counts_locked: bool,
-    ) -> str | None:
-        """Return why a bid takes no part in a round, None when it is eligible.
-
-        Args:
-            accepts: `who_may_work` of the action, made once for all bids.
-        """
+    def _find_exclusion(self, bid: Bid, round_: _Round) -> str | None:
+        """Return why a bid takes no part in a round, None when it is eligible."""
+        action, at_ms, payer_did, accepts, counts_locked = round_
         did = bid.agent_did
         if did in action.exclude:
             return FAILED_BEFORE
@@ -401,6 +336,21 @@ class AuctioningDirectory(Directory):
         if promised_ms is None or action.timeout_ms is None:
             return False
         return promised_ms > action.timeout_ms
+
+    def _index(self, entry: AgentEntry) -> None:
+        super()._index(entry)
+        if entry.url:
+            for capability_id in entry.standing:
+                self._bidders.setdefault(capability_id, {})[entry.did] = entry
+
+    def _remove(self, did: str) -> AgentEntry | None:
+        entry = super()._remove(did)
+        if entry is not None and entry.url:
+            for capability_id in entry.standing:
+                del self._bidders[capability_id][did]
+                if not self._bidders[capability_id]:
+                    del self._bidders[capability_id]
+        return entry
 
     def _owner_of(self, did: str) -> str:
         entry = self._entries.get(did)

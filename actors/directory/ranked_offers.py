@@ -4,7 +4,8 @@ Theory of operation: a choice finds the ranking as it was and first moves the ag
 something has changed since. Who changes something marks the agent; what time alone changes (a
 heartbeat that expires, a circuit that is tried again) has its place in a heap. So a change takes
 the same time however many agents there are, and none where no choice is made. When very many have
-changed since, all are ranked anew, so no choice takes longer than the first one.
+changed since, all are ranked anew, so no choice takes longer than the first one. Auctions have
+rankings of their own, in which the standing bids are the prices.
 A ranking is one for what selections have in common (`Terms`); what else a node may not take is
 passed over at the choice. Spec: Targeted routing. Decision reputation-and-ranking.
 """
@@ -12,26 +13,23 @@ passed over at the choice. Spec: Targeted routing. Decision reputation-and-ranki
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedSet
 
-from actors.directory.agent_stakes import UNDER_STAKED
+from actors.directory.agent_stakes import STAKE_LOCKED
+from actors.directory.health.agent_health import PASSING, Condition
 from actors.ports import AgentEntry
 from core.market.no_candidates import (
-    FAILED_BEFORE,
-    NOT_ACCEPTED,
+    FULL,
     NOT_TRUSTED,
-    SAME_OWNER,
-    TOO_SLOW,
-    UNHEALTHY,
     VERIFIER_NOT_ACCEPTED,
 )
 from core.market.pricing import Price
-from core.market.ranked_candidates import Accepts, RankedCandidates
+from core.market.ranked_candidates import Node, RankedCandidates
 from core.market.ranking import Candidate, RankingRules
 from core.money import MICRO_MAX
 from core.records.bounds import TRUSTED_VERIFIERS
@@ -57,13 +55,15 @@ class Terms(NamedTuple):
 
     `price`: of agents whose card has none. `is_by_token`: agents paid by tokens may be taken.
     `requires_stake`: only agents with enough stake may. `only`: which agents may, `TRUSTED_ONLY` or
-    `CHOOSY_ONLY`; "" for all.
+    `CHOOSY_ONLY`; "" for all. `bid_stake_bps`: of auctions, whose prices are the standing bids: the
+    stake that one requires, basis points.
     """
 
     price: Price | None
     is_by_token: bool
     requires_stake: bool
     only: str = ""
+    bid_stake_bps: int | None = None
 
     def find_bar(self, entry: AgentEntry) -> str | None:
         """Return why an agent is none of those that `only` names, None where it is."""
@@ -86,6 +86,28 @@ class Weighed(NamedTuple):
     if_back: Candidate | None
     is_able: bool
     until_ms: float
+
+    @property
+    def kinds(self) -> tuple[Candidate | None, ...]:
+        """The agent among those that can take work, if unlocked, and if back."""
+        free = self.candidate if self.candidate.excluded is None else None
+        return free, self.if_unlocked, self.if_back
+
+
+def build_weighed(candidate: Candidate, condition: Condition, barred: str | None) -> Weighed:
+    """Return a candidate with what it would be otherwise.
+
+    Args:
+        candidate: `excluded`, by its condition, or else by what bars it.
+        condition: its health.
+        barred: why it may not be chosen if it can take work; None: it may.
+    """
+    locked = candidate if candidate.excluded == STAKE_LOCKED else None
+    may_return = condition.excluded in PASSING and barred in (None, STAKE_LOCKED)
+    away = candidate if may_return else None
+    # Who has declined a dispatch may take the next.
+    is_able = condition.excluded in (None, FULL)
+    return Weighed(candidate, locked, away, is_able, condition.until_ms)
 
 
 # Weighs an agent at a time.
@@ -116,42 +138,22 @@ class RankedOffers:
         entries: Collection[AgentEntry],
         at_ms: int,
     ) -> None:
-        self._rules = rules
         self._weigh = weigh
         self._at_ms = at_ms
         self.made_of = len(entries)
         self._changed: set[str] = set()
-        self._rank_all(entries, at_ms)
-
-    def _rank_all(self, entries: Iterable[AgentEntry], at_ms: int) -> None:
-        """Weigh all and rank them at once, whatever was known of them."""
         self._wakes: list[tuple[float, str]] = []
         self._wake_ms: dict[str, float] = {}
-        self._excluded: dict[str, Candidate] = {}
-        # Those that can take work, in the order of registration.
-        able: dict[int, str] = {}
-        free: list[Candidate] = []
-        locked: list[Candidate] = []
-        away: list[Candidate] = []
+        self._known: dict[str, Weighed] = {}
         for entry in entries:
-            candidate, if_unlocked, if_back, is_able, _ = self._weigh_now(entry, at_ms)
-            if candidate.excluded is None:
-                free.append(candidate)
-            elif if_unlocked is None:
-                self._excluded[entry.did] = candidate
-            if if_unlocked is not None:
-                locked.append(if_unlocked)
-            if if_back is not None:
-                away.append(if_back)
-            if is_able:
-                able[entry.order] = entry.did
-        self._able = SortedDict(able)
-        self.free = RankedCandidates(self._rules)
-        self.free.fill(free)
-        self.locked = RankedCandidates(self._rules)
-        self.locked.fill(locked)
-        self.away = RankedCandidates(self._rules)
-        self.away.fill(away)
+            self._weigh_now(entry, at_ms)
+        all_kinds = zip(*(one.kinds for one in self._known.values()), strict=True)
+        lists = [[one for one in kind if one is not None] for kind in all_kinds]
+        self._kinds = [RankedCandidates(rules, kind) for kind in lists or [[], [], []]]
+        self.free, self.locked, self.away = self._kinds
+        # Those that can take work, in the order of registration.
+        able = ((one.candidate.order, did) for did, one in self._known.items() if one.is_able)
+        self._able = SortedSet(able)
 
     def __repr__(self) -> str:
         return f"<RankedOffers free={len(self.free)} locked={len(self.locked)}>"
@@ -159,27 +161,24 @@ class RankedOffers:
     @property
     def able(self) -> Iterable[str]:
         """The agents that can take work, whatever their prices and stakes, as they registered."""
-        return self._able.values()
-
-    @property
-    def may_try(self) -> bool:
-        """Whether there are new agents beside proven ones, so that one may get a trial."""
-        return self.free.may_try or self.locked.may_try
+        return (did for _, did in self._able)
 
     def mark(self, did: str) -> None:
         """Note that something about an agent has changed."""
         self._changed.add(did)
 
-    def update(self, entries: Mapping[str, AgentEntry], at_ms: int) -> None:
+    def update(self, entries: Mapping[str, AgentEntry], at_ms: int) -> bool:
         """Weigh the agents anew about which something has changed.
 
         Args:
             entries: all that offer the capability, by DID.
             at_ms: now, Unix milliseconds.
+
+        Returns:
+            False where all have to be ranked anew instead.
         """
-        if at_ms < self._at_ms:
-            # The clock was set back, so what it has changed is as it was before.
-            self._changed.update(entries)
+        if at_ms < self._at_ms or len(entries) > GROWTH_MAX * self.made_of:
+            return False
         self._at_ms = at_ms
         while self._wakes and self._wakes[0][0] <= at_ms:
             wake_ms, did = heappop(self._wakes)
@@ -187,113 +186,47 @@ class RankedOffers:
                 del self._wake_ms[did]
                 self._changed.add(did)
         if len(self._changed) > max(MOVED_MAX, len(entries) // MOVED_DIVISOR):
-            self._rank_all(entries.values(), at_ms)
-            self._changed.clear()
+            return False
         for did in self._changed:
-            entry = entries.get(did)
-            if entry is None:
-                self._drop(did)
-            else:
-                self._put(self._weigh_now(entry, at_ms))
+            self._move(did, entries.get(did))
         self._changed.clear()
+        return True
 
-    def find(self, did: str) -> Candidate | None:
+    def find(self, did: str) -> Candidate:
         """Return an agent as it was last weighed; `excluded`: why no node may take it."""
-        return self.free.find(did) or self.locked.find(did) or self._excluded.get(did)
+        return self._known[did].candidate
 
-    def find_cheapest(
-        self,
-        limit_micro: int,
-        refused: Set[str],
-        owner_did: str | None,
-        accepts: Accepts | None = None,
-    ) -> int | None:
-        """Return what the cheapest agent asks that a node may take but for its limit.
-
-        Args:
-            refused: whom the node may not take.
-            owner_did: of a verification, whose agents it may not take; it locks no stake.
-            accepts: which agents it may take; None: all.
-        """
-        prices = [
-            one.find_cheapest(
-                MICRO_MAX,
-                limit_micro=limit_micro,
-                refused=refused,
-                owner_did=owner_did,
-                accepts=accepts,
-            )
-            for one in ((self.free, self.locked) if owner_did is None else (self.free,))
-        ]
+    def find_cheapest(self, node: Node) -> int | None:
+        """Return what the cheapest agent asks that a node may take but for its limit."""
+        # A verification, which has barred owners, locks no stake.
+        kinds = (self.free,) if node.owners else (self.free, self.locked)
+        prices = (one.find_cheapest(node._replace(price_max_micro=MICRO_MAX)) for one in kinds)
         return min((price for price in prices if price is not None), default=None)
 
-    def find_reasons(
-        self,
-        entries: Iterable[AgentEntry],
-        tried: Collection[str],
-        refused: Set[str],
-        owner_did: str | None,
-        accepts: Accepts | None = None,
-        timely: Accepts | None = None,
-    ) -> Iterator[str]:
-        """Return why a node may not take each agent, where it may take none.
-
-        Args:
-            timely: which of them promise their results in time; None: all.
-        """
-        unaccepted = VERIFIER_NOT_ACCEPTED if owner_did is None else NOT_ACCEPTED
-        for entry in entries:
-            if entry.did in tried:
-                yield FAILED_BEFORE
-            elif entry.owner_did == owner_did:
-                yield SAME_OWNER
-            elif timely is not None and not timely(entry.did):
-                yield TOO_SLOW
-            elif accepts is not None and not accepts(entry.did):
-                yield unaccepted
-            elif entry.did in refused:
-                yield UNHEALTHY
-            else:
-                one = self.find(entry.did)
-                yield (one and one.excluded) or UNDER_STAKED
-
     def _weigh_now(self, entry: AgentEntry, at_ms: int) -> Weighed:
-        weighed = self._weigh(entry, at_ms)
+        weighed = self._known[entry.did] = self._weigh(entry, at_ms)
         # If an earlier change is expected, the later one is found then.
         if weighed.until_ms < self._wake_ms.get(entry.did, math.inf):
             self._wake_ms[entry.did] = weighed.until_ms
             heappush(self._wakes, (weighed.until_ms, entry.did))
         return weighed
 
-    def _put(self, weighed: Weighed) -> None:
-        candidate, if_unlocked, if_back, is_able, _ = weighed
-        did = candidate.did
-        if candidate.excluded is None:
-            self.free.put(candidate)
-        else:
-            self.free.drop(did)
-        for one, kept in ((if_unlocked, self.locked), (if_back, self.away)):
-            if one is not None:
-                kept.put(one)
-            else:
+    def _move(self, did: str, entry: AgentEntry | None) -> None:
+        if entry is None:
+            gone = self._known.pop(did, None)
+            if gone is not None:
+                self._able.discard((gone.candidate.order, did))
+                for kept in self._kinds:
+                    kept.drop(did)
+            return
+        weighed = self._weigh_now(entry, self._at_ms)
+        note_able = self._able.add if weighed.is_able else self._able.discard
+        note_able((entry.order, did))
+        for kept, one in zip(self._kinds, weighed.kinds, strict=True):
+            if one is None:
                 kept.drop(did)
-        if candidate.excluded is not None and if_unlocked is None:
-            self._excluded[did] = candidate
-        else:
-            self._excluded.pop(did, None)
-        if is_able:
-            self._able[candidate.order] = did
-        else:
-            self._able.pop(candidate.order, None)
-
-    def _drop(self, did: str) -> None:
-        known = self.find(did)
-        if known is not None:
-            self._able.pop(known.order, None)
-        self.free.drop(did)
-        self.locked.drop(did)
-        self.away.drop(did)
-        self._excluded.pop(did, None)
+            else:
+                kept.put(one)
 
 
 class OfferRankings:
@@ -330,22 +263,27 @@ class OfferRankings:
             entries: all that offer the capability, by DID.
             at_ms: now, Unix milliseconds.
         """
-        rankings = self._rankings.get(capability_id, _NONE)
-        ranking = rankings.get(terms)
-        count = len(entries)
-        if ranking is not None and count > GROWTH_MAX * ranking.made_of:
-            self._forget(capability_id, terms)
-            ranking = None
-        if ranking is not None:
-            ranking.update(entries, at_ms)
-            return ranking
+        known = self._rankings.get(capability_id, _NONE).get(terms)
+        if known is not None and known.update(entries, at_ms):
+            return known
         weigh = partial(self._weigh, capability_id, terms)
         ranking = RankedOffers(self._rules, weigh, entries.values(), at_ms)
         if entries:  # nothing is kept of what no agent offers: there is no end of it
-            self._make_room(count, capability_id)
-            self._rankings.setdefault(capability_id, {})[terms] = ranking
-            self._candidates += count
+            self._keep(capability_id, terms, ranking)
         return ranking
+
+    def _keep(self, capability_id: str, terms: Terms, ranking: RankedOffers) -> None:
+        """Keep a ranking, without the capability's others, or any, where there are too many."""
+        rankings = self._rankings.setdefault(capability_id, {})
+        known = rankings.get(terms)
+        if known is not None:
+            self._candidates -= known.made_of
+        elif len(rankings) == TERMS_MAX:
+            self.drop(capability_id)
+        if self._candidates + ranking.made_of > CANDIDATES_MAX:
+            self.clear()
+        self._rankings.setdefault(capability_id, {})[terms] = ranking
+        self._candidates += ranking.made_of
 
     def mark(self, did: str, capability_ids: Iterable[str]) -> None:
         """Note that something about an agent has changed which offers these capabilities."""
@@ -355,25 +293,10 @@ class OfferRankings:
 
     def drop(self, capability_id: str) -> None:
         """Drop the rankings of a capability."""
-        for terms in list(self._rankings.get(capability_id, _NONE)):
-            self._forget(capability_id, terms)
-        self._rankings.pop(capability_id, None)
+        for ranking in self._rankings.pop(capability_id, _NONE).values():
+            self._candidates -= ranking.made_of
 
     def clear(self) -> None:
         """Drop every ranking, since something about all agents has changed."""
         self._rankings.clear()
         self._candidates = 0
-
-    def _make_room(self, count: int, capability_id: str) -> None:
-        """Drop the oldest of a capability's many rankings, and those of the oldest capabilities."""
-        rankings = self._rankings.get(capability_id, _NONE)
-        if len(rankings) == TERMS_MAX:
-            self._forget(capability_id, next(iter(rankings)))
-        while self._candidates + count > CANDIDATES_MAX:
-            oldest = next((other for other in self._rankings if other != capability_id), None)
-            if oldest is None:
-                return
-            self.drop(oldest)
-
-    def _forget(self, capability_id: str, terms: Terms) -> None:
-        self._candidates -= self._rankings[capability_id].pop(terms).made_of

@@ -5,23 +5,25 @@ score depends on the price of the cheapest candidate. After that price has chang
 are sorted again as soon as this costs no more than the choices have cost in the meantime.
 A choice takes the first candidates that the node may take. It uses a pool instead where another
 price is the lowest for this node, or where it may take none of the first `LOOKS_MAX`: the first
-candidates by score, by price, by stake and of other owners, weighed again. Among `POOL_MAX`
-candidates every choice is therefore that of weighing all of them.
+candidates by score, by price and by stake, weighed again. Among `POOL_MAX` candidates every choice
+is therefore that of weighing all of them. By price the candidates stand owner by owner, so that a
+walk passes over an owner at once, however many agents it has.
 New agents get a fixed share of the choices, because otherwise they could never build a reputation.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from functools import partial
-from heapq import nsmallest
+from heapq import heappop, heappush, nsmallest
 from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
 from sortedcontainers import SortedList
 
-from core.market.ranking import SHOWN_MAX, Candidate, Place, RankingRules, find_place
+from core.market.ranking import SHOWN_MAX, Candidate, RankingRules, find_place
 from core.money import MICRO_MAX
 
 BPS: Final = 10_000
@@ -35,6 +37,38 @@ NONE: Final[Set[str]] = frozenset()
 Accepts = Callable[[str], bool]
 # What orders a candidate among others; the last item is its DID.
 _Entry = tuple[Any, ...]
+
+
+class Node(NamedTuple):
+    """What one node may take of the candidates.
+
+    `price_max_micro`: its price limit; agents above it are not chosen. `limit_micro`: the price
+    for which the stake of one paid by tokens has to suffice. `refused`: agents that are not chosen
+    either, some hundred at most. `owners`: whose agents are not chosen. `accepts`: which agents may
+    be chosen; None: all.
+    """
+
+    price_max_micro: int
+    limit_micro: int
+    refused: Set[str] = NONE
+    owners: Collection[str] = ()
+    accepts: Accepts | None = None
+
+    def may_take(self, one: Candidate) -> bool:
+        """Say whether the node may take a candidate."""
+        price_max_micro, limit_micro, refused, owners, accepts = self
+        did, asked_micro, _, _, _, _, _, _, is_bounded, owner_did, limit_micro_max = one
+        if did in refused or owner_did in owners:
+            return False
+        if is_bounded and asked_micro > price_max_micro:
+            return False
+        if not is_bounded and limit_micro_max < limit_micro:
+            return False
+        return accepts is None or accepts(did)
+
+    def take(self, candidates: Iterable[Candidate], count: int) -> list[Candidate]:
+        """Return those of the first `LOOKS_MAX` candidates that the node may take."""
+        return list(islice(filter(self.may_take, islice(candidates, LOOKS_MAX)), count))
 
 
 class Best(NamedTuple):
@@ -53,27 +87,102 @@ class Best(NamedTuple):
         return self.candidates[-1 if self.is_trial else 0].did
 
 
+class _ByPrice:
+    """Entries `(owner, price, order, did)` by price and order; each owner's by themselves."""
+
+    def __init__(self) -> None:
+        # Those without a price stand apart, so that a walk may begin at the others.
+        self._groups: dict[tuple[str, bool], list[_Entry]] = {}
+        # The first entry of each group, and the group.
+        self._firsts = SortedList[tuple[_Entry, tuple[str, bool]]]()
+
+    def update(self, entries: Iterable[_Entry]) -> None:
+        """Add the first entries, which takes less than to add them one by one."""
+        for owner_did, *rest in entries:
+            self._groups.setdefault((owner_did, rest[0] > 0), []).append(tuple(rest))
+        for group in self._groups.values():
+            group.sort()
+        self._firsts.update((group[0], key) for key, group in self._groups.items())
+
+    def add(self, entry: _Entry) -> None:
+        """Add an entry."""
+        key, one = (entry[0], entry[1] > 0), entry[1:]
+        group = self._groups.setdefault(key, [])
+        if group and one < group[0]:
+            self._firsts.remove((group[0], key))
+        insort(group, one)
+        if group[0] is one:
+            self._firsts.add((one, key))
+
+    def remove(self, entry: _Entry) -> None:
+        """Remove an entry."""
+        key, one = (entry[0], entry[1] > 0), entry[1:]
+        group = self._groups[key]
+        place = bisect_left(group, one)
+        del group[place]
+        if place == 0:
+            self._firsts.remove((one, key))
+            if group:
+                self._firsts.add((group[0], key))
+            else:
+                del self._groups[key]
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def find_lowest(self) -> float:
+        """Return the lowest price, infinity where there is none."""
+        return self._firsts[0][0][0] if self._firsts else inf
+
+    def walk(
+        self, most_micro: float, passed: Collection[str], lowest_micro: int = 0
+    ) -> Iterator[str]:
+        """Yield the agents between two prices; the caller may add owners to `passed` meanwhile."""
+        firsts = self._firsts.irange(((lowest_micro,), ("", False)))
+        first = next(firsts, None)
+        later: list[tuple[_Entry, tuple[str, bool], int]] = []  # the next of groups that were begun
+        while first is not None or later:
+            if first is not None and not (later and later[0][0] < first[0]):
+                (one, key), place = first, 0
+                first = next(firsts, None)
+            else:
+                one, key, place = heappop(later)
+            if one[0] > most_micro:
+                return
+            if key[0] in passed:
+                continue
+            yield one[-1]
+            group = self._groups[key]
+            if place + 1 < len(group):
+                heappush(later, (group[place + 1], key, place + 1))
+
+
 class RankedCandidates:
     """Candidates that may be chosen, one for each DID.
 
     Args:
         rules: the weights and the trials.
+        candidates: the first ones.
     """
 
-    def __init__(self, rules: RankingRules) -> None:
+    def __init__(self, rules: RankingRules, candidates: Sequence[Candidate] = ()) -> None:
         self._rules = rules
-        self._places: dict[str, Place] = {}
         # By price: those with a fixed price, and those paid by tokens.
-        self._fixed = SortedList[_Entry]()
-        self._by_token = SortedList[_Entry]()
-        # Those paid by tokens, the largest stake first; all by owner; new ones with room by order.
+        self._fixed, self._by_token = _ByPrice(), _ByPrice()
+        # Those paid by tokens, the largest stake first; new ones with room by order.
         self._by_stake = SortedList[_Entry]()
-        self._by_owner = SortedList[_Entry]()
         self._on_trial = SortedList[_Entry]()
-        self._orders = (
-            self._fixed, self._by_token, self._by_stake, self._by_owner, self._on_trial
+        self._orders: tuple[_ByPrice | SortedList[_Entry], ...] = (
+            self._fixed, self._by_token, self._by_stake, self._on_trial
         )  # fmt: skip
-        self._sort((), 0)
+        added: list[list[_Entry]] = [[] for _ in self._orders]
+        for one in candidates:
+            for number, entry in self._entries(one):
+                added[number].append(entry)
+        for number, entries in enumerate(added):
+            self._orders[number].update(entries)
+        self._ranked_by_micro = self._find_lowest()
+        self._sort(candidates, self._ranked_by_micro)
 
     def __repr__(self) -> str:
         return f"<RankedCandidates {len(self._places)}>"
@@ -84,28 +193,7 @@ class RankedCandidates:
     def __iter__(self) -> Iterator[Candidate]:
         return (place[-1] for place in self._ranked)
 
-    @property
-    def may_try(self) -> bool:
-        """Whether a new agent may get a trial."""
-        return bool(self._on_trial)
-
-    def find(self, did: str) -> Candidate | None:
-        """Return a candidate, if it is known."""
-        known = self._places.get(did)
-        return None if known is None else known[-1]
-
     # -- contents ---------------------------------------------------------------------------------
-
-    def fill(self, candidates: Sequence[Candidate]) -> None:
-        """Add the first candidates, which takes less than to add them one by one."""
-        assert not self._places, self
-        added: list[list[_Entry]] = [[] for _ in self._orders]
-        for one in candidates:
-            for number, entry in self._entries(one):
-                added[number].append(entry)
-        for order, entries in zip(self._orders, added, strict=True):
-            order.update(entries)
-        self._sort(candidates, self._lowest_micro())
 
     def put(self, candidate: Candidate) -> None:
         """Add a candidate, or replace what was known of it."""
@@ -143,25 +231,22 @@ class RankedCandidates:
 
     def _entries(self, one: Candidate) -> set[tuple[int, _Entry]]:
         """Return a candidate's entry in each of the orders that have one."""
-        identity = (one.order, one.did)
-        entries: set[tuple[int, _Entry]] = {(3, (one.owner_did, *identity))}
-        if one.is_bounded:
-            entries.add((0, (one.price_micro, *identity)))
-        else:
-            entries.add((1, (one.price_micro, *identity)))
-            entries.add((2, (-one.limit_micro_max, *identity)))
+        by_price = (one.owner_did, one.price_micro, one.order, one.did)
+        entries: set[tuple[int, _Entry]] = {(0 if one.is_bounded else 1, by_price)}
+        if not one.is_bounded:
+            entries.add((2, (-one.limit_micro_max, one.order, one.did)))
         # Only with room: a trial that waits in a queue does not measure the agent.
         if self._is_new(one) and one.taken_share < 1.0:
-            entries.add((4, identity))
+            entries.add((3, (one.order, one.did)))
         return entries
 
     def _is_new(self, candidate: Candidate) -> bool:
         return candidate.standing.total < self._rules.trial_tasks
 
-    def _lowest_micro(self) -> int:
-        return min((order[0][0] for order in (self._fixed, self._by_token) if order), default=0)
+    def _find_lowest(self) -> float:
+        return min(self._fixed.find_lowest(), self._by_token.find_lowest())
 
-    def _sort(self, candidates: Iterable[Candidate], cheapest_micro: int) -> None:
+    def _sort(self, candidates: Iterable[Candidate], cheapest_micro: float) -> None:
         """Sort the candidates by their scores at this cheapest price."""
         places = [find_place(one, cheapest_micro, self._rules) for one in candidates]
         self._places = {place[-1].did: place for place in places}
@@ -171,38 +256,25 @@ class RankedCandidates:
 
     # -- choice -----------------------------------------------------------------------------------
 
-    def choose(
-        self,
-        price_max_micro: int,
-        *,
-        seed: int | None = None,
-        refused: Set[str] = NONE,
-        owner_did: str | None = None,
-        accepts: Accepts | None = None,
-    ) -> Best | None:
+    def choose(self, node: Node, seed: int | None = None) -> Best | None:
         """Choose the candidate of the best place (`find_place`), or a new one for a trial.
 
         Args:
-            price_max_micro: the node's price limit; agents above it are not chosen, nor those paid
-                by tokens whose stake is too small for it.
+            node: what it may take.
             seed: `trial_seed` of this attempt; None: no trials.
-            refused: agents that are not chosen either, some hundred at most.
-            owner_did: the owner whose agents are not chosen.
-            accepts: which agents may be chosen; None: all.
 
         Returns:
             None when there is no candidate that the node may take.
         """
         if not self._places:
             return None
-        lowest_micro = self._lowest_micro()
+        lowest_micro = self._find_lowest()
         if lowest_micro != self._ranked_by_micro:
             self._weighed_since += POOL_MAX
             if self._weighed_since >= len(self._places):
                 self._sort(list(self), lowest_micro)
-        node = self._build_node(price_max_micro, price_max_micro, refused, owner_did, accepts)
         best = node.take(self, SHOWN_MAX)
-        cheapest_micro = lowest_micro if node.is_open else self._find_cheapest(node)
+        cheapest_micro = self._find_first(node)
         if cheapest_micro is None or not best or cheapest_micro != self._ranked_by_micro:
             pool = self._build_pool(node, is_hidden=not best)
             if not pool:
@@ -217,23 +289,9 @@ class RankedCandidates:
         others = [one for one in best if one.did != trial.did]
         return Best([*others[: SHOWN_MAX - 1], trial], cheapest_micro, True)
 
-    def find_cheapest(
-        self,
-        price_max_micro: int,
-        *,
-        limit_micro: int,
-        refused: Set[str] = NONE,
-        owner_did: str | None = None,
-        accepts: Accepts | None = None,
-    ) -> int | None:
-        """Return the lowest price of a candidate that a node may take, None without one.
-
-        Args:
-            price_max_micro, refused, owner_did, accepts: as for a choice.
-            limit_micro: the price limit for which the stake of one paid by tokens has to suffice.
-        """
-        node = self._build_node(price_max_micro, limit_micro, refused, owner_did, accepts)
-        cheapest_micro = self._find_cheapest(node)
+    def find_cheapest(self, node: Node) -> int | None:
+        """Return the lowest price of a candidate that a node may take, None without one."""
+        cheapest_micro = self._find_first(node)
         if cheapest_micro is None:
             pool = self._build_pool(node, is_hidden=False)
             cheapest_micro = min((one.price_micro for one in pool), default=None)
@@ -245,61 +303,52 @@ class RankedCandidates:
         Args:
             accepts: which of the cheapest agents count; None: all.
         """
-        node = self._build_node(MICRO_MAX, 0, NONE, None, accepts)
-        first = (node.take(self._of(self._fixed.irange((lowest,))), 1) for lowest in (0, 1))
+        node = Node(MICRO_MAX, 0, accepts=accepts)
+        first = (node.take(self._of(self._fixed.walk(inf, (), lowest)), 1) for lowest in (0, 1))
         return [one.price_micro for found in first for one in found]
 
-    def _build_node(
-        self,
-        price_max_micro: int,
-        limit_micro: int,
-        refused: Set[str],
-        owner_did: str | None,
-        accepts: Accepts | None,
-    ) -> _Node:
-        is_open = (
-            not refused
-            and accepts is None
-            and owner_did is None
-            and (not self._fixed or self._fixed[-1][0] <= price_max_micro)
-            and (not self._by_stake or -self._by_stake[-1][0] >= limit_micro)
-        )
-        return _Node(price_max_micro, limit_micro, refused, owner_did, accepts, is_open)
+    def walk(self, price_max_micro: int, passed: Collection[str]) -> Iterator[str]:
+        """Yield the agents with a fixed price within a limit, the lowest first.
 
-    def _find_cheapest(self, node: _Node) -> int | None:
-        orders = (self._fixed.irange(None, node.dearest), self._by_token)
-        first = [one for order in orders for one in node.take(self._of(order), 1)]
-        return min((one.price_micro for one in first), default=None)
+        Args:
+            passed: owners whose agents are passed over; the caller may add owners meanwhile.
+        """
+        return self._fixed.walk(price_max_micro, passed)
 
-    def _build_pool(self, node: _Node, *, is_hidden: bool) -> Collection[Candidate]:
+    def _find_first(self, node: Node) -> int | None:
+        """Return the lowest price of the first candidates by price, None if the node takes none."""
+        orders = ((self._fixed, node.price_max_micro), (self._by_token, inf))
+        found = [
+            one.price_micro
+            for order, most_micro in orders
+            if order
+            for one in node.take(self._of(order.walk(most_micro, node.owners)), 1)
+        ]
+        return min(found, default=None)
+
+    def _build_pool(self, node: Node, *, is_hidden: bool) -> Collection[Candidate]:
         """Return candidates that a node may take, none only if there are none.
 
         Args:
             is_hidden: none of the first by score is among them.
         """
-        orders: list[Iterable[_Entry]] = [
-            self._fixed.irange(None, node.dearest),
-            self._by_token,
-            self._by_stake.irange(None, node.shortest),
-        ]
-        open_to = self._fixed.bisect(node.dearest) + self._by_stake.bisect(node.shortest)
-        if node.owner_did is not None:
-            first, end = (node.owner_did,), (node.owner_did, inf)
-            orders.append(self._by_owner.irange(None, first))
-            orders.append(self._by_owner.irange(end, None))
-            owned = self._by_owner.bisect(end) - self._by_owner.bisect(first)
-            open_to = min(open_to, len(self._places) - owned)
-        sources = [() if is_hidden else self, *map(self._of, orders)]
+        # All that the node may take are in these two.
+        fixed = self._of(self._fixed.walk(node.price_max_micro, node.owners))
+        by_stake = self._of(
+            entry[-1] for entry in self._by_stake.irange(None, (-node.limit_micro, inf))
+        )
+        by_token = self._of(self._by_token.walk(inf, node.owners))
+        sources = (() if is_hidden else self, fixed, by_token, by_stake)
         pool = {one.did: one for source in sources for one in node.take(source, POOL_MAX)}
-        if not pool and open_to > LOOKS_MAX:
+        if not pool and any(next(source, None) is not None for source in (fixed, by_stake)):
             # Several restrictions together may hide the only one that the node may take.
             return list(islice(filter(node.may_take, self), SHOWN_MAX))
         return pool.values()
 
-    def _of(self, entries: Iterable[_Entry]) -> Iterator[Candidate]:
-        return (self._places[entry[-1]][-1] for entry in entries)
+    def _of(self, dids: Iterable[str]) -> Iterator[Candidate]:
+        return (self._places[did][-1] for did in dids)
 
-    def _pick_trial(self, seed: int, node: _Node, best: Iterable[Candidate]) -> Candidate | None:
+    def _pick_trial(self, seed: int, node: Node, best: Iterable[Candidate]) -> Candidate | None:
         """Return the new agent that gets a trial, None without a trial."""
         turn, lot = seed % BPS, seed // BPS
         on_trial = self._on_trial
@@ -308,48 +357,7 @@ class RankedCandidates:
         # A trial is in place of a proven agent.
         if all(map(self._is_new, best)) and all(map(self._is_new, node.take(self, POOL_MAX))):
             return None
-        if node.is_open:
-            return self._places[on_trial[lot % len(on_trial)][-1]][-1]
-        start = 0 if len(on_trial) <= LOOKS_MAX else lot % len(on_trial)
-        fitting = node.take(self._of(on_trial.islice(start)), LOOKS_MAX)
+        are_few = len(on_trial) <= LOOKS_MAX
+        dids = (entry[-1] for entry in on_trial.islice(0 if are_few else lot % len(on_trial)))
+        fitting = node.take(self._of(dids), LOOKS_MAX if are_few else 1)
         return fitting[lot % len(fitting)] if fitting else None
-
-
-class _Node(NamedTuple):
-    """What one node may take of the candidates: the arguments of a choice.
-
-    `is_open`: it may take every candidate.
-    """
-
-    price_max_micro: int
-    limit_micro: int
-    refused: Set[str]
-    owner_did: str | None
-    accepts: Accepts | None
-    is_open: bool
-
-    @property
-    def dearest(self) -> _Entry:
-        """The end of what the node may take in the order of fixed prices."""
-        return self.price_max_micro, inf
-
-    @property
-    def shortest(self) -> _Entry:
-        """The end of what the node may take in the order of stakes."""
-        return -self.limit_micro, inf
-
-    def may_take(self, one: Candidate) -> bool:
-        """Say whether the node may take a candidate."""
-        if one.owner_did == self.owner_did or one.did in self.refused:
-            return False
-        if one.is_bounded and one.price_micro > self.price_max_micro:
-            return False
-        if not one.is_bounded and one.limit_micro_max < self.limit_micro:
-            return False
-        return self.accepts is None or self.accepts(one.did)
-
-    def take(self, candidates: Iterable[Candidate], count: int) -> list[Candidate]:
-        """Return those of the first `LOOKS_MAX` candidates that the node may take."""
-        if self.is_open:
-            return list(islice(candidates, count))
-        return list(islice(filter(self.may_take, islice(candidates, LOOKS_MAX)), count))

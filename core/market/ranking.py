@@ -75,17 +75,18 @@ class Candidate(NamedTuple):
     """An agent that offers the capability, from the view of the dispatching process.
 
     `price_micro`: its price; for an agent paid by tokens a comparable figure (`is_bounded` false:
-    the price limit does not apply). `in_flight`: its open and queued orders here. `order`:
-    registration order, for a stable choice. `load`: the share of its capacity that it reports as
-    taken, 0 to 1. `excluded`: why it must not be chosen; it is shown, not ranked.
-    `limit_micro_max`: the largest price limit for which the stake of one paid by tokens suffices.
+    the price limit does not apply). `in_flight`: its open and queued orders here. `order`: decides
+    between equals, by the order of registration, or of bidders by reputation and time. `load`: the
+    share of its capacity that it reports as taken, 0 to 1. `excluded`: why it must not be chosen;
+    it is shown, not ranked. `limit_micro_max`: the largest price limit for which the stake of
+    one paid by tokens suffices.
     """
 
     did: str
     price_micro: int
     in_flight: int
     max_concurrency: int
-    order: int
+    order: Any
     load: float = 0.0
     standing: Standing = UNPROVEN
     excluded: str | None = None
@@ -216,10 +217,10 @@ def render_reasons(text: str) -> str:
     return write_json(Choice.of_text(text).to_json()).decode()
 
 
-Place = tuple[float, float, int, Candidate]
+Place = tuple[float, float, Any, Candidate]
 
 
-def find_place(candidate: Candidate, cheapest_micro: int, rules: RankingRules) -> Place:
+def find_place(candidate: Candidate, cheapest_micro: float, rules: RankingRules) -> Place:
     """Return a candidate's place, the least of which is the best.
 
     By its score; of equal ones the less loaded, then the earlier registered. The parts: reputation;

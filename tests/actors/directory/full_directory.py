@@ -162,10 +162,6 @@ class FullDirectory(Directory):
         is_by_token = isinstance(price, TokenPrice)
         if is_by_token and not (isinstance(action, SelectAgent) and action.is_by_token):
             excluded = excluded or PAID_BY_TOKENS
-        if isinstance(action, SelectAgent) and action.timeout_ms is not None:
-            promised_ms = entry.promised_ms.get(action.capability_id)
-            if promised_ms is not None and promised_ms > action.timeout_ms:
-                excluded = TOO_SLOW
         if isinstance(action, SelectAgent) and action.verifier_capability_id:
             verifiers = self._by_capability.get(action.verifier_capability_id, {}).values()
             if not any(
@@ -173,6 +169,10 @@ class FullDirectory(Directory):
                 for one in verifiers
             ):
                 excluded = VERIFIER_NOT_ACCEPTED
+        if isinstance(action, SelectAgent) and action.timeout_ms is not None:
+            promised_ms = entry.promised_ms.get(action.capability_id)
+            if promised_ms is not None and promised_ms > action.timeout_ms:
+                excluded = TOO_SLOW
         if isinstance(action, SelectAgent) and self.stakes.is_required:
             required_micro = self._stake_micro(did, price, action.price_max_micro)
             excluded = excluded or self.stakes.find_shortage(did, required_micro)

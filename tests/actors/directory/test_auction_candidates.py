@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from actors.directory.auction_candidates import LISTED_MAX, AuctioningDirectory
-from actors.directory.standing_bidders import WEIGHED_MAX
+from actors.directory import auction_candidates
+from actors.directory.auction_candidates import LISTED_MAX, WEIGHED_MAX, AuctioningDirectory
 from actors.ports import Contact
 from core.errors import NodeErrorCode
 from core.market.agent_liveness import Liveness
-from core.market.auction import AuctionTerms, Bid, award_auction, find_exclusion, merge_bids
-from core.market.reputation import score
+from core.market.auction import Bid
 from core.workflow.actions import SelectBidder
 from core.workflow.events import AgentNotSelected, AgentSelected, AuctionClosed
 from tests.actors.directory.test_agent_directory import CAPABILITY, KEYS, paid, row
@@ -250,52 +249,75 @@ def test_live_bids_of_a_thousand_agents_are_all_weighed_and_the_lowest_listed() 
     assert not any(bid.is_standing for bid in closed.bids)
 
 
+def test_a_crowd_that_cannot_take_part_does_not_hide_who_can() -> None:
+    known = directory(*crowd(200, 0.1), bidder(A, 0.8), bidder(B, 0.9))
+    known.stakes.apply_parts({f"did:x:crowd{number}": (1, 0) for number in range(200)})
+    assert award(known) == ((A, 900_000), {})
+
+
+def happen(random: Random, did: str, at_ms: int, known: tuple[AuctioningDirectory, ...]) -> None:
+    """Let the same happen to an agent in all directories."""
+    what, part = random.randrange(6), random.choice((0, 1_000, 40_000, RESERVE))
+    bid, owner = random.choice((None, 0, 0.1, 0.3, 0.5, 0.9)), f"o{random.randrange(24)}"
+    status = random.choice(("active", "active", "inactive"))
+    tally = paid(successful=random.randrange(5), failed=random.randrange(5))
+    is_probe_ok, locked = random.random() < 0.5, random.choice((0, RESERVE))
+    for one in known:
+        if what < 2:
+            one.put([bidder(did, bid, owner=owner, status=status, updated_ms=at_ms)], at_ms=at_ms)
+        elif what == 2:
+            one.stakes.apply_parts({did: (part, locked)})
+        elif what == 3:
+            one.standings.apply_tallies({did: tally})
+        elif what == 4:
+            one.apply_liveness({did: Liveness(probe_ms=at_ms, is_probe_ok=is_probe_ok)})
+        else:
+            one.revocations.apply_rows([{"did": did, "expires_ms": at_ms + 9, "ended_ms": None}])
+
+
 @pytest.mark.parametrize("seed", range(20))
-def test_who_is_not_weighed_changes_neither_winner_nor_price(seed: int) -> None:
-    """Compared with the award over every bid, with stakes, scores, equal bids and failed agents."""
+def test_who_is_not_weighed_changes_neither_winner_nor_price(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compared with the award over every bid, whatever happens to agents between two rounds."""
     random = Random(seed)
     dids = [f"did:x:a{number}" for number in range(60)]
-    micros = {did: random.randrange(1, 12) * 100_000 for did in dids}
-    known = directory(*(bidder(did, micros[did] / 10**6) for did in dids), score_min_percent=20)
-    stakes = {}
-    for did in dids:
-        free, locked = random.choice([(RESERVE, 0), (0, RESERVE), (random.randrange(RESERVE), 0)])
-        stakes[did] = (free, free + locked)
-        known.stakes.apply_parts({did: (free, locked)})
-    tallies = {
-        did: paid(successful=random.randrange(5), failed=random.randrange(5)) for did in dids
-    }
-    known.standings.apply_tallies(tallies)
-    failed = tuple(random.sample(dids, 5))
-    bids = [live(did, random.randrange(RESERVE)) for did in random.sample(dids, 2)]
-    scores = {did: score(tally, latency_ms_max=60_000) for did, tally in tallies.items()}
-    standing = [Bid(did, micros[did], None, None, 0, is_standing=True) for did in dids]
-    every = [replace(one, reputation=scores[one.agent_did]) for one in merge_bids(standing, bids)]
-    terms = AuctionTerms(RESERVE, CLOSES, 1_000, 0.2)
-    expected = None
-    for part in (0, 1):
-        eligible = [
-            one
-            for one in every
-            if one.agent_did not in failed
-            and not find_exclusion(
-                one, terms, stake_free_micro=stakes[one.agent_did][part], is_revoked=False
-            )
-        ]
-        expected = expected or award_auction(eligible, reserve_micro=RESERVE)
-    won = award(known, *bids, exclude=failed)[0]
-    assert expected is not None
-    assert won == (expected.agent_did, expected.price_micro)
+    rows = [bidder(did, random.randrange(1, 12) / 10, owner=f"o{did[-1]}") for did in dids]
+    known, full = (directory(*rows, score_min_percent=20) for _ in range(2))
+    if seed % 2:
+        for one in (known, full):
+            one.stakes.apply_parts(dict.fromkeys(dids, (0, RESERVE)))
+    for at_ms in range(CLOSES, CLOSES + 60):
+        for _ in range(random.choice((0, 1, 5, 40))):
+            happen(random, random.choice(dids), at_ms, (known, full))
+        bids = tuple(
+            live(did, random.randrange(RESERVE))
+            for did in random.sample(dids, random.choice((0, 0, 2)))
+        )
+        action = SelectBidder(
+            "n", CAPABILITY, 1, random.choice((200_000, RESERVE)), 1_000, at_ms, bids,
+            exclude=tuple(random.sample(dids, 3)),
+        )  # fmt: skip
+        monkeypatch.setattr(auction_candidates, "WEIGHED_MAX", 8)
+        found = known.select_bidder(action, at_ms, payer_did="o1")
+        monkeypatch.setattr(auction_candidates, "WEIGHED_MAX", 1_000)
+        expected = full.select_bidder(action, at_ms, payer_did="o1")
+        assert found.closed is not None
+        assert expected.closed is not None
+        assert found.closed.winner_did == expected.closed.winner_did
+        assert found.closed.price_micro == expected.closed.price_micro
+        counts = (len(one.closed.bids) + one.closed.unlisted for one in (found, expected))
+        assert len(set(counts)) == 1
 
 
 class CountingDirectory(AuctioningDirectory):
-    """Counts how often the bidders of a capability are ranked."""
+    """Counts how often a bidder is weighed."""
 
-    ranked = 0
+    weighed = 0
 
-    def _rank_bidders(self, key: tuple[str, int], at_ms: int) -> Any:
-        self.ranked += 1
-        return super()._rank_bidders(key, at_ms)
+    def _weigh(self, *asked: Any) -> Any:
+        self.weighed += 1
+        return super()._weigh(*asked)
 
 
 def test_a_thousand_rounds_rank_the_bidders_once_and_anew_when_many_have_left() -> None:
@@ -303,13 +325,13 @@ def test_a_thousand_rounds_rank_the_bidders_once_and_anew_when_many_have_left() 
     assert isinstance(known, CountingDirectory)
     for _ in range(1_000):
         assert closed_of(known, at_ms=CLOSES - 1).winner_did == "did:x:crowd0"
-    assert known.ranked == 1
+    assert known.weighed == 102
     gone = Liveness(probe_ms=CLOSES, is_probe_ok=False)
     known.apply_liveness({f"did:x:crowd{number}": gone for number in range(100)})
     for _ in range(1_000):
         closed = closed_of(known)
         assert (closed.winner_did, closed.price_micro) == (A, 900_000)
-    assert known.ranked == 2
+    assert known.weighed == 204
 
 
 def test_a_round_does_not_go_through_thousands_whose_stake_is_too_small() -> None:
@@ -348,7 +370,7 @@ def test_circuits_of_one_payers_own_do_not_rank_the_bidders_for_each_round() -> 
         found = known.select_bidder(action, at_ms, payer_did="hasty")
         assert isinstance(found, AgentSelected)
         assert (found.agent_did, found.price_micro) == (A, 900_000)
-    assert known.ranked == 1
+    assert known.weighed == shut + 2
     others = known.select_bidder(action, CLOSES + 41, payer_did="patient")
     assert isinstance(others, AgentSelected)
     assert others.agent_did == "did:x:crowd0"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.market import ranked_candidates
-from core.market.ranked_candidates import POOL_MAX, RankedCandidates
+from core.market.ranked_candidates import POOL_MAX, Node, RankedCandidates
 from core.market.ranking import DEFAULT_RULES, Candidate, RankingRules, Standing
 from tests.core.market.full_weighing import weigh_all
 from tests.costs import line_steps
@@ -42,17 +42,16 @@ def drawn(
 
 
 def agree(
-    kept: RankedCandidates,
-    known: dict[str, Candidate],
-    limit: int,
-    seed: int | None,
-    barred: set[str],
-    owner_did: str | None = None,
+    kept: RankedCandidates, known: dict[str, Candidate], node: Node, seed: int | None = None
 ) -> bool:
     """Say whether the choice is that of weighing all."""
-    found = kept.choose(limit, seed=seed, refused=barred, owner_did=owner_did)
-    field = [one for one in known.values() if one.did not in barred and one.owner_did != owner_did]
-    expected = weigh_all(field, price_max_micro=limit, rules=RULES, seed=seed)
+    found = kept.choose(node, seed)
+    field = [
+        one
+        for one in known.values()
+        if one.did not in node.refused and one.owner_did not in node.owners
+    ]
+    expected = weigh_all(field, price_max_micro=node.price_max_micro, rules=RULES, seed=seed)
     if found is None:
         return not expected.ranked
     return found == (expected.ranked, expected.cheapest_micro, expected.is_trial)
@@ -74,17 +73,18 @@ def change(
 @given(st.integers(0, 2**32), st.integers(1, POOL_MAX))
 def test_up_to_a_pool_every_choice_is_that_of_weighing_all(seed: int, count: int) -> None:
     random = Random(seed)
-    kept, known = RankedCandidates(RULES), {}
+    known: dict[str, Candidate] = {}
     for number in range(count):
         known[f"did:{number}"] = drawn(random, number)
-    kept.fill(list(known.values()))
+    kept = RankedCandidates(RULES, list(known.values()))
     for _ in range(30):
         number = random.randrange(count)
         change(kept, known, number, random, 0.2)
         barred = set(random.sample(sorted(known), min(len(known), random.choice((0, 0, 1, 5)))))
         lot = random.choice((None, random.getrandbits(64)))
-        owner_did = random.choice((None, None, "owner:0", "owner:1", "owner:9"))
-        assert agree(kept, known, random.randint(0, 7), lot, barred, owner_did)
+        owners = random.choice(((), (), ("owner:0",), ("owner:1", "owner:2"), ("owner:9",)))
+        limit = random.randint(0, 7)
+        assert agree(kept, known, Node(limit, limit, barred, owners), lot)
         assert list(kept) == sorted(known.values(), key=list(kept).index)
 
 
@@ -95,17 +95,15 @@ def test_of_very_many_too_while_the_cheapest_is_the_same() -> None:
         price_micro = random.randint(2, 9) if number else 2
         return drawn(random, number, price_micro=price_micro, has_limits=False)
 
-    kept, known = RankedCandidates(RULES), {"did:0": draw(0)}
-    for number in range(1, 10 * POOL_MAX):
-        known[f"did:{number}"] = draw(number)
-    kept.fill(list(known.values()))
+    known = {f"did:{number}": draw(number) for number in range(10 * POOL_MAX)}
+    kept = RankedCandidates(RULES, list(known.values()))
     for _ in range(300):
         number = random.randrange(1, len(known))
         one = known[f"did:{number}"] = draw(number)
         kept.put(one)
         barred = {f"did:{random.randrange(1, len(known))}" for _ in range(3)}
-        assert agree(kept, known, 9, None, barred)
-        assert agree(kept, known, 9, random.getrandbits(64), set())
+        assert agree(kept, known, Node(9, 9, barred))
+        assert agree(kept, known, Node(9, 9), random.getrandbits(64))
 
 
 def test_a_new_cheapest_of_very_many_is_followed_when_that_pays() -> None:
@@ -116,18 +114,18 @@ def test_a_new_cheapest_of_very_many_is_followed_when_that_pays() -> None:
         f"did:{number}": drawn(random, number, price_micro=random.randint(50, 99))
         for number in range(count)
     }
-    kept = RankedCandidates(RULES)
-    kept.fill(list(known.values()))
+    kept = RankedCandidates(RULES, list(known.values()))
     known["did:0"] = known["did:0"]._replace(price_micro=1, is_bounded=True)
     kept.put(known["did:0"])
+    node = Node(1_000, 1_000)
     for _ in range(count // POOL_MAX):
-        assert kept.choose(1_000) is not None
-    assert agree(kept, known, 1_000, None, set())
+        assert kept.choose(node) is not None
+    assert agree(kept, known, node)
     places = dict(kept._places)
     known["did:0"] = known["did:0"]._replace(price_micro=99)
     kept.put(known["did:0"])
     for _ in range(count // POOL_MAX - 1):
-        found = kept.choose(1_000)
+        found = kept.choose(node)
         assert found is not None
         assert found.cheapest_micro == min(one.price_micro for one in known.values())
     assert sum(kept._places[did] is not place for did, place in places.items()) == 1
@@ -136,16 +134,16 @@ def test_a_new_cheapest_of_very_many_is_followed_when_that_pays() -> None:
 def test_where_the_cheapest_may_not_be_taken_the_next_ones_price_counts() -> None:
     dear = [Candidate(f"did:{number}", 100, 0, 9, number, 0.0, PROVEN) for number in range(100)]
     better = PROVEN._replace(score=1.0, speed=1.0)
-    kept = RankedCandidates(DEFAULT_RULES)
-    kept.fill(
+    kept = RankedCandidates(
+        DEFAULT_RULES,
         [
             *dear,
             Candidate("did:free", 0, 0, 9, 100, 0.0, PROVEN),
             Candidate("did:cheap", 40, 0, 9, 101, 0.0, PROVEN),
             Candidate("did:better", 100, 0, 9, 102, 0.0, better),
-        ]
+        ],
     )
-    found = kept.choose(100, refused={"did:free"})
+    found = kept.choose(Node(100, 100, {"did:free"}))
     assert found is not None
     assert [one.did for one in found.candidates[:2]] == ["did:cheap", "did:better"]
     assert found.cheapest_micro == 40
@@ -153,15 +151,16 @@ def test_where_the_cheapest_may_not_be_taken_the_next_ones_price_counts() -> Non
 
 def crowd(count: int, **last: object) -> RankedCandidates:
     """Return so many equal good candidates, and one that is worse than all of them."""
-    kept = RankedCandidates(DEFAULT_RULES)
     worst = Candidate("did:last", 9, 0, 10, count, standing=Standing(0.0, 0.0, 0.0, 50))
     field = [Candidate(f"did:{number}", 5, 0, 1, number, 0.0, PROVEN) for number in range(count)]
-    kept.fill([*field, worst._replace(**last)])  # type: ignore[arg-type]
-    return kept
+    return RankedCandidates(
+        DEFAULT_RULES,
+        [*field, worst._replace(**last)],  # type: ignore[arg-type]
+    )
 
 
 def test_the_only_one_within_the_limit_is_found_behind_thousands_that_are_too_dear() -> None:
-    found = crowd(10_000, price_micro=3).choose(4)
+    found = crowd(10_000, price_micro=3).choose(Node(4, 4))
     assert found is not None
     assert [one.did for one in found.candidates] == ["did:last"]
 
@@ -171,26 +170,27 @@ def test_thousands_that_are_full_come_after_one_with_room() -> None:
     for one in list(kept):
         if one.did != "did:last":
             kept.put(one._replace(in_flight=3))
-    found = kept.choose(9)
+    found = kept.choose(Node(9, 9))
     assert found is not None
     assert found.did == "did:last"
 
 
 def test_each_new_one_of_very_many_gets_its_trials() -> None:
-    kept = RankedCandidates(RankingRules(trial_share_bps=10_000))
-    kept.fill(
+    kept = RankedCandidates(
+        RankingRules(trial_share_bps=10_000),
         [Candidate(f"did:{number}", 1, 0, 1, number, 0.0, PROVEN) for number in range(200)]
-        + [Candidate(f"new:{number}", 1, 0, 1, 200 + number) for number in range(100)]
+        + [Candidate(f"new:{number}", 1, 0, 1, 200 + number) for number in range(100)],
     )
     tried = set()
     for lot in range(100):
-        found = kept.choose(9, seed=lot * 10_000)
+        found = kept.choose(Node(9, 9), lot * 10_000)
         assert found is not None
         assert found.is_trial
         tried.add(found.did)
     assert len(tried) == 100
     others = {f"did:{number}" for number in range(200)} - {"did:7"}
-    found = kept.choose(9, seed=0, refused=others | {f"new:{number}" for number in range(50)})
+    refused = others | {f"new:{number}" for number in range(50)}
+    found = kept.choose(Node(9, 9, refused), 0)
     assert found is not None
     assert (found.did, found.is_trial) == ("new:50", True)
 
@@ -202,17 +202,17 @@ def of_price(number: int, price_micro: int, **more: Any) -> Candidate:
     return Candidate(f"did:{number}", price_micro, 0, 9, number, 0.0, PROVEN)._replace(**more)
 
 
-COUNT = 4_000
-Field = tuple[list[Candidate], dict[str, Any]]
+COUNT = 10_000
+Field = tuple[list[Candidate], Node]
 
 
 def too_dear(*last: Candidate) -> Field:
-    return [*(of_price(number, 9) for number in range(COUNT)), *last], {"price_max_micro": 1}
+    return [*(of_price(number, 9) for number in range(COUNT)), *last], Node(1, 1)
 
 
 def too_small_a_stake(*last: Candidate) -> Field:
     field = [of_price(number, 9, is_bounded=False, limit_micro_max=9) for number in range(COUNT)]
-    return [*field, *last], {"price_max_micro": 10}
+    return [*field, *last], Node(10, 10)
 
 
 def dear_ones_first() -> Field:
@@ -221,7 +221,7 @@ def dear_ones_first() -> Field:
         of_price(number, 9) if number % 2 else of_price(number, 5, standing=worse)
         for number in range(COUNT)
     ]
-    return field, {"price_max_micro": 5}
+    return field, Node(5, 5)
 
 
 def of_an_owner(owned: int, others: int) -> Field:
@@ -229,13 +229,13 @@ def of_an_owner(owned: int, others: int) -> Field:
         of_price(number, 5, owner_did="owner:0" if number < owned else "owner:1")
         for number in range(owned + others)
     ]
-    return field, {"price_max_micro": 9, "owner_did": "owner:0"}
+    return field, Node(9, 9, owners=("owner:0",))
 
 
 def shut() -> Field:
     field = [of_price(number, 5) for number in range(COUNT)]
     refused = {f"did:{number}" for number in range(256)}
-    return field, {"price_max_micro": 9, "refused": refused}
+    return field, Node(9, 9, refused)
 
 
 # Very many candidates of which a choice may take few, or those at the end of each order.
@@ -258,19 +258,17 @@ FIELDS: dict[str, Callable[[], Field]] = {
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_choice_among_very_many_has_a_bound_whatever_it_may_not_take(name: str) -> None:
     """One workflow of a thousand nodes held its owner for 5 s, each with a walk over all."""
-    candidates, asked = FIELDS[name]()
-    kept = RankedCandidates(DEFAULT_RULES)
-    kept.fill(candidates)
+    candidates, node = FIELDS[name]()
+    kept = RankedCandidates(DEFAULT_RULES, candidates)
     known = {one.did: one for one in candidates}
-    limit, barred = asked["price_max_micro"], asked.get("refused", set())
     # What is remembered is made by the first.
-    assert agree(kept, known, limit, None, barred, asked.get("owner_did"))
-    assert line_steps(lambda: kept.choose(**asked, seed=0)) < COUNT
-    failing = {**asked, "limit_micro": limit, "price_max_micro": 1_000}
-    assert line_steps(lambda: kept.find_cheapest(**failing)) < COUNT
+    assert agree(kept, known, node)
+    assert line_steps(lambda: kept.choose(node, 0)) < COUNT
+    failing = node._replace(price_max_micro=1_000)
+    assert line_steps(lambda: kept.find_cheapest(failing)) < COUNT
     for number in range(10):
         kept.put(candidates[number]._replace(in_flight=1))
-    assert line_steps(lambda: kept.choose(**asked)) < 2 * COUNT
+    assert line_steps(lambda: kept.choose(node)) < COUNT
 
 
 @given(st.integers(0, 2**32))
@@ -280,25 +278,24 @@ def test_of_very_many_one_that_may_be_taken_is_found_if_there_is_one(seed: int) 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ranked_candidates, "POOL_MAX", 3)
         patched.setattr(ranked_candidates, "LOOKS_MAX", 4)
-        kept, known = RankedCandidates(RULES), {}
+        known: dict[str, Candidate] = {}
         for number in range(60):
             known[f"did:{number}"] = drawn(random, number)
-        kept.fill(list(known.values()))
+        kept = RankedCandidates(RULES, list(known.values()))
         for _ in range(100):
             change(kept, known, random.randrange(90), random, 0.4)
-            limit, owner_did = random.randint(0, 7), random.choice((None, "owner:0", "owner:1"))
+            limit, owners = random.randint(0, 7), random.choice(((), ("owner:0",), ("owner:1",)))
             refused = set(random.sample(sorted(known), 9))
+            node = Node(limit, limit, refused, owners)
             open_dids = {
                 one.did
                 for one in known.values()
                 if one.did not in refused
-                and one.owner_did != owner_did
+                and one.owner_did not in owners
                 and (one.price_micro <= limit if one.is_bounded else one.limit_micro_max >= limit)
             }
-            found = kept.choose(limit, refused=refused, owner_did=owner_did)
+            found = kept.choose(node)
             assert ({one.did for one in found.candidates} if found else set()) <= open_dids
             assert (found is None) == (not open_dids)
-            lowest = kept.find_cheapest(
-                limit, limit_micro=limit, refused=refused, owner_did=owner_did
-            )
+            lowest = kept.find_cheapest(node)
             assert (lowest is None) == (not open_dids)

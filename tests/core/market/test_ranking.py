@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.market.ranked_candidates import RankedCandidates
+from core.market.ranked_candidates import Node, RankedCandidates
 from core.market.ranking import (
     DEFAULT_RULES,
     SHOWN_MAX,
@@ -51,9 +51,8 @@ def choose_agent(
 ) -> Choice:
     """Return the choice among these, with the reasons of those that are not open to it."""
     field = list(candidates)
-    ranked = RankedCandidates(rules)
-    ranked.fill([one for one in field if one.excluded is None])
-    best = ranked.choose(price_max_micro, seed=seed)
+    ranked = RankedCandidates(rules, [one for one in field if one.excluded is None])
+    best = ranked.choose(Node(price_max_micro, price_max_micro), seed)
     expected = weigh_all(field, price_max_micro=price_max_micro, rules=rules, seed=seed)
     if best is None:
         assert not expected.ranked
