@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import wraps
 from typing import Any, Concatenate, ParamSpec
 from urllib.parse import quote
 
@@ -287,9 +288,49 @@ def listing_of(path: str, query: Callable[P, object]) -> Callable[Concatenate[st
     return read
 
 
-def _post(path: str, **members: Any) -> Steps:
+def sending(
+    method: str, path: str, **names: str
+) -> Callable[[Callable[P, None]], Callable[P, Steps]]:
+    """Return a decorator that makes a function's arguments an operation; its body is not run.
+
+    Arguments that the path has in braces stand in it. The others are members of the body, of a GET
+    the query; None is left out. A write carries an idempotency key, so that it may be repeated: the
+    argument `idempotency_key`, if it has that, or a new one.
+
+    Args:
+        names: of members whose name is not the argument's in camel case.
+    """
+
+    def made(declared: Callable[P, None]) -> Callable[P, Steps]:
+        signature = inspect.signature(declared)
+
+        @wraps(declared)
+        def build(*args: P.args, **kwargs: P.kwargs) -> Steps:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            key = bound.arguments.pop("idempotency_key", None)
+            placed, members = {}, {}
+            for name, value in bound.arguments.items():
+                if f"{{{name}}}" in path:
+                    placed[name] = _segment(value)
+                elif value is not None:
+                    sent = dict(value) if isinstance(value, Mapping) else value
+                    members[names.get(name) or json_name(name)] = sent
+            full_path = path.format(**placed)
+            if method == "GET":
+                return _get(full_path, **members)
+            return _post(full_path, key, **members)
+
+        # What `help` shows.
+        build.__signature__ = signature.replace(return_annotation=Steps)  # type: ignore[attr-defined]
+        return build
+
+    return made
+
+
+def _post(path: str, idempotency_key: str | None = None, /, **members: Any) -> Steps:
     body = {name: value for name, value in members.items() if value is not None}
-    return _one(Call("POST", path, body=body, headers=_keyed(None)))
+    return _one(Call("POST", path, body=body, headers=_keyed(idempotency_key)))
 
 
 def _segment(value: str) -> str:
@@ -363,18 +404,14 @@ def wait(workflow_id: str, *, timeout_s: float | None = None) -> Steps:
         pause_s = 0.0 if time.monotonic() - asked_at > _POLL_PAUSE_S else _POLL_PAUSE_S
 
 
-def cancel(workflow_id: str, *, reason: str = "user_request", details: str = "") -> Steps:
+@sending("POST", "/v1/workflows/{workflow_id}/cancel")
+def cancel(workflow_id: str, *, reason: str = "user_request", details: str = "") -> None:
     """Cancel a workflow; what is left in its escrow returns. Spec: Cancellation."""
-    path = f"/v1/workflows/{_segment(workflow_id)}/cancel"
-    body = {"reason": reason, "details": details}
-    # Without a key, a second cancel is refused as NOT_CANCELLABLE although the first one worked.
-    return _one(Call("POST", path, body=body, headers=_keyed(None)))
 
 
-def resume(workflow_id: str) -> Steps:
+@sending("POST", "/v1/workflows/{workflow_id}/resume")
+def resume(workflow_id: str) -> None:
     """Drive a quarantined workflow on."""
-    path = f"/v1/workflows/{_segment(workflow_id)}/resume"
-    return _one(Call("POST", path, body={}, headers=_keyed(None)))
 
 
 def node_result(
@@ -472,6 +509,7 @@ def agent(did: str, *, include_inactive: bool = False) -> Steps:
     return _get(f"/v1/agents/{_segment(did)}", includeInactive=include_inactive or None)
 
 
+@sending("GET", "/v1/discover", words="q")
 def discover(
     words: str | None = None,
     *,
@@ -484,7 +522,7 @@ def discover(
     region: str | None = None,
     subnet: str | None = None,
     availability: str | None = None,
-) -> Steps:
+) -> None:
     """Find agents, the best first.
 
     Args:
@@ -493,19 +531,6 @@ def discover(
         min_reputation: 0 to 1.
         max_latency_ms: of an agent's average.
     """
-    return _get(
-        "/v1/discover",
-        q=words,
-        capabilityId=capability_id,
-        ownerDid=owner_did,
-        limit=limit,
-        minReputation=min_reputation,
-        maxPriceCents=max_price_cents,
-        maxLatencyMs=max_latency_ms,
-        region=region,
-        subnet=subnet,
-        availability=availability,
-    )
 
 
 def deregister_agent(did: str) -> Steps:
@@ -539,17 +564,18 @@ def heartbeat(
     return _one(Call("POST", f"/v1/agents/{_segment(did)}/heartbeat", body=body, headers=headers))
 
 
-def balance() -> Steps:
+@sending("GET", "/v1/ledger/balance")
+def balance() -> None:
     """Read the caller's balance in credits. Spec: Balance response."""
-    return _get("/v1/ledger/balance")
 
 
+@sending("POST", "/v1/ledger/deposit", amount_credits="amount")
 def deposit(
     amount_credits: float | str,
     *,
     owner_did: str | None = None,
     idempotency_key: str | None = None,
-) -> Steps:
+) -> None:
     """Add credits to an account; safe to retry. Spec: POST /v1/ledger/deposit.
 
     Args:
@@ -557,12 +583,9 @@ def deposit(
         owner_did: the owner of the account, the caller by default.
         idempotency_key: the key to use instead of a fresh one.
     """
-    body: Json = {"amount": amount_credits}
-    if owner_did is not None:
-        body["ownerDid"] = owner_did
-    return _one(Call("POST", "/v1/ledger/deposit", body=body, headers=_keyed(idempotency_key)))
 
 
+@sending("POST", "/v1/keys")
 def create_key(
     owner_did: str,
     *,
@@ -570,7 +593,7 @@ def create_key(
     scopes: Sequence[str] | None = None,
     expires_at: str | None = None,
     rate_class: str | None = None,
-) -> Steps:
+) -> None:
     """Make an API key; its `key` is shown by this reply and never again.
 
     Args:
@@ -578,23 +601,16 @@ def create_key(
         expires_at: its end, ISO 8601; default never, or the end of the caller's credential.
         rate_class: `standard` or `unlimited`; set by administrators.
     """
-    body: Json = {"ownerDid": owner_did}
-    given = {"name": name, "expiresAt": expires_at, "rateClass": rate_class}
-    body |= {member: value for member, value in given.items() if value is not None}
-    if scopes is not None:
-        body["scopes"] = list(scopes)
-    return _one(Call("POST", "/v1/keys", body=body, headers=_keyed(None)))
 
 
-def rotate_key(key_id: str, *, overlap_s: int = 0) -> Steps:
+@sending("POST", "/v1/keys/{key_id}/rotate", overlap_s="overlapSeconds")
+def rotate_key(key_id: str, *, overlap_s: int = 0) -> None:
     """Give an API key another secret; its `key` is shown by this reply and never again.
 
     Args:
         overlap_s: how long the secret of now still opens, at most 86,400 s. With 0, a caller that
             rotates its own key and loses the reply has no key any more.
     """
-    path = f"/v1/keys/{_segment(key_id)}/rotate"
-    return _one(Call("POST", path, body={"overlapSeconds": overlap_s}, headers=_keyed(None)))
 
 
 def revoke_key(key_id: str) -> Steps:

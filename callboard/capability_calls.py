@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callboard.calls import Steps, _get, _post, _segment
+from callboard.calls import sending
 
 
+@sending("POST", "/v1/capabilities/versions")
 def publish_version(
     capability_id: str,
     version: str,
@@ -20,7 +21,7 @@ def publish_version(
     changelog: str = "",
     deprecates_version: str | None = None,
     owner_did: str | None = None,
-) -> Steps:
+) -> None:
     """Publish a version of a capability. Spec: Capability version.
 
     Args:
@@ -30,49 +31,34 @@ def publish_version(
         deprecates_version: which version this one succeeds.
         owner_did: whose versions these are; only administrators name another than the caller.
     """
-    return _post(
-        "/v1/capabilities/versions",
-        capabilityId=capability_id,
-        version=version,
-        inputSchema=dict(input_schema),
-        outputSchema=dict(output_schema),
-        changelog=changelog,
-        deprecatesVersion=deprecates_version,
-        ownerDid=owner_did,
-    )
 
 
-def version(capability_id: str, version: str) -> Steps:
+@sending("GET", "/v1/capabilities/{capability_id}/versions/{version}")
+def version(capability_id: str, version: str) -> None:
     """Read a version of a capability with its schemas."""
-    return _get(f"{_path(capability_id)}/{_segment(version)}")
 
 
-def deprecate_version(capability_id: str, version: str, *, successor: str | None = None) -> Steps:
+@sending("POST", "/v1/capabilities/{capability_id}/versions/{version}/deprecate")
+def deprecate_version(capability_id: str, version: str, *, successor: str | None = None) -> None:
     """Deprecate a version of a capability, for good.
 
     Args:
         successor: an active version to be used instead.
     """
-    path = f"{_path(capability_id)}/{_segment(version)}/deprecate"
-    return _post(path, successor=successor)
 
 
+@sending(
+    "POST",
+    "/v1/capabilities/negotiate",
+    supported="supportedVersions",
+    preferred="preferredVersion",
+)
 def negotiate_version(
     capability_id: str, supported: Sequence[str], *, preferred: str | None = None
-) -> Steps:
+) -> None:
     """Ask which version of a capability to use, and for the way from it to the latest.
 
     Args:
         supported: versions, or ranges such as `>=1.2 <2`.
         preferred: chosen if it is among them.
     """
-    return _post(
-        "/v1/capabilities/negotiate",
-        capabilityId=capability_id,
-        supportedVersions=list(supported),
-        preferredVersion=preferred,
-    )
-
-
-def _path(capability_id: str) -> str:
-    return f"/v1/capabilities/{_segment(capability_id)}/versions"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from nacl.signing import SigningKey
 
-from callboard.calls import Call, Steps, _one, _post, _segment
+from callboard.calls import Call, Steps, _one, _post, _segment, sending
 from callboard.locating import read_seed
 from core.trust.identity.agent_keys import rotation_message
 
@@ -32,23 +32,23 @@ def rotate_agent_key(did: str, new_public_key: str, *, private_key: str) -> Step
     )
 
 
-def register_name(name: str, agent_did: str, *, months: int | None = None) -> Steps:
+@sending("POST", "/v1/identity/names", months="durationMonths")
+def register_name(name: str, agent_did: str, *, months: int | None = None) -> None:
     """Register a name for an agent of one's own.
 
     Args:
         months: calendar months, 1 to 120; None: 12.
     """
-    return _post("/v1/identity/names", name=name, agentDid=agent_did, durationMonths=months)
 
 
-def renew_name(name: str, *, months: int | None = None) -> Steps:
+@sending("POST", "/v1/identity/names/{name}/renew", months="durationMonths")
+def renew_name(name: str, *, months: int | None = None) -> None:
     """Let a name expire so many calendar months later; None: 12."""
-    return _post(f"/v1/identity/names/{_segment(name)}/renew", durationMonths=months)
 
 
-def transfer_name(name: str, agent_did: str) -> Steps:
+@sending("POST", "/v1/identity/names/{name}/transfer")
+def transfer_name(name: str, agent_did: str) -> None:
     """Give a name to another agent, offer it to one of another owner, or take what was offered."""
-    return _post(f"/v1/identity/names/{_segment(name)}/transfer", agentDid=agent_did)
 
 
 def release_name(name: str) -> Steps:
@@ -130,10 +130,10 @@ def request_recovery(
     )
 
 
-def cancel_recovery(recovery_id: str, *, signature: str | None = None) -> Steps:
+@sending("POST", "/v1/identity/recover/{recovery_id}/cancel")
+def cancel_recovery(recovery_id: str, *, signature: str | None = None) -> None:
     """Cancel a request to replace an agent's key.
 
     Args:
         signature: base64 by the agent's current key over `cancel:{id}`; None for a party of it.
     """
-    return _post(f"/v1/identity/recover/{_segment(recovery_id)}/cancel", signature=signature)

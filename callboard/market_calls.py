@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.calls import Call, Steps, _get, _keyed, _one, _post, _segment
+from callboard.calls import Call, Steps, _keyed, _one, _segment, sending
 from callboard.replies import Credits
 from core.records.api.shape import Json
 
@@ -29,44 +29,36 @@ def set_price(
         price_cents: whole cents.
         input_rate: credits per input token; with `output_rate`, instead of cents.
     """
-    body: Json = {"price_cents": price_cents}
-    if price_cents is None:
+    body: Json = {} if price_cents is None else {"price_cents": price_cents}
+    if input_rate is not None or output_rate is not None:
         rates = {"inputRate": input_rate, "outputRate": output_rate}
-        body = {"pricing": {"model": "per-token", **rates}}
+        body["pricing"] = {"model": "per-token", **rates}
     return _one(Call("PUT", f"/v1/capabilities/{_segment(capability_id)}/price", body=body))
 
 
-def deposit_stake(amount_credits: Credits, *, agent_did: str | None = None) -> Steps:
+@sending("POST", "/v1/stakes", amount_credits="amount")
+def deposit_stake(amount_credits: Credits, *, agent_did: str | None = None) -> None:
     """Put credits at stake for an agent, the caller unless another is named."""
-    return _post("/v1/stakes", amount=amount_credits, agentDid=agent_did)
 
 
-def withdraw_stake(amount_credits: Credits, *, agent_did: str | None = None) -> Steps:
+@sending("POST", "/v1/stakes/unstake", amount_credits="amount")
+def withdraw_stake(amount_credits: Credits, *, agent_did: str | None = None) -> None:
     """Take back stake that is not locked."""
-    return _post("/v1/stakes/unstake", amount=amount_credits, agentDid=agent_did)
 
 
-def collect(agent_did: str, *, amount_credits: Credits | None = None) -> Steps:
+@sending("POST", "/v1/agents/{agent_did}/collect", amount_credits="amount")
+def collect(agent_did: str, *, amount_credits: Credits | None = None) -> None:
     """Move free credits from an agent's wallet to its owner's; all of them without an amount."""
-    path = f"/v1/agents/{_segment(agent_did)}/collect"
-    body: Json = {} if amount_credits is None else {"amount": amount_credits}
-    return _one(Call("POST", path, body=body, headers=_keyed(None)))
 
 
-def slash_stake(agent_did: str, workflow_id: str, node_id: str, reason: str) -> Steps:
+@sending("POST", "/v1/stakes/slash")
+def slash_stake(agent_did: str, workflow_id: str, node_id: str, reason: str) -> None:
     """Take what an agent has locked for a node, for its payer; for administrators."""
-    return _post(
-        "/v1/stakes/slash",
-        agentDid=agent_did,
-        workflowId=workflow_id,
-        nodeId=node_id,
-        reason=reason,
-    )
 
 
-def rebuild_reputation(*, check: bool = False) -> Steps:
+@sending("POST", "/v1/reputation/rebuild")
+def rebuild_reputation(*, check: bool = False) -> None:
     """Compare every agent's counts with history; unless only checked, set them to it."""
-    return _post("/v1/reputation/rebuild", check=check)
 
 
 def set_quota(
@@ -85,41 +77,36 @@ def set_quota(
     return _one(Call("POST", f"/v1/quotas/{_segment(did)}", body=body, headers=_keyed(None)))
 
 
-def check_quota(did: str, *, estimated_spend_cents: int | None = None) -> Steps:
+@sending("POST", "/v1/quotas/{did}/check")
+def check_quota(did: str, *, estimated_spend_cents: int | None = None) -> None:
     """Ask whether a payer may publish now. Spec: Quota check result."""
-    return _post(f"/v1/quotas/{_segment(did)}/check", estimatedSpendCents=estimated_spend_cents)
 
 
 # -- invoices, disputes, feedback ------------------------------------------------------------------
 
 
+@sending("POST", "/v1/invoices")
 def create_invoice(
     *,
     payer_did: str | None = None,
     period_start: str | None = None,
     period_end: str | None = None,
     workflow_id: str | None = None,
-) -> Steps:
+) -> None:
     """Issue an invoice over a period (two ISO times) or a workflow. Spec: Invoice."""
-    return _post(
-        "/v1/invoices",
-        payerDid=payer_did,
-        periodStart=period_start,
-        periodEnd=period_end,
-        workflowId=workflow_id,
-    )
 
 
-def pay_invoice(invoice_id: str) -> Steps:
+@sending("POST", "/v1/invoices/{invoice_id}/pay")
+def pay_invoice(invoice_id: str) -> None:
     """Mark a pending invoice paid; for administrators."""
-    return _post(f"/v1/invoices/{_segment(invoice_id)}/pay")
 
 
-def void_invoice(invoice_id: str) -> Steps:
+@sending("POST", "/v1/invoices/{invoice_id}/void")
+def void_invoice(invoice_id: str) -> None:
     """Void a pending invoice; for administrators."""
-    return _post(f"/v1/invoices/{_segment(invoice_id)}/void")
 
 
+@sending("POST", "/v1/disputes")
 def open_dispute(
     dispute_type: str,
     description: str,
@@ -128,31 +115,18 @@ def open_dispute(
     node_id: str | None = None,
     respondent_did: str | None = None,
     evidence: Mapping[str, Any] | None = None,
-) -> Steps:
+) -> None:
     """Complain about a workflow's work or pay. Spec: Dispute."""
-    return _post(
-        "/v1/disputes",
-        disputeType=dispute_type,
-        description=description,
-        workflowId=workflow_id,
-        nodeId=node_id,
-        respondentDid=respondent_did,
-        evidence=None if evidence is None else dict(evidence),
-    )
 
 
+@sending("POST", "/v1/disputes/{dispute_id}/resolve", refund_credits="creditsRefunded")
 def resolve_dispute(
     dispute_id: str, status: str, resolution: str, *, refund_credits: Credits | None = None
-) -> Steps:
+) -> None:
     """Decide a dispute, perhaps with a refund to the payer; for administrators."""
-    return _post(
-        f"/v1/disputes/{_segment(dispute_id)}/resolve",
-        status=status,
-        resolution=resolution,
-        creditsRefunded=refund_credits,
-    )
 
 
+@sending("POST", "/v1/workflows/{workflow_id}/feedback")
 def give_feedback(
     workflow_id: str,
     agent_did: str,
@@ -160,27 +134,26 @@ def give_feedback(
     *,
     scale: int | None = None,
     comment: str | None = None,
-) -> Steps:
+) -> None:
     """Rate an agent's work in a workflow.
 
     Args:
         rating: 0 to 1, or 1 to 5.
         scale: 1 or 5, what the rating is out of; needed for one star of five.
     """
-    path = f"/v1/workflows/{_segment(workflow_id)}/feedback"
-    return _post(path, agentDid=agent_did, rating=rating, scale=scale, comment=comment)
 
 
 # -- tasks and auctions ----------------------------------------------------------------------------
 
 
+@sending("POST", "/v1/tasks/publish", budget_credits="budget")
 def publish_task(
     description: str,
     *,
     budget_credits: Credits | None = None,
     selection: str | None = None,
     auction_window_ms: int | None = None,
-) -> Steps:
+) -> None:
     """Publish one task described in words; `[cap.id]` before them names its capability.
 
     Args:
@@ -188,15 +161,11 @@ def publish_task(
         selection: `best`, or `auction`.
         auction_window_ms: how long live bids are taken.
     """
-    return _post(
-        "/v1/tasks/publish",
-        description=description,
-        budget=budget_credits,
-        selection=selection,
-        auctionWindowMs=auction_window_ms,
-    )
 
 
+@sending(
+    "POST", "/v1/tasks/{task_id}/bid", amount_credits="bidAmount", stake_credits="stakeOffered"
+)
 def bid_for_task(
     task_id: str,
     amount_credits: Credits,
@@ -205,7 +174,7 @@ def bid_for_task(
     eta_ms: int | None = None,
     stake_credits: Credits | None = None,
     agent_did: str | None = None,
-) -> Steps:
+) -> None:
     """Bid for a task whose node is auctioned, sealed, as with `bid`.
 
     Args:
@@ -215,21 +184,19 @@ def bid_for_task(
         stake_credits: the most it puts at stake for this node; as much as is asked if absent.
         agent_did: who bids; the caller if absent.
     """
-    return _post(
-        f"/v1/tasks/{_segment(task_id)}/bid",
-        bidAmount=amount_credits,
-        nodeId=node_id,
-        etaMs=eta_ms,
-        stakeOffered=stake_credits,
-        agentDid=agent_did,
-    )
 
 
-def auction(workflow_id: str, node_id: str) -> Steps:
+@sending("GET", "/v1/auctions/{workflow_id}/{node_id}")
+def auction(workflow_id: str, node_id: str) -> None:
     """Read the auction of a node; its bids when it has closed."""
-    return _get(_auction(workflow_id, node_id))
 
 
+@sending(
+    "POST",
+    "/v1/auctions/{workflow_id}/{node_id}/bids",
+    amount_credits="bidAmount",
+    stake_credits="stakeOffered",
+)
 def bid(
     workflow_id: str,
     node_id: str,
@@ -238,7 +205,7 @@ def bid(
     eta_ms: int | None = None,
     stake_credits: Credits | None = None,
     agent_did: str | None = None,
-) -> Steps:
+) -> None:
     """Bid for a node, sealed. Spec: Bid.
 
     Args:
@@ -247,14 +214,3 @@ def bid(
         stake_credits: the most it puts at stake for this node; as much as is asked if absent.
         agent_did: who bids; the caller if absent.
     """
-    return _post(
-        f"{_auction(workflow_id, node_id)}/bids",
-        bidAmount=amount_credits,
-        etaMs=eta_ms,
-        stakeOffered=stake_credits,
-        agentDid=agent_did,
-    )
-
-
-def _auction(workflow_id: str, node_id: str) -> str:
-    return f"/v1/auctions/{_segment(workflow_id)}/{_segment(node_id)}"

@@ -8,21 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.calls import Call, Steps, _one, _post, _segment
+from callboard.calls import Call, Steps, _one, _segment, sending
 
 
+@sending("POST", "/v1/trust/revoke")
 def revoke_agent(
     did: str, reason: str, *, evidence: Mapping[str, Any], expires_at: str | None = None
-) -> Steps:
+) -> None:
     """Revoke an agent: it gets no work and is paid for none; for itself, its owner, administrators.
 
     Args:
         evidence: what shows it; kept, its hash goes into the audit chain.
         expires_at: an ISO 8601 time; None: for good.
     """
-    return _post(
-        "/v1/trust/revoke", did=did, reason=reason, evidence=dict(evidence), expiresAt=expires_at
-    )
 
 
 def unrevoke_agent(did: str) -> Steps:

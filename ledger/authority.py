@@ -48,11 +48,15 @@ class PermittedCommand(Command, frozen=True, kw_only=True):
 
 
 class AuthorizedCommand(PermittedCommand, frozen=True, kw_only=True):
-    """A command that a caller gives.
+    """A command that a caller gives. `Call.authorized` of the API fills in what follows the caller:
+    a key, unless the command is one that can be given once; the actor; whether it is an
+    administrator; the authority and the credential.
 
     `credential` None: none that may have ended since the caller was recognised.
     """
 
+    key: str = ""
+    actor_did: str = ""
     credential: SignedBy | OpenedBy | None = None
 
 
@@ -62,4 +66,4 @@ class OwnersCommand(AuthorizedCommand, frozen=True, kw_only=True):
     `is_admin`: the actor is one; the ledger decides who is the owner.
     """
 
-    is_admin: bool
+    is_admin: bool = False

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from callboard.cli.calling import calling_verb
-from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, stop, verb
+from callboard.cli.session import EXIT_UNSUCCESSFUL, Session, stop, verb
 
 price = typer.Typer(help="Registered prices of capabilities.", no_args_is_help=True)
 stake = typer.Typer(help="Stakes of agents.", no_args_is_help=True)
@@ -20,26 +20,10 @@ auction = typer.Typer(help="Auctions of nodes.", no_args_is_help=True)
 bid = typer.Typer(help="Bids for nodes.", no_args_is_help=True)
 
 calling_verb(price, "show", "price", "Show a capability's price.", "capability")
-
-
-@verb(price, "set")
-def set_price(
-    session: Session,
-    capability: Annotated[str, typer.Argument(help="The capability's ID.", metavar="CAPABILITY")],
-    cents: Annotated[int | None, typer.Option(help="Whole cents per node.", min=0)] = None,
-    input_rate: Annotated[str | None, typer.Option(help="Credits per input token.")] = None,
-    output_rate: Annotated[str | None, typer.Option(help="Credits per output token.")] = None,
-) -> None:
-    """Set a capability's price: --cents, or both rates."""
-    rates = (input_rate, output_rate)
-    if (cents is None) is (rates == (None, None)) or (cents is None and None in rates):
-        stop(EXIT_USAGE, "give --cents, or --input-rate and --output-rate")
-    reply = session.client.set_price(
-        capability, price_cents=cents, input_rate=input_rate, output_rate=output_rate
-    )
-    session.show_record(reply)
-
-
+calling_verb(
+    price, "set", "set_price", "Set a capability's price: --cents, or both rates.", "capability",
+    options="price_cents input_rate output_rate",
+)  # fmt: skip
 calling_verb(stake, "show", "stake", "Show an agent's stake.", "did")
 calling_verb(stake, "deposit", "deposit_stake", "Deposit stake.", "credits", options="agent_did")
 calling_verb(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from callboard.cli.calling import calling_verb
-from callboard.cli.session import EXIT_UNSUCCESSFUL, EXIT_USAGE, Session, stop, verb
+from callboard.cli.session import EXIT_UNSUCCESSFUL, Session, verb
 from callboard.cli.workflows import Wait, Watch, warn, watch_workflow
 
 invoice = typer.Typer(help="Invoices for paid work.", no_args_is_help=True)
@@ -19,25 +19,10 @@ feedback = typer.Typer(help="Ratings of agents.", no_args_is_help=True)
 task = typer.Typer(help="Tasks: workflows of one node.", no_args_is_help=True)
 
 
-@verb(invoice, "create")
-def create_invoice(
-    session: Session,
-    start: Annotated[str | None, typer.Option(help="Start of the period, ISO 8601.")] = None,
-    end: Annotated[str | None, typer.Option(help="End of the period (exclusive).")] = None,
-    workflow: Annotated[
-        str | None, typer.Option(help="The workflow's ID, instead of a period.")
-    ] = None,
-    payer: Annotated[str | None, typer.Option(help="The payer's DID; default: the caller.")] = None,
-) -> None:
-    """Issue an invoice for a period or a workflow."""
-    if (start is None) is not (end is None) or (start is None) is (workflow is None):
-        stop(EXIT_USAGE, "give --start and --end, or --workflow")
-    reply = session.client.create_invoice(
-        payer_did=payer, period_start=start, period_end=end, workflow_id=workflow
-    )
-    session.show_record(reply)
-
-
+calling_verb(
+    invoice, "create", "create_invoice", "Issue an invoice for a period or a workflow.",
+    options="period_start period_end workflow_id payer_did",
+)  # fmt: skip
 calling_verb(
     invoice, "list", "invoices", "List invoices, newest first.", options="status limit=50 cursor",
     columns="id status periodStart periodEnd workflowId totalCents",
@@ -98,7 +83,7 @@ def publish_task(
     if watch:
         if not session.is_json:
             print(f"taskId  {reply['taskId']}", flush=True)
-        watch_workflow(session, reply["workflowId"], {})
+        watch_workflow(session, reply["workflowId"])
     elif wait:
         session.client.wait(reply["workflowId"])
         _show_task(session, session.client.task(reply["taskId"]), is_awaited=True)

@@ -1,12 +1,11 @@
-"""A workflow's nodes as a live tree, or as a line per change where there is no terminal.
+"""A workflow's nodes as a line per change, and those of a draft as a tree.
 
-A node hangs below its deepest parent; the others are named beside it, because a tree has one
-parent and a workflow's nodes may have many. Spec: Node states.
+In the tree a node hangs below its deepest parent; the others are named beside it, because a tree
+has one parent and a workflow's nodes may have many. Spec: Node states.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,45 +21,16 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 
-_MARKS = {
-    "pending": ("·", "dim"),
-    "ready": ("·", "dim"),
-    "dispatched": ("▶", "yellow"),
-    "running": ("▶", "yellow"),
-    "success": ("✓", "green"),
-    "failed": ("✗", "red"),
-    "timeout": ("✗", "red"),
-    "cancelled": ("✗", "red"),
-    "skipped": ("-", "dim"),
-}
-
 Parents = Mapping[str, Sequence[str]]
 
 
-def follow(client: Client, workflow_id: str, parents: Parents) -> dict[str, Any]:
-    """Show a workflow until it ends, and return its record.
+def follow(client: Client, workflow_id: str) -> dict[str, Any]:
+    """Print each change of a workflow's nodes until it ends, and return its record.
 
     Args:
         client: where it runs.
         workflow_id: which one.
-        parents: each node's parents; the record's own are used where it has them.
     """
-    return (_follow_live if sys.stdout.isatty() else _follow_lines)(client, workflow_id, parents)
-
-
-def _follow_live(client: Client, workflow_id: str, parents: Parents) -> dict[str, Any]:
-    from rich.live import Live
-
-    record = client.workflow(workflow_id)
-    with Live(render(record, parents), auto_refresh=False) as live:
-        while record["status"] not in FINISHED:
-            time.sleep(POLL_S)
-            record = client.workflow(workflow_id)
-            live.update(render(record, parents), refresh=True)
-    return record
-
-
-def _follow_lines(client: Client, workflow_id: str, _: Parents) -> dict[str, Any]:
     seen: dict[str, str] = {}
     while True:
         record = client.workflow(workflow_id)
@@ -98,21 +68,6 @@ def status_text(node: Mapping[str, Any]) -> str:
     if not waiting:
         return str(node["status"])
     return f"{node['status']}: waiting for an agent ({waiting['reason']}) until {waiting['until']}"
-
-
-def render(record: Mapping[str, Any], parents: Parents) -> Tree:
-    """Return the tree of a workflow record."""
-    from rich.text import Text
-
-    nodes: Mapping[str, Mapping[str, Any]] = record["nodes"]
-
-    def line(name: str) -> Text:
-        mark, style = _MARKS.get(nodes[name]["status"], ("?", "magenta"))
-        facts = "  ".join(fact for fact in _facts(nodes[name]) if fact)
-        return Text(f"{mark} {name}  ", style=style).append(facts, style="dim")
-
-    known = {n: list(node.get("dependsOn") or parents.get(n, ())) for n, node in nodes.items()}
-    return _grown(f"{record.get('intent') or record['id']}: {_end(record)}", known, line)
 
 
 def render_draft(suggestion: Mapping[str, Any]) -> Tree:

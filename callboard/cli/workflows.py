@@ -62,7 +62,7 @@ def publish(
     """Publish a workflow; prints its ID first."""
     workflow = object_in(manifest, "a manifest")
     if not dry_run:
-        show_published(session, session.client.publish(workflow), workflow, wait, watch)
+        show_published(session, session.client.publish(workflow), wait, watch)
         return
     reply = session.client.publish({**workflow, "dryRun": True})
     session.show(reply, lambda: _print_dry_run(reply))
@@ -71,20 +71,14 @@ def publish(
         raise typer.Exit(EXIT_UNSUCCESSFUL)
 
 
-def show_published(
-    session: Session,
-    reply: Mapping[str, Any],
-    workflow: Mapping[str, Any],
-    wait: bool,
-    watch: bool,
-) -> None:
+def show_published(session: Session, reply: Mapping[str, Any], wait: bool, watch: bool) -> None:
     """Show a published workflow, after its end with `wait`, until its end with `watch`."""
     if wait or watch:
         warn(reply)
         if not session.is_json:
             print(f"{'workflowId':<12}  {reply['workflowId']}", flush=True)
     if watch:
-        watch_workflow(session, reply["workflowId"], depends_on(workflow))
+        watch_workflow(session, reply["workflowId"])
         return
     record = session.client.wait(reply["workflowId"]) if wait else reply
     session.show(record, lambda: _print_record(record))
@@ -148,7 +142,7 @@ def suggest(
         stop(EXIT_USAGE, f"give the inputs {', '.join(missing)} by --input")
     if not is_agreed:
         typer.confirm("Publish it?", abort=True, err=True)
-    show_published(session, session.client.publish(draft), draft, wait, watch)
+    show_published(session, session.client.publish(draft), wait, watch)
 
 
 def _give_inputs(nodes: Mapping[str, Any], inputs: Sequence[str]) -> None:
@@ -188,15 +182,6 @@ def print_draft(suggestion: Mapping[str, Any]) -> None:
         print("drafted by a model")
     for note in suggestion["notes"]:
         print(f"note: {note}")
-
-
-def depends_on(workflow: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return each node's parents, as far as a manifest or a record tells them."""
-    return {
-        name: list(node.get("dependsOn") or ())
-        for name, node in workflow.get("nodes", {}).items()
-        if isinstance(node, dict)
-    }
 
 
 @verb(app, "show")
@@ -248,10 +233,10 @@ def _print_results(nodes: Mapping[str, Mapping[str, Any]]) -> None:
 @verb(app, "watch")
 def watch(session: Session, workflow_id: _Id) -> None:
     """Follow a workflow's nodes until it ends."""
-    watch_workflow(session, workflow_id, {})
+    watch_workflow(session, workflow_id)
 
 
-def watch_workflow(session: Session, workflow_id: str, parents: dict[str, list[str]]) -> None:
+def watch_workflow(session: Session, workflow_id: str) -> None:
     """Follow a workflow until it ends, and print its results; exits 1 unless it succeeds."""
     from callboard.cli.tree import follow
 
@@ -259,7 +244,7 @@ def watch_workflow(session: Session, workflow_id: str, parents: dict[str, list[s
         record: Mapping[str, Any] = session.client.wait(workflow_id)
         print(json.dumps(record, indent=2, ensure_ascii=False))
     else:
-        record = follow(session.client, workflow_id, parents)
+        record = follow(session.client, workflow_id)
         _print_results(record["nodes"])
     if record["status"] != "success":
         raise typer.Exit(EXIT_UNSUCCESSFUL)

@@ -4,7 +4,7 @@
 2. Make a payer: a key of its own, with credits.
 3. Register the agents from the cards they serve.
 4. Publish the workflow on the document, the example's or one that is drafted from words, and show
-   its nodes live.
+   its nodes.
 5. Print what the last nodes returned or why nodes failed, the books, and what recomputing the
    audit chain gave.
 6. End the agents and, unless it is kept, the service.
@@ -38,7 +38,7 @@ from callboard.cli.session import (
     table,
 )
 from callboard.cli.tree import follow
-from callboard.cli.workflows import depends_on, open_inputs, print_draft
+from callboard.cli.workflows import open_inputs, print_draft
 from callboard.client import Client
 from callboard.demo.books import Books, books_of
 from callboard.demo.document import served
@@ -204,8 +204,8 @@ def run_workflow(
         read = _addresses(manifest)
         _heading(f"Publishing the workflow{' on ' if read else ''}{', '.join(read)}")
         published = payer.publish(manifest)
-        record = follow(payer, published["workflowId"], depends_on(manifest))
-        _print_results(record, depends_on(manifest))
+        record = follow(payer, published["workflowId"])
+        _print_results(record)
         entries = payer.transactions(workflow_id=record["id"], limit=100)["transactions"]
         books = books_of(entries)
         _heading("Who was paid what, in credits")
@@ -250,9 +250,10 @@ def _addresses(manifest: dict[str, Any]) -> list[str]:
     return [one for one in dict.fromkeys(map(str, values)) if one.startswith("http")]
 
 
-def _print_results(record: dict[str, Any], parents: dict[str, list[str]]) -> None:
+def _print_results(record: dict[str, Any]) -> None:
     """Print the results of the nodes that no other node needs, and the errors of failed ones."""
-    needed = {parent for above in parents.values() for parent in above}
+    nodes = record["nodes"].values()
+    needed = {parent for node in nodes for parent in node.get("dependsOn", ())}
     for name, node in record["nodes"].items():
         if node["status"] == "success" and name not in needed:
             result = node.get("result")

@@ -9,12 +9,11 @@ names one of the same three numbers. Spec: Capability version. Decision versions
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, total_ordering
-from operator import eq, ge, gt, le, lt
-from typing import Any, Final
+from typing import Final
 
 VERSION_CHARS_MAX: Final = 64
 RANGE_CHARS_MAX: Final = 64
@@ -27,10 +26,12 @@ RANGE_PATTERN: Final = rf"[0-9A-Za-z.^~<>=*, -]{{1,{RANGE_CHARS_MAX}}}"
 
 _VERSION: Final = re.compile(VERSION_PATTERN[1:-1])
 _COMPARATOR: Final = re.compile(r"(>=|<=|>|<|=|\^|~)?\s*([0-9A-Za-z.*-]+)")
-_OPERATORS: Final = {">": gt, ">=": ge, "<": lt, "<=": le, "=": eq, "": eq}
 _WILD: Final = ("x", "X", "*")
 # Below every pre-release of its three numbers.
 _LEAST: Final = ((0, 0, ""),)
+# Before and behind the orders of all versions.
+_BEGIN: Final[tuple[object, ...]] = ()
+_END: Final[tuple[object, ...]] = (math.inf,)
 
 
 @total_ordering
@@ -101,26 +102,25 @@ def version_id(capability_id: str, version: str) -> str:
     return f"{capability_id}@{version}"
 
 
-Comparison = tuple[Callable[[Any, Any], bool], tuple[object, ...]]
-
-
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """A range: what the order of each of its versions holds to; `pre`: whose pre-releases it names.
+    """A range: the versions whose order is from `low` up to `high`, which is not in it.
 
-    `comparisons`: operators, each with the order of a version at its right.
+    `pre`: whose pre-releases it names.
     """
 
-    comparisons: tuple[Comparison, ...] = ()
-    pre: frozenset[tuple[int, int, int]] = frozenset()
+    low: tuple[object, ...] = _BEGIN
+    high: tuple[object, ...] = _END
+    pre: frozenset[tuple[int, ...]] = frozenset()
 
     def __contains__(self, version: Version) -> bool:
         if version.labels and version.numbers not in self.pre:
             return False
-        return all(holds(version.order, bound) for holds, bound in self.comparisons)
+        return self.low <= version.order < self.high
 
     def __and__(self, other: VersionRange) -> VersionRange:
-        return VersionRange(self.comparisons + other.comparisons, self.pre | other.pre)
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        return VersionRange(low, high, self.pre | other.pre)
 
 
 @lru_cache(maxsize=4_096)
@@ -157,56 +157,41 @@ def parse_range(text: str) -> VersionRange:
 
 def _comparator(sign: str, text: str) -> VersionRange | None:
     """Return the range of one comparator, None of what is none."""
+    numbers: tuple[int, ...]
+    pre: frozenset[tuple[int, ...]] = frozenset()
     if is_version(text):
-        return _of_version(sign, parse_version(text))
-    parts = text.split(".")
-    while parts and parts[-1] in _WILD:
-        parts.pop()
-    numbers = [int(one) for one in parts if re.fullmatch(_NUMBER, one)]
-    if len(numbers) != len(parts) or len(numbers) > 2 or text.count(".") > 2 or text == "":
-        return None
-    if not numbers:
-        return VersionRange() if sign in ("", "=", ">=") else None
-    return _of_part(sign, numbers)
+        version = parse_version(text)
+        numbers, first = version.numbers, version.order
+        after: tuple[object, ...] = (*first, 0)  # no other version's order is before it
+        if version.labels:
+            pre = frozenset({numbers})
+    else:
+        parts = text.split(".")
+        while parts and parts[-1] in _WILD:
+            parts.pop()
+        numbers = tuple(int(one) for one in parts if re.fullmatch(_NUMBER, one))
+        if len(numbers) != len(parts) or len(numbers) > 2 or text.count(".") > 2 or text == "":
+            return None
+        if not numbers:
+            return VersionRange() if sign in ("", "=", ">=") else None
+        first, after = _floor(numbers), _next(numbers, len(numbers) - 1)
+    breaking = next((at for at, one in enumerate(numbers) if one), len(numbers) - 1)
+    low, high = {
+        ">": (after, _END),
+        ">=": (first, _END),
+        "<": (_BEGIN, first),
+        "<=": (_BEGIN, after),
+        "^": (first, _next(numbers, breaking)),
+        "~": (first, _next(numbers, min(1, len(numbers) - 1))),
+    }.get(sign, (first, after))
+    return VersionRange(low, high, pre)
 
 
-def _of_version(sign: str, version: Version) -> VersionRange:
-    order, numbers = version.order, version.numbers
-    match sign:
-        case "^":
-            found: tuple[Comparison, ...] = ((ge, order), (lt, _floor(_next_breaking(numbers))))
-        case "~":
-            found = (ge, order), (lt, _floor((version.major, version.minor + 1, 0)))
-        case _:
-            found = ((_OPERATORS[sign], order),)
-    return VersionRange(found, frozenset({numbers}) if version.labels else frozenset())
-
-
-def _of_part(sign: str, numbers: list[int]) -> VersionRange:
-    """Return the range of a comparator with one or two numbers: all versions that begin so."""
-    first = _floor((*numbers, *(0,) * (3 - len(numbers))))
-    # Of `^0` and `^1` every version that begins so; of `^0.2` what 0.2.0 shares.
-    is_of_major = len(numbers) == 1 or (sign == "^" and numbers[0] > 0)
-    after = _floor((numbers[0] + 1, 0, 0) if is_of_major else (numbers[0], numbers[1] + 1, 0))
-    match sign:
-        case ">":
-            return VersionRange(((ge, after),))
-        case ">=":
-            return VersionRange(((ge, first),))
-        case "<":
-            return VersionRange(((lt, first),))
-        case "<=":
-            return VersionRange(((lt, after),))
-    return VersionRange(((ge, first), (lt, after)))
-
-
-def _next_breaking(numbers: tuple[int, int, int]) -> tuple[int, int, int]:
-    major, minor, patch = numbers
-    if major:
-        return major + 1, 0, 0
-    return (0, minor + 1, 0) if minor else (0, 0, patch + 1)
+def _next(numbers: tuple[int, ...], place: int) -> tuple[object, ...]:
+    """Return the order below every version after those with the same numbers up to a place."""
+    return _floor((*numbers[:place], numbers[place] + 1))
 
 
 def _floor(numbers: tuple[int, ...]) -> tuple[object, ...]:
-    """Return the order below every version of these numbers, pre-releases included."""
-    return (*numbers, False, _LEAST)
+    """Return the order below every version that begins so, pre-releases included."""
+    return (*numbers, *(0,) * (3 - len(numbers)), False, _LEAST)

@@ -36,6 +36,7 @@ def plan(command: Command, batch: Batch) -> Outcome:
 def _decide(command: Command, batch: Batch) -> Outcome:
     if is_stale(command, batch.cache):
         return Outcome(OutcomeStatus.STALE)
+    assert command.key, command
     kind = kind_of(command)
     try:
         if kind.outlives_credential and isinstance(command, AuthorizedCommand):

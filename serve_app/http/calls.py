@@ -36,13 +36,14 @@ from core.trust.access import (
 )
 from core.wording import kind_of
 from ledger.authority import Authority, AuthorizedCommand, OpenedBy, OwnersCommand, SignedBy
-from ledger.commands import Command, Outcome
+from ledger.commands import Command, Outcome, OutcomeStatus
 from serve_app.callers.limits import RateClass
 from serve_app.callers.signed_requests import SignedRequest
 from serve_app.http.paths import path_problem
 from serve_app.services import Services
 
 B = TypeVar("B", bound=Body)
+T = TypeVar("T")
 C = TypeVar("C", bound=Message)
 
 QUERY_BYTES_MAX = 8_192
@@ -213,36 +214,49 @@ class Call:
             self.used_right = authority_used(self.principal, right, parties) or self.used_right
         return code
 
-    async def commit(self, command: Command, *, done: ServiceError | None = None) -> Outcome:
+    async def commit(
+        self, command: Command, *, done: ServiceError | None = None, until_known: bool = False
+    ) -> Outcome:
         """Give a command to the ledger, with the right that permits it; it goes on to its end.
 
         Args:
+            until_known: return when every owner knows what has changed.
             done: the refusal where another request has done before what can be done once; its
                 command has the `act_hash`.
 
         Raises:
             ServiceError: what the ledger refused, or LEDGER_UNAVAILABLE.
         """
+        gateway = self.services.gateway
         try:
-            return await self.services.to_the_end(
-                self.services.gateway.commit(self.authorized(command))
-            )
+            outcome = await self.services.to_the_end(gateway.commit(self.authorized(command)))
         except ServiceError as error:
             if done is None or error.code is not ErrorCode.KEY_REUSED:
                 raise
             raise done from None
+        if until_known:
+            await gateway.owners.refresh()
+        return outcome
 
     def authorized(self, command: C) -> C:
-        """Return a command that says with which credential it was given, and by which single right
-        it was permitted, if by any."""
+        """Return a command with what follows the caller: a key of its own where it has none, who
+        gives it and with which credential, and by which single right it was permitted, if by any.
+        """
         if not isinstance(command, AuthorizedCommand):
             return command
-        authority = self.authority
-        is_admins = isinstance(command, OwnersCommand) and command.is_admin
-        if authority is None and self.caller.is_admin and is_admins:
+        new_id, authority = self.services.new_id(), self.authority
+        as_admin = isinstance(command, OwnersCommand) and self.caller.is_admin
+        if as_admin and authority is None:
             # The ledger decides whether it replaces ownership.
             authority = Authority(ADMIN, self.reason)
-        return structs.replace(command, authority=authority, credential=self._credential)
+        filled = structs.replace(
+            command,
+            key=command.key or self.command_key(f"{type(command).__name__}:{new_id}"),
+            actor_did=self.caller.did,
+            authority=authority,
+            credential=self._credential,
+        )
+        return structs.replace(filled, is_admin=True) if as_admin else filled
 
     @property
     def authority(self) -> Authority | None:
@@ -310,6 +324,11 @@ class Call:
         return b"" if self.repeat_key is None else self.repeat_key.request_hash
 
 
+def replayed(outcome: Outcome) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the headers that say whether a command was a repeat."""
+    return (REPLAYED,) if outcome.status is OutcomeStatus.REPEATED else ()
+
+
 Handler = Callable[[Call], Awaitable[Reply]]
 H = TypeVar("H", bound=Handler)
 
@@ -374,8 +393,9 @@ class Operation:
 
 
 class Declared(TypedDict, total=False):
-    """What an operation declares besides method, path, reply and scope, as `Operation` has it."""
+    """What an operation declares besides method, path and reply, as `Operation` has it."""
 
+    scope: str | None
     single_right: str
     rate: RateClass
     rate_of: Callable[[Call], RateClass]
@@ -399,26 +419,30 @@ class Operations(list[Operation]):
 
     Args:
         tag: under which the description lists them.
+        resource: whose rights they need unless they declare another scope; default: the tag.
     """
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, resource: str | None = None) -> None:
         super().__init__()
         self._tag = tag
+        self._resource = resource or tag
 
     def add(
-        self, method: str, path: str, *, reply: Any, scope: str | None, **declared: Unpack[Declared]
+        self, method: str, path: str, *, reply: Any, **declared: Unpack[Declared]
     ) -> Callable[[H], H]:
         """Return a decorator that adds its handler as an operation.
 
-        The summary is the first line of the handler's docstring. Unless declared, a GET counts as a
-        read and all else as a write, the reply of a POST that writes is kept under its
-        `Idempotency-Key`, and the class of the path's values is found by their names.
+        The summary is the first line of the handler's docstring. Unless declared, a GET needs the
+        right to read and counts as a read, all else needs the right to write and counts as a write,
+        the reply of a POST that writes is kept under its `Idempotency-Key`, and the class of the
+        path's values is found by their names.
         """
         rate = declared.setdefault("rate", RateClass.READ if method == "GET" else RateClass.WRITE)
         is_kept = method == "POST" and rate in (RateClass.WRITE, RateClass.BULK)
         declared.setdefault("repeats", Repeats.BY_REPLY if is_kept else Repeats.IGNORED)
         declared.setdefault("is_body_optional", "body" not in declared)
         declared.setdefault("tag", self._tag)
+        declared.setdefault("scope", f"{self._resource}:{'read' if method == 'GET' else 'write'}")
         if names := _in_braces(path):
             declared.setdefault("path_values", BY_NAMES.get(names))
 
@@ -431,7 +455,6 @@ class Operations(list[Operation]):
                     handler=handler,
                     summary=summary,
                     reply=reply,
-                    scope=scope,
                     **declared,
                 )
             )
@@ -447,6 +470,20 @@ def _in_braces(path: str) -> tuple[str, ...]:
 def not_found(what: str) -> ServiceError:
     """Return the refusal that also hides what exists but is not the caller's."""
     return ServiceError(ErrorCode.NOT_FOUND, f"{what} is not known")
+
+
+def found(record: T | None, what: str) -> T:
+    """Return a record that was looked up.
+
+    Args:
+        what: the name of it, for the refusal.
+
+    Raises:
+        ServiceError: NOT_FOUND; there is none.
+    """
+    if record is None:
+        raise not_found(what)
+    return record
 
 
 def canonical_object(name: str, value: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ Spec: Workflow record, Ledger records, Audit entry.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, get_args
@@ -30,6 +31,7 @@ from core.workflow.blob_ref import BlobRef
 from core.workflow.node_state import CHOICE, WAITING_FOR, tells_of_wait
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agents.agent_live import liveness_of
+from ledger.commands import Outcome
 from ledger.reads.agent_pages import live_of
 from ledger.reads.reader import StoredWorkflow
 from serve_app.http.calls import Call
@@ -63,6 +65,24 @@ def shown(declared: type[Record], row: Row, **others: Any) -> dict[str, Any]:
         if value is not None or not is_left_out:
             record[json_name] = value
     return record
+
+
+def shown_result(declared: type[Record], outcome: Outcome, **others: Any) -> dict[str, Any]:
+    """Return what a command has changed as the record that is declared for its reply.
+
+    Args:
+        outcome: its result has the names of columns, in camel case.
+        others: as of `shown`.
+    """
+    row = {_CAPITAL.sub(_snake, name): value for name, value in outcome.result.items()}
+    return shown(declared, row, success=True, **others)
+
+
+_CAPITAL: Final = re.compile("[A-Z]")
+
+
+def _snake(capital: re.Match[str]) -> str:
+    return f"_{capital[0].lower()}"
 
 
 _CONVERTED: Final[Mapping[Any, tuple[str, str, Callable[[Any], Any]]]] = {
@@ -271,11 +291,6 @@ def rotated_key_record(row: Row, api_key: str) -> dict[str, Any]:
     """Return a key as it is after its rotation, with its new secret."""
     limits = _json(row["rate_limits"])
     return shown(KeyRotated, row, success=True, key=api_key, key_id=row["id"], rate_limits=limits)
-
-
-def deposited_entry(result: Row) -> dict[str, Any]:
-    """Return the entry of a deposit from the ledger's answer to it."""
-    return entry_record(result["entry"])
 
 
 def audit_id(row: Row) -> int:

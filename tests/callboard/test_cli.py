@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -317,26 +315,6 @@ def test_the_command_line_loads_without_its_verbs_libraries() -> None:
     command = [sys.executable, "-c", source, *heavy]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True)
     assert loaded.stdout == "[]\n"
-
-
-@pytest.mark.slow
-def test_watch_draws_a_tree_on_a_terminal(service: ScriptedService) -> None:
-    before = {**RECORD, "status": "running", "nodes": {"a": {"status": "running"}}}
-    service.script = [Scripted(200, before), Scripted(200, RECORD)]
-    arguments = ["-m", "callboard.cli", "workflow", "watch", "w1", "--url", service.url]
-    terminal, inner = os.openpty()
-    with subprocess.Popen([sys.executable, *arguments], stdout=inner, cwd=ROOT) as process:
-        os.close(inner)
-        drawn = b""
-        # At the end of a terminal's program Linux reports an error instead of an empty read.
-        with contextlib.suppress(OSError):
-            while piece := os.read(terminal, 4096):
-                drawn += piece
-    os.close(terminal)
-    assert process.returncode == 0
-    lines = drawn.decode()
-    assert lines.index("▶ a") < lines.index("✓ a")
-    assert lines.index("Test: running") < lines.index("Test: success")
 
 
 SUGGESTION = {

@@ -10,8 +10,6 @@ import pytest
 from tests.callboard.scripted_service import Scripted, ScriptedService
 from tests.callboard.test_cli import run
 
-WITH_RATES = ("--input-rate", "0.000001", "--output-rate", "0.000002")
-
 
 @pytest.mark.parametrize("plural", ["invoice", "dispute"])
 def test_lists_are_tables_and_pages(service: ScriptedService, plural: str) -> None:
@@ -25,12 +23,6 @@ def test_lists_are_tables_and_pages(service: ScriptedService, plural: str) -> No
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("price", "set", "cap.x"),
-        ("price", "set", "cap.x", "--cents", "1", *WITH_RATES),
-        ("price", "set", "cap.x", "--input-rate", "1"),
-        ("invoice", "create"),
-        ("invoice", "create", "--start", "2026-01-01"),
-        ("invoice", "create", "--workflow", "w", "--start", "2026-01-01"),
         ("dispute", "open", "fraud", "It is made up.", "--evidence", "[]"),
         ("dispute", "open", "fraud", "It is made up.", "--evidence", "{"),
         ("feedback", "give", "w", "did:net:a", "6"),

@@ -1,12 +1,8 @@
-"""The tree that `watch` draws. Spec: Node states."""
+"""The order in which a draft's nodes are drawn."""
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console
-
-from callboard.cli.tree import order, render
+from callboard.cli.tree import order
 
 PARENTS = {
     "report": ["keywords", "summarise"],
@@ -35,27 +31,3 @@ def test_a_node_hangs_below_its_deepest_parent_and_names_the_others() -> None:
 
 def test_nodes_without_known_parents_are_roots() -> None:
     assert order({"a": ["elsewhere"]}) == [("a", None, [])]
-
-
-def test_the_tree_shows_status_agent_time_and_cost() -> None:
-    record = {
-        "id": "w1",
-        "intent": "Report",
-        "status": "running",
-        "nodes": {
-            "fetch": {
-                "status": "success",
-                "agentDid": "did:net:f",
-                "metrics": {"latency_ms": 7},
-                "costCredits": 0.01,
-            },
-            "extract": {"status": "running", "agentDid": "did:net:x"},
-        },
-    }
-    console = Console(file=io.StringIO(), width=100, record=True)
-    console.print(render(record, PARENTS))
-    assert console.export_text().splitlines() == [
-        "Report: running",
-        "└── ✓ fetch  success  did:net:f  7 ms  0.01 credits",
-        "    └── ▶ extract  running  did:net:x",
-    ]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 import binascii
 import uuid
-from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from core.json_bounds import as_whole
 from core.money import MICRO_MAX, MICRO_PER_CENT, micro_from_credits
-from core.records.api.shape import Kind, Mismatch, Schema
+from core.records.api.shape import Kind, Mismatch, Schema, checked
+from core.records.api.shape import words as words
 from core.records.bounds import (
     AGENT_NAME_CHARS_MAX,
     AGENT_NAME_PATTERN,
@@ -44,15 +44,6 @@ _ENTRY_DIGITS_MAX: Final = 19
 _EXAMPLE_TIME: Final = "2026-01-31T12:00:00.000Z"
 
 
-def _text_that(is_good: Callable[[object], bool], expected: str) -> Callable[[Any], Any]:
-    def take(value: Any) -> Any:
-        if not is_good(value):
-            raise Mismatch(value[:100] if isinstance(value, str) else kind_of(value), expected)
-        return value
-
-    return take
-
-
 def text(least: int, most: int) -> Kind:
     """Return the kind of texts of so many characters."""
 
@@ -64,19 +55,6 @@ def text(least: int, most: int) -> Kind:
 
     schema: Schema = {"type": "string", "maxLength": most}
     return Kind({**schema, "minLength": least} if least else schema, take)
-
-
-def words(known: Iterable[str]) -> Kind:
-    """Return the kind of texts that are one of a few words."""
-    listed = [str(word) for word in known]
-    expected = ", ".join(listed)
-
-    def take(value: Any) -> Any:
-        if not isinstance(value, str) or value not in listed:
-            raise Mismatch(got_of(value), expected)
-        return value
-
-    return Kind({"enum": listed}, take)
 
 
 def whole(least: int, most: int, *, unit: str = "a whole number") -> Kind:
@@ -198,27 +176,25 @@ _UUID_SCHEMA: Final[Schema] = {"type": "string", "format": "uuid"}
 
 Did = Annotated[
     str,
-    Kind(
+    checked(
         {"type": "string", "pattern": DID_PATTERN, "maxLength": DID_CHARS_MAX},
-        _text_that(is_did, f"a DID of at most {DID_CHARS_MAX} characters"),
+        is_did,
+        f"a DID of at most {DID_CHARS_MAX} characters",
     ),
 ]
 Uuid = Annotated[str, Kind(_UUID_SCHEMA, _uuid)]
 CapabilityId = Annotated[
     str,
-    Kind(
+    checked(
         {"type": "string", "pattern": CAPABILITY_ID_PATTERN},
-        _text_that(
-            is_capability_id,
-            "letters, digits, dots, dashes, underscores, at most 128 characters",
-        ),
+        is_capability_id,
+        "letters, digits, dots, dashes, underscores, at most 128 characters",
     ),
 ]
 NodeName = Annotated[
     str,
-    Kind(
-        NODE_NAME_SCHEMA,
-        _text_that(is_node_name, f"the name of a node, 1 to {NODE_NAME_CHARS_MAX} characters"),
+    checked(
+        NODE_NAME_SCHEMA, is_node_name, f"the name of a node, 1 to {NODE_NAME_CHARS_MAX} characters"
     ),
 ]
 # Lower-cased: a name is the same however it is written.

@@ -57,6 +57,31 @@ class Kind:
     read: Callable[[Any], Any] = _as_it_is
 
 
+def checked(schema: Schema, is_good: Callable[[Any], bool], expected: str) -> Kind:
+    """Return the kind of values for which a test holds.
+
+    Args:
+        expected: what others should have been.
+    """
+
+    def take(value: Any) -> Any:
+        if not is_good(value):
+            raise Mismatch(got_of(value), expected)
+        return value
+
+    return Kind(schema, take)
+
+
+def words(known: Iterable[Any]) -> Kind:
+    """Return the kind of texts, or numbers, that are one of a few."""
+    listed = [str(one) if isinstance(one, str) else one for one in known]
+    return checked(
+        {"enum": listed},
+        lambda value: not isinstance(value, bool) and value in listed,
+        ", ".join(map(str, listed)),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Named:
     """The JSON name of a member that is not its Python name in camel case."""
@@ -440,7 +465,7 @@ def _reader(hint: Any, kind: Kind | None) -> Read:
         return _kind_reader(_PLAIN[hint])
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
-        return _kind_reader(_words(arguments))
+        return _kind_reader(words(arguments))
     if origin is list:
         inner, extras = _unwrapped(arguments[0])
         item_kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
@@ -479,24 +504,8 @@ def _list_reader(item: Read) -> Read:
     return reader
 
 
-def _words(words: tuple[Any, ...]) -> Kind:
-    expected = ", ".join(map(str, words))
-
-    def take(value: Any) -> Any:
-        if isinstance(value, bool) or value not in words:
-            raise Mismatch(got_of(value), expected)
-        return value
-
-    return Kind({"enum": list(words)}, take)
-
-
 def _plain(expected: str, *wanted: type) -> Kind:
-    def take(value: Any) -> Any:
-        if type(value) not in wanted:
-            raise Mismatch(got_of(value), expected)
-        return value
-
-    return Kind({}, take)
+    return checked({}, lambda value: type(value) in wanted, expected)
 
 
 _WHOLE: Final = _plain("a whole number", int)

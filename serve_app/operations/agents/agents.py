@@ -37,7 +37,7 @@ from ledger.commands import Outcome
 from ledger.reads.reader import RowDict
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
-from serve_app.http.calls import Call, Operations, Reply, not_found
+from serve_app.http.calls import Call, Operations, Reply, found, not_found
 from serve_app.http.compiling import in_thread
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.agents.endpoints import endpoint_refusals
@@ -66,7 +66,6 @@ def _check_size(call: Call) -> None:
 @OPERATIONS.add(
     "POST",
     "/v1/agents/register",
-    scope="agents:write",
     body=Registration,
     check=_check_size,
     reply=Registered,
@@ -80,7 +79,6 @@ async def register(call: Call) -> Reply:
 @OPERATIONS.add(
     "POST",
     "/v1/agent/register",
-    scope="agents:write",
     body=FlatRegistration,
     check=_check_size,
     reply=Registered,
@@ -100,7 +98,7 @@ async def _register_one(call: Call, body: Registration) -> Reply:
         services.served_cards.compare(card, call.caller.did, services.clock_ms())
     )
     try:
-        reply = await _committed(call, replace(command, key=call.command_key(command.key)))
+        reply = await _committed(call, command)
         reply.body["servedCard"] = await looked
     finally:
         looked.cancel()
@@ -123,7 +121,6 @@ async def _known(call: Call, commands: Sequence[RegisterAgent]) -> None:
 @OPERATIONS.add(
     "POST",
     "/v1/agents/register/bulk",
-    scope="agents:write",
     rate=RateClass.BULK,
     body=BulkRegistration,
     is_bulk_body=True,
@@ -221,7 +218,6 @@ async def get_agent(call: Call) -> Reply:
 @OPERATIONS.add(
     "GET",
     "/v1/agents/{did}/versions",
-    scope="agents:read",
     query=PageQuery,
     reply=Lineage,
     errors=(ErrorCode.NOT_FOUND,),
@@ -247,7 +243,6 @@ async def card_versions(call: Call) -> Reply:
 @OPERATIONS.add(
     "PATCH",
     "/v1/agents/{did}",
-    scope="agents:write",
     body=CardChange,
     check=_check_size,
     reply=Registered,
@@ -277,23 +272,13 @@ async def change(call: Call) -> Reply:
 @OPERATIONS.add(
     "DELETE",
     "/v1/agents/{did}",
-    scope="agents:write",
     reply=Deregistered,
     errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
 )
 async def deregister(call: Call) -> Reply:
     """Deregister an agent: it gets no more work."""
     row = await _owned(call)
-    caller, services = call.caller, call.services
-    command = DeregisterAgent(
-        key=f"deregister:{services.new_id()}",
-        actor_did=caller.did,
-        owner_did=caller.did,
-        is_admin=caller.is_admin,
-        did=row["did"],
-    )
-    await call.commit(command)
-    await services.gateway.owners.refresh()
+    await call.commit(DeregisterAgent(owner_did=call.caller.did, did=row["did"]), until_known=True)
     return Reply({**_named(row["did"]), "status": "inactive"})
 
 
@@ -313,10 +298,7 @@ async def _owned(call: Call) -> RowDict:
 async def _stored(call: Call) -> RowDict:
     """Return the row of the agent in the path."""
     did = call.given(AnyDidPath).did
-    row = await call.services.reader.heard_agent(did)
-    if row is None:
-        raise not_found(f"the agent {did[:255]}")
-    return row
+    return found(await call.services.reader.heard_agent(did), f"the agent {did[:255]}")
 
 
 async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:

@@ -45,7 +45,6 @@ OPERATIONS = Operations("agents")
 @OPERATIONS.add(
     "GET",
     "/v1/discover",
-    scope="agents:read",
     query=DiscoverQuery,
     reply=Discovered,
     errors=(ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE),

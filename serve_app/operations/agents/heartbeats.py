@@ -15,7 +15,7 @@ from core.trust.access import HEARTBEAT, agent_holder
 from ledger.agents.agent_live import Heartbeat as Heard
 from serve_app.callers.auth import HEARTBEAT_KEY_ID
 from serve_app.callers.limits import RateClass
-from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
+from serve_app.http.calls import Call, Operations, Reply, found, invalid
 
 _ERRORS = (ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED)
 OPERATIONS = Operations("agents")
@@ -59,9 +59,7 @@ async def _beat(call: Call, did: str, body: Heartbeat | HeartbeatFlat) -> Reply:
     """1. read it; 2. find the agent; 3. may the caller; 4. store it; 5. answer."""
     services = call.services
     heard = _heard(did, body)
-    row = await services.heartbeats.claim(did)
-    if row is None:
-        raise not_found(f"the agent {did[:255]}")
+    row = found(await services.heartbeats.claim(did), f"the agent {did[:255]}")
     caller = call.caller
     if not caller.key_id.startswith(HEARTBEAT_KEY_ID):
         call.require(call.right, did, row["owner_did"])

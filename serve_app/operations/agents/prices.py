@@ -21,7 +21,7 @@ from ledger.prices.price_reads import price_of_row, price_row
 from serve_app.http.calls import Call, Operations, Reply
 from serve_app.operations.views import iso_time
 
-OPERATIONS = Operations("market")
+OPERATIONS = Operations("market", "capabilities")
 
 
 @OPERATIONS.add(
@@ -35,14 +35,9 @@ async def set_price(call: Call) -> Reply:
     """Set the price of a capability (operators)."""
     capability_id = call.given(CapabilityPath).capability_id
     price = _price(call.given(PriceRequest), capability_id)
-    command = SetPrice(
-        key=f"price:{call.services.new_id()}",
-        actor_did=call.caller.did,
-        capability_id=capability_id,
-        price=price,
+    outcome = await call.commit(
+        SetPrice(capability_id=capability_id, price=price), until_known=True
     )
-    outcome = await call.commit(command)
-    await call.services.gateway.owners.refresh()
     return Reply(
         {
             "success": True,
@@ -57,7 +52,6 @@ async def set_price(call: Call) -> Reply:
 @OPERATIONS.add(
     "GET",
     "/v1/capabilities/{capability_id}/price",
-    scope="capabilities:read",
     reply=RegisteredPrice,
     errors=(ErrorCode.NOT_FOUND,),
 )

@@ -111,10 +111,7 @@ async def registration_before_endpoint(
     proof = proof or signed.proof
     offered = tuple(one.id for one in card.capabilities)
     return RegisterAgent(
-        key=f"register:{services.new_id()}",
-        actor_did=principal.did,
         owner_did=owner_did,
-        is_admin=principal.is_admin,
         is_signed=signed.is_by_its_key,
         proof=proof,
         card_counter=None if body.card_proof is None else body.card_proof.members.counter,

@@ -26,15 +26,14 @@ from core.trust.access import ADMIN
 from ledger.accounts.account_reads import reputation_row, stake_row
 from ledger.agents.agent_commands import RebuildReputation
 from ledger.agents.reputation import corrections, read_compared
-from ledger.commands import OutcomeStatus
 from ledger.prices.price_reads import registered_prices
 from ledger.stakes.stake_commands import DepositStake, SlashStake, WithdrawStake
 from serve_app.http.calls import (
-    REPLAYED,
     Call,
     Operations,
     Repeats,
     Reply,
+    replayed,
 )
 from serve_app.operations.views_market import counts_record, reputation_record, stake_record
 from serve_app.operations.whose import money_did_in_path
@@ -42,13 +41,12 @@ from serve_app.operations.whose import money_did_in_path
 # Of agents whose counts differ from history: who looks at more looks at the database.
 DIFFERENCES_MAX = 100
 
-OPERATIONS = Operations("market")
+OPERATIONS = Operations("market", "agents")
 
 
 @OPERATIONS.add(
     "POST",
     "/v1/stakes",
-    scope="agents:write",
     body=StakeChange,
     reply=StakeMoved,
     errors=(ErrorCode.FORBIDDEN, ErrorCode.INSUFFICIENT_CREDITS),
@@ -62,7 +60,6 @@ async def deposit_stake(call: Call) -> Reply:
 @OPERATIONS.add(
     "POST",
     "/v1/stakes/unstake",
-    scope="agents:write",
     body=StakeChange,
     reply=StakeMoved,
     errors=(ErrorCode.FORBIDDEN, ErrorCode.STAKE_LOCKED),
@@ -77,17 +74,12 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
     body = call.given(StakeChange)
     agent_did = body.agent_did or call.caller.did
     command = kind(
-        key=call.command_key(f"stake:{call.services.new_id()}"),
         request_hash=call.request_hash,
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
         agent_did=agent_did,
         amount_micro=body.amount,
     )
-    outcome = await call.commit(command)
-    await call.services.gateway.owners.refresh()
+    outcome = await call.commit(command, until_known=True)
     moved = outcome.result
-    is_repeat = outcome.status is OutcomeStatus.REPEATED
     return Reply(
         {
             "success": True,
@@ -96,7 +88,7 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
             "walletDid": moved["walletDid"],
             "balance": credits_number(moved["balanceMicro"]),
         },
-        headers=(REPLAYED,) if is_repeat else (),
+        headers=replayed(outcome),
     )
 
 
@@ -116,21 +108,17 @@ async def slash_stake(call: Call) -> Reply:
     """
     body = call.given(Slash)
     command = SlashStake(
-        key=call.command_key(f"slash:{call.services.new_id()}"),
         request_hash=call.request_hash,
-        actor_did=call.caller.did,
         agent_did=body.agent_did,
         workflow_id=body.workflow_id,
         node=body.node_id,
         reason=body.reason,
         slash_bps=call.services.settings.slash_fraud_bps,
     )
-    outcome = await call.commit(command)
-    await call.services.gateway.owners.refresh()
+    outcome = await call.commit(command, until_known=True)
     slashed = outcome.result
     did, free_micro, locked_micro = command.agent_did, slashed["freeMicro"], slashed["lockedMicro"]
     stake = stake_record(did, free_micro, locked_micro, None)
-    is_repeat = outcome.status is OutcomeStatus.REPEATED
     return Reply(
         {
             "success": True,
@@ -141,13 +129,11 @@ async def slash_stake(call: Call) -> Reply:
             "payerDid": slashed["payerDid"],
             "creditsSlashed": credits_number(slashed["slashedMicro"]),
         },
-        headers=(REPLAYED,) if is_repeat else (),
+        headers=replayed(outcome),
     )
 
 
-@OPERATIONS.add(
-    "GET", "/v1/stakes/{did}", scope="agents:read", reply=Stake, errors=(ErrorCode.NOT_FOUND,)
-)
+@OPERATIONS.add("GET", "/v1/stakes/{did}", reply=Stake, errors=(ErrorCode.NOT_FOUND,))
 async def get_stake(call: Call) -> Reply:
     """Read an agent's stake."""
     did = await money_did_in_path(call, "the stake")
@@ -157,7 +143,7 @@ async def get_stake(call: Call) -> Reply:
     return Reply(stake_record(did, row["free_micro"], row["locked_micro"], row["updated_ms"]))
 
 
-@OPERATIONS.add("GET", "/v1/reputation/{did}", scope="agents:read", reply=Reputation)
+@OPERATIONS.add("GET", "/v1/reputation/{did}", reply=Reputation)
 async def get_reputation(call: Call) -> Reply:
     """Read an agent's reputation.
 
@@ -203,10 +189,7 @@ async def rebuild_reputation(call: Call) -> Reply:
     }
     if call.given(Rebuild).check:
         return Reply({**reply, "rebuilt": 0})
-    key = call.command_key(f"reputation:{call.services.new_id()}")
     command = RebuildReputation(
-        key=key,
-        actor_did=call.caller.did,
         changes=corrections(counts),
         paid_changes=corrections(counts, is_paid=True),
         read_audit_id=read_audit_id,

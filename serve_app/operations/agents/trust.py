@@ -20,17 +20,16 @@ from core.records.api.trust import (
     Unrevoked,
 )
 from core.trust.access import REVOKE
-from ledger.commands import OutcomeStatus
 from ledger.reads.reader import RowDict
 from ledger.trust.revocation_reads import revocation_row, revocation_rows
 from ledger.trust.trust_commands import RevokeAgent, UnrevokeAgent
 from serve_app.http.calls import (
-    REPLAYED,
     Call,
     Operations,
     Repeats,
     Reply,
     canonical_object,
+    replayed,
 )
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, shown
@@ -41,7 +40,6 @@ OPERATIONS = Operations("trust")
 @OPERATIONS.add(
     "POST",
     "/v1/trust/revoke",
-    scope="trust:write",
     single_right=REVOKE,
     body=RevocationRequest,
     reply=Revoked,
@@ -57,17 +55,14 @@ async def revoke(call: Call) -> Reply:
     did = body.did
     evidence = canonical_object("evidence", body.evidence)
     command = RevokeAgent(
-        key=call.command_key(f"revoke:{call.services.new_id()}"),
         request_hash=call.request_hash,
-        actor_did=call.caller.did,
         is_admin=call.holds(REVOKE),
         did=did,
         reason=body.reason,
         evidence_json=write_json(evidence).decode(),
         expires_ms=body.expires_at,
     )
-    outcome = await call.commit(command)
-    await call.services.gateway.owners.refresh()
+    outcome = await call.commit(command, until_known=True)
     row = {
         "did": did,
         "reason": command.reason,
@@ -76,17 +71,15 @@ async def revoke(call: Call) -> Reply:
         "expires_ms": command.expires_ms,
         "revoked_by_did": call.caller.did,
     }
-    is_repeat = outcome.status is OutcomeStatus.REPEATED
     return Reply(
         {"success": True, "id": did, **_record(row, call)},
-        headers=(REPLAYED,) if is_repeat else (),
+        headers=replayed(outcome),
     )
 
 
 @OPERATIONS.add(
     "DELETE",
     "/v1/revoked/{did}",
-    scope="trust:write",
     single_right=REVOKE,
     reply=Unrevoked,
     errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
@@ -94,21 +87,14 @@ async def revoke(call: Call) -> Reply:
 async def unrevoke(call: Call) -> Reply:
     """Lift a revocation."""
     did = call.given(AnyDidPath).did
-    command = UnrevokeAgent(
-        key=f"unrevoke:{call.services.new_id()}",
-        actor_did=call.caller.did,
-        is_admin=call.holds(REVOKE),
-        did=did,
+    outcome = await call.commit(
+        UnrevokeAgent(is_admin=call.holds(REVOKE), did=did), until_known=True
     )
-    outcome = await call.commit(command)
-    await call.services.gateway.owners.refresh()
     unrevoked_at = iso_time(outcome.result["unrevokedMs"])
     return Reply({"success": True, "id": did, **_trusted(did), "unrevokedAt": unrevoked_at})
 
 
-@OPERATIONS.add(
-    "GET", "/v1/revoked/{did}", scope="trust:read", reply=Revocation, path_values=DidPath
-)
+@OPERATIONS.add("GET", "/v1/revoked/{did}", reply=Revocation, path_values=DidPath)
 async def look_up(call: Call) -> Reply:
     """Read whether a DID is revoked."""
     did = call.given(DidPath).did
@@ -116,7 +102,7 @@ async def look_up(call: Call) -> Reply:
     return Reply(_trusted(did) if row is None else _record(row, call))
 
 
-@OPERATIONS.add("GET", "/v1/revoked", scope="trust:read", query=PageQuery, reply=RevocationPage)
+@OPERATIONS.add("GET", "/v1/revoked", query=PageQuery, reply=RevocationPage)
 async def list_revoked(call: Call) -> Reply:
     """List revocations."""
     page = page_of(call, call.given(PageQuery))

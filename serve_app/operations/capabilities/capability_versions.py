@@ -76,7 +76,6 @@ OPERATIONS = Operations("capabilities")
 @OPERATIONS.add(
     "POST",
     "/v1/capabilities/versions",
-    scope="capabilities:write",
     body=VersionPublication,
     reply=VersionPublished,
     errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
@@ -104,9 +103,6 @@ async def publish(call: Call) -> Reply:
         call.account, size, partial(_judged, body, before, after, known)
     )
     command = PublishVersion(
-        key=call.command_key(f"version:{services.new_id()}"),
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
         owner_did=body.owner_did,
         agent_did=None if offer is None else offer.did,
         agent_revision=0 if offer is None else offer.revision,
@@ -123,8 +119,7 @@ async def publish(call: Call) -> Reply:
         needs_proof=services.settings.needs_proof,
         takes_over=offer is not None and owner_did is not None,
     )
-    outcome = await call.commit(command)  # (4)
-    await services.gateway.owners.refresh()
+    outcome = await call.commit(command)  # (4, until_known=True)
     own_id = version_id(body.capability_id, body.version)
     return Reply(
         {
@@ -178,7 +173,6 @@ async def _offer_to_lead_with(
 @OPERATIONS.add(
     "GET",
     _VERSIONS,
-    scope="capabilities:read",
     query=PageQuery,
     reply=CapabilityVersionPage,
     errors=(ErrorCode.NOT_FOUND,),
@@ -208,7 +202,6 @@ async def list_versions(call: Call) -> Reply:
 @OPERATIONS.add(
     "GET",
     f"{_VERSIONS}/{{version}}",
-    scope="capabilities:read",
     reply=CapabilityVersionWhole,
     errors=(ErrorCode.NOT_FOUND,),
     path_values=CapabilityVersionPath,
@@ -237,7 +230,6 @@ async def get_version(call: Call) -> Reply:
 @OPERATIONS.add(
     "POST",
     f"{_VERSIONS}/{{version}}/deprecate",
-    scope="capabilities:write",
     body=VersionDeprecation,
     is_body_optional=True,
     reply=VersionDeprecated,
@@ -249,15 +241,11 @@ async def deprecate(call: Call) -> Reply:
     path = call.given(CapabilityVersionPath)
     successor = call.given(VersionDeprecation).successor
     command = DeprecateVersion(
-        key=call.command_key(f"deprecate:{call.services.new_id()}"),
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
         capability_id=path.capability_id,
         version=path.version,
         successor=successor,
     )
-    await call.commit(command)
-    await call.services.gateway.owners.refresh()
+    await call.commit(command, until_known=True)
     own_id = version_id(path.capability_id, path.version)
     row = (await whole_version_rows(call.services.reader, (own_id,)))[own_id]
     others = {"version_id": own_id, "sunset_at": _sunset_at(row)}

@@ -21,7 +21,7 @@ from ledger.identity.inheritance_commands import CancelInheritance, SetInheritan
 from ledger.identity.switches import switch_row
 from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Operations, Reply, not_found
-from serve_app.operations.views import iso_time, shown
+from serve_app.operations.views import iso_time, shown, shown_result
 
 OPERATIONS = Operations("identity")
 
@@ -29,7 +29,6 @@ OPERATIONS = Operations("identity")
 @OPERATIONS.add(
     "POST",
     "/v1/identity/inheritance",
-    scope="identity:write",
     body=InheritanceSetting,
     reply=InheritanceSet,
     errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
@@ -38,9 +37,6 @@ async def set_heir(call: Call) -> Reply:
     """Name the heir of an agent that stops sending heartbeats."""
     body, services = call.given(InheritanceSetting), call.services
     command = SetInheritance(
-        key=call.command_key(f"inheritance:{services.new_id()}"),
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
         did=body.agent_did,
         heir_did=body.inherits_to_did,
         days=body.dead_man_switch_days,
@@ -56,7 +52,6 @@ async def set_heir(call: Call) -> Reply:
 @OPERATIONS.add(
     "GET",
     "/v1/identity/inheritance/{did}",
-    scope="identity:read",
     reply=Inheritance,
     errors=(ErrorCode.NOT_FOUND,),
 )
@@ -74,22 +69,14 @@ async def get(call: Call) -> Reply:
 @OPERATIONS.add(
     "DELETE",
     "/v1/identity/inheritance/{did}",
-    scope="identity:write",
     reply=InheritanceCancelled,
     errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.NOT_CANCELLABLE),
 )
 async def cancel(call: Call) -> Reply:
     """Cancel the inheritance of an agent."""
     did = call.given(AnyDidPath).did
-    command = CancelInheritance(
-        key=f"inheritance:{call.services.new_id()}",
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
-        did=did,
-    )
-    outcome = await call.commit(command)
-    cancelled_at = iso_time(outcome.result["cancelledMs"])
-    return Reply({"success": True, "id": did, "agentDid": did, "cancelledAt": cancelled_at})
+    outcome = await call.commit(CancelInheritance(did=did))
+    return Reply(shown_result(InheritanceCancelled, outcome, id=did, agent_did=did))
 
 
 def _record(row: RowDict, now_ms: int) -> dict[str, Any]:

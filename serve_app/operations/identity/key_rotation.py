@@ -18,9 +18,9 @@ from core.trust.signatures import is_signed_by
 from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.identity.identity_reads import key_rows
 from ledger.reads.reader import RowDict
-from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
+from serve_app.http.calls import Call, Operations, Reply, found, invalid
 from serve_app.http.lists import listed, number_after, page_of
-from serve_app.operations.views import iso_time, shown
+from serve_app.operations.views import shown, shown_result
 
 OPERATIONS = Operations("trust")
 
@@ -28,7 +28,6 @@ OPERATIONS = Operations("trust")
 @OPERATIONS.add(
     "POST",
     "/v1/trust/rotate-key",
-    scope="trust:write",
     body=AgentKeyRotation,
     reply=AgentKeyRotated,
     errors=(
@@ -46,9 +45,7 @@ async def rotate(call: Call) -> Reply:
     body = call.given(AgentKeyRotation)
     did, services = body.agent_did, call.services
     new_key = new_key_of(did, body.new_public_key)
-    row = await services.reader.agent(did)
-    if row is None:
-        raise not_found(f"the agent {did}")
+    row = found(await services.reader.agent(did), f"the agent {did}")
     proven_key, message = row["public_key"], rotation_message(did, body.new_public_key)
     if proven_key is None or not is_signed_by(proven_key, message, body.rotation_proof):
         raise ServiceError(
@@ -57,26 +54,15 @@ async def rotate(call: Call) -> Reply:
             " rotate:{agentDid}:{newPublicKey}",
         )
     command = RotateAgentKey(
-        key=call.command_key(f"rotate:{services.new_id()}"),
-        actor_did=call.caller.did,
         did=did,
         new_key=new_key,
         proven_key=proven_key,
         overlap_ms=services.settings.key_overlap_s * 1_000,
     )
-    outcome = await call.commit(command)
-    await services.gateway.owners.refresh()
-    return Reply(
-        {
-            "success": True,
-            "id": did,
-            "agentDid": did,
-            "keyId": key_name(did, outcome.result["keyNumber"]),
-            "publicKey": new_key,
-            "validFrom": iso_time(outcome.result["validFromMs"]),
-            "formerValidUntil": iso_time(outcome.result["formerValidUntilMs"]),
-        }
-    )
+    outcome = await call.commit(command, until_known=True)
+    key_id = key_name(did, outcome.result["keyNumber"])
+    others = {"agent_did": did, "key_id": key_id, "public_key": new_key}
+    return Reply(shown_result(AgentKeyRotated, outcome, id=did, **others))
 
 
 def new_key_of(did: str, given: str) -> str:
@@ -95,9 +81,7 @@ def new_key_of(did: str, given: str) -> str:
         raise invalid("newPublicKey", str(error), "base64 of an Ed25519 public key") from None
 
 
-@OPERATIONS.add(
-    "GET", "/v1/trust/key-history/{did}", scope="trust:read", query=PageQuery, reply=KeyHistory
-)
+@OPERATIONS.add("GET", "/v1/trust/key-history/{did}", query=PageQuery, reply=KeyHistory)
 async def key_history(call: Call) -> Reply:
     """List the key history of an agent."""
     did, page = call.given(AnyDidPath).did, page_of(call, call.given(PageQuery))

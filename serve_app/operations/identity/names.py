@@ -5,7 +5,7 @@ Spec: Name, /v1/identity/names. Decision agent-identity.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from core.errors import ErrorCode
 from core.records.api.identity import (
@@ -23,9 +23,9 @@ from core.records.api.record import PageQuery
 from ledger.commands import Command
 from ledger.identity.identity_reads import name_row, name_rows
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
-from serve_app.http.calls import Call, Operations, Reply, not_found
+from serve_app.http.calls import Call, Operations, Reply, found
 from serve_app.http.lists import listed, page_of
-from serve_app.operations.views import iso_time, shown
+from serve_app.operations.views import shown, shown_result
 
 NAMES_PER_OWNER_MAX: Final = 100
 NAMES_PER_AGENT_MAX: Final = 10
@@ -37,7 +37,6 @@ OPERATIONS = Operations("identity")
 @OPERATIONS.add(
     "POST",
     "/v1/identity/names",
-    scope="identity:write",
     body=NameRegistration,
     reply=NameChanged,
     errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.NAME_TAKEN, ErrorCode.CONFLICT),
@@ -49,9 +48,6 @@ async def register(call: Call) -> Reply:
         call,
         body.name,
         RegisterName(
-            key=_key(call),
-            actor_did=call.caller.did,
-            is_admin=call.caller.is_admin,
             name=body.name,
             agent_did=body.agent_did,
             months=body.duration_months,
@@ -65,7 +61,6 @@ async def register(call: Call) -> Reply:
 @OPERATIONS.add(
     "POST",
     f"{_NAME}/renew",
-    scope="identity:write",
     body=NameRenewal,
     is_body_optional=True,
     reply=NameChanged,
@@ -74,20 +69,13 @@ async def register(call: Call) -> Reply:
 async def renew(call: Call) -> Reply:
     """Renew a name."""
     name = call.given(NamePath).name
-    command = RenewName(
-        key=_key(call),
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
-        name=name,
-        months=call.given(NameRenewal).duration_months,
-    )
+    command = RenewName(name=name, months=call.given(NameRenewal).duration_months)
     return await _changed(call, name, command)
 
 
 @OPERATIONS.add(
     "POST",
     f"{_NAME}/transfer",
-    scope="identity:write",
     body=NameTransfer,
     reply=NameTransferred,
     errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
@@ -96,9 +84,6 @@ async def transfer(call: Call) -> Reply:
     """Transfer a name to another agent, or offer it to another owner's agent."""
     name, settings = call.given(NamePath).name, call.services.settings
     command = TransferName(
-        key=_key(call),
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
         name=name,
         agent_did=call.given(NameTransfer).agent_did,
         owner_names_max=NAMES_PER_OWNER_MAX,
@@ -108,31 +93,20 @@ async def transfer(call: Call) -> Reply:
     return await _changed(call, name, command)
 
 
-@OPERATIONS.add(
-    "DELETE", _NAME, scope="identity:write", reply=NameReleased, errors=(ErrorCode.FORBIDDEN,)
-)
+@OPERATIONS.add("DELETE", _NAME, reply=NameReleased, errors=(ErrorCode.FORBIDDEN,))
 async def release(call: Call) -> Reply:
     """Release a name before it expires."""
     name = call.given(NamePath).name
-    command = ReleaseName(
-        key=f"release:{call.services.new_id()}",
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
-        name=name,
-    )
-    outcome = await call.commit(command)
-    released_at = iso_time(outcome.result["releasedMs"])
-    return Reply({"success": True, "id": name, "name": name, "releasedAt": released_at})
+    outcome = await call.commit(ReleaseName(name=name))
+    return Reply(shown_result(NameReleased, outcome, id=name, name=name))
 
 
-@OPERATIONS.add("GET", _NAME, scope="identity:read", reply=Name)
+@OPERATIONS.add("GET", _NAME, reply=Name)
 async def resolve(call: Call) -> Reply:
     """Look up the agent of a name."""
     name = call.given(NamePath).name
     row = await name_row(call.services.reader, name, at_ms=call.services.now_ms())
-    if row is None:
-        raise not_found(f"the name {name}")
-    return Reply(shown(Name, row))
+    return Reply(shown(Name, found(row, f"the name {name}")))
 
 
 @OPERATIONS.add(
@@ -153,22 +127,7 @@ async def names_of_agent(call: Call) -> Reply:
     return Reply(listed("names", records, page, lambda record: record["name"]))
 
 
-def _key(call: Call) -> str:
-    return call.command_key(f"name:{call.services.new_id()}")
-
-
 async def _changed(call: Call, name: str, command: Command) -> Reply:
     outcome = await call.commit(command)
-    result = outcome.result
-    reply: dict[str, Any] = {
-        "success": True,
-        "id": name,
-        "name": name,
-        "agentDid": result["agentDid"],
-        "ownerDid": result["ownerDid"],
-        "registeredAt": iso_time(result["registeredMs"]),
-        "expiresAt": iso_time(result["expiresMs"]),
-    }
-    if "isTransferred" in result:
-        reply["isTransferred"] = result["isTransferred"]
-    return Reply(reply)
+    record = NameTransferred if "isTransferred" in outcome.result else NameChanged
+    return Reply(shown_result(record, outcome, id=name, name=name))

@@ -31,7 +31,7 @@ from ledger.identity.guardian_rows import guardian_sets
 from ledger.identity.identity_reads import current_keys, guardian_row, recovery_row
 from ledger.identity.recovery_commands import CancelRecovery, RequestRecovery, SetGuardians
 from ledger.reads.reader import RowDict
-from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
+from serve_app.http.calls import Call, Operations, Reply, found, invalid, not_found
 from serve_app.operations.identity.key_rotation import new_key_of
 from serve_app.operations.views import iso_time, shown
 
@@ -42,19 +42,15 @@ OPERATIONS = Operations("identity")
 @OPERATIONS.add(
     "PUT",
     "/v1/identity/guardians/{did}",
-    scope="identity:write",
     body=GuardiansSetting,
     reply=GuardiansSet,
     errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
 )
 async def set_guardians(call: Call) -> Reply:
     """Set the guardians of an agent's key."""
-    did, body, services = call.given(AnyDidPath).did, call.given(GuardiansSetting), call.services
+    did, body = call.given(AnyDidPath).did, call.given(GuardiansSetting)
     await _check_guardians(call, did, body)
     command = SetGuardians(
-        key=f"guardians:{services.new_id()}",
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
         did=did,
         guardians=tuple(body.guardians),
         threshold=body.threshold,
@@ -62,9 +58,8 @@ async def set_guardians(call: Call) -> Reply:
         delay_hours=body.delay_hours,
     )
     await call.commit(command)
-    row = await _guardians(call, did)
-    if row is None:  # the agent has passed to another owner meanwhile
-        raise not_found(f"the guardians of {did[:255]}")
+    # None where the agent has passed to another owner meanwhile.
+    row = found(await _guardians(call, did), f"the guardians of {did[:255]}")
     return Reply({"success": True, "id": did, **_guardians_record(row)})
 
 
@@ -90,7 +85,6 @@ async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None
 @OPERATIONS.add(
     "GET",
     "/v1/identity/guardians/{did}",
-    scope="identity:read",
     reply=GuardianSet,
     errors=(ErrorCode.NOT_FOUND,),
 )
@@ -115,7 +109,6 @@ def _guardians_record(row: RowDict) -> dict[str, Any]:
 @OPERATIONS.add(
     "POST",
     "/v1/identity/recover",
-    scope="identity:write",
     body=RecoveryRequest,
     reply=RecoveryMade,
     errors=(
@@ -134,9 +127,6 @@ async def request(call: Call) -> Reply:
     request_id = recovery_id(did, new_key)
     signatures = [] if body.proof is None else body.proof.signatures
     command = RequestRecovery(
-        key=call.command_key(f"recovery:{services.new_id()}"),
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
         recovery_id=request_id,
         did=did,
         recovery_type=body.recovery_type,
@@ -182,7 +172,7 @@ async def _verified(
     return tuple((one.did, keys[one.did]) for one in signatures)
 
 
-@OPERATIONS.add("GET", _RECOVERY, scope="identity:read", reply=Recovery)
+@OPERATIONS.add("GET", _RECOVERY, reply=Recovery)
 async def get(call: Call) -> Reply:
     """Read a recovery request."""
     return Reply(_record(await _visible(call)))
@@ -191,7 +181,6 @@ async def get(call: Call) -> Reply:
 @OPERATIONS.add(
     "POST",
     f"{_RECOVERY}/cancel",
-    scope="identity:write",
     body=RecoveryCancelling,
     is_body_optional=True,
     reply=RecoveryMade,
@@ -218,9 +207,6 @@ async def cancel(call: Call) -> Reply:
                 f"the signature is not by the agent's current key over cancel:{request_id}",
             )
     command = CancelRecovery(
-        key=call.command_key(f"recovery:{services.new_id()}"),
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
         recovery_id=request_id,
         did=row["agent_did"],
         proven_key=proven_key,
@@ -239,9 +225,7 @@ async def _visible(call: Call, *, is_signed: bool = False) -> RowDict:
         ServiceError: NOT_FOUND.
     """
     request_id = call.given(RecoveryPath).recovery_id
-    row = await recovery_row(call.services.reader, request_id)
-    if row is None:
-        raise not_found(f"the recovery {request_id}")
+    row = found(await recovery_row(call.services.reader, request_id), f"the recovery {request_id}")
     if is_signed and call.given(RecoveryCancelling).signature is not None:
         return row
     did = row["agent_did"]

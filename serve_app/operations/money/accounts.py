@@ -13,7 +13,7 @@ from core.records.api.record import PageQuery
 from core.records.api.workflows import Budget, Escrow
 from core.records.stored_manifest import read_stored_manifest
 from ledger.accounts.account_reads import account_row, history
-from serve_app.http.calls import Call, Operations, Reply, not_found
+from serve_app.http.calls import Call, Operations, Reply, found, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import shown
 from serve_app.operations.views_market import (
@@ -30,22 +30,17 @@ OPERATIONS = Operations("ledger")
 @OPERATIONS.add(
     "GET",
     "/v1/ledger/accounts/{did}",
-    scope="ledger:read",
     reply=Account,
     errors=(ErrorCode.NOT_FOUND,),
 )
 async def get_account(call: Call) -> Reply:
     """Read a wallet's account."""
     did = await money_did_in_path(call, "the account")
-    row = await account_row(call.services.reader, did)
-    if row is None:
-        raise not_found(f"the account of {did[:255]}")
+    row = found(await account_row(call.services.reader, did), f"the account of {did[:255]}")
     return Reply(account_record(row))
 
 
-@OPERATIONS.add(
-    "GET", "/v1/balances/{did}", scope="ledger:read", reply=Balance, errors=(ErrorCode.NOT_FOUND,)
-)
+@OPERATIONS.add("GET", "/v1/balances/{did}", reply=Balance, errors=(ErrorCode.NOT_FOUND,))
 async def get_balance(call: Call) -> Reply:
     """Read a balance."""
     did = await money_did_in_path(call, "the balance")
@@ -55,7 +50,6 @@ async def get_balance(call: Call) -> Reply:
 @OPERATIONS.add(
     "GET",
     "/v1/ledger/{did}/history",
-    scope="ledger:read",
     query=PageQuery,
     reply=HistoryPage,
     errors=(ErrorCode.NOT_FOUND,),

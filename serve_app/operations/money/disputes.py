@@ -30,8 +30,8 @@ from serve_app.http.calls import (
     Operations,
     Reply,
     canonical_object,
+    found,
     invalid,
-    not_found,
 )
 from serve_app.http.lists import id_after, listed, page_of
 from serve_app.operations.views import shown
@@ -40,7 +40,7 @@ from serve_app.operations.whose import check_money_party, visible_record
 # What one may complain about without a workflow.
 TYPES_AT_LARGE: Final = ("fraud", "other")
 
-OPERATIONS = Operations("disputes")
+OPERATIONS = Operations("disputes", "ledger")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,6 @@ class _Subject:
 @OPERATIONS.add(
     "POST",
     "/v1/disputes",
-    scope="ledger:write",
     body=DisputeRequest,
     reply=DisputeOpened,
     errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND),
@@ -65,11 +64,8 @@ async def open_dispute(call: Call) -> Reply:
     body = call.given(DisputeRequest)
     evidence = canonical_object("evidence", body.evidence or {})
     subject = await _subject(call, body)
-    dispute_id = call.services.new_id()
     command = OpenDispute(
-        key=call.command_key(f"dispute:{dispute_id}"),
-        actor_did=call.caller.did,
-        dispute_id=dispute_id,
+        dispute_id=call.services.new_id(),
         workflow_id=subject.workflow_id,
         complainant_did=call.caller.did,
         respondent_did=subject.respondent_did,
@@ -99,8 +95,6 @@ async def resolve(call: Call) -> Reply:
     # The right is an operator's, who is no party: a holder sees every dispute.
     row = await _stored(call)
     command = ResolveDispute(
-        key=call.command_key(f"resolve:{call.services.new_id()}"),
-        actor_did=call.caller.did,
         dispute_id=row["id"],
         status=body.status,
         resolution=body.resolution,
@@ -112,13 +106,13 @@ async def resolve(call: Call) -> Reply:
     return await _shown(call, row["id"], **slashed)
 
 
-@OPERATIONS.add("GET", "/v1/disputes/{dispute_id}", scope="ledger:read", reply=Dispute)
+@OPERATIONS.add("GET", "/v1/disputes/{dispute_id}", reply=Dispute)
 async def get(call: Call) -> Reply:
     """Read a dispute."""
     return Reply(dispute_record(await _readable(call)))
 
 
-@OPERATIONS.add("GET", "/v1/disputes", scope="ledger:read", query=DisputesQuery, reply=DisputePage)
+@OPERATIONS.add("GET", "/v1/disputes", query=DisputesQuery, reply=DisputePage)
 async def list_disputes(call: Call) -> Reply:
     """List the caller's disputes, newest first."""
     query = call.given(DisputesQuery)
@@ -132,8 +126,7 @@ async def list_disputes(call: Call) -> Reply:
         offset=page.offset,
         before_id=id_after(page),
     )
-    shown = [dispute_record(row) for row in rows]
-    return Reply(listed("disputes", shown, page, lambda row: row["id"]))
+    return Reply(listed("disputes", rows, page, lambda row: row["id"], form=dispute_record))
 
 
 async def _subject(call: Call, body: DisputeRequest) -> _Subject:
@@ -147,9 +140,7 @@ async def _subject(call: Call, body: DisputeRequest) -> _Subject:
         if node_id is not None:
             raise invalid("nodeId", str(node_id), "no nodeId without a workflowId")
         return _Subject(None, accused, None)
-    stored = await visible_record(call, workflow_id)
-    if stored is None:
-        raise not_found(f"the workflow {workflow_id}")
+    stored = found(await visible_record(call, workflow_id), f"the workflow {workflow_id}")
     nodes = {node["name"]: node for node in stored.nodes}
     if node_id is not None and node_id not in nodes:
         raise invalid("nodeId", str(node_id), "a node of the workflow that was dispatched")
@@ -189,9 +180,7 @@ async def _readable(call: Call) -> RowDict:
 async def _stored(call: Call) -> RowDict:
     """Return the dispute of the path without a look at the caller."""
     row = await dispute_row(call.services.reader, call.given(DisputePath).dispute_id)
-    if row is None:
-        raise not_found(_what(call))
-    return row
+    return found(row, _what(call))
 
 
 def _what(call: Call) -> str:

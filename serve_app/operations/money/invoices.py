@@ -45,13 +45,12 @@ from serve_app.operations.whose import paid_workflow
 STALE_TRIES: Final = 5
 STALE_PAUSE_S: Final = 0.05
 
-OPERATIONS = Operations("invoices")
+OPERATIONS = Operations("invoices", "ledger")
 
 
 @OPERATIONS.add(
     "POST",
     "/v1/invoices",
-    scope="ledger:write",
     body=InvoiceRequest,
     reply=InvoiceChanged,
     errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
@@ -110,8 +109,6 @@ async def _issue(
     """Add up and commit; once more when something came between the two."""
     services = call.services
     empty = CreateInvoice(
-        key=call.command_key(f"invoice:{services.new_id()}"),
-        actor_did=call.caller.did,
         invoice_id=services.new_id(),
         payer_did=payer_did,
         period_start_ms=period[0],
@@ -133,7 +130,7 @@ async def _issue(
     raise AssertionError("the last try returns or raises")
 
 
-@OPERATIONS.add("GET", "/v1/invoices/{invoice_id}", scope="ledger:read", reply=InvoiceWithLines)
+@OPERATIONS.add("GET", "/v1/invoices/{invoice_id}", reply=InvoiceWithLines)
 async def get(call: Call) -> Reply:
     """Read an invoice with its lines."""
     row = await _readable(call)
@@ -147,7 +144,7 @@ async def get(call: Call) -> Reply:
     )
 
 
-@OPERATIONS.add("GET", "/v1/invoices", scope="ledger:read", query=InvoicesQuery, reply=InvoicePage)
+@OPERATIONS.add("GET", "/v1/invoices", query=InvoicesQuery, reply=InvoicePage)
 async def list_invoices(call: Call) -> Reply:
     """List invoices, newest first."""
     query = call.given(InvoicesQuery)
@@ -160,8 +157,7 @@ async def list_invoices(call: Call) -> Reply:
         offset=page.offset,
         before_id=id_after(page),
     )
-    shown = [invoice_record(row) for row in rows]
-    return Reply(listed("invoices", shown, page, lambda row: row["id"]))
+    return Reply(listed("invoices", rows, page, lambda row: row["id"], form=invoice_record))
 
 
 @OPERATIONS.add(
@@ -196,7 +192,6 @@ async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
     command = SettleInvoice(
         key=invoice_settled_key(row["id"]),
         request_hash=call.act_hash,
-        actor_did=call.caller.did,
         invoice_id=row["id"],
         status=status,
     )

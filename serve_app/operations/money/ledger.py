@@ -6,7 +6,7 @@ Spec: Ledger records, Balance response; money.md (Accounts).
 from __future__ import annotations
 
 from core.errors import ErrorCode
-from core.money import CURRENCY, credits_number
+from core.money import CURRENCY
 from core.records.api.money import (
     Balance,
     BalanceQuery,
@@ -22,10 +22,9 @@ from core.records.bounds import DID_CHARS_MAX
 from core.trust.access import DEPOSIT
 from ledger.accounts.account_commands import CollectCredits, Deposit
 from ledger.accounts.agent_money import money_owner
-from ledger.commands import OutcomeStatus
-from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, not_found
+from serve_app.http.calls import Call, Operations, Repeats, Reply, found, replayed
 from serve_app.http.lists import listed, number_after, page_of
-from serve_app.operations.views import deposited_entry, entry_record
+from serve_app.operations.views import entry_record, shown_result
 from serve_app.operations.views_market import balance_record
 from serve_app.operations.whose import check_money_party
 
@@ -35,7 +34,6 @@ OPERATIONS = Operations("ledger")
 @OPERATIONS.add(
     "GET",
     "/v1/ledger/balance",
-    scope="ledger:read",
     query=BalanceQuery,
     reply=Balance,
     errors=(ErrorCode.NOT_FOUND,),
@@ -64,27 +62,15 @@ async def deposit(call: Call) -> Reply:
     owner_did = body.owner_did or call.caller.did
     call.require(call.right, owner_did)
     command = Deposit(
-        key=call.command_key(f"deposit:{call.services.new_id()}"),
         request_hash=call.request_hash,
-        actor_did=call.caller.did,
         owner_did=owner_did,
         amount_micro=body.amount,
         description=body.description,
     )
     outcome = await call.commit(command)
-    is_repeat = outcome.status is OutcomeStatus.REPEATED
-    entry = deposited_entry(outcome.result)
-    return Reply(
-        {
-            "success": True,
-            "id": entry["id"],
-            "ownerDid": owner_did,
-            "entry": entry,
-            "balance": credits_number(int(outcome.result["balanceMicro"])),
-            "currency": CURRENCY,
-        },
-        headers=(REPLAYED,) if is_repeat else (),
-    )
+    entry = entry_record(outcome.result["entry"])
+    others = {"id": entry["id"], "owner_did": owner_did, "entry": entry, "currency": CURRENCY}
+    return Reply(shown_result(Deposited, outcome, **others), headers=replayed(outcome))
 
 
 @OPERATIONS.add(
@@ -99,38 +85,18 @@ async def deposit(call: Call) -> Reply:
 async def collect(call: Call) -> Reply:
     """Move free credits from an agent's wallet to its owner's."""
     did = call.given(AnyDidPath).did
-    owner = await money_owner(call.services.reader, did)
-    if owner is None:
-        raise not_found(f"the agent {did[:DID_CHARS_MAX]}")
+    owner = found(await money_owner(call.services.reader, did), f"the agent {did[:DID_CHARS_MAX]}")
     call.require(call.right, owner.owner_did)
-    command = CollectCredits(
-        key=call.command_key(f"collect:{call.services.new_id()}"),
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
-        agent_did=did,
-        amount_micro=call.given(CollectRequest).amount,
-    )
-    result = (await call.commit(command)).result
-    entry = entry_record(result["entry"])
-    return Reply(
-        {
-            "success": True,
-            "id": entry["id"],
-            "agentDid": did,
-            "ownerDid": result["ownerDid"],
-            "amount": entry["amount"],
-            "entry": entry,
-            "balance": credits_number(int(result["balanceMicro"])),
-            "ownerBalance": credits_number(int(result["ownerBalanceMicro"])),
-            "currency": CURRENCY,
-        }
-    )
+    amount_micro = call.given(CollectRequest).amount
+    outcome = await call.commit(CollectCredits(agent_did=did, amount_micro=amount_micro))
+    entry = entry_record(outcome.result["entry"])
+    others = {"id": entry["id"], "agent_did": did, "entry": entry, "currency": CURRENCY}
+    return Reply(shown_result(Collected, outcome, amount=entry["amount"], **others))
 
 
 @OPERATIONS.add(
     "GET",
     "/v1/ledger/transactions",
-    scope="ledger:read",
     query=EntriesQuery,
     reply=EntryPage,
     errors=(ErrorCode.NOT_FOUND,),
@@ -146,8 +112,7 @@ async def transactions(call: Call) -> Reply:
         offset=page.offset,
         before_id=number_after(page),
     )
-    shown = [entry_record(row) for row in rows]
-    return Reply(listed("transactions", shown, page, lambda row: row["id"]))
+    return Reply(listed("transactions", rows, page, lambda row: row["id"], form=entry_record))
 
 
 async def _whose(call: Call, asked: str | None) -> str:

@@ -24,7 +24,7 @@ from serve_app.operations.views import iso_time
 from serve_app.operations.views_market import limits_record, usage_record
 from serve_app.operations.whose import own_did_in_path
 
-OPERATIONS = Operations("market")
+OPERATIONS = Operations("market", "ledger")
 
 
 @OPERATIONS.add(
@@ -48,8 +48,6 @@ async def set_quota(call: Call) -> Reply:
         "spend_cents_per_day": body.max_spend_per_day_cents,
     }
     command = SetQuota(
-        key=call.command_key(f"quota:{call.services.new_id()}"),
-        actor_did=call.caller.did,
         did=did,
         changes={name: limit for name, limit in changes.items() if limit is not ABSENT},
     )
@@ -65,9 +63,7 @@ async def set_quota(call: Call) -> Reply:
     )
 
 
-@OPERATIONS.add(
-    "GET", "/v1/quotas/{did}", scope="ledger:read", reply=Quota, errors=(ErrorCode.NOT_FOUND,)
-)
+@OPERATIONS.add("GET", "/v1/quotas/{did}", reply=Quota, errors=(ErrorCode.NOT_FOUND,))
 async def get_quota(call: Call) -> Reply:
     """Read a payer's limits and usage."""
     did = own_did_in_path(call, "the quota")

@@ -25,7 +25,7 @@ ENTRY_ID_MAX = 2**63
 OPERATIONS = Operations("audit")
 
 
-@OPERATIONS.add("GET", "/v1/audit", scope="audit:read", query=AuditQuery, reply=AuditPage)
+@OPERATIONS.add("GET", "/v1/audit", query=AuditQuery, reply=AuditPage)
 async def list_entries(call: Call) -> Reply:
     """List audit entries, newest first.
 
@@ -73,7 +73,6 @@ async def list_entries(call: Call) -> Reply:
 @OPERATIONS.add(
     "GET",
     "/v1/audit/{audit_id}",
-    scope="audit:read",
     reply=AuditEntry,
     errors=(ErrorCode.NOT_FOUND,),
 )

@@ -11,6 +11,8 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
+from msgspec import structs
+
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
 from core.records.api.operators.keys import (
@@ -41,7 +43,7 @@ from ledger.reads.reader import RowDict
 from serve_app.callers.auth import key_hash, new_api_key
 from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
 from serve_app.http.lists import listed, page_of
-from serve_app.operations.views import iso_time, key_record, rotated_key_record
+from serve_app.operations.views import iso_time, key_record, rotated_key_record, shown
 
 # Live API keys of one owner, and the keys that an API key may be derived from, one by one.
 KEYS_PER_OWNER_MAX: Final = 1_000
@@ -57,7 +59,6 @@ OPERATIONS = Operations("keys")
 @OPERATIONS.add(
     "POST",
     "/v1/keys",
-    scope="keys:write",
     body=KeyRequest,
     reply=KeyCreated,
     errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
@@ -80,8 +81,6 @@ async def create(call: Call) -> Reply:
     rate_class, rate_limits = _rates(call, body, maker)
     expires_ms = _expires_ms(call, body, maker)
     command = CreateKey(
-        key=call.command_key(f"key:{key_id}"),
-        actor_did=call.caller.did,
         key_id=key_id,
         key_hash=key_hash(api_key),
         owner_did=owner_did,
@@ -102,27 +101,13 @@ async def create(call: Call) -> Reply:
             f"the key {outcome.result['id']} was created with this Idempotency-Key and its"
             " secret cannot be shown again: create another key with another Idempotency-Key",
         )
-    return Reply(
-        {
-            "success": True,
-            "key": api_key,
-            "id": key_id,
-            "keyId": key_id,
-            "ownerDid": owner_did,
-            "name": name,
-            "scopes": list(command.scopes),
-            "rateClass": rate_class,
-            "rateLimits": rate_limits,
-            "expiresAt": iso_time(expires_ms),
-            "parentId": parent_id,
-        }
-    )
+    others = {"id": key_id, "key": api_key, "scopes": list(scopes), "rate_limits": rate_limits}
+    return Reply(shown(KeyCreated, structs.asdict(command), success=True, **others))
 
 
 @OPERATIONS.add(
     "POST",
     "/v1/keys/{key_id}/rotate",
-    scope="keys:write",
     body=KeyRotation,
     is_body_optional=True,
     reply=KeyRotated,
@@ -137,8 +122,6 @@ async def rotate(call: Call) -> Reply:
     _check_rotates(call, row)
     api_key = new_api_key()
     command = RotateKey(
-        key=call.command_key(f"key-turn:{call.services.new_id()}"),
-        actor_did=call.caller.did,
         key_id=key_id,
         key_hash=key_hash(api_key),
         overlap_ms=call.given(KeyRotation).overlap_seconds * 1_000,
@@ -175,7 +158,7 @@ def _check_rotates(call: Call, row: RowDict) -> None:
         )
 
 
-@OPERATIONS.add("GET", "/v1/keys", scope="keys:read", query=KeysQuery, reply=KeyPage)
+@OPERATIONS.add("GET", "/v1/keys", query=KeysQuery, reply=KeyPage)
 async def list_keys(call: Call) -> Reply:
     """List API keys."""
     query = call.given(KeysQuery)
@@ -184,24 +167,17 @@ async def list_keys(call: Call) -> Reply:
     rows = await call.services.reader.api_keys(
         owner_did=owner_did, limit=page.limit + 1, offset=page.offset, after_id=page.after
     )
-    shown = [key_record(row) for row in rows]
-    return Reply(listed("keys", shown, page, lambda row: row["id"]))
+    return Reply(listed("keys", rows, page, lambda row: row["id"], form=key_record))
 
 
-@OPERATIONS.add("DELETE", "/v1/keys/{key_id}", scope="keys:write", reply=KeyRevoked)
+@OPERATIONS.add("DELETE", "/v1/keys/{key_id}", reply=KeyRevoked)
 async def revoke(call: Call) -> Reply:
     """Revoke an API key.
 
     The keys that were made with it end, too; within a second they open nothing.
     """
     key_id = call.given(KeyPath).key_id
-    command = RevokeKey(
-        key=f"key-end:{call.services.new_id()}",
-        actor_did=call.caller.did,
-        key_id=key_id,
-        owner_did=call.party_did,
-    )
-    outcome = await call.commit(command)
+    outcome = await call.commit(RevokeKey(key_id=key_id, owner_did=call.party_did))
     ended = outcome.result["ended"]
     return Reply({"success": True, "id": key_id, "keyId": key_id, "endedKeys": ended})
 

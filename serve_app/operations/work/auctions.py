@@ -22,10 +22,10 @@ from serve_app.http.calls import Call, Operations, Reply, invalid, not_found
 from serve_app.operations.views import iso_time
 from serve_app.operations.views_market import auction_record
 
-OPERATIONS = Operations("auctions")
+OPERATIONS = Operations("auctions", "workflows")
 
 
-@OPERATIONS.add("GET", "/v1/auctions/{workflow_id}/{node}", scope="workflows:read", reply=Auction)
+@OPERATIONS.add("GET", "/v1/auctions/{workflow_id}/{node}", reply=Auction)
 async def show(call: Call) -> Reply:
     """Read the auction of a node."""
     workflow_id, node, rounds = await _in_path(call)
@@ -40,7 +40,6 @@ async def show(call: Call) -> Reply:
 @OPERATIONS.add(
     "POST",
     "/v1/auctions/{workflow_id}/{node}/bids",
-    scope="workflows:write",
     body=BidRequest,
     reply=Bid,
     errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
@@ -65,8 +64,6 @@ async def bid_in(
     command = PlaceBid(
         key=bid_key(workflow_id, node, last["round"], agent_did),
         request_hash=call.act_hash,
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
         agent_did=agent_did,
         workflow_id=workflow_id,
         node=node,
@@ -96,8 +93,6 @@ async def keep_bid(
     command = KeepBid(
         key=bid_key(workflow_id, name, NO_ROUND, agent_did),
         request_hash=call.act_hash,
-        actor_did=call.caller.did,
-        is_admin=call.caller.is_admin,
         agent_did=agent_did,
         workflow_id=workflow_id,
         node=name,

@@ -39,7 +39,6 @@ OPERATIONS = Operations("workflows")
 @OPERATIONS.add(
     "POST",
     "/v1/workflows/{workflow_id}/feedback",
-    scope="workflows:write",
     body=FeedbackRequest,
     reply=Feedback,
     errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
@@ -69,7 +68,6 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
     command = GiveFeedback(
         key=feedback_key(stored.id, agent_did),
         request_hash=call.act_hash,
-        actor_did=call.caller.did,
         workflow_id=stored.id,
         agent_did=agent_did,
         payer_did=stored.payer_did,

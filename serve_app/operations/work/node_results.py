@@ -18,7 +18,6 @@ OPERATIONS = Operations("workflows")
 @OPERATIONS.add(
     "GET",
     "/v1/workflows/{workflow_id}/nodes/{node}/result",
-    scope="workflows:read",
     reply=NODE_RESULT,
 )
 async def get_result(call: Call) -> Reply:

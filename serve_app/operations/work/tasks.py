@@ -64,13 +64,12 @@ _NO_RESULT: Final = "{}"
 _STATUSES: Final = {WorkflowStatus.SUCCESS: "completed"}
 
 _TASK_ERRORS = (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT)
-OPERATIONS = Operations("tasks")
+OPERATIONS = Operations("tasks", "workflows")
 
 
 @OPERATIONS.add(
     "POST",
     "/v1/tasks/publish",
-    scope="workflows:write",
     body=TaskRequest,
     reply=TaskPublished,
     errors=(
@@ -123,7 +122,7 @@ async def publish(call: Call) -> Reply:
     )
 
 
-@OPERATIONS.add("GET", "/v1/tasks/{task_id}", scope="workflows:read", reply=Task)
+@OPERATIONS.add("GET", "/v1/tasks/{task_id}", reply=Task)
 async def get(call: Call) -> Reply:
     """Read a task."""
     stored = await _readable(call)
@@ -134,7 +133,6 @@ async def get(call: Call) -> Reply:
 @OPERATIONS.add(
     "POST",
     "/v1/tasks/{task_id}/bid",
-    scope="workflows:write",
     body=TaskBidRequest,
     reply=Bid,
     errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN),
@@ -173,7 +171,6 @@ async def bid(call: Call) -> Reply:
 @OPERATIONS.add(
     "POST",
     "/v1/tasks/{task_id}/settle",
-    scope="workflows:write",
     body=Settlement,
     is_body_optional=True,
     reply=TaskSettled,
@@ -207,7 +204,6 @@ async def settle(call: Call) -> Reply:
     command = SettleTask(
         key=settle_task_key(stored.id),
         request_hash=call.act_hash,
-        actor_did=call.caller.did,
         workflow_id=stored.id,
         task_id=stored.task_id,
     )
@@ -235,7 +231,6 @@ async def settle(call: Call) -> Reply:
 @OPERATIONS.add(
     "POST",
     "/v1/tasks/{task_id}/feedback",
-    scope="workflows:write",
     body=FeedbackRequest,
     reply=Feedback,
     errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from msgspec import MsgspecError, Raw, Struct
+from msgspec import MsgspecError, Raw, Struct, structs
 from msgspec.json import decode
 
 from actors.gateway.told_ends import told_workflow
@@ -23,7 +23,6 @@ from actors.transport.messages import (
 from actors.transport.wire import packed
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
-from core.money import credits_number
 from core.records.api.path_values import WorkflowPath
 from core.records.api.workflows import (
     BulkPublished,
@@ -43,18 +42,17 @@ from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
-from serve_app.http.calls import (
-    REPLAYED,
-    Call,
-    Operations,
-    Repeats,
-    Reply,
-    not_found,
-)
+from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, found, not_found
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.capabilities.deprecation_headers import manifest_warnings
-from serve_app.operations.views import iso_time, visible_workflow, workflow_record, workflow_summary
+from serve_app.operations.views import (
+    iso_time,
+    shown,
+    visible_workflow,
+    workflow_record,
+    workflow_summary,
+)
 from serve_app.operations.whose import visible_head
 from serve_app.operations.work.publishing import (
     publish_request,
@@ -104,7 +102,6 @@ def _publish_rate(call: Call) -> RateClass:
 @OPERATIONS.add(
     "POST",
     "/v1/workflows/publish",
-    scope="workflows:write",
     rate_of=_publish_rate,
     body=Manifest,
     reply=(Published, DryRun, Workflow),
@@ -120,7 +117,6 @@ async def publish(call: Call) -> Reply:
 @OPERATIONS.add(
     "POST",
     "/v1/workflows",
-    scope="workflows:write",
     body=ManifestList,
     reply=(Published, DryRun, Workflow),
     may_wait=True,
@@ -207,7 +203,6 @@ def _record_bytes(call: Call, request: PublishRequest | PackedPublish) -> int | 
 @OPERATIONS.add(
     "POST",
     "/v1/workflows/publish/bulk",
-    scope="workflows:write",
     rate=RateClass.BULK,
     body=ManifestBulk,
     is_bulk_body=True,
@@ -244,9 +239,7 @@ async def publish_bulk(call: Call) -> Reply:
     return await found.answer(await call.services.to_the_end(publishing), result)
 
 
-@OPERATIONS.add(
-    "GET", "/v1/workflows/{workflow_id}", scope="workflows:read", reply=Workflow, may_wait=True
-)
+@OPERATIONS.add("GET", "/v1/workflows/{workflow_id}", reply=Workflow, may_wait=True)
 async def get_workflow(call: Call) -> Reply:
     """Read a workflow."""
     gateway = call.services.gateway
@@ -263,15 +256,13 @@ async def get_workflow(call: Call) -> Reply:
     stored = await call.services.reads.record(workflow_id, call.caller.did, record_bytes)
     assert stored is not None, workflow_id
     await call.services.reads.load_results(stored)
-    shown = visible_workflow(stored, call)
-    if shown is None:  # an agent's node has gone to another meanwhile
+    record = visible_workflow(stored, call)
+    if record is None:  # an agent's node has gone to another meanwhile
         raise not_found(f"the workflow {workflow_id}")
-    return Reply(shown, headers=headers)
+    return Reply(record, headers=headers)
 
 
-@OPERATIONS.add(
-    "GET", "/v1/workflows", scope="workflows:read", query=WorkflowsQuery, reply=WorkflowPage
-)
+@OPERATIONS.add("GET", "/v1/workflows", query=WorkflowsQuery, reply=WorkflowPage)
 async def list_workflows(call: Call) -> Reply:
     """List workflows, newest first."""
     query = call.given(WorkflowsQuery)
@@ -284,14 +275,12 @@ async def list_workflows(call: Call) -> Reply:
         offset=page.offset,
         before_id=page.after,
     )
-    shown = [workflow_summary(row) for row in rows]
-    return Reply(listed("workflows", shown, page, lambda row: row["id"]))
+    return Reply(listed("workflows", rows, page, lambda row: row["id"], form=workflow_summary))
 
 
 @OPERATIONS.add(
     "POST",
     "/v1/workflows/{workflow_id}/cancel",
-    scope="workflows:write",
     body=Cancellation,
     reply=Cancelled,
     errors=(ErrorCode.NOT_CANCELLABLE,),
@@ -312,24 +301,21 @@ async def cancel(call: Call) -> Reply:
     )
     reply = await call.services.to_the_end(call.services.gateway.cancel(request, stored))
     return Reply(
-        {
-            "success": True,
-            "id": reply.workflow_id,
-            "workflowId": reply.workflow_id,
-            "status": WorkflowStatus.CANCELLED,
-            "reason": body.reason,
-            "cancelledAt": iso_time(reply.cancelled_ms),
-            "cancelledBy": call.caller.did,
-            "nodesAffected": reply.nodes_affected,
-            "refundedCredits": credits_number(reply.refunded_micro),
-        }
+        shown(
+            Cancelled,
+            structs.asdict(reply),
+            success=True,
+            id=stored.id,
+            status=WorkflowStatus.CANCELLED,
+            reason=body.reason,
+            cancelled_by=call.caller.did,
+        )
     )
 
 
 @OPERATIONS.add(
     "POST",
     "/v1/workflows/{workflow_id}/resume",
-    scope="workflows:write",
     reply=Resumed,
     errors=(ErrorCode.CONFLICT, ErrorCode.ESCROW_RELEASED),
 )
@@ -373,10 +359,7 @@ async def _readable(call: Call) -> WorkflowHead:
         ServiceError: NOT_FOUND, also for what is another's: existence is not disclosed.
     """
     workflow_id = call.given(WorkflowPath).workflow_id
-    head = await visible_head(call, workflow_id)
-    if head is None:
-        raise not_found(f"the workflow {workflow_id}")
-    return head
+    return found(await visible_head(call, workflow_id), f"the workflow {workflow_id}")
 
 
 def _wait_of(call: Call) -> float | None:

@@ -73,29 +73,3 @@ def test_walking_a_value_takes_no_longer_below_a_long_key() -> None:
     values = list(range(10_000))
     short, long = {"x": {"y": values}}, {"x": {LONG: values}}
     assert cpu_s(lambda: json_problem(long)) < 8 * cpu_s(lambda: json_problem(short))
-
-
-def test_edges_to_one_node_are_added_in_one_pass() -> None:
-    """Each edge copied the node's list of parents."""
-
-    def listed(count: int) -> object:
-        nodes = [{"id": f"n{index}", **NODE} for index in range(9)]
-        edges = [{"from": f"n{index % 8}", "to": "n8"} for index in range(count)]
-        return {"nodes": nodes, "edges": edges}
-
-    few, many = listed(2_000), listed(64_000)
-    grown = cpu_s(lambda: parse_list_form(many)) / cpu_s(lambda: parse_list_form(few))
-    assert grown < 100
-
-
-def test_sources_are_looked_up_among_parents_in_one_step() -> None:
-    """Each mapping of a node walked all of its parents."""
-
-    def graph(count: int) -> tuple[dict[str, list[str]], dict[str, dict[str, str]]]:
-        names = [f"n{index}" for index in range(count)]
-        mappings = {name: f"$.{name}.result" for name in names}
-        return {**{name: [] for name in names}, "z": names}, {"z": mappings}
-
-    few, many = graph(250), graph(8_000)
-    grown = cpu_s(lambda: plan_graph(*many)) / cpu_s(lambda: plan_graph(*few))
-    assert grown < 100
