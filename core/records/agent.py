@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from enum import Enum
 from typing import Annotated, Any, Final
 
 from pydantic import (
@@ -162,15 +161,6 @@ class AgentCard(_OpenRecord):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-class _Place(Enum):
-    """Where in a card a value stands, as far as that decides what its members mean."""
-
-    CARD = "card"
-    CAPABILITIES = "capabilities"
-    CAPABILITY = "capability"
-    ELSEWHERE = "elsewhere"
-
-
 def find_secrets(card: Any, path: str) -> Iterator[str]:
     """Find the members of a card that hold credentials.
 
@@ -180,7 +170,16 @@ def find_secrets(card: Any, path: str) -> Iterator[str]:
 
     Returns: the path of each.
     """
-    return _secrets_in(card, path, _Place.CARD)
+    offered = card.get("capabilities") if isinstance(card, dict) else None
+    if isinstance(offered, list):
+        card = {**card, "capabilities": [_without_schemas(one) for one in offered]}
+    return _secrets_in(card, path)
+
+
+def _without_schemas(capability: Any) -> Any:
+    if not isinstance(capability, dict):
+        return capability
+    return {name: value for name, value in capability.items() if name not in _SCHEMAS}
 
 
 def without_standing_bids(card: dict[str, Any]) -> dict[str, Any]:
@@ -198,29 +197,16 @@ def without_standing_bids(card: dict[str, Any]) -> dict[str, Any]:
     return {**card, "capabilities": shown}
 
 
-def _secrets_in(value: Any, path: str, place: _Place) -> Iterator[str]:
+def _secrets_in(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, list):
         for position, item in enumerate(value):
-            yield from _secrets_in(item, f"{path}[{position}]", _item_place(place))
+            yield from _secrets_in(item, f"{path}[{position}]")
     elif isinstance(value, dict):
         for name, item in value.items():
             if _is_secret(name, item):
                 yield f"{path}.{name}"
-            elif not _is_schema(name, place) and isinstance(item, dict | list):
-                yield from _secrets_in(item, f"{path}.{name}", _member_place(name, place))
-
-
-def _member_place(name: str, place: _Place) -> _Place:
-    is_list = place is _Place.CARD and name == "capabilities"
-    return _Place.CAPABILITIES if is_list else _Place.ELSEWHERE
-
-
-def _item_place(place: _Place) -> _Place:
-    return _Place.CAPABILITY if place is _Place.CAPABILITIES else _Place.ELSEWHERE
-
-
-def _is_schema(name: str, place: _Place) -> bool:
-    return place is _Place.CAPABILITY and name in _SCHEMAS
+            elif isinstance(item, dict | list):
+                yield from _secrets_in(item, f"{path}.{name}")
 
 
 def _is_secret(name: str, value: Any) -> bool:

@@ -245,6 +245,10 @@ def agent_record(row: Row, card: Row, now_ms: int) -> dict[str, Any]:
         now_ms: by which its availability is judged.
     """
     live = live_of(row)
+    heard = None
+    if live is not None:
+        probed_at, is_ok = iso_time(live["probe_ms"]), live["probe_ok"]
+        heard = shown(Live, live, probed_at=probed_at, is_probe_ok=is_ok)
     return {
         **card,
         "id": row["did"],
@@ -263,7 +267,7 @@ def agent_record(row: Row, card: Row, now_ms: int) -> dict[str, Any]:
         "registeredAt": iso_time(row["registered_ms"]),
         "updatedAt": iso_time(row["updated_ms"]),
         "availability": availability_of(row, live, now_ms),
-        "live": None if live is None else _live_record(live),
+        "live": heard,
     }
 
 
@@ -275,11 +279,6 @@ def availability_of(row: Row, live: Row | None, now_ms: int) -> Availability:
         return Availability.OFFLINE
     known = UNHEARD if live is None else liveness_of(live)
     return availability(drop_older_signals(known, row["updated_ms"]), now_ms)
-
-
-def _live_record(live: Row) -> dict[str, Any]:
-    """Return the newest heartbeat and probe of an agent."""
-    return shown(Live, live, probed_at=iso_time(live["probe_ms"]), is_probe_ok=live["probe_ok"])
 
 
 def key_record(row: Row) -> dict[str, Any]:

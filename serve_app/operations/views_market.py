@@ -12,8 +12,6 @@ from core.market.reputation import Tally, score
 from core.market.sharing.quota import QuotaLimits, QuotaUsage
 from core.money import CURRENCY, credits_number
 from core.records.api.market import Auction, BidShown, Round
-from core.records.api.money import Account, HistoryEvent
-from core.records.api.workflows import Escrow
 from ledger.reads.reader import RowDict
 from ledger.reads.stored import Balance
 from serve_app.operations.views import iso_time, shown
@@ -31,30 +29,6 @@ def balance_record(did: str, balance: Balance) -> dict[str, Any]:
         "currency": CURRENCY,
         "pending": credits_number(balance.pending_micro),
     }
-
-
-def account_record(row: Row) -> dict[str, Any]:
-    """Return an account."""
-    return shown(Account, row, balance=credits_number(row["balance"]))
-
-
-def history_record(row: Row, owner_did: str) -> dict[str, Any]:
-    """Return an entry as an event of its owner's history: its kind, and its sign for the wallet."""
-    return shown(
-        HistoryEvent,
-        row,
-        amount=credits_number(row["amount"]),
-        owner_did=owner_did,
-        currency=CURRENCY,
-        event_type=row["kind"],
-        node_name=row["node_id"],
-        change=credits_number(row["change"]),
-    )
-
-
-def escrow_record(row: Row) -> dict[str, Any]:
-    """Return an escrow, the specification's members in its own spelling."""
-    return shown(Escrow, row, amount=credits_number(row["amount"]), currency=CURRENCY)
 
 
 def stake_record(

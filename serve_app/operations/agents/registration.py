@@ -110,6 +110,9 @@ async def registration_before_endpoint(
             signed = _by_signature_alone(stored, body)
     proof = proof or signed.proof
     offered = tuple(one.id for one in card.capabilities)
+    lines_taken: tuple[str, ...] = ()
+    if proof is not None:  # versions pass to the owner with a DID that it proves
+        lines_taken = await lines_of_claim(services.reader, card.did, owner_did, offered)
     return RegisterAgent(
         owner_did=owner_did,
         is_signed=signed.is_by_its_key,
@@ -127,21 +130,8 @@ async def registration_before_endpoint(
         revision_expected=signed.revision,
         is_unchanged=signed.is_unchanged,
         owner_agents_max=AGENTS_PER_OWNER_MAX,
-        lines_taken=await _lines_taken(services, card.did, owner_did, offered, proof),
+        lines_taken=lines_taken,
     )
-
-
-async def _lines_taken(
-    services: Services,
-    did: str,
-    owner_did: str,
-    capability_ids: tuple[str, ...],
-    proof: OwnershipProof | None,
-) -> tuple[str, ...]:
-    """Return the capabilities whose versions pass to the owner with a DID that it proves."""
-    if proof is None:
-        return ()
-    return await lines_of_claim(services.reader, did, owner_did, capability_ids)
 
 
 def _canonical_json(card: AgentCard) -> str:

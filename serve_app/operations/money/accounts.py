@@ -5,23 +5,21 @@ Spec: Account, Entry, Escrow, Balance response.
 
 from __future__ import annotations
 
+from typing import Any
+
 from core.errors import ErrorCode
-from core.money import MICRO_PER_CENT, cents_ceil, credits_number
-from core.records.api.money import Account, Balance, HistoryPage
+from core.money import CURRENCY, MICRO_PER_CENT, cents_ceil, credits_number
+from core.records.api.money import Account, Balance, HistoryEvent, HistoryPage
 from core.records.api.path_values import WorkflowPath
 from core.records.api.record import PageQuery
 from core.records.api.workflows import Budget, Escrow
 from core.records.stored_manifest import read_stored_manifest
 from ledger.accounts.account_reads import account_row, history
+from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Operations, Reply, found, not_found
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import shown
-from serve_app.operations.views_market import (
-    account_record,
-    balance_record,
-    escrow_record,
-    history_record,
-)
+from serve_app.operations.views_market import balance_record
 from serve_app.operations.whose import money_did_in_path, paid_workflow
 
 OPERATIONS = Operations("ledger")
@@ -37,7 +35,7 @@ async def get_account(call: Call) -> Reply:
     """Read a wallet's account."""
     did = await money_did_in_path(call, "the account")
     row = found(await account_row(call.services.reader, did), f"the account of {did[:255]}")
-    return Reply(account_record(row))
+    return Reply(shown(Account, row, balance=credits_number(row["balance"])))
 
 
 @OPERATIONS.add("GET", "/v1/balances/{did}", reply=Balance, errors=(ErrorCode.NOT_FOUND,))
@@ -65,8 +63,21 @@ async def get_history(call: Call) -> Reply:
         offset=page.offset,
         before_id=number_after(page),
     )
-    events = [history_record(row, did) for row in rows]
-    return Reply(listed("events", events, page, lambda row: row["id"]))
+
+    def form(row: RowDict) -> dict[str, Any]:
+        """Return an entry as an event of its owner's history, with its sign for the wallet."""
+        return shown(
+            HistoryEvent,
+            row,
+            amount=credits_number(row["amount"]),
+            owner_did=did,
+            currency=CURRENCY,
+            event_type=row["kind"],
+            node_name=row["node_id"],
+            change=credits_number(row["change"]),
+        )
+
+    return Reply(listed("events", rows, page, lambda row: row["id"], form=form))
 
 
 @OPERATIONS.add(
@@ -83,7 +94,8 @@ async def get_escrow(call: Call) -> Reply:
     if row is None:
         # Its estimate exceeded its budget: nothing was ever held.
         raise not_found(f"an escrow of the workflow {stored.id}")
-    return Reply(escrow_record(row))
+    amount = credits_number(row["amount"])
+    return Reply(shown(Escrow, row, amount=amount, currency=CURRENCY))
 
 
 @OPERATIONS.add(

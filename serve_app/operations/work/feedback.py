@@ -6,7 +6,7 @@ Spec: decision reputation-and-ranking (what a rating of 1 means).
 from __future__ import annotations
 
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Any, Final
+from typing import Final
 
 from core.errors import ErrorCode, ServiceError
 from core.records.api.path_values import WorkflowPath
@@ -15,7 +15,7 @@ from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.accounts.agent_money import money_owner
 from ledger.disputes.dispute_commands import GiveFeedback, feedback_key
 from ledger.disputes.dispute_reads import feedback_rows
-from ledger.reads.reader import RowDict, StoredWorkflow
+from ledger.reads.reader import StoredWorkflow
 from serve_app.http.calls import (
     Call,
     Operations,
@@ -78,7 +78,7 @@ async def give_for(call: Call, stored: StoredWorkflow, default_agent: str | None
     await call.commit(command, done=ServiceError(ErrorCode.CONFLICT, detail))
     rows = await feedback_rows(call.services.reader, stored.id)
     (row,) = (row for row in rows if row["agent_did"] == agent_did)
-    return Reply(feedback_record(row))
+    return Reply(shown(Feedback, row, success=True, rating=float(row["rating"])))
 
 
 def rating_of(rating: float, scale: int | None) -> int:
@@ -116,8 +116,3 @@ async def _check_foreign(call: Call, payer_did: str, agent_did: str) -> None:
     if not owners.isdisjoint((payer_did, payer_did if payer is None else payer.owner_did)):
         detail = f"the payer and {agent_did} have the same owner: feedback needs another owner"
         raise ServiceError(ErrorCode.FORBIDDEN, detail)
-
-
-def feedback_record(row: RowDict) -> dict[str, Any]:
-    """Return feedback in its JSON form; the rating is a share of the best."""
-    return shown(Feedback, row, success=True, rating=float(row["rating"]))
