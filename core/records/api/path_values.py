@@ -7,7 +7,6 @@ that exists. One whose form is public (a DID, a capability's id, a number) is re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final
 
 from core.records.api.kinds import AgentName, CapabilityId, Did, EntryNumber, NodeName, Uuid, text
@@ -15,6 +14,11 @@ from core.records.api.shape import Body, members_of
 
 KEY_ID_CHARS_MAX = 128
 MACHINE_CHARS_MIN, MACHINE_CHARS_MAX = 6, 64
+
+
+# The class of a path by its names in braces, where an operation declares no other: of two classes
+# of the same names the later one.
+BY_NAMES: Final[dict[tuple[str, ...], type[PathValues]]] = {}
 
 
 class PathValues(Body):
@@ -25,6 +29,10 @@ class PathValues(Body):
     """
 
     looked_up: ClassVar[str | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        BY_NAMES[tuple(member.name for member in members_of(cls))] = cls
 
 
 class WorkflowPath(PathValues):
@@ -116,23 +124,3 @@ class AnyDidPath(PathValues):
     """A DID. A text that is no DID is not known."""
 
     did: Annotated[str, "The DID, raw or percent-encoded."]
-
-
-# The class of a path by its names in braces, where an operation declares no other.
-BY_NAMES: Final[Mapping[tuple[str, ...], type[PathValues]]] = {
-    tuple(member.name for member in members_of(one)): one
-    for one in (
-        WorkflowPath,
-        NodePath,
-        TaskPath,
-        InvoicePath,
-        DisputePath,
-        KeyPath,
-        MachinePath,
-        NamePath,
-        RecoveryPath,
-        EntryPath,
-        CapabilityPath,
-        AnyDidPath,
-    )
-}

@@ -204,7 +204,6 @@ async def list_versions(call: Call) -> Reply:
     f"{_VERSIONS}/{{version}}",
     reply=CapabilityVersionWhole,
     errors=(ErrorCode.NOT_FOUND,),
-    path_values=CapabilityVersionPath,
 )
 async def get_version(call: Call) -> Reply:
     """Read a version of a capability with its schemas."""
@@ -234,7 +233,6 @@ async def get_version(call: Call) -> Reply:
     is_body_optional=True,
     reply=VersionDeprecated,
     errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
-    path_values=CapabilityVersionPath,
 )
 async def deprecate(call: Call) -> Reply:
     """Deprecate a version of a capability."""
