@@ -32,7 +32,7 @@ from serve_app.http.calls import (
     replayed,
 )
 from serve_app.http.lists import listed, page_of
-from serve_app.operations.views import iso_time, shown
+from serve_app.operations.views import iso_time, shown, shown_result
 
 OPERATIONS = Operations("trust")
 
@@ -63,18 +63,14 @@ async def revoke(call: Call) -> Reply:
         expires_ms=body.expires_at,
     )
     outcome = await call.commit(command, until_known=True)
-    row = {
-        "did": did,
+    others = {
         "reason": command.reason,
         "evidence": evidence,
-        "revoked_ms": outcome.result["revokedMs"],
-        "expires_ms": command.expires_ms,
+        "expires_at": iso_time(command.expires_ms),
         "revoked_by_did": call.caller.did,
     }
-    return Reply(
-        {"success": True, "id": did, **_record(row, call)},
-        headers=replayed(outcome),
-    )
+    record = shown_result(Revoked, outcome, id=did, did=did, revoked=True, **others)
+    return Reply(record, headers=replayed(outcome))
 
 
 @OPERATIONS.add(

@@ -8,6 +8,7 @@ Decision versions-and-schemas.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -35,6 +36,7 @@ from core.records.api.registry.capability_versions import (
     CapabilityVersionWhole,
     Negotiated,
     Negotiation,
+    SchemaBreak,
     VersionDeprecated,
     VersionDeprecation,
     VersionPublication,
@@ -271,19 +273,13 @@ async def negotiate_version(call: Call) -> Reply:
     if chosen is None:
         raise _not_acceptable(body, versions)
     row = rows[str(chosen.version)]
-    return Reply(
-        {
-            "capabilityId": body.capability_id,
-            "versionId": row["id"],
-            "version": row["version"],
-            "status": row["status"],
-            "schemaHash": row["schema_hash"],
-            "sunsetAt": _sunset_at(row),
-            "latest": str(latest.version),
-            "migrationPath": await _migration_path(call, body.capability_id, versions, chosen),
-        },
-        headers=deprecation_headers(row),
-    )
+    others = {
+        "version_id": row["id"],
+        "sunset_at": _sunset_at(row),
+        "latest": str(latest.version),
+        "migration_path": await _migration_path(call, body.capability_id, versions, chosen),
+    }
+    return Reply(shown(Negotiated, row, **others), headers=deprecation_headers(row))
 
 
 async def _migration_path(
@@ -325,16 +321,7 @@ def _compatibility(former: str, later: str, breaks: Sequence[Break]) -> dict[str
         "fromVersion": former,
         "toVersion": later,
         "isCompatible": not breaks,
-        "breaks": [
-            {
-                "path": one.path,
-                "affected": one.affected,
-                "was": one.was,
-                "now": one.now,
-                "isDecided": one.is_decided,
-            }
-            for one in breaks
-        ],
+        "breaks": [shown(SchemaBreak, asdict(one)) for one in breaks],
     }
 
 

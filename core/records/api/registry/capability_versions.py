@@ -18,7 +18,7 @@ from core.capabilities.semver import (
 from core.records.api.kinds import CapabilityId, Did, Hash, LongText, Timestamp, Yes, words
 from core.records.api.path_values import CapabilityPath
 from core.records.api.record import Page, Record
-from core.records.api.shape import Body, Json, Kind, Maybe, Mismatch, Schema
+from core.records.api.shape import Body, Json, Kind, Maybe, Mismatch, Schema, checked
 from core.wording import got_of
 
 # Of one schema in its canonical form, and how deep it may be.
@@ -26,12 +26,6 @@ SCHEMA_BYTES_MAX: Final = 32 * 1024
 SCHEMA_LEVELS_MAX: Final = 32
 SUPPORTED_MAX: Final = 100
 VERSION_STATUSES: Final = ("active", "deprecated")
-
-
-def _version(value: Any) -> str:
-    if not is_version(value):
-        raise Mismatch(got_of(value), "a semantic version such as 1.4.0, without build metadata")
-    return str(value)
 
 
 def _range(value: Any) -> str:
@@ -60,7 +54,8 @@ _RANGE_SCHEMA: Final[Schema] = {
     "maxLength": RANGE_CHARS_MAX,
     "description": f"A version, or up to {COMPARATORS_MAX} comparators such as `>=1.2 <2`.",
 }
-SemanticVersion = Annotated[str, Kind(_VERSION_SCHEMA, _version)]
+_EXPECTED: Final = "a semantic version such as 1.4.0, without build metadata"
+SemanticVersion = Annotated[str, checked(_VERSION_SCHEMA, is_version, _EXPECTED)]
 VersionRange = Annotated[str, Kind(_RANGE_SCHEMA, _range)]
 
 
