@@ -245,12 +245,10 @@ class EmbeddedPostgres:
         password_of_initdb = self.socket_folder / "initial"
         shutil.rmtree(fresh, ignore_errors=True)
         passwords = {role: secrets.token_urlsafe(32) for role in (SUPERUSER, OWNER, SERVICE)}
-        _write_private(
-            self.password_file, "".join(f"*:*:*:{r}:{p}\n" for r, p in passwords.items())
-        )
+        write_private(self.password_file, "".join(f"*:*:*:{r}:{p}\n" for r, p in passwords.items()))
         fresh.mkdir(mode=0o700)
         self._give(fresh)
-        _write_private(password_of_initdb, passwords[SUPERUSER])
+        write_private(password_of_initdb, passwords[SUPERUSER])
         self._give(password_of_initdb)
         options = [
             *conf.INITDB_OPTIONS,
@@ -300,7 +298,7 @@ class EmbeddedPostgres:
             ("pg_hba.conf", conf.ACCESS_RULES),
         ):
             path = self.folder / name
-            _write_private(path, text)
+            write_private(path, text)
             self._give(path)
 
     def _spawn(self) -> None:
@@ -318,11 +316,11 @@ class EmbeddedPostgres:
             if status is not None:
                 raise EmbeddedPostgresError(
                     f"Postgres ended with status {status} while starting. Its last lines, from"
-                    f" {self.log_file}:\n{_last_lines(self.log_file)}"
+                    f" {self.log_file}:\n{last_lines(self.log_file)}"
                 )
             if time.monotonic() - told_at > _PROGRESS_EVERY_S:
                 told_at = time.monotonic()
-                self._progress(f"Postgres is starting: {_last_lines(self.log_file, 1)}")
+                self._progress(f"Postgres is starting: {last_lines(self.log_file, 1)}")
             time.sleep(_POLL_S)
 
     def _ensure_roles(self) -> None:
@@ -458,7 +456,7 @@ def _copy_programs(bin_folder: Path, target: Path) -> Path:
     return copied / "bin"
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Replace a file at once, readable by its owner only, safe on disk when this returns."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
@@ -468,6 +466,11 @@ def _write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _passwords(password_file: Path) -> dict[str, str]:
@@ -475,7 +478,8 @@ def _passwords(password_file: Path) -> dict[str, str]:
     return {row[3]: row[4] for row in rows}
 
 
-def _last_lines(log_file: Path, count: int = 12) -> str:
+def last_lines(log_file: Path, count: int = 12) -> str:
+    """Return the end of a log."""
     try:
         lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:

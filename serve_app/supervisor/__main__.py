@@ -19,10 +19,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from core.settings import SettingsError
 from ledger.embedded.server import EmbeddedPostgresError, check_server_user
@@ -40,7 +41,6 @@ from serve_app.supervisor.keeper import (
     Keeper,
     StartFailed,
     clear_leftovers,
-    last_lines,
 )
 from serve_app.supervisor.machines.preflight import split_address
 from serve_app.supervisor.processes import wait_end
@@ -50,7 +50,6 @@ from serve_app.supervisor.releases.key_rotation import rotate
 
 DONE, FAILED, USAGE, REFUSED = 0, 1, 2, 3
 _STOP_PATIENCE_S = 40.0
-_READY, _PROGRESS, _FAILURE = "ready", "progress", "failure"
 
 
 class StopRequested(BaseException):
@@ -90,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"callboard: {refusal}", file=sys.stderr)
             return USAGE
         keeper = partial(Keeper, loaded, place=place, ports_from=arguments.ports)
-    return _up(keeper, _reporter(arguments.report_to))
+    return _up(keeper, loaded.deployment.logs / "supervisor.log", arguments.ready_to)
 
 
 def _place(arguments: argparse.Namespace) -> Place:
@@ -139,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
         verb.add_argument(
             "--detach", action="store_true", help="return when the deployment is ready"
         )
-        verb.add_argument("--report-to", type=int, help=argparse.SUPPRESS)
+        verb.add_argument("--ready-to", type=int, help=argparse.SUPPRESS)
     role = join.add_mutually_exclusive_group(required=True)
     role.add_argument("--head", help="the head's address, host or host:port")
     role.add_argument("--as-head", action="store_true", help="start the head of the cluster")
@@ -163,26 +162,40 @@ def _first_port(text: str) -> int:
 
 
 def _up(
-    build_keeper: Callable[[Callable[[str], None]], Keeper], report: Callable[[str, str], None]
+    build_keeper: Callable[[Callable[[str], None]], Keeper], log: Path, ready_to: int | None
 ) -> int:
+    """Keep the deployment until a signal ends it.
+
+    Args:
+        build_keeper: gets what tells people of progress.
+        log: where it tells them once it runs in the background.
+        ready_to: file descriptor that a waiting `up --detach` reads; None in the foreground.
+    """
     signal.signal(signal.SIGTERM, _request_stop)
     signal.signal(signal.SIGINT, _request_stop)
-    # A process that reports to a detaching one outlives it, and with it the terminal.
+    # A process in the background outlives the terminal, and who has read its progress.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    keeper = build_keeper(lambda line: report(_PROGRESS, line))
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        _tell(f"[{time.monotonic() - began:5.1f} s] {line}")
+
+    keeper = build_keeper(say)
     status = DONE
     try:
         keeper.start()
-        report(_READY, keeper.ready)
+        _tell(keeper.ready)
+        if ready_to is not None:
+            _go_to_background(log, ready_to)
         keeper.watch()
     except StopRequested:
-        report(_PROGRESS, "ending")
+        say("ending")
     except AlreadyRunning as refusal:
         print(f"callboard: {refusal}", file=sys.stderr)
         return REFUSED
     except (DeploymentError, EmbeddedPostgresError, StartFailed) as failure:
-        report(_FAILURE, f"callboard: {failure}")
+        _tell(f"callboard: {failure}", sys.stderr)
         status = FAILED
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -191,59 +204,46 @@ def _up(
     return status
 
 
+def _tell(text: str, stream: TextIO | None = None) -> None:
+    with suppress(BrokenPipeError):  # nobody reads any more; the deployment runs on
+        print(text, flush=True, file=stream)
+
+
+def _go_to_background(log: Path, ready_to: int) -> None:
+    """Leave the terminal, and let the waiting `up --detach` end."""
+    with log.open("ab") as file:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), stream.fileno())
+    with suppress(BrokenPipeError):  # it was interrupted; the deployment runs on
+        os.write(ready_to, b".")
+    os.close(ready_to)
+
+
 def _request_stop(_number: int, _frame: FrameType | None) -> NoReturn:
     raise StopRequested
 
 
-def _reporter(report_to: int | None) -> Callable[[str, str], None]:
-    """Return what tells people and, in the background, the waiting `up --detach` as well."""
-    began = time.monotonic()
-
-    def report(kind: str, line: str) -> None:
-        text = f"[{time.monotonic() - began:5.1f} s] {line}" if kind == _PROGRESS else line
-        print(text, flush=True, file=sys.stderr if kind == _FAILURE else sys.stdout)
-        if report_to is not None:
-            try:
-                os.write(report_to, f"{json.dumps([kind, text])}\n".encode())
-            except BrokenPipeError:
-                pass  # it has seen enough, or was interrupted; the deployment runs on
-
-    return report
-
-
 def _up_detached(loaded: LoadedSettings, argv: Sequence[str]) -> int:
-    """Start `up` in a session of its own and pass its progress on until it is ready."""
+    """Start `up` in a session of its own and return when it is ready or has ended."""
     holder = loaded.deployment.holder()
     if holder is not None:
         print(f"callboard: {already_running(loaded.settings.home, holder)}", file=sys.stderr)
         return REFUSED
-    loaded.deployment.logs.mkdir(parents=True, exist_ok=True)
-    log = loaded.deployment.logs / "supervisor.log"
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "serve_app.supervisor"]
-    command += [word for word in argv if word != "--detach"] + ["--report-to", str(writing)]
+    command += [word for word in argv if word != "--detach"] + ["--ready-to", str(writing)]
     command += ["--home", loaded.settings.home]  # the given one may be relative
-    with log.open("ab") as file:
-        keeper = subprocess.Popen(
-            command, cwd=ROOT, env=child_environment({}), stdin=subprocess.DEVNULL, stdout=file,
-            stderr=file, start_new_session=True, pass_fds=(writing,),
-        )  # fmt: skip
+    keeper = subprocess.Popen(
+        command, cwd=ROOT, env=child_environment({}), stdin=subprocess.DEVNULL,
+        start_new_session=True, pass_fds=(writing,),
+    )  # fmt: skip
     os.close(writing)
-    is_explained = False
     try:
-        with os.fdopen(reading, encoding="utf-8") as reports:
-            for report in reports:
-                kind, text = json.loads(report)
-                print(text, flush=True, file=sys.stderr if kind == _FAILURE else sys.stdout)
-                if kind == _READY:
-                    return DONE
-                is_explained = is_explained or kind == _FAILURE
+        if os.read(reading, 1):
+            return DONE
     except KeyboardInterrupt:
         keeper.terminate()
-    status = keeper.wait()
-    if not is_explained:
-        print(last_lines(log), file=sys.stderr)
-    return status or FAILED
+    return keeper.wait() or FAILED
 
 
 # --- down, settings -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import ray
@@ -22,21 +23,17 @@ from ray.serve.schema import ApplicationStatus
 from actors.cluster.runtime import ensure_runtime, own_environment
 from actors.gateway.gateway import Gateway
 from actors.transport.names import NAMESPACE
-from core.errors import ErrorCode, ServiceError
 from core.settings import Settings, SettingsError
 from serve_app.app import APPLICATION, build
 from serve_app.settings_from_env import read_settings
-from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key, publish_key
+from serve_app.supervisor.admin_key import FILE, admin_key_command, prepared_key
 from serve_app.supervisor.front import serve_host
-from serve_app.supervisor.machines.answers import missing_at
+from serve_app.supervisor.machines.answers import wait_api
 
 READY_TIMEOUT_S = 120.0
 START_ATTEMPTS = 5
 AFTER_INPUT = "--after-input"
 KEEP_APPLICATION = "--keep-application"
-
-_PAUSE_S = 0.05
-_PROGRESS_S = 5.0
 
 
 def main() -> int:
@@ -64,10 +61,14 @@ def main() -> int:
     # A deployment replaces every replica, also those of machines that have lost nothing.
     if not (is_kept and _is_running()):
         serve.run(build(settings), name=APPLICATION, route_prefix="/", blocking=False)
+    missing = wait_api(settings.local_url, READY_TIMEOUT_S, partial(_say, began))
+    if missing:
+        print(f"the API is not healthy after {READY_TIMEOUT_S:.0f} s: {missing}", file=sys.stderr)
+        return 1
     if settings.home:
-        _say(began, "storing the admin key")
         asyncio.run(_store_admin_key(settings, Path(settings.home)))
-    return _wait_healthy(settings.local_url, settings.url, began)
+    _say(began, f"the API answers at {settings.url}")
+    return 0
 
 
 def _start_serve(settings: Settings, began: float) -> None:
@@ -98,47 +99,12 @@ def _is_running() -> bool:
 
 
 async def _store_admin_key(settings: Settings, home: Path) -> None:
-    api_key = prepared_key(home)
     gateway = await Gateway.connect(settings)
     try:
-        await _committed(gateway, api_key)
+        await gateway.commit(admin_key_command(prepared_key(home)))
     finally:
         await gateway.close()
-    publish_key(home)
     print(f"admin key: {home / FILE}", flush=True)
-
-
-async def _committed(gateway: Gateway, api_key: str) -> None:
-    """Commit the key; the ledger may be starting, so it is asked again until it answers."""
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while True:
-        try:
-            await gateway.commit(admin_key_command(api_key))
-            return
-        except ServiceError as error:
-            is_starting = error.code in (ErrorCode.LEDGER_UNAVAILABLE, ErrorCode.OVERLOADED)
-            if not is_starting or time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(_PAUSE_S)
-
-
-def _wait_healthy(local_url: str, url: str, began: float) -> int:
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    said_at = time.monotonic()
-    while True:
-        missing = missing_at(local_url)
-        if missing is None:
-            _say(began, f"the API answers at {url}")
-            return 0
-        if time.monotonic() > deadline:
-            print(
-                f"the API is not healthy after {READY_TIMEOUT_S:.0f} s: {missing}", file=sys.stderr
-            )
-            return 1
-        if time.monotonic() - said_at > _PROGRESS_S:
-            said_at = time.monotonic()
-            _say(began, f"waiting: {missing}")
-        time.sleep(_PAUSE_S)
 
 
 def _say(began: float, text: str) -> None:

@@ -17,6 +17,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from ledger.embedded.server import write_private
+
 PORTS_FROM, PORTS_TO, BLOCK_SIZE = 12_000, 32_700, 100
 # Ports of a block that are taken by number; replicas take the others as they find them free.
 FIXED_PORTS = 20
@@ -108,11 +110,10 @@ class Deployment:
             # Actors rotate their own (`*.jsonl`); these are written by programs that do not.
             if log.stat().st_size > LOG_BYTES_MAX:
                 log.rename(log.with_name(f"{log.name}.1"))
-        if not deployment_key:
-            _write_secret(self.deployment_key_file, secrets.token_hex(32))
-        if ray_token:
-            self.ray_token_file.unlink(missing_ok=True)
-        _write_secret(self.ray_token_file, ray_token or secrets.token_hex(32))
+        if not deployment_key and not self.deployment_key_file.exists():
+            write_private(self.deployment_key_file, secrets.token_hex(32))
+        if ray_token or not self.ray_token_file.exists():
+            write_private(self.ray_token_file, ray_token or secrets.token_hex(32))
         self.make_run_folder()
 
     def make_run_folder(self) -> None:
@@ -135,13 +136,9 @@ class Deployment:
             AlreadyRunning: another process holds it.
         """
         self.home.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-            os.close(descriptor)
-            raise AlreadyRunning(already_running(self.home, owner)) from None
+        descriptor = take_lock(self.home / "lock")
+        if descriptor is None:
+            raise AlreadyRunning(already_running(self.home, self.holder()))
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         return descriptor
@@ -161,17 +158,18 @@ class Deployment:
         return None
 
 
-def _write_secret(path: Path, text: str) -> None:
-    """Write a secret readable by this user only, unless there is one."""
-    if path.exists():
-        return
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)
+def take_lock(file: Path) -> int | None:
+    """Return a descriptor of a file that no other process can lock while it is open, if it is free.
+
+    The kernel gives the lock back when the process ends, however it ends.
+    """
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 class PortBlock:
@@ -199,15 +197,8 @@ class PortBlock:
         start = int(seed, 16) % blocks
         for offset in range(blocks):
             first = PORTS_FROM + (start + offset) % blocks * BLOCK_SIZE
-            reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                reservation.bind(f"\0callboard-ports-{first}")
-            except OSError:
-                reservation.close()
-                continue
-            if all(is_free(port) for port in range(first, first + BLOCK_SIZE)):
-                return cls(first, reservation)
-            reservation.close()
+            if isinstance(block := cls._take(first, BLOCK_SIZE), PortBlock):
+                return block
         raise DeploymentError(
             f"no {BLOCK_SIZE} neighbouring free ports between {PORTS_FROM} and {PORTS_TO}"
         )
@@ -224,18 +215,27 @@ class PortBlock:
         """
         # The kernel keeps connections of killed replicas for a minute, and their ports with them:
         # a machine that comes back must not wait for those, which Serve passes over.
-        taken = [port for port in range(first, first + FIXED_PORTS) if not is_free(port)]
+        block = cls._take(first, FIXED_PORTS)
+        if isinstance(block, PortBlock):
+            return block
+        raise DeploymentError(
+            f"port {block} is in use; this machine needs {first} to {first + BLOCK_SIZE - 1}:"
+            " choose others with --ports, the same on all machines"
+        )
+
+    @classmethod
+    def _take(cls, first: int, needed: int) -> PortBlock | int:
+        """Return the block that begins at a port, or the first of the needed ports in use."""
         reservation = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             reservation.bind(f"\0callboard-ports-{first}")
         except OSError:
-            taken.insert(0, first)
-        if taken:
             reservation.close()
-            raise DeploymentError(
-                f"port {taken[0]} is in use; this machine needs {first} to"
-                f" {first + BLOCK_SIZE - 1}: choose others with --ports, the same on all machines"
-            )
+            return first
+        for port in range(first, first + needed):
+            if not is_free(port):
+                reservation.close()
+                return port
         return cls(first, reservation)
 
     def close(self) -> None:

@@ -8,9 +8,6 @@ not found the script fails, so that HAProxy never runs without its limits. Decis
 The address that counts is the connection's. Where `trusted_proxies` names it, it is the last one of
 `X-Forwarded-For` that is not such a proxy itself: each proxy appends whom it has seen, so what a
 caller has written stands before and is never reached. Decision http-edge.
-
-`python -m serve_app.supervisor.front FOLDER` writes the same files on a machine of `cluster.yaml`
-and prints the script's path.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from __future__ import annotations
 import re
 import resource
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -30,7 +26,6 @@ from core.settings import Settings
 from core.trust.deployment_keys import DeploymentKeys
 from serve_app.callers.peers import PEER_HEADER, peer_tokens
 from serve_app.http.errors import UNKNOWN_METHOD, problem_text
-from serve_app.settings_from_env import read_settings
 from serve_app.supervisor.error_pages import (
     BODY_MAX,
     DEFAULT_TIMEOUTS,
@@ -296,15 +291,3 @@ def _write(path: Path, content: bytes, mode: int) -> None:
     fresh.chmod(mode)
     fresh.write_bytes(content)
     fresh.rename(path)
-
-
-def main() -> int:
-    """Write the files into the folder that is named."""
-    settings = read_settings()
-    folder = Path(sys.argv[1]).absolute()
-    print(write_front(folder, settings, settings.deployment_keys))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

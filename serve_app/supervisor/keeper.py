@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import os
 import secrets
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
-from ledger.embedded.server import EmbeddedPostgres, EmbeddedPostgresError, end_leftovers
+from ledger.embedded.server import (
+    EmbeddedPostgres,
+    EmbeddedPostgresError,
+    end_leftovers,
+    last_lines,
+)
 from ledger.embedded.tethered import tethered_command
 from serve_app.settings_from_env import LoadedSettings, child_environment, settings_as_environment
 from serve_app.supervisor.deployment import Deployment, DeploymentError, PortBlock, is_free
@@ -40,7 +43,6 @@ _RAY_READY = "Ray runtime started"
 # The first port of the machines of a cluster, which must know each other's.
 CLUSTER_PORTS_FROM = 12_000
 _API_OFFSET = 10
-_WATCH_S = 30.0
 _RETRY_PAUSES_S = (0.1, 0.5, 2.0, 5.0)
 _STOP_GRACE_S = 1.0
 
@@ -80,6 +82,7 @@ class Keeper:
         self._ray: subprocess.Popen[bytes] | None = None
         self._ray_log_from = 0
         self._vital: list[int] | None = None
+        self._is_whole = False
         self._standstill = Standstill()
         self._variables: dict[str, str] = {}
         self._mark = f"{self._deployment.id}.{secrets.token_hex(4)}"
@@ -127,9 +130,7 @@ class Keeper:
             self._postgres.start()
         if self._place.is_head:
             self._migrate()
-            self._deploy()
-        else:
-            self._wait_ray()
+        self._finish_start()
         (self._deployment.url_file).write_text(f"{self.url}\n", encoding="utf-8")
 
     def watch(self) -> None:
@@ -190,6 +191,7 @@ class Keeper:
         assert self._node is not None
         self._say("starting Ray")
         self._vital = None
+        self._is_whole = False
         log = self._deployment.logs / "ray.log"
         self._ray_log_from = log.stat().st_size if log.exists() else 0
         environment = self._ray_environment()
@@ -214,31 +216,34 @@ class Keeper:
                 heads = "" if self._place.is_head else " are ray_token, Ray and Python the head's,"
                 raise StartFailed(
                     f"Ray did not start:{heads} is there memory and disk left, and does the"
-                    f" machine's own name resolve?\n{last_lines(log)}"
+                    f" machine's own name resolve? The last lines of"
+                    f" {log}:\n{last_lines(log)}"
                 )
             time.sleep(0.02)
+
+    def _finish_start(self, *options: str) -> None:
+        """Deploy the API on a head; on a worker wait for Ray: Serve starts its replica itself."""
+        if self._place.is_head:
+            self._deploy(*options)
+        else:
+            self._wait_ray()
+        self._is_whole = True
 
     def _deploy(self, *options: str) -> None:
         """Deploy the API; Ray is being started by the caller.
 
         The deploying program loads its modules, seconds of work, while Ray starts.
         """
-        assert self._node is not None
-        log = self._deployment.logs / "deploy.log"
         command = ["serve_app.supervisor.deploy", "--after-input", *options]
-        with log.open("ab") as file, self._step(command, file, self._ray_environment()) as step:
-            try:
-                self._wait_ray()
-                self._node.end_client_server()
-                self._say("deploying the API")
-                assert step.stdin is not None
-                with suppress(BrokenPipeError):  # it has failed already; its log says why
-                    step.stdin.write(b"the cluster is there\n")
-                    step.stdin.close()
-                self._follow(step, log, file, "the API did not start; its log says why")
-            except BaseException:
-                step.kill()
-                raise
+        advice = "the API did not start; its log says why"
+        with self._step(command, "deploy.log", self._ray_environment(), advice) as step:
+            assert self._node is not None
+            self._wait_ray()
+            self._node.end_client_server()
+            self._say("deploying the API")
+            assert step.stdin is not None
+            with suppress(BrokenPipeError):  # it has failed already; its log says why
+                step.stdin.write(b"the cluster is there\n")
 
     def _migrate(self) -> None:
         owner_url = self._settings.owner_url or self._settings.database_url
@@ -250,54 +255,47 @@ class Keeper:
                 "the schema could not be brought up to date: does the database of"
                 " CALLBOARD_DATABASE_URL answer, and may CALLBOARD_OWNER_URL change it?"
             )
-        log = self._deployment.logs / "migrate.log"
         self._say("bringing the database's schema up to date")
         command = ["ledger.migrate", "--url", owner_url]
         environment = child_environment(self._release.environment())
-        with log.open("ab") as file, self._step(command, file, environment) as step:
-            try:
-                self._follow(step, log, file, advice)
-            except BaseException:
-                step.kill()
-                raise
+        with self._step(command, "migrate.log", environment, advice):
+            pass
 
+    @contextmanager
     def _step(
-        self, module: list[str], errors: IO[bytes], environment: dict[str, str]
-    ) -> subprocess.Popen[bytes]:
-        """Start a module that runs to its end, tethered to this process.
+        self, module: list[str], log_name: str, environment: dict[str, str], advice: str
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a module, tethered to this process; after the block follow it to its end.
+
+        Its lines are passed on and into its log.
 
         In the run folder: Ray lets the actors that a driver makes search its working folder before
         all others, so in that of a release no actor could ever be of another one.
+
+        Raises:
+            StartFailed: it did not succeed.
         """
+        log = self._deployment.logs / log_name
         command = tethered_command([self._release.python, "-m", *module], end_signal=signal.SIGKILL)
-        return subprocess.Popen(
+        with log.open("ab") as file, subprocess.Popen(
             command, env=environment, cwd=self._deployment.run_folder, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=errors, start_new_session=True, bufsize=0,
-        )  # fmt: skip
-
-    def _follow(
-        self, step: subprocess.Popen[bytes], log: Path, file: IO[bytes], advice: str
-    ) -> None:
-        """Pass a step's lines on and into its log; return when it has ended well."""
-        for line in self._lines(step):
-            file.write(line)
-            file.flush()
-            self._say(line.decode("utf-8", "replace").rstrip())
-        status = step.wait()
-        if status != 0:
-            raise StartFailed(f"{advice} (exit status {status}).\n{last_lines(log)}")
-
-    def _lines(self, step: subprocess.Popen[bytes]) -> Iterator[bytes]:
-        """Yield a step's lines; Postgres is kept alive meanwhile, for the step may wait for it."""
-        assert step.stdout is not None
-        while True:
-            readable, _, _ = select.select([step.stdout], [], [], _WATCH_S)
-            if not readable:
-                self._heal_postgres()
-            elif line := step.stdout.readline():
-                yield line
-            else:
-                return
+            stdout=subprocess.PIPE, stderr=file, start_new_session=True, bufsize=0,
+        ) as step:  # fmt: skip
+            try:
+                yield step
+                assert step.stdout is not None
+                for line in step.stdout:
+                    file.write(line)
+                    file.flush()
+                    self._say(line.decode("utf-8", "replace").rstrip())
+            except BaseException:
+                step.kill()
+                raise
+        if step.returncode != 0:
+            raise StartFailed(
+                f"{advice} (exit status {step.returncode}). The last lines of {log}:\n"
+                f"{last_lines(log)}"
+            )
 
     def _heal_postgres(self) -> None:
         if self._postgres and self._postgres.poll() is not None:
@@ -316,6 +314,9 @@ class Keeper:
             self._say(f"{reason}; starting it again")
             end_marked(self._deployment.id, self._deployment.run_folder, grace_s=0)
             self._restart_ray()
+        if not self._is_whole:
+            # What an earlier try has deployed, or other machines have kept alive, stays.
+            self._finish_start("--keep-application")
             self._say(f"Ray is back, {self.ready}")
             return
         assert self._vital is not None
@@ -338,12 +339,7 @@ class Keeper:
         if not self._place.is_head:
             time.sleep(restart_pause_s(self._ray_environment()))
             check_reachable(self._settings, self._place, self._say)
-            self._start_ray()
-            self._wait_ray()
-            return
         self._start_ray()
-        # The head of a cluster finds Serve's application where its workers have kept it alive.
-        self._deploy(*(["--keep-application"] if self._place.is_cluster else []))
 
 
 def clear_leftovers(deployment: Deployment, say: Callable[[str], None]) -> int:
@@ -357,12 +353,3 @@ def clear_leftovers(deployment: Deployment, say: Callable[[str], None]) -> int:
     end_leftovers(deployment.home / "postgres", say)
     shutil.rmtree(deployment.run_folder, ignore_errors=True)
     return ended
-
-
-def last_lines(log: Path, count: int = 15) -> str:
-    """Return the end of a log, for a message that says where the whole is."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return f"(no log at {log})"
-    return "\n".join([f"The last lines of {log}:", *(f"  {line}" for line in lines[-count:])])

@@ -64,14 +64,26 @@ def postgres_pid_or_none(home: Path) -> int | None:
         return None
 
 
-def test_killed_head_is_replaced(victim: RunningDeployment) -> None:
-    def heads() -> set[int]:
-        marked = marked_processes(Deployment(victim.home, Path()).id)
-        return {pid for pid in marked if process_name(pid) == "gcs_server"}
+def heads(home: Path) -> set[int]:
+    marked = marked_processes(Deployment(home, Path()).id)
+    return {pid for pid in marked if process_name(pid) == "gcs_server"}
 
-    [killed] = heads()
+
+def test_killed_head_is_replaced(victim: RunningDeployment) -> None:
+    [killed] = heads(victim.home)
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: bool(heads() - {killed}))
+    wait_until(lambda: bool(heads(victim.home) - {killed}))
+    wait_until(lambda: is_healthy(victim.url))
+
+
+def test_api_that_cannot_be_deployed_is_deployed_later(victim: RunningDeployment) -> None:
+    program = victim.code / "serve_app" / "supervisor" / "deploy.py"
+    text, log = program.read_text(encoding="utf-8"), victim.home / "logs" / "supervisor.log"
+    program.write_text("raise SystemExit(1)\n", encoding="utf-8")
+    [killed] = heads(victim.home)
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: "the API did not start" in log.read_text(encoding="utf-8"))
+    program.write_text(text, encoding="utf-8")
     wait_until(lambda: is_healthy(victim.url))
 
 

@@ -6,8 +6,10 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 
 _PAUSE_S = 0.1
+_PROGRESS_S = 5.0
 _REPLY_TIMEOUT_S = 5.0
 
 
@@ -32,14 +34,21 @@ def missing_at(url: str) -> str | None:
         return f"nothing answers at {url} ({type(error).__name__})"
 
 
-def wait_api(url: str, timeout_s: float) -> str | None:
+def wait_api(
+    url: str, timeout_s: float, say: Callable[[str], None] = lambda _line: None
+) -> str | None:
     """Wait until the API is healthy; return what is missing when the time is over, else None.
 
     Args:
         url: as of `missing_at`.
         timeout_s: seconds at most, and one reply's time.
+        say: gets a line from time to time about what is waited for.
     """
-    deadline = time.monotonic() + timeout_s
+    said_at = time.monotonic()
+    deadline = said_at + timeout_s
     while (missing := missing_at(url)) and time.monotonic() < deadline:
+        if time.monotonic() - said_at > _PROGRESS_S:
+            said_at = time.monotonic()
+            say(f"waiting: {missing}")
         time.sleep(_PAUSE_S)
     return missing

@@ -7,16 +7,16 @@ cluster-and-releases.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from serve_app.settings_from_env import LoadedSettings
-from serve_app.supervisor.deployment import Deployment, DeploymentError
+from serve_app.supervisor.deployment import Deployment, DeploymentError, take_lock
 from serve_app.supervisor.processes import environment_of, marked_processes, process_name
 from serve_app.supervisor.releases.release import Release
 
@@ -34,21 +34,17 @@ def upgrade(loaded: LoadedSettings, to: Path | None) -> int:
     deployment = loaded.deployment
     generation = secrets.token_hex(3)
     try:
-        own = Release.own()
-        release = Release(own.python, own.folder, generation)
+        release = replace(Release.own(), generation=generation)
         if to is not None:
             release = Release.in_folder(to.absolute(), generation)
         turn = take_turn(deployment, _LOCK)
+        try:
+            return _upgrade(deployment, release.by_plain_path(deployment.run_folder), turn)
+        finally:
+            os.close(turn)
     except DeploymentError as refusal:
         print(f"callboard: {refusal}", file=sys.stderr)
         return 1
-    try:
-        return _upgrade(deployment, release.by_plain_path(deployment.run_folder), turn)
-    except DeploymentError as refusal:
-        print(f"callboard: {refusal}", file=sys.stderr)
-        return 1
-    finally:
-        os.close(turn)
 
 
 def _upgrade(deployment: Deployment, release: Release, turn: int) -> int:
@@ -71,13 +67,9 @@ def take_turn(deployment: Deployment, lock: str) -> int:
     Raises:
         DeploymentError: another one is at it.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    descriptor = os.open(deployment.home / lock, flags, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise DeploymentError(f"{deployment.home} is being upgraded: wait for its end") from None
+    descriptor = take_lock(deployment.home / lock)
+    if descriptor is None:
+        raise DeploymentError(f"{deployment.home} is being upgraded: wait for its end")
     return descriptor
 
 

@@ -28,6 +28,7 @@ from typing import Final
 from core.timestamps import iso_ms
 from core.trust.deployment_keys import KEY_BYTES, DeploymentKeys
 from ledger.agents.sealed_secrets import MadeWithKey, SealedSecrets, made_with_key, seal_anew
+from ledger.embedded.server import write_private
 from ledger.reads.reader import LedgerReader
 from serve_app.settings_from_env import LoadedSettings, load_settings
 from serve_app.supervisor.deployment import DeploymentError
@@ -161,7 +162,7 @@ class KeyRotation:
             self._say(f"replacing what runs, for the keys {keys.versions}")
             if not self._replace():
                 raise DeploymentError("not everything was replaced: run the same command again")
-        _replace_secret(known, digest)
+        write_private(known, digest)
         (self._deployment.home / _NEXT).unlink(missing_ok=True)
 
     def _write(self, keys: DeploymentKeys) -> None:
@@ -170,12 +171,12 @@ class KeyRotation:
         if self._loaded.sources["deployment_key"] != str(file) or not is_one_machine:
             following = self._deployment.home / _NEXT
             if not self._is_proposed(following, keys):  # else people may have taken it already
-                _replace_secret(following, keys.text())
+                write_private(following, keys.text())
             raise DeploymentError(
                 f"replace deployment_key by the content of {following} on every machine, the head"
                 " last, then run the same command again"
             )
-        _replace_secret(file, keys.text())
+        write_private(file, keys.text())
 
     def _is_proposed(self, file: Path, keys: DeploymentKeys) -> bool:
         """Say whether a file has these keys, but for one that no process knows yet."""
@@ -230,15 +231,3 @@ def _told(left: MadeWithKey) -> str:
     if left.has_replies:
         parts.append("replies that are kept under idempotency keys")
     return ", ".join(parts)
-
-
-def _replace_secret(file: Path, text: str) -> None:
-    """Write a file whole or not at all, readable by its owner alone."""
-    fresh = file.with_name(f"{file.name}.new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as writing:
-        writing.write(text)
-        writing.flush()
-        os.fsync(writing.fileno())
-    fresh.rename(file)

@@ -22,9 +22,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import ray
 from ray import serve
@@ -41,7 +42,7 @@ from actors.cluster.runtime import (
 from actors.cluster.scaling.ray_machines import draining_machines, working_machines
 from actors.gateway.gateway import Gateway
 from actors.transport.names import NAMESPACE, generation_of
-from core.errors import ErrorCode, ServiceError
+from core.errors import ServiceError
 from core.settings import Settings, SettingsError
 from core.shards.lease_messages import Lease, MemberState, MemberView
 from ledger.code_version import CODE_VERSION
@@ -59,6 +60,7 @@ START_TIMEOUT_S: Final = 120.0
 # For a member whose process has ended to lose its shards, or for the ledger to be back.
 END_TIMEOUT_S: Final = 60.0
 _PAUSE_S: Final = 0.25
+T = TypeVar("T")
 
 
 class Roll:
@@ -101,15 +103,8 @@ class Roll:
             await self._end_machine(machine)
 
     async def _read_cluster(self) -> Lease:
-        """Return who the members are; the ledger may be away for a moment."""
-        deadline = time.monotonic() + END_TIMEOUT_S
-        while True:
-            try:
-                return await self._gateway.read_cluster()
-            except ServiceError:
-                if time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(_PAUSE_S)
+        """Return who the members are."""
+        return await _patiently(self._gateway.read_cluster)
 
     def _before(self, lease: Lease) -> list[MemberView]:
         # By generation: a machine may have joined since, whose owners are of this upgrade.
@@ -168,23 +163,30 @@ class Roll:
 
         A member that has not given everything is GONE when the others have taken it, which is soon.
         """
-        deadline = time.monotonic() + END_TIMEOUT_S
-        while True:
+
+        async def change() -> None:
             key = f"member:{member}:{os.urandom(8).hex()}"
             try:
                 await self._gateway.commit(
                     ChangeMember(key=key, actor_did=ADMIN_DID, member=member, state=state)
                 )
-                return
-            except ServiceError as refusal:
-                is_late = time.monotonic() > deadline
-                if refusal.code is ErrorCode.NOT_FOUND or member not in {
-                    one.member for one in (await self._read_cluster()).members
-                }:
-                    return
-                if is_late:
+            except ServiceError:
+                if member in {one.member for one in (await self._read_cluster()).members}:
                     raise
-            await asyncio.sleep(_PAUSE_S)
+
+        await _patiently(change)
+
+
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until the ledger agrees; it may be away for a moment."""
+    deadline = time.monotonic() + END_TIMEOUT_S
+    while True:
+        try:
+            return await ask()
+        except ServiceError:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(_PAUSE_S)
 
 
 def main() -> int:
@@ -239,8 +241,7 @@ def _owner_url(settings: Settings) -> str:
 
 
 def _release_of(settings: Settings) -> Release:
-    own = Release.own()
-    return Release(own.python, own.folder, settings.generation)
+    return replace(Release.own(), generation=settings.generation)
 
 
 def _owners_to_join(settings: Settings) -> frozenset[str]:
