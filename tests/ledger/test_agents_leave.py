@@ -8,7 +8,6 @@ import pytest
 
 from core.errors import ErrorCode
 from ledger.agents.agent_commands import DeregisterAgent
-from ledger.agents.directory_reads import AGENTS
 from ledger.commands import Command, OutcomeStatus
 from ledger.reads.reader import LedgerReader
 from ledger.writer.store import LedgerStore
@@ -17,10 +16,8 @@ from tests.ledger.making import (
     AGENT,
     AT,
     PAYER,
-    all_of,
     card,
     new_key,
-    open_store,
     open_with_member,
 )
 
@@ -61,39 +58,6 @@ async def test_who_comes_back_after_leaving_has_a_new_token_revision(
         told = [(await results(store, step))[0] for step in steps]
     assert [result.get("tokenRevision") for result in told] == [1, 1, None, 4, 4]
     assert await state(database) == ("active", 5, 4)
-    await store.close()
-
-
-@pytest.mark.parametrize("is_one_batch", [True, False])
-async def test_who_left_is_inactive_and_stays_readable(
-    database: Database, is_one_batch: bool
-) -> None:
-    store, _ = await open_with_member(database.service_url)
-    if is_one_batch:
-        told = (await results(store, card(), leave(), leave()))[1:]
-    else:
-        await results(store, card())
-        await store.close()
-        store = await open_store(database.service_url)  # with books that know no agent
-        told = [(await results(store, leave()))[0] for _ in range(2)]
-    assert [result["wasActive"] for result in told] == [True, False]
-    assert await state(database) == ("inactive", 2, 1)
-    async with LedgerReader(database.service_url, pool_size=1) as reader:
-        assert [row["status"] for row in await all_of(AGENTS.pages(reader.lookups))] == ["inactive"]
-        events = await reader.audit(event_type="agent.deregistered")
-        assert len(events) == 1, "once, not twice"
-        assert await reader.audit(event_type="agent.deregistered", target_id=AGENT) == events
-    await store.close()
-
-
-async def test_only_the_owner_or_an_admin_takes_an_agent_out(database: Database) -> None:
-    store, _ = await open_with_member(database.service_url)
-    await results(store, card())
-    stranger, absent = await store.commit([leave(owner_did="did:x:other"), leave("did:x:no")], AT)
-    assert (stranger.error, absent.error) == (ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND)
-    assert (await state(database))[0] == "active"
-    await results(store, leave(owner_did="did:x:admin", is_admin=True))
-    assert (await state(database))[0] == "inactive"
     await store.close()
 
 

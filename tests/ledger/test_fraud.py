@@ -15,7 +15,7 @@ from ledger.writer.store import LedgerStore
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
 from tests.ledger.disputing import about, paid_workflow, resolve
-from tests.ledger.making import AGENT, CREDIT, PAYER, Flow, open_with_member, succeeded
+from tests.ledger.making import AGENT, CREDIT, Flow, open_with_member, succeeded
 from tests.ledger.test_stakes import parts
 from tests.ledger.test_stakes_at_risk import STARTED, commit, events, opened, staked
 
@@ -95,26 +95,6 @@ async def test_case_27_another_agents_node_costs_it_nothing(
     outcome = await resolve(store, fraud(flow, respondent_did="did:test:former"))
     assert outcome.result["slashedMicro"] == 0
     assert parts(auditor) == (2 * CREDIT, 2 * CREDIT)
-    await store.close()
-
-
-@pytest.mark.parametrize(
-    ("changes", "status"),
-    [
-        ({"dispute_type": "quality"}, "resolved_complainant"),
-        ({}, "dismissed"),
-        ({}, "resolved_split"),
-        ({"complainant_did": AGENT, "respondent_did": PAYER}, "resolved_complainant"),
-    ],
-)
-async def test_only_fraud_decided_for_the_payer_slashes(
-    database: Database, auditor: Auditor, changes: dict[str, Any], status: str
-) -> None:
-    store, flow = await two_nodes_at_risk(database.service_url)
-    outcome = await resolve(store, fraud(flow, **changes), status=status)
-    assert outcome.result["slashedMicro"] == 0
-    assert parts(auditor) == (2 * CREDIT, 2 * CREDIT)
-    assert "stake.slashed" not in [name for name, _ in events(auditor)]
     await store.close()
 
 

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import NodeErrorCode
-from core.money import MICRO_MAX
 from core.workflow.events import (
     AttemptFinished,
     NodeChanged,
@@ -141,20 +140,6 @@ async def test_cases_27_and_28_a_failed_node_costs_a_share_of_its_lock_without_a
         "workflowId": flow.id, "nodeId": "a", "attempt": 1, "code": "AGENT_TIMEOUT",
     }  # fmt: skip
     assert (payload["lockedCredits"], payload["amountCredits"]) == ("1", "0.1")
-    await store.close()
-
-
-async def test_case_28_a_full_wallet_takes_what_was_slashed(
-    database: Database, auditor: Auditor
-) -> None:
-    """Deposits are bounded, and with them all that was issued: no income finds a wallet full."""
-    store, epoch = await staked(database.service_url)
-    flow = Flow(epoch, hold=0)
-    await commit(store, flow.publish(records=(STARTED, *opened())))
-    await commit(store, deposit(MICRO_MAX - auditor.balance(PAYER) - 3))
-    await commit(store, flow.advance(*ended("AGENT_ERROR"), bps=BPS))
-    assert auditor.balance(PAYER) == MICRO_MAX - 3 + 100_000
-    assert parts(auditor) == (4 * CREDIT - 100_000, 0)
     await store.close()
 
 

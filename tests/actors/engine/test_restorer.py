@@ -119,16 +119,6 @@ async def test_first_workflows_are_driven_and_new_ones_taken_while_later_pages_a
     assert restorer.count == 10
 
 
-async def test_damaged_workflow_stops_no_other_from_being_restored() -> None:
-    bench = unfinished(7)
-    bench.model.workflows[wid("w003")]["manifest"] = "[]"
-    restorer = restorer_of(bench, ModelRows(bench))
-    async with asyncio.timeout(60):
-        await restorer.restore_shards([SHARD])
-    assert restorer.count == 6
-    assert bench.runner.is_quarantined(wid("w003"))
-
-
 async def test_rows_that_come_while_their_shard_is_frozen_begin_nothing() -> None:
     """Found by the simulation: a read that was under way when its shard was frozen restored a
     workflow, whose step was committed before the Give and dispatched after it."""
@@ -161,24 +151,6 @@ async def test_workflows_that_are_asked_for_meanwhile_share_one_read() -> None:
             await asyncio.sleep(0)
     assert len(rows.ids) == 1
     assert rows.pages == []
-
-
-async def test_reads_that_are_broken_off_are_not_under_way_any_more() -> None:
-    """Every later change of a workflow was noted for them."""
-    bench = unfinished(2 * PAGE)
-    rows = ModelRows(bench)
-    restorer = restorer_of(bench, rows)
-    restorer.restore_shards([SHARD])
-    async with asyncio.timeout(60):
-        while restorer.count < PAGE:
-            await asyncio.sleep(0)
-        rows.gate.clear()
-        restorer.restore_one(wid("w000"))
-        for _ in range(5):
-            await asyncio.sleep(0)
-    assert repr(bench.runner.reads) != "<RowReads open=0>"
-    await restorer.close()
-    assert repr(bench.runner.reads) == "<RowReads open=0>"
 
 
 async def test_reads_by_ids_are_bounded() -> None:

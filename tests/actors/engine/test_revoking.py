@@ -103,14 +103,6 @@ def test_work_is_not_taken_from_the_revoked_before_its_publish_is_known() -> Non
     assert bench.model.attempts.get(wid("w1"), []) == []
 
 
-def test_what_the_ledger_names_is_not_sent() -> None:
-    bench = Bench()
-    revoked(bench)
-    bench.publish()
-    bench.gate.commit()
-    assert [order.agent_did for order in bench.outbox.sent] == ["did:sim:w1"]
-
-
 def halted(bench: Bench) -> None:
     """Let a result arrive that the ledger refuses, with another step behind it."""
     nodes = {name: {"capabilityId": CAPABILITIES[1]} for name in "ab"}

@@ -8,53 +8,21 @@ import pytest
 
 from actors.engine.node_results import take_result
 from actors.transport.messages import (
-    CancelReply,
     NodeResultRequest,
     PublishReply,
     ResumeRequest,
 )
-from actors.workflows.step_commands import step_key
-from actors.workflows.workflow_restore import restore_workflow
 from core.errors import ErrorCode, NodeErrorCode, ServiceError
 from core.settings import Settings
 from core.workflow.actions import SelectAgent
 from core.workflow.events import (
     AttemptFailed,
-    Event,
     Failure,
-    RetryDue,
     Verdict,
-    VerificationFinished,
 )
 from ledger.commands import Outcome, OutcomeStatus
-from tests.actors.engine.runner_bench import FIRST, PAYER, SHARD, VERIFIED, Bench, wid
-from tests.simulation.shapes import CAPABILITIES, Shape, agent_row, agent_rows, compiled
-
-# More than is reserved for a node, less than is held for two.
-DEARER = [agent_row(row["did"], {CAPABILITIES[1]: 150}) for row in agent_rows()]
-
-
-def test_nothing_is_sent_or_answered_before_the_commit() -> None:
-    bench = Bench()
-    bench.publish()
-    assert not bench.outbox.sent
-    assert not bench.replies
-    bench.gate.commit()
-    assert [order.node for order in bench.outbox.sent] == ["a"]
-    assert isinstance(bench.replies[0], PublishReply)
-
-
-def test_children_are_sent_after_their_parents_commit() -> None:
-    bench = Bench()
-    bench.publish()
-    bench.gate.commit()
-    bench.deliver(bench.outbox.sent[0])
-    assert len(bench.outbox.sent) == 1
-    bench.gate.commit()
-    assert [order.node for order in bench.outbox.sent] == ["a", "b"]
-    sources = bench.outbox.sent[1].sources
-    assert sources is not None
-    assert sources.results == {"a": '{"from":"a"}'}
+from tests.actors.engine.runner_bench import FIRST, PAYER, SHARD, Bench, wid
+from tests.simulation.shapes import CAPABILITIES, Shape, compiled
 
 
 def test_a_verification_is_sent_without_the_parents_of_its_node() -> None:
@@ -196,14 +164,6 @@ def test_children_of_what_was_accepted_are_let_in_however_much_waits() -> None:
     assert [order.node for order in bench.outbox.sent] == ["a", "b"]
 
 
-def test_dry_run_stores_nothing() -> None:
-    bench = Bench()
-    bench.publish(is_dry_run=True)
-    (reply,) = bench.replies
-    assert reply.candidates["a"][0] == "did:sim:w0"
-    assert not bench.gate.waiting
-
-
 def test_dry_run_looks_once_for_nodes_that_ask_for_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -224,19 +184,6 @@ def test_dry_run_looks_once_for_nodes_that_ask_for_the_same(
     assert len(reply.candidates) > len(looks) == len(set(looks))
 
 
-def test_case_43_a_publish_whose_answer_was_lost_is_handed_on_to_be_restored() -> None:
-    """The ledger says `repeated`: stored, but not known to be driven as stored."""
-    bench = Bench()
-    bench.publish()
-    bench.gate.commit(times=2)
-    assert bench.replies[0].workflow_id == wid("w1")
-    assert bench.unsure == [wid("w1")]
-    assert not bench.runner.is_driving(wid("w1"))
-    bench.adopt_all()
-    bench.gate.commit()
-    assert [(order.node, order.attempt) for order in bench.outbox.sent] == [("a", 2)]
-
-
 def test_a_publish_refused_for_an_unforeseen_reason_is_looked_for_in_the_rows() -> None:
     """Its commit may have been stored although its outcome could not be told."""
     bench = Bench()
@@ -245,64 +192,6 @@ def test_a_publish_refused_for_an_unforeseen_reason_is_looked_for_in_the_rows() 
     done(Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, "unforeseen"))
     assert bench.unsure == [wid("w1")]
     assert not bench.runner.is_driving(wid("w1"))
-
-
-def test_request_repeated_to_its_own_owner_does_not_start_the_workflow_again() -> None:
-    bench = Bench()
-    bench.publish()
-    bench.gate.commit()
-    bench.publish()
-    bench.gate.commit()
-    assert [reply.is_repeat for reply in bench.replies] == [False, True]
-    assert [order.attempt for order in bench.outbox.sent] == [1]
-    assert not bench.unsure
-
-
-def test_key_used_for_another_workflow_answers_with_the_first() -> None:
-    bench = Bench()
-    bench.publish(command_key="k")
-    bench.gate.commit()
-    bench.publish(command_key="k", workflow_id=wid("w2"))
-    bench.gate.commit()
-    assert [reply.workflow_id for reply in bench.replies] == [wid("w1"), wid("w1")]
-    assert not bench.runner.is_driving(wid("w2"))
-    assert not bench.unsure
-
-
-def test_rows_older_than_the_end_are_not_acted_upon() -> None:
-    bench = Bench()
-    bench.publish(VERIFIED)
-    bench.gate.commit()
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
-    old_rows = bench.model.unfinished([SHARD])
-    now_ms = bench.clock.now_ms()
-    approved = VerificationFinished("a", 1, True, None, now_ms, now_ms, 1)
-    bench.runner.receive(wid("w1"), approved)
-    bench.gate.commit()
-    assert bench.status() == "success"
-    sent = len(bench.outbox.sent)
-    bench.runner.adopt(*restore_workflow(old_rows[0], bench.settings, now_ms))
-    bench.gate.commit()
-    assert len(bench.outbox.sent) == sent
-    assert not bench.runner.is_driving(wid("w1"))
-    assert not bench.lost
-
-
-def test_restored_workflow_repeats_lost_attempts_and_goes_on() -> None:
-    bench = Bench()
-    bench.publish()
-    bench.gate.commit()
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    assert len(bench.outbox.sent) == 1, "not before the commit"
-    bench.gate.commit()
-    assert [(order.node, order.attempt) for order in bench.outbox.sent] == [("a", 1), ("a", 2)]
-    bench.deliver(bench.outbox.sent[1])
-    bench.gate.commit()
-    bench.deliver(bench.outbox.sent[2])
-    bench.gate.commit()
-    assert bench.status() == "success"
 
 
 def test_runner_whose_shard_was_taken_drops_it_and_sends_nothing() -> None:
@@ -315,33 +204,6 @@ def test_runner_whose_shard_was_taken_drops_it_and_sends_nothing() -> None:
     assert bench.lost == [(SHARD, 1)]
     assert len(bench.outbox.sent) == 1
     assert not bench.runner.is_driving(FIRST)
-
-
-def test_cancel_aborts_what_is_at_work_and_returns_the_rest() -> None:
-    bench = Bench()
-    bench.publish()
-    bench.gate.commit()
-    bench.cancel()
-    assert not bench.outbox.aborted, "not before the commit"
-    bench.gate.commit()
-    reply = bench.replies[-1]
-    assert isinstance(reply, CancelReply)
-    assert reply.nodes_affected == 2
-    assert reply.refunded_micro == bench.model.escrows[wid("w1")].amount
-    assert [(order.node, why) for order, why in bench.outbox.aborted] == [("a", "user_request")]
-    assert bench.status() == "cancelled"
-
-
-def test_cancel_overtakes_a_dispatch_that_was_not_committed_yet() -> None:
-    """The dispatch would go out for a workflow that has ended."""
-    bench = Bench()
-    bench.publish()
-    bench.gate.commit()
-    bench.deliver(bench.outbox.sent[0])
-    bench.cancel()
-    bench.gate.commit()
-    assert [order.node for order in bench.outbox.sent] == ["a"]
-    assert bench.status() == "cancelled"
 
 
 def test_before_a_publish_is_known_to_be_stored_nothing_else_is_decided() -> None:
@@ -427,30 +289,6 @@ def test_workflow_that_is_not_driven_here_is_not_said_to_have_ended() -> None:
     assert not bench.runner.watch(wid("w1"), "gateway")
 
 
-def test_deadline_ends_a_silent_workflow_and_aborts_its_orders() -> None:
-    bench = Bench()
-    bench.publish()
-    bench.gate.commit()
-    bench.clock.run()
-    bench.gate.commit()
-    assert bench.status() == "timeout"
-    assert [order.node for order, _ in bench.outbox.aborted] == ["a"]
-
-
-def test_restored_workflow_ends_at_the_deadline_it_was_published_with() -> None:
-    bench = Bench()
-    bench.publish()
-    bench.gate.commit()
-    deadline_ms = bench.model.workflows[wid("w1")]["deadline_ms"]
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
-    bench.clock.run()
-    bench.gate.commit()
-    assert bench.status() == "timeout"
-    assert bench.model.workflows[wid("w1")]["completed_ms"] == deadline_ms
-
-
 def test_late_answer_leaves_the_open_order_alone() -> None:
     """The deadline still aborts the second attempt after the first was answered twice."""
     bench = Bench()
@@ -465,59 +303,3 @@ def test_late_answer_leaves_the_open_order_alone() -> None:
     bench.cancel()
     bench.gate.commit()
     assert [order.attempt for order, _ in bench.outbox.aborted] == [2]
-
-
-def test_nodes_at_work_at_once_leave_each_other_what_is_reserved() -> None:
-    """Prices rise after the estimate: what one node may cost now is not the whole hold."""
-    nodes: dict[str, Any] = {"a": {"capabilityId": CAPABILITIES[1]}}
-    nodes["b"] = nodes["c"] = {**nodes["a"], "dependsOn": ["a"]}
-    bench = Bench()
-    bench.publish(compiled({"nodes": nodes}))
-    bench.gate.commit()
-    bench.directory.put(DEARER)
-    bench.deliver(bench.outbox.sent[0])
-    bench.gate.commit()
-    assert len(bench.outbox.sent) == 1
-    assert bench.model.workflows[wid("w1")]["error"]["code"] == "BUDGET_EXCEEDED"
-
-
-def test_restored_workflow_has_the_money_that_was_held() -> None:
-    bench = Bench()
-    bench.publish()
-    bench.gate.commit()
-    bench.directory.put(DEARER)
-    bench.runner = bench.new_runner()
-    bench.adopt_all()
-    bench.gate.commit()
-    assert len(bench.outbox.sent) == 1
-    assert bench.model.workflows[wid("w1")]["error"]["code"] == "BUDGET_EXCEEDED"
-
-
-def test_agent_that_left_before_its_dispatch_makes_the_attempt_fail() -> None:
-    bench = Bench()
-    bench.publish()
-    for row in agent_rows():
-        bench.directory.put([{**row, "status": "inactive"}])
-    bench.gate.commit()
-    assert not bench.outbox.sent
-    assert bench.model.attempts[wid("w1")][0]["error_code"] == "AGENT_UNAVAILABLE"
-    assert bench.status() == "failed"
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (RetryDue("a", 5), RetryDue("a", 6)),
-        (
-            VerificationFinished("a", 1, True, None, 5, 5, 1),
-            VerificationFinished("a", 1, True, None, 5, 5, 2),
-        ),
-        (
-            VerificationFinished("a", 1, True, None, 5, 5),
-            VerificationFinished("a", 2, True, None, 5, 5),
-        ),
-    ],
-)
-def test_different_events_have_different_keys(one: Event, other: Event) -> None:
-    assert step_key("w", one) != step_key("w", other)
-    assert step_key("w", one) == step_key("w", one)
