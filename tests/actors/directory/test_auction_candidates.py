@@ -249,12 +249,6 @@ def test_live_bids_of_a_thousand_agents_are_all_weighed_and_the_lowest_listed() 
     assert not any(bid.is_standing for bid in closed.bids)
 
 
-def test_a_crowd_that_cannot_take_part_does_not_hide_who_can() -> None:
-    known = directory(*crowd(200, 0.1), bidder(A, 0.8), bidder(B, 0.9))
-    known.stakes.apply_parts({f"did:x:crowd{number}": (1, 0) for number in range(200)})
-    assert award(known) == ((A, 900_000), {})
-
-
 def happen(random: Random, did: str, at_ms: int, known: tuple[AuctioningDirectory, ...]) -> None:
     """Let the same happen to an agent in all directories."""
     what, part = random.randrange(6), random.choice((0, 1_000, 40_000, RESERVE))

@@ -22,7 +22,6 @@ def weigh_all(
     price_max_micro: int,
     rules: RankingRules = DEFAULT_RULES,
     seed: int | None = None,
-    others: int = 0,
 ) -> Choice:
     """Choose the candidate of the highest score; of equal ones the less loaded, then the earlier.
 
@@ -35,7 +34,6 @@ def weigh_all(
         price_max_micro: the node's price limit; agents above it are excluded.
         rules: the weights and the trials.
         seed: `trial_seed` of this attempt; None: no trials.
-        others: how many more agents offer the capability and were not looked at.
     """
     open_to: list[Candidate] = []
     excluded: list[tuple[Candidate, str]] = []
@@ -56,9 +54,9 @@ def weigh_all(
         best, cheapest_micro, is_trial = [], 0, False
     unshown = len(open_to) + len(excluded) - SHOWN_MAX
     if unshown <= 0:
-        return Choice(best, excluded, cheapest_micro, rules, others, is_trial)
+        return Choice(best, excluded, cheapest_micro, rules, 0, is_trial)
     shown = excluded[: SHOWN_MAX - len(best)]
-    return Choice(best, shown, cheapest_micro, rules, unshown + others, is_trial)
+    return Choice(best, shown, cheapest_micro, rules, unshown, is_trial)
 
 
 def _rank(

@@ -21,9 +21,7 @@ RULES = RankingRules(trial_tasks=3, trial_share_bps=5_000)
 PROVEN = Standing(0.9, 0.9, 0.9, 1_000)
 
 
-def drawn(
-    random: Random, number: int, *, price_micro: int | None = None, has_limits: bool = True
-) -> Candidate:
+def drawn(random: Random, number: int, *, price_micro: int | None = None) -> Candidate:
     """Return a candidate as it may be at some time."""
     share = [random.randint(0, 4) / 4 for _ in range(3)]
     return Candidate(
@@ -37,7 +35,7 @@ def drawn(
         None,
         random.random() < 0.8,
         f"owner:{random.randint(0, 2)}",
-        random.choice((math.inf, 0, 1, 3, 5)) if has_limits else math.inf,
+        random.choice((math.inf, 0, 1, 3, 5)),
     )
 
 
@@ -88,24 +86,6 @@ def test_up_to_a_pool_every_choice_is_that_of_weighing_all(seed: int, count: int
         assert list(kept) == sorted(known.values(), key=list(kept).index)
 
 
-def test_of_very_many_too_while_the_cheapest_is_the_same() -> None:
-    random = Random(5)
-
-    def draw(number: int) -> Candidate:
-        price_micro = random.randint(2, 9) if number else 2
-        return drawn(random, number, price_micro=price_micro, has_limits=False)
-
-    known = {f"did:{number}": draw(number) for number in range(10 * POOL_MAX)}
-    kept = RankedCandidates(RULES, list(known.values()))
-    for _ in range(300):
-        number = random.randrange(1, len(known))
-        one = known[f"did:{number}"] = draw(number)
-        kept.put(one)
-        barred = {f"did:{random.randrange(1, len(known))}" for _ in range(3)}
-        assert agree(kept, known, Node(9, 9, barred))
-        assert agree(kept, known, Node(9, 9), random.getrandbits(64))
-
-
 def test_a_new_cheapest_of_very_many_is_followed_when_that_pays() -> None:
     """Goal: a price that goes up and down does not have all candidates ranked for each choice."""
     random = Random(7)
@@ -129,50 +109,6 @@ def test_a_new_cheapest_of_very_many_is_followed_when_that_pays() -> None:
         assert found is not None
         assert found.cheapest_micro == min(one.price_micro for one in known.values())
     assert sum(kept._places[did] is not place for did, place in places.items()) == 1
-
-
-def test_where_the_cheapest_may_not_be_taken_the_next_ones_price_counts() -> None:
-    dear = [Candidate(f"did:{number}", 100, 0, 9, number, 0.0, PROVEN) for number in range(100)]
-    better = PROVEN._replace(score=1.0, speed=1.0)
-    kept = RankedCandidates(
-        DEFAULT_RULES,
-        [
-            *dear,
-            Candidate("did:free", 0, 0, 9, 100, 0.0, PROVEN),
-            Candidate("did:cheap", 40, 0, 9, 101, 0.0, PROVEN),
-            Candidate("did:better", 100, 0, 9, 102, 0.0, better),
-        ],
-    )
-    found = kept.choose(Node(100, 100, {"did:free"}))
-    assert found is not None
-    assert [one.did for one in found.candidates[:2]] == ["did:cheap", "did:better"]
-    assert found.cheapest_micro == 40
-
-
-def crowd(count: int, **last: object) -> RankedCandidates:
-    """Return so many equal good candidates, and one that is worse than all of them."""
-    worst = Candidate("did:last", 9, 0, 10, count, standing=Standing(0.0, 0.0, 0.0, 50))
-    field = [Candidate(f"did:{number}", 5, 0, 1, number, 0.0, PROVEN) for number in range(count)]
-    return RankedCandidates(
-        DEFAULT_RULES,
-        [*field, worst._replace(**last)],  # type: ignore[arg-type]
-    )
-
-
-def test_the_only_one_within_the_limit_is_found_behind_thousands_that_are_too_dear() -> None:
-    found = crowd(10_000, price_micro=3).choose(Node(4, 4))
-    assert found is not None
-    assert [one.did for one in found.candidates] == ["did:last"]
-
-
-def test_thousands_that_are_full_come_after_one_with_room() -> None:
-    kept = crowd(10_000)
-    for one in list(kept):
-        if one.did != "did:last":
-            kept.put(one._replace(in_flight=3))
-    found = kept.choose(Node(9, 9))
-    assert found is not None
-    assert found.did == "did:last"
 
 
 def test_each_new_one_of_very_many_gets_its_trials() -> None:
