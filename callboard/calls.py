@@ -2,7 +2,7 @@
 
 Rules of this file: no I/O and no choice of HTTP library. An operation is a generator that yields
 `Call`s, is given each `Reply` and returns what the caller wanted; `client.py` drives it, once for
-the blocking and once for the asynchronous client. Spec: Endpoints.
+the blocking and once for the asynchronous client. Reference: http.md (Endpoints).
 """
 
 from __future__ import annotations
@@ -354,7 +354,7 @@ def publish(
         wait_s: hold the answer up to so many seconds (≤ 60) for the finished record.
         idempotency_key: the key to use instead of a fresh one.
 
-    Spec: POST /v1/workflows/publish.
+    Reference: features.md (Workflows).
     """
     headers = _keyed(idempotency_key)
     held_s = min(wait_s or 0.0, PREFER_WAIT_S_MAX)
@@ -367,7 +367,7 @@ def publish(
 def suggest(description: str) -> Steps:
     """Draft a workflow from a description in words; nothing is stored.
 
-    Spec: POST /v1/workflows/suggest.
+    Reference: features.md (Planning).
     """
     body = {"description": description}
     # The service may ask a model, which takes its time.
@@ -406,7 +406,8 @@ def wait(workflow_id: str, *, timeout_s: float | None = None) -> Steps:
 
 @sending("POST", "/v1/workflows/{workflow_id}/cancel")
 def cancel(workflow_id: str, *, reason: str = "user_request", details: str = "") -> None:
-    """Cancel a workflow; what is left in its escrow returns. Spec: Cancellation."""
+    """Cancel a workflow; what is left in its escrow returns. Reference: features.md
+    (Cancellation)."""
 
 
 @sending("POST", "/v1/workflows/{workflow_id}/resume")
@@ -433,7 +434,7 @@ def node_result(
         result_id: the dispatch's `resultId`, which is the credential.
         signature: the agent's, over the result; `public_key` is the key it was made with.
 
-    Spec: POST /v1/workflows/nodeResult.
+    Reference: features.md (Asynchronous results).
     """
     members = {"error": error, "code": code, "metrics": metrics, "agentDid": agent_did}
     members |= {"signature": signature, "publicKey": public_key}
@@ -482,7 +483,7 @@ def register_agent(
     signing_secret: str | None = None,
     signer: CardSigner | None = None,
 ) -> Steps:
-    """Register an agent card, or replace it. Spec: POST /v1/agents/register.
+    """Register an agent card, or replace it. Reference: features.md (Registration).
 
     Args:
         card: the agent card in its JSON form.
@@ -556,7 +557,7 @@ def heartbeat(
         version: the agent's.
         token: the `heartbeatToken` of its registration, instead of the client's key.
 
-    Spec: POST /v1/agents/{did}/heartbeat.
+    Reference: features.md (Heartbeats and health).
     """
     members = {"status": status, "load": load, "queueDepth": queue_depth, "version": version}
     body = {name: value for name, value in members.items() if value is not None}
@@ -566,7 +567,7 @@ def heartbeat(
 
 @sending("GET", "/v1/ledger/balance")
 def balance() -> None:
-    """Read the caller's balance in credits. Spec: Balance response."""
+    """Read the caller's balance in credits. Reference: money.md (Accounts)."""
 
 
 @sending("POST", "/v1/ledger/deposit", amount_credits="amount")
@@ -576,7 +577,7 @@ def deposit(
     owner_did: str | None = None,
     idempotency_key: str | None = None,
 ) -> None:
-    """Add credits to an account; safe to retry. Spec: POST /v1/ledger/deposit.
+    """Add credits to an account; safe to retry. Reference: money.md (Accounts).
 
     Args:
         amount_credits: credits, at most 6 decimals; text keeps decimals exact.

@@ -1,6 +1,6 @@
 """Requests about versions of capabilities, as data like those of `calls.py`.
 
-Spec: Capability version.
+Reference: features.md (Capability versions).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def publish_version(
     deprecates_version: str | None = None,
     owner_did: str | None = None,
 ) -> None:
-    """Publish a version of a capability. Spec: Capability version.
+    """Publish a version of a capability. Reference: features.md (Capability versions).
 
     Args:
         version: a semantic version, for example `1.4.0`.

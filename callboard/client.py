@@ -2,7 +2,7 @@
 
 Theory of operation: `calls.py` says what each operation sends, as a generator; `replies.py` says
 what comes back. `_Operations` lists the operations once; `Client` and `AsyncClient` differ only in
-how they drive such a generator. Spec: Endpoints.
+how they drive such a generator. Reference: http.md (Endpoints).
 """
 
 from __future__ import annotations
@@ -521,7 +521,7 @@ class Client(_Operations[httpx.Client]):
         private_key: str | Path | None = None,
         owner_did: str | None = None,
     ) -> replies.Registered:
-        """Register an agent card, or replace it. Spec: POST /v1/agents/register.
+        """Register an agent card, or replace it. Reference: features.md (Registration).
 
         A client that signs by the agent's own `did:key` signs the card, too.
 
@@ -586,7 +586,7 @@ class AsyncClient(_Operations[httpx.AsyncClient]):
         private_key: str | Path | None = None,
         owner_did: str | None = None,
     ) -> replies.Registered:
-        """Register an agent card, or replace it. Spec: POST /v1/agents/register.
+        """Register an agent card, or replace it. Reference: features.md (Registration).
 
         A client that signs by the agent's own `did:key` signs the card, too.
 

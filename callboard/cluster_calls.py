@@ -1,6 +1,6 @@
 """Requests about the cluster, as data like those of `calls.py`: its members, draining a machine.
 
-Spec: decision cluster-and-releases.
+Reference: decision cluster-and-releases.
 """
 
 from __future__ import annotations

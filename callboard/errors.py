@@ -15,7 +15,7 @@
 | StillRunning | wait on: the workflow has not ended in the time given |
 
 Anything else is a plain `CallboardError`: a defect of the service. Retries are over by then.
-Spec: Errors.
+Reference: http.md (Errors).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Requests of the market, as data like those of `calls.py`: prices, stakes, invoices, disputes, …
 
 Every write carries an idempotency key of its own, so that it is safe to send again.
-Spec: Ledger records, Invoice, Dispute, Quota check result.
+Reference: money.md (Entries, Invoices, Disputes and refunds, Quotas).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def set_quota(
 
 @sending("POST", "/v1/quotas/{did}/check")
 def check_quota(did: str, *, estimated_spend_cents: int | None = None) -> None:
-    """Ask whether a payer may publish now. Spec: Quota check result."""
+    """Ask whether a payer may publish now. Reference: money.md (Quotas)."""
 
 
 # -- invoices, disputes, feedback ------------------------------------------------------------------
@@ -93,7 +93,8 @@ def create_invoice(
     period_end: str | None = None,
     workflow_id: str | None = None,
 ) -> None:
-    """Issue an invoice over a period (two ISO times) or a workflow. Spec: Invoice."""
+    """Issue an invoice over a period (two ISO times) or a workflow. Reference: money.md
+    (Invoices)."""
 
 
 @sending("POST", "/v1/invoices/{invoice_id}/pay")
@@ -116,7 +117,7 @@ def open_dispute(
     respondent_did: str | None = None,
     evidence: Mapping[str, Any] | None = None,
 ) -> None:
-    """Complain about a workflow's work or pay. Spec: Dispute."""
+    """Complain about a workflow's work or pay. Reference: money.md (Disputes and refunds)."""
 
 
 @sending("POST", "/v1/disputes/{dispute_id}/resolve", refund_credits="creditsRefunded")
@@ -206,7 +207,7 @@ def bid(
     stake_credits: Credits | None = None,
     agent_did: str | None = None,
 ) -> None:
-    """Bid for a node, sealed. Spec: Bid.
+    """Bid for a node, sealed. Reference: money.md (Auctions).
 
     Args:
         amount_credits: what the agent asks for.

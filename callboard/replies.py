@@ -1,7 +1,7 @@
 """What requests return, by the names of the service's document: one record type per schema.
 
 They are declared in `core/records/api`, from which the service makes its document. Each `*` brings
-all records of a module. Spec: Resources and their fields.
+all records of a module. Reference: http.md (Conventions).
 """
 
 from __future__ import annotations

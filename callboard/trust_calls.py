@@ -1,6 +1,6 @@
 """Requests about trust, as data like those of `calls.py`: who is revoked.
 
-Spec: Revocation, /v1/trust/revoke, /v1/revoked.
+Reference: features.md (Revocation).
 """
 
 from __future__ import annotations

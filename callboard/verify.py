@@ -4,7 +4,7 @@ Knows no service and no database. An entry's hash is `sha256:` + hex of SHA-256 
 (RFC 8785) of the entry without its `hash`; `prevHash` is inside, ids have no gap, and the first
 entry's `prevHash` is 64 zeros. A chain alone cannot show that its newest entries were cut off.
 An entry stands for one command, and `payload.events` lists what it did. The first entry of a chain,
-which no command made, is one event itself. Spec: Audit entry; money.md (Audit chain).
+which no command made, is one event itself. Reference: money.md (Audit chain).
 """
 
 from __future__ import annotations

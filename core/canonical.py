@@ -2,8 +2,7 @@
 
 Two encoders with one result: msgspec, whose forms of some doubles are replaced, for nearly all
 values, and `jcs.py` for those with keys that the two sort differently, and for what is refused.
-Spec: Protocol-layer records (`sha256:` prefixed hashes); money.md (Audit chain). Decision
-requests-json-and-client.
+Reference: money.md (Audit chain). Decision requests-json-and-client.
 """
 
 from __future__ import annotations

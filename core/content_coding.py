@@ -1,8 +1,8 @@
 """Decodes the content codings of HTTP bodies (gzip, deflate) with a bound on the decoded size.
 
 Pure: bytes in, bytes out. A few kilobytes can decode to gigabytes, so a body is never decoded past
-its bound. A coding that is not known is ignored over a body that begins like a
-JSON object: servers say `utf-8` or `none` here. Spec: Dispatch response; RFC 9110 section 8.4.
+its bound. A coding that is not known is ignored over a body that begins like a JSON object: servers
+say `utf-8` or `none` here. Reference: features.md (Dispatch); RFC 9110 section 8.4.
 """
 
 from __future__ import annotations

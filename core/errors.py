@@ -2,7 +2,7 @@
 
 This file names failures and knows nothing of HTTP: `serve_app/http/errors.py` holds the one table
 from `ErrorCode` to a status. All fields are in `args`, so that an error survives Ray's pickling.
-Spec: Errors.
+Reference: http.md (Errors).
 """
 
 from __future__ import annotations

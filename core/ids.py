@@ -1,7 +1,7 @@
 """Identifiers that are derived, without a key, instead of stored, and how new ones are made.
 
 Pure: the caller provides time and randomness (`uuid7` takes them as arguments).
-Spec: Placeholders; Dispatch request.
+Reference: features.md (Inputs, Dispatch).
 """
 
 from __future__ import annotations

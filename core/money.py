@@ -3,7 +3,7 @@
 Money is an `int` of micro-credits from the first byte parsed to the last row stored; this file is
 the only place that knows how many there are in a credit or a cent. It must not know accounts or
 fees.
-Spec: Ledger records; money.md (Units).
+Reference: money.md (Entries, Units).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def micro_from_credits(value: object) -> int:
     """Parse an amount of credits, a JSON number or string with at most 6 decimals.
 
     Returns: micro-credits, possibly negative or zero; whether that is allowed is the caller's rule.
-    Raises: ValueError with what was got and expected. Spec: Ledger records.
+    Raises: ValueError with what was got and expected. Reference: money.md (Entries).
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise ValueError(f"got {kind_of(value)}, expected a number of credits")

@@ -1,7 +1,7 @@
 """Probes an agent's health: `GET {endpoint}/health`, through the egress gate.
 
 Knows HTTP, not the reason for a probe. An agent that answers is healthy, also without this path,
-unless its reply has an unhealthy status. Spec: Agent interface.
+unless its reply has an unhealthy status. Reference: features.md (Agent interface).
 """
 
 from __future__ import annotations

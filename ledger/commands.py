@@ -2,8 +2,8 @@
 
 A command is a plain value that the one writer turns into rows. The same key twice returns the first
 outcome, a rejection included. Each command is declared in the folder of its feature, and
-`@plans(…)` beside its plan says how it is handled. Nothing here knows SQL or Ray. Spec: Settlement
-rules; money.md (Rules that the database enforces, Commands and keys).
+`@plans(…)` beside its plan says how it is handled. Nothing here knows SQL or Ray. Reference:
+money.md (Settlement, Rules that the database enforces, Commands and keys).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The ways a commit ends without outcomes, by what the caller can do about it.
 
-Spec: none, money.md (Commands and keys). Decision ledger-writer.
+Reference: money.md (Commands and keys). Decision ledger-writer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The operational write path: rows that are worth little, written cheaply and never audited.
 
 Its role has no right on audited tables. `synchronous_commit` is off: a crash may forget the last
-calls that were counted, never money. Spec: Limits.
+calls that were counted, never money. Reference: http.md (Request limits).
 """
 
 from __future__ import annotations

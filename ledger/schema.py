@@ -3,7 +3,7 @@ written.
 
 Their columns are described in `ledger/tables/`, from which the writes and the DDL come as well;
 each described table is an attribute of this module.
-Spec: Ledger records; money.md (Rules that the database enforces).
+Reference: money.md (Entries, Rules that the database enforces).
 """
 
 from __future__ import annotations

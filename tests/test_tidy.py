@@ -264,6 +264,18 @@ def check_names(source: Source) -> Iterator[str]:
             yield f"{source.path}:{line}: {name!r} contains the banned word {word!r}"
 
 
+def check_citations(source: Source) -> Iterator[str]:
+    text = re.sub(r"\s*\n\s*(?:# )?", " ", source.text)
+    if "Spec" + ":" in text and not source.path.startswith("tests/contract/"):
+        yield f"{source.path}: cites the specification, which is not in the repository"
+    for document, names in re.findall(r"\b(\w+)\.md \(([^()]*)\)", text):
+        page = ROOT / f"docs/reference/{document}.md"
+        headings = re.findall(r"^##+ (.*)$", page.read_text("utf-8"), re.M) if page.exists() else []
+        for name in names.split(", "):
+            if headings and name not in headings:
+                yield f"{source.path}: {document}.md has no heading {name!r}"
+
+
 def check_reserved_imports(source: Source) -> Iterator[str]:
     for what, (modules, homes) in RESERVED.items():
         is_home = source.path.startswith(homes)
@@ -316,9 +328,10 @@ FILE_RULES: list[Callable[[Source], Iterator[str]]] = [
     check_reserved_imports,
     check_environment,
     check_permissions_are_decided_in_one_place,
+    check_citations,
 ]
 # Tests, benches and examples may start processes and talk HTTP; the reader's rules hold there too.
-BESIDE_RULES = [check_sizes, check_names]
+BESIDE_RULES = [check_sizes, check_names, check_citations]
 
 
 # --- the tree keeps them --------------------------------------------------------------------------
@@ -393,6 +406,8 @@ REFUSED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_environment, "ledger/a.py", "from os import getenv\nx = getenv('A')"),
     (check_permissions_are_decided_in_one_place, "serve_app/a.py", "x = row != call.caller.did"),
     (check_permissions_are_decided_in_one_place, "serve_app/a.py", "x = principal.did in (a, b)"),
+    (check_citations, "core/a.py", "# Money (money" + ".md (Bets))."),
+    (check_citations, "core/a.py", "# Spec" + ": Bid."),
 ]
 ALLOWED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_layers, "callboard/a.py", "from core import records"),
@@ -408,6 +423,7 @@ ALLOWED: list[tuple[Callable[[Source], Iterator[str]], str, str]] = [
     (check_reserved_imports, "ledger/writer/store.py", "import psycopg"),
     (check_environment, "serve_app/settings_from_env.py", "import os\nx = os.environ"),
     (check_permissions_are_decided_in_one_place, "serve_app/a.py", "x = f(call.caller.did)"),
+    (check_citations, "core/a.py", "# Money: money" + ".md (Stakes,\n# Slashing)."),
 ]
 
 

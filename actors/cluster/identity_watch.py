@@ -2,8 +2,8 @@
 
 Found in rows and done by commands whose keys say what is due: a command that is sent again, by
 whichever process, changes nothing, so it does not matter where a timekeeper ends. The ledger
-decides whether it is due; this module only asks. Spec: Name, Inheritance, Recovery request.
-Decision agent-identity.
+decides whether it is due; this module only asks. Reference: features.md (Names, Inheritance,
+Recovery). Decision agent-identity.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rows fill it at the start, the ledger's notices keep it fresh, a miss refreshes it.
 `core/market/ranking.py` chooses between agents; `core/market/agent_liveness.py` judges heartbeats
-and probes. Spec: Targeted routing.
+and probes. Reference: features.md (Targeted routing).
 """
 
 from __future__ import annotations

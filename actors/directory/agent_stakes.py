@@ -1,7 +1,7 @@
 """One owner's cache of agents' stakes, and the stake that a node requires.
 
 The cache is up to half a second behind the ledger, which alone decides whether a lock succeeds.
-Spec: Settlement rules 8; money.md (Stakes). Decision stakes-and-slashing.
+Reference: money.md (Slashing, Stakes). Decision stakes-and-slashing.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Counts change with each node that ends, choices weigh few of them. Beside them stand the refusals
 that this owner has met: of inputs by agents without a schema for these, and of dispatches that were
 declined. They count against nobody's reputation and lower the rank by their share.
-Spec: Reputation; money.md (Full agents, Reputation); decisions agent-health-and-waiting and
-dispatch.
+Reference: money.md (Reputation, Full agents); decisions agent-health-and-waiting and dispatch.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `core/market/auction.py` decides the winner and the price. Stakes may be half a second old,
 as in all of the directory; a stake lock that the ledger refuses leads to the next round.
-Spec: Bid; Settlement rules 7; money.md (Auctions, Stakes). Decision auctions.
+Reference: money.md (Auctions, Stakes). Decision auctions.
 """
 
 from __future__ import annotations

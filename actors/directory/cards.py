@@ -1,6 +1,6 @@
 """Parses stored agent cards into directory entries, and finds the prices that agents ask.
 
-Pure: a row in, an `AgentEntry` out. Spec: Agent card.
+Pure: a row in, an `AgentEntry` out. Reference: features.md (Agent cards).
 """
 
 from __future__ import annotations

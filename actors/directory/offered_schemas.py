@@ -1,6 +1,6 @@
 """Which schemas the agents of a capability have, counted as their cards come and go.
 
-Spec: Agent card (inputSchema, outputSchema). Decision versions-and-schemas.
+Reference: features.md (Schemas). Decision versions-and-schemas.
 """
 
 from __future__ import annotations

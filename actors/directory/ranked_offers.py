@@ -7,7 +7,8 @@ the same time however many agents there are, and none where no choice is made. W
 changed since, all are ranked anew, so no choice takes longer than the first one. Auctions have
 rankings of their own, in which the standing bids are the prices.
 A ranking is one for what selections have in common (`Terms`); what else a node may not take is
-passed over at the choice. Spec: Targeted routing. Decision reputation-and-ranking.
+passed over at the choice. Reference: features.md (Targeted routing). Decision
+reputation-and-ranking.
 """
 
 from __future__ import annotations

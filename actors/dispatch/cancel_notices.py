@@ -1,7 +1,7 @@
 """Tells agents that their orders were cancelled: once each, best effort.
 
 An agent that never answers delays the notices of its own payers alone: few of each payer are on
-their way, and a bounded number waits. Spec: Events 3; decision dispatch.
+their way, and a bounded number waits. Reference: features.md (Cancellation); decision dispatch.
 """
 
 from __future__ import annotations

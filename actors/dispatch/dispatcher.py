@@ -3,7 +3,7 @@
 Knows requests, signatures and limits; knows nothing of workflows beyond the order, and judges no
 reply (`core/workflow/verdict.py` does). Every order gets exactly one final event unless it is
 aborted. An order goes its way by callbacks; only one with large values, which are read, judged in
-another process or stored, has a task. Spec: Dispatch request, Dispatch response, Authentication 3.
+another process or stored, has a task. Reference: features.md (Dispatch, Dispatch signatures).
 """
 
 from __future__ import annotations

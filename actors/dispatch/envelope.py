@@ -1,6 +1,6 @@
 """The bodies and headers of a dispatch and of a cancel notice.
 
-Pure: an order in, bytes out. Spec: Dispatch request, Authentication 3, Events 3.
+Pure: an order in, bytes out. Reference: features.md (Dispatch, Dispatch signatures, Cancellation).
 """
 
 from __future__ import annotations

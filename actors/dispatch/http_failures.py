@@ -1,6 +1,7 @@
 """What a request without a reply is to its attempt, and to its agent's health.
 
-Pure. Spec: Dispatch response. Decisions agent-health-and-waiting and limits-and-admission.
+Pure. Reference: features.md (Dispatch). Decisions agent-health-and-waiting and
+limits-and-admission.
 """
 
 from __future__ import annotations

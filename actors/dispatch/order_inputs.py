@@ -4,8 +4,8 @@ The process that sends an order builds its inputs from the texts that the order 
 value, writing its canonical form and hashing it hold the loop, 300 ms per MiB of some texts, so
 only what is small is built there, and only what is mapped is read; parents go on as they are. The
 rest is built beside the loop, of stored large results too, which are loaded first: in groups of
-bounded size, since of an ancestor only what is mapped is kept. Spec: Dispatch request,
-Verification. Decision messages-and-large-values.
+bounded size, since of an ancestor only what is mapped is kept. Reference: features.md (Dispatch,
+Verification). Decision messages-and-large-values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Results that agents hand in (`nodeResult`), at the owner of their workflow.
 
 The first result of an attempt wins, a repeat gets the same reply, a late result is refused and,
-after the workflow's end, recorded. Each reply follows its commit. Spec: money.md (Settlement).
+after the workflow's end, recorded. Each reply follows its commit. Reference: money.md (Settlement).
 """
 
 from __future__ import annotations

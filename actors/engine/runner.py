@@ -12,7 +12,7 @@ A step that the ledger refuses because of a revoked agent halts its workflow: th
 of the rows, and a machine restored from the rows replaces it. Any other refusal, and any exception
 in a callback from the ledger, a timer or a dispatch, quarantines that workflow alone. A shard that
 another member holds now is dropped with its workflows; the others go on.
-Spec: Execution order. Decisions state-machine-and-recovery and workflow-owners-and-shards.
+Reference: features.md (Nodes). Decisions state-machine-and-recovery and workflow-owners-and-shards.
 """
 
 from __future__ import annotations

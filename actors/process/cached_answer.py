@@ -1,6 +1,6 @@
 """A cached value that callers share: one refresh at a time, at most one per maximum age.
 
-Spec: Versioning 2 (health); decision fairness-and-long-work.
+Reference: features.md (Heartbeats and health); decision fairness-and-long-work.
 """
 
 from __future__ import annotations

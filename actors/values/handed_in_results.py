@@ -1,7 +1,7 @@
 """Judges a result that an agent hands in through the API, as its dispatch's reply would be judged.
 
 Pure: bytes in, what becomes of them out; no value of a large result is needed where it came in.
-Spec: Dispatch response. Decision limits-and-admission.
+Reference: features.md (Dispatch). Decision limits-and-admission.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Builds inputs from texts to texts, in the process beside an owner's loop.
 
 Values are built here alone: what is mapped of results is returned in canonical form, and so are the
-inputs that are made of it. Pure. Spec: Input mapping expressions, Verification. Decision
+inputs that are made of it. Pure. Reference: features.md (Inputs, Verification). Decision
 messages-and-large-values.
 """
 

@@ -1,6 +1,6 @@
 """Judges an HTTP response and builds its event; checks signatures, of results handed in later too.
 
-Pure. Spec: Dispatch response.
+Pure. Reference: features.md (Dispatch).
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def check_signature(
         valid_keys: the agent's as the result arrives; none: that of the dispatch.
         is_wide: says whether the result has such an integer.
 
-    Spec: Signed results, Key rotation; decisions stakes-and-slashing and agent-identity.
+    Reference: features.md (Signed results, Key rotation); decisions stakes-and-slashing and
+    agent-identity.
     """
     sent_key = order.public_key
     if not valid_keys:

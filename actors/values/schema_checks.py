@@ -1,8 +1,8 @@
 """Judges inputs and results by the schemas of the agents that orders are for.
 
 What is at hand and little work is judged in the loop, the rest beside it: schemas are read and
-compiled first, and large values, or those of costly schemas, go to the value process. Spec: Agent
-card (inputSchema, outputSchema). Decisions messages-and-large-values and versions-and-schemas.
+compiled first, and large values, or those of costly schemas, go to the value process. Reference:
+features.md (Schemas). Decisions messages-and-large-values and versions-and-schemas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Builds and sends dispatch orders, and builds the events of dispatches that fail.
 
 A workflow's machine, the agent's entry and the action in; a `DispatchOrder`, which any process can
-send, or the event of its failure out. Spec: Dispatch request, Verification.
+send, or the event of its failure out. Reference: features.md (Dispatch, Verification).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A mapping is refused when, for every pair of an agent that may produce the result and one that may
 take the input, no value fits. One agent without a schema, or more schemas than are looked at, and
-it is let through: what breaks a schema fails at its dispatch. Spec: Input mapping expressions.
+it is let through: what breaks a schema fails at its dispatch. Reference: features.md (Inputs).
 Decision versions-and-schemas.
 """
 

@@ -1,7 +1,6 @@
 """A publish before its commit: the estimate, the reserved prices, the hold, and the reply.
 
-Pure, apart from reads of the given directory. Spec: Settlement rules 1, Verification and budget 2;
-money.md (Budgets and holds, Estimate).
+Pure, apart from reads of the given directory. Reference: money.md (Estimate, Budgets and holds).
 """
 
 from __future__ import annotations

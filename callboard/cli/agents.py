@@ -1,4 +1,5 @@
-"""`agent`: registry, keys and revocations of agents. Spec: Registry, Key rotation, Revocation."""
+"""`agent`: registry, keys and revocations of agents. Reference: features.md (Registration, Key
+rotation, Revocation)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`audit`: read the chain and check it. Spec: Audit entry; money.md (Audit chain)."""
+"""`audit`: read the chain and check it. Reference: money.md (Audit chain)."""
 
 from __future__ import annotations
 

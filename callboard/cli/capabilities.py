@@ -1,4 +1,4 @@
-"""`capability`: versions of capabilities. Spec: Capability version."""
+"""`capability`: versions of capabilities. Reference: features.md (Capability versions)."""
 
 from __future__ import annotations
 

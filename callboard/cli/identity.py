@@ -1,6 +1,6 @@
 """`name`, `heir`, `recovery` and `key`: names and heirs of agents, lost keys, and API keys.
 
-Spec: Name, Inheritance, Recovery request.
+Reference: features.md (Names, Inheritance, Recovery).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`ledger`: balance, deposits and entries, in credits. Spec: Ledger records."""
+"""`ledger`: balance, deposits and entries, in credits. Reference: money.md (Entries)."""
 
 from __future__ import annotations
 

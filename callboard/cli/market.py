@@ -1,6 +1,6 @@
 """`price`, `stake`, `reputation`, `quota`, `auction`, `bid`: what work costs and who may do it.
 
-Spec: Capability price, Stake, Reputation, Quota check result, Bid.
+Reference: money.md (Prices, Stakes, Reputation, Quotas, Auctions).
 """
 
 from __future__ import annotations

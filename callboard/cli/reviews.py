@@ -1,6 +1,6 @@
 """`invoice`, `dispute`, `feedback`, `task`: what was paid, whether rightly, and work in one step.
 
-Spec: Invoice, Dispute.
+Reference: money.md (Invoices, Disputes and refunds).
 """
 
 from __future__ import annotations

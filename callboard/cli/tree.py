@@ -1,7 +1,7 @@
 """A workflow's nodes as a line per change, and those of a draft as a tree.
 
 In the tree a node hangs below its deepest parent; the others are named beside it, because a tree
-has one parent and a workflow's nodes may have many. Spec: Node states.
+has one parent and a workflow's nodes may have many. Reference: features.md (States).
 """
 
 from __future__ import annotations

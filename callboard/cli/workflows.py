@@ -1,4 +1,4 @@
-"""`workflow`: publish, show, watch, cancel, resume. Spec: Workflow manifest, Workflow record."""
+"""`workflow`: publish, show, watch, cancel, resume. Reference: features.md (Workflows)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The books of one workflow, added up in exact decimals from the entries of its escrow.
 
-Spec: Settlement rules 1 to 4.
+Reference: money.md (Settlement).
 """
 
 from __future__ import annotations

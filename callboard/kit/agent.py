@@ -1,6 +1,6 @@
 """Write an agent in ten lines: declare capabilities with a decorator, then `run`.
 
-Spec: Agent interface; docs/agents.md shows it used.
+Reference: features.md (Agent interface); docs/agents.md shows it used.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rules of this file: no sockets. `AnsweringAgent.answer` turns the bytes of a dispatch and its
 signature into a status and the bytes of a reply; `serving.py` puts HTTP around it.
-Spec: Agent interface, Agent rules, Errors, Authentication 3.
+Reference: features.md (Agent interface, Dispatch signatures), http.md (Errors).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 From type hints come the schemas on the agent's card, and values of the types the handler asks for:
 dataclasses, pydantic models, dates. A hint that pydantic cannot describe says nothing, and neither
 do `dict` and `Any`. Parameters called `inputs`, `parents` and `later`, or annotated `Context`, are
-no inputs. Spec: Agent card (inputSchema, outputSchema).
+no inputs. Reference: features.md (Schemas).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a handler can know of the dispatch it answers, and tell about its work.
 
-Spec: Dispatch request.
+Reference: features.md (Dispatch).
 """
 
 from __future__ import annotations

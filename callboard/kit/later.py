@@ -1,6 +1,6 @@
 """A result that comes later: what a handler returns instead of one, and keeps until it has one.
 
-Spec: Dispatch response.
+Reference: features.md (Dispatch).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 1. Heartbeats with status and load, well within their time to live. 2. `draining` when it was told
 to end, so that it gets no new work. 3. At the end `stopped`, or deregistration. All of it is best
-effort: an agent that cannot be heard is asked at `/health`, and works on. Spec: Heartbeat.
+effort: an agent that cannot be heard is asked at `/health`, and works on. Reference: features.md
+(Heartbeats and health).
 """
 
 from __future__ import annotations

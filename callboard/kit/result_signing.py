@@ -1,4 +1,4 @@
-"""An agent's signature over its results. Spec: Signed results."""
+"""An agent's signature over its results. Reference: features.md (Signed results)."""
 
 from __future__ import annotations
 

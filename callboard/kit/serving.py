@@ -1,7 +1,7 @@
 """An agent's HTTP interface, and the life of an agent process.
 
 Knows paths, signals and registration; what an answer says is `answering.py`'s, how HTTP is spoken
-uvicorn's. Spec: Agent interface.
+uvicorn's. Reference: features.md (Agent interface).
 """
 
 from __future__ import annotations

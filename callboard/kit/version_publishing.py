@@ -1,7 +1,7 @@
 """Publishes the versions that an agent's capabilities declare, once it is registered.
 
 A version that is published already must have the same schemas: what never changes is the schema of
-a version, so code that has changed needs another one. Spec: Capability version.
+a version, so code that has changed needs another one. Reference: features.md (Capability versions).
 """
 
 from __future__ import annotations

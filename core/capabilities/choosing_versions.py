@@ -1,7 +1,7 @@
 """Which of a capability's published versions a range means, and the way from one to the newest.
 
 Active versions come before deprecated ones, newer before older; a range that names none means none.
-Pure. Spec: Capability version. Decision versions-and-schemas.
+Pure. Reference: features.md (Capability versions). Decision versions-and-schemas.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ the wider one that the narrower one does not hold to. What it cannot decide (`on
 `pattern`) it reports as undecided, never as harmless. A member that a schema neither names nor
 refuses counts as absent: an input that the older version ignored may get a meaning. `$ref` leads
 within its own schema; schemas that lead back to themselves are taken to hold, which is right for
-the values that end. Bounded by `STEPS_MAX` and `LEVELS_MAX`. Pure. Spec: Capability version,
-Versioning. Decision versions-and-schemas.
+the values that end. Bounded by `STEPS_MAX` and `LEVELS_MAX`. Pure. Reference: features.md
+(Capability versions), http.md (Versions). Decision versions-and-schemas.
 """
 
 from __future__ import annotations

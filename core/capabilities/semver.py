@@ -4,7 +4,8 @@ Versions are those of semver.org 2.0.0 without build metadata, which has no plac
 versions are never the same. A range is comparators with blanks or commas between them, all of which
 must hold: `1.2.3`, `=`, `>`, `>=`, `<`, `<=`, `^1.2` (up to the next change that may break), `~1.2`
 (up to the next minor version), `1.x`, `*`. A pre-release is in a range only where a comparator
-names one of the same three numbers. Spec: Capability version. Decision versions-and-schemas.
+names one of the same three numbers. Reference: features.md (Capability versions). Decision
+versions-and-schemas.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure: heartbeat, probe and time in, an `Availability` out. Circuits are not part of it; each owner
 keeps its own (`actors/directory/health/circuits.py`).
-Spec: Targeted routing.
+Reference: features.md (Targeted routing).
 """
 
 from __future__ import annotations

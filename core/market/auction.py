@@ -3,7 +3,7 @@
 The lowest eligible bid wins and is paid the best bid of another owner, so that each owner's best
 bid is its own cost; a single bid is paid its own amount (the specification's rule). The stake that
 a bidder needs follows from its own bid, never from the payer's reserve.
-Spec: Settlement rules 7; money.md (Auctions, Slashing). Decision auctions.
+Reference: money.md (Auctions, Slashing). Decision auctions.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def award_auction(bids: Iterable[Bid], *, reserve_micro: int) -> Award | None:
         bids: those without an exclusion (`find_exclusion`) of agents that have not failed in an
             earlier round, at most one per agent (`merge_bids`); amounts 0 or more.
 
-    Spec: Settlement rules 7; money.md (Auctions).
+    Reference: money.md (Auctions).
     """
     within = [bid for bid in bids if bid.amount_micro <= reserve_micro]
     assert len({bid.agent_did for bid in within}) == len(within), "one bid per agent"

@@ -2,7 +2,7 @@
 
 Each number is rounded once and half up: the subtotal per invoice, the fee on the subtotal, never
 per line. An invoice moves no money; the work is already paid (money.md, Invoices).
-Spec: Settlement rules 5; money.md (Invoices).
+Reference: money.md (Invoices).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def invoice_totals(payments_micro: Iterable[int], refunds_micro: Iterable[int]) 
         payments_micro: gross payments, fees included, micro-credits.
         refunds_micro: refunds to the payer, micro-credits.
 
-    Spec: Settlement rules 5; money.md (Invoices).
+    Reference: money.md (Invoices).
     """
     subtotal_micro = max(0, sum(payments_micro) - sum(refunds_micro))
     subtotal_cents = cents_half_up(subtotal_micro)

@@ -1,7 +1,8 @@
 """Why no agent can take a node, in words: how many offer the capability, and why none of them can.
 
 Counts only: no agent and no price is named that discovery would not show. Made when a selection has
-failed, in bounded time. Spec: Targeted routing; decision requests-json-and-client.
+failed, in bounded time. Reference: features.md (Targeted routing); decision
+requests-json-and-client.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rates are decimals, costs are whole micro-credits: one exact product and one rounding per node, up,
 so that no work is free by rounding. `core/workflow/node_state.py` knows the budget that pays it.
-Spec: Settlement rules 1 and 6; money.md (Per-token prices, Estimate). Decision prices-and-budgets.
+Reference: money.md (Estimate, Prices, Per-token prices). Decision prices-and-budgets.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Tokens:
 def effective_price(offer: Price | None, capability_price: Price | None) -> Price:
     """Return the price an agent asks: its card's, else the registered one, else none.
 
-    Spec: Settlement rules 6.
+    Reference: money.md (Prices, Per-token prices).
     """
     return offer or capability_price or FREE
 
@@ -214,7 +214,7 @@ def parse_price(
         is_required: whether a missing price is a problem.
 
     Returns: the price, None without a valid one, and every problem found.
-    Spec: Capability price, Per-token pricing.
+    Reference: money.md (Prices, Per-token prices).
     """
     prefix = f"{path}." if path else ""
     cents, pricing = as_whole(member.get("price_cents")), member.get("pricing")

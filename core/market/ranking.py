@@ -4,7 +4,7 @@ A candidate's score is the weighted sum of five parts, each better when higher; 
 settings. A choice carries its reasons, so that a payer can see the candidates and their scores.
 They are stored as the figures they follow from and are computed when they are read, because most
 are never read. `ranked_candidates.py` chooses.
-Spec: What the service does 3; Targeted routing; Settlement rules 9. Decision
+Reference: features.md (Selection, Targeted routing), money.md (Reputation). Decision
 reputation-and-ranking, with the figures.
 """
 

@@ -3,8 +3,7 @@
 The remaining payment is split as a payment of that size: the protocol returns its share of the fee
 and never keeps more than its rate of the remaining payment. The agent's part comes from its wallet,
 then its locked, then its free stake; a shortfall is reported, not covered.
-Spec: Settlement rules 10; money.md (Disputes and refunds). Decision
-refunds-disputes-invoices-quotas.
+Reference: money.md (Disputes and refunds). Decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Integer arithmetic up to the score's six decimals, so that a rebuild from history gives the same
 numbers exactly. `core/workflow/node_outcome.py` decides how a node's end counts, `slashing.py`
-which failures cost stake. Spec: Settlement rules 9; money.md (Reputation). Decision
-reputation-and-ranking.
+which failures cost stake. Reference: money.md (Reputation). Decision reputation-and-ranking.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def score(tally: Tally, *, latency_ms_max: int) -> float:
     Args:
         latency_ms_max: the average latency at which the speed is 0, milliseconds, 0 or more.
 
-    Spec: Settlement rules 9; money.md (Reputation).
+    Reference: money.md (Reputation).
     """
     parts = (
         (_SUCCESS, _success(tally)),

@@ -1,6 +1,6 @@
 """The split of a node's payment between its agent and the protocol.
 
-Integers only; the parts always sum to the whole. Spec: Settlement rules 2 and 4; money.md (Fees).
+Integers only; the parts always sum to the whole. Reference: money.md (Settlement, Fees).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Stakes at risk: the amount locked with an attempt, the triggers of a slash, and its amount.
 
 Knows no accounts; a slash moves from the agent's locked stake to the payer, without a fee.
-Spec: Settlement rules 8; money.md (Stakes, Slashing).
-Decision reputation-and-ranking.
+Reference: money.md (Slashing, Stakes). Decision reputation-and-ranking.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A stake grows by deposits alone, each of which adds to one depositor's share; all depositors bear a
 slash in proportion. The proportions are constant between two deposits or withdrawals, so the shares
-are settled only then. Knows no accounts. Spec: Stake. Decision stakes-and-slashing.
+are settled only then. Knows no accounts. Reference: money.md (Stakes). Decision
+stakes-and-slashing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Standing bids of agent cards, and the offer that live and standing bids share.
 
-Pure. Spec: Bid. Decision auctions.
+Pure. Reference: money.md (Auctions). Decision auctions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def parse_offer(raw: Any, path: str = "") -> tuple[Offer | None, list[Problem]]:
         path: its path in the client's input.
 
     Returns: the offer, None when there is a problem, and every problem found.
-    Spec: Bid; money.md (Auctions).
+    Reference: money.md (Auctions).
     """
     if type(raw) is not dict:
         return None, [Problem(path or "$", described(raw), "an object with bidAmount")]

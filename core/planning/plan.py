@@ -4,7 +4,7 @@ Steps: (1) cut the description into phrases; (2) choose the best offer of each, 
 capability are one node; (3) fill inputs with the values of the description, and add a producer
 where a needed input has none; (4) fill inputs by earlier outputs, which makes the edges: what needs
 nothing of another runs beside it. Steps 3 and 4 are repeated while they add nodes. The draft is a
-manifest's `intent` and `nodes`. Spec: suggest; decision planning.
+manifest's `intent` and `nodes`. Reference: features.md (Planning); decision planning.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 The model is not trusted, for it reads what strangers have written. All that it can do is to choose
 among the offers and to connect them: nodes have names of ours, and of its texts only those are kept
 that stand in the caller's description. So an offer that gives it orders gets no further than a
-draft that is shown, priced and published by the caller alone. Spec: suggest; decision planning.
+draft that is shown, priced and published by the caller alone. Reference: features.md (Planning);
+decision planning.
 """
 
 from __future__ import annotations

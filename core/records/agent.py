@@ -1,7 +1,7 @@
 """The agent card (ACARD): who an agent is, where it listens, what it can do and for how much.
 
 Cards are open: members this file does not know are kept, so that a card comes back as registered.
-Spec: Agent card.
+Reference: features.md (Agent cards).
 """
 
 from __future__ import annotations

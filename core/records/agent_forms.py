@@ -2,7 +2,7 @@
 
 Two spellings of a registration arrive: `{acard, …}` and the flat one of `/v1/agent/register`, in
 which names, the endpoint and capability ids may be missing. Who may register what is `serve_app`'s.
-Spec: Agent card, Registry.
+Reference: features.md (Agent cards, Registration).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The closed list of event types; the chain of audit entries is also the event stream.
 
 What a type is about (`targetType`) and the verb in it (`action`) follow from its name,
-`resource.past_participle`. Spec: Audit entry, Events 2.
+`resource.past_participle`. Reference: money.md (Audit chain).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The request carries every member that an agent dialect may look for (`capability`, `input`); this
 record names the specification's own. Both are open: unknown members are ignored.
-Spec: Dispatch request, Dispatch response, Agent rules.
+Reference: features.md (Dispatch, Agent interface).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The structure of a manifest: dependencies, topological order, mappings, and their defects.
 
 Reads names alone, so that all structural defects of a manifest are found even when its other parts
-are broken. Spec: Node definition, Execution order.
+are broken. Reference: features.md (Nodes).
 """
 
 from __future__ import annotations

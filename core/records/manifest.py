@@ -6,7 +6,7 @@ first `PROBLEMS_MAX` are named, the others counted.
 Node names have 1 to 128 characters, no control characters, quotes, backslashes or outer spaces, so
 that each can be written as `$.name.result` or `$['name'].result`, and no `#verify`, which marks the
 payment line of a node's verifier.
-Spec: Workflow manifest, Node definition, Input mapping expressions.
+Reference: features.md (Workflows, Nodes, Inputs).
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ _DEFAULT_SETTINGS = WorkflowSettings()
 
 
 class WorkflowManifest(_ClosedRecord):
-    """A workflow as published. Amounts are micro-credits. Spec: Workflow manifest."""
+    """A workflow as published. Amounts are micro-credits. Reference: features.md (Workflows)."""
 
     nodes: dict[NodeName, NodeDefinition] = Field(
         min_length=1, max_length=NODES_MAX, description="The nodes, by name."
@@ -266,7 +266,8 @@ def parse_manifest(raw: object) -> WorkflowManifest:
     Args:
         raw: a JSON value, whose depth, numbers and texts were checked when it was read.
 
-    Raises `ServiceError` (INVALID_MANIFEST) with the problems found. Spec: Workflow manifest.
+    Raises `ServiceError` (INVALID_MANIFEST) with the problems found. Reference: features.md
+    (Workflows).
     """
     return _checked(_object(raw, "a workflow manifest, a JSON object"), ProblemList(), node_path)
 

@@ -2,7 +2,7 @@
 
 The members are those of `WorkflowManifest` as pydantic describes it; added are the alternative
 spellings and that null means absent. A test holds both to the same answer on drawn manifests.
-Spec: Workflow manifest, Node definition.
+Reference: features.md (Workflows, Nodes).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The problems of an invalid manifest, with paths in the client's own spelling.
 
 Knows the accepted spellings and pydantic's errors; `manifest.py` has the model.
-Spec: Workflow manifest, Node definition.
+Reference: features.md (Workflows, Nodes).
 """
 
 from __future__ import annotations

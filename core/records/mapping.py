@@ -2,7 +2,7 @@
 
 The specification's form of RFC 9535: names after dots, `['x']`, `["x"]` and `[n]`; escapes are
 decoded. After a dot a name may also begin with a digit and contain dashes, as nodes' names do.
-Spec: Input mapping expressions.
+Reference: features.md (Inputs).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class InputMapping(Message, frozen=True):
 def parse_mapping(expression: str) -> tuple[str, tuple[Step, ...]]:
     """Return the node that the expression names and the steps inside its result.
 
-    Raises `MappingSyntaxError`. Spec: Input mapping expressions.
+    Raises `MappingSyntaxError`. Reference: features.md (Inputs).
     """
     if len(expression) > EXPRESSION_CHARS_MAX:
         raise MappingSyntaxError(f"an expression of {len(expression)} characters")

@@ -1,7 +1,7 @@
 """Where the card that an agent serves differs from the one that was registered.
 
 What is served is read, never trusted: only names of the registered card are told, and no value.
-Spec: Agent card. Decision registry-and-discovery.
+Reference: features.md (Agent cards). Decision registry-and-discovery.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The words for where nodes, workflows and agents stand, each list once.
 
 `core/workflow/transitions.py` and `core/market/agent_liveness.py` decide what moves between them.
-Spec: States and transitions, Workflow statuses, Targeted routing.
+Reference: features.md (States, Targeted routing).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class NodeStatus(StrEnum):
-    """Where a node stands. Spec: Node states and transitions."""
+    """Where a node stands. Reference: features.md (States)."""
 
     PENDING = "pending"
     READY = "ready"
@@ -24,7 +24,7 @@ class NodeStatus(StrEnum):
 
 
 class WorkflowStatus(StrEnum):
-    """Where a workflow stands. Spec: Workflow statuses."""
+    """Where a workflow stands. Reference: features.md (States)."""
 
     PENDING = "pending"
     RUNNING = "running"

@@ -2,7 +2,7 @@
 
 A manifest may be 512 KiB of small values, and building those takes tens of milliseconds, in one
 call: a parser that is told which members are wanted skips the others. The manifest was judged when
-it was published (`manifest.py`), so nothing is judged again. Spec: Workflow manifest;
+it was published (`manifest.py`), so nothing is judged again. Reference: features.md (Workflows);
 decision limits-and-admission.
 """
 

@@ -2,7 +2,7 @@
 
 Independent of the parser that refused it, which mostly does not say both. Slower than a parser, so
 for refused texts only; never deeper than the stack, and no number is converted. Pure.
-Spec: Dispatch response. RFC 8259.
+Reference: features.md (Dispatch). RFC 8259.
 """
 
 from __future__ import annotations

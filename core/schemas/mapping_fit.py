@@ -2,8 +2,7 @@
 
 Conservative: a mapping does not fit only when no value at all could: the two schemas allow no
 common JSON type, or the result never has the path, or the inputs never the name. What is not
-understood here allows every type. Spec: Input mapping expressions; issue "Registry and planning" 2.
-Decision versions-and-schemas.
+understood here allows every type. Reference: features.md (Inputs). Decision versions-and-schemas.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 References stay inside the schema, patterns run in time linear in the text (the `regex` engine: no
 look-around, no back-references), `format` is an annotation. Drafts 4 to 2020-12; without `$schema`
-it is 2020-12. Spec: Agent card (inputSchema, outputSchema). Decision versions-and-schemas.
+it is 2020-12. Reference: features.md (Schemas). Decision versions-and-schemas.
 """
 
 from __future__ import annotations

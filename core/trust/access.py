@@ -1,7 +1,7 @@
 """Permissions: the rights, and the one function that decides every permission.
 
 A route declares the right it requires and the parties of its resource; no other module compares
-rights or DIDs. Knows neither HTTP nor authentication. Spec: Authentication 1; decision
+rights or DIDs. Knows neither HTTP nor authentication. Reference: http.md (Authentication); decision
 permissions-and-keys.
 """
 

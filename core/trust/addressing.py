@@ -2,7 +2,8 @@
 
 A signature under a secret that several agents share proves neither the recipient nor the time. So
 the signed body names both, and an agent that checks them accepts neither another agent's dispatch
-nor an old one of its own. Pure. Spec: Authentication 3. Decision permissions-and-keys.
+nor an old one of its own. Pure. Reference: features.md (Dispatch signatures). Decision
+permissions-and-keys.
 """
 
 from __future__ import annotations

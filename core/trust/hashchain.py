@@ -2,7 +2,7 @@
 
 A record's body is the canonical JSON of its fields without `hash`; its hash is SHA-256 over exactly
 these bytes, and the next body carries it as `prevHash`. Anyone with a JSON library can check it.
-This file knows nothing of storage. Spec: Audit entry; money.md (Audit chain).
+This file knows nothing of storage. Reference: money.md (Audit chain).
 """
 
 from __future__ import annotations

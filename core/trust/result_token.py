@@ -1,7 +1,7 @@
 """The token with which an agent hands in the result of one attempt (`resultId`).
 
 Derived, never stored: HMAC with a key of the deployment over the workflow, the node and the
-attempt. Pure. Spec: Dispatch request.
+attempt. Pure. Reference: features.md (Dispatch).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ed25519 signatures: of agents over cards and results, of DIDs over requests.
 
 Pure; verifies a signature with a key and must not know the key's owner or origin.
-Spec: Authentication 3.
+Reference: features.md (Dispatch signatures).
 """
 
 from __future__ import annotations

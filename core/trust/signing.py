@@ -2,7 +2,7 @@
 
 Coordinator and agent kit call the same two functions, so the two sides cannot disagree.
 It sees bytes only and must not know where secrets are kept or how a body was encoded.
-Spec: Authentication 3.
+Reference: features.md (Dispatch signatures).
 """
 
 from __future__ import annotations

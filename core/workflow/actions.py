@@ -2,7 +2,7 @@
 
 `Action` is a closed union, in the imperative: what the runner performs after the commit, its
 selections excepted, which it answers before. Nothing here acts.
-Spec: States and transitions.
+Reference: features.md (States).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compiles a checked manifest into a frozen graph in topological order, which the engine runs.
 
 Knows structure only; no state, no prices. Its values are immutable and shared between processes.
-Spec: Node definition, Execution order.
+Reference: features.md (Nodes).
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def compile_workflow(
 ) -> CompiledWorkflow:
     """Check the structure of a manifest and return the compiled workflow.
 
-    Raises `ServiceError` (INVALID_MANIFEST) with the structural problems found. Spec: Workflow
-    manifest, Node definition.
+    Raises `ServiceError` (INVALID_MANIFEST) with the structural problems found. Reference:
+    features.md (Workflows, Nodes).
     """
     plan = plan_graph(
         {name: node.depends_on for name, node in manifest.nodes.items()},

@@ -2,7 +2,7 @@
 
 Two closed unions: `Event` (past tense: something happened) and `Record` (past tense: what is now
 true and must be committed); what must be done is in `actions.py`. Nothing here acts.
-Spec: States and transitions.
+Reference: features.md (States).
 """
 
 from __future__ import annotations

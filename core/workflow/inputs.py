@@ -2,7 +2,7 @@
 
 Results fill templates of the payload, but templates in results are not expanded. What a few bytes
 of a manifest ask for can be far larger than a dispatch, so it is measured while it is built.
-Spec: Input mapping expressions, Dispatch request.
+Reference: features.md (Inputs, Dispatch).
 """
 
 from __future__ import annotations

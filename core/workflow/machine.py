@@ -10,7 +10,7 @@ through `failed`: back to `ready` at once (another agent, a lost process), to `r
 (back-off), or to its end. The first node that fails finally ends every undispatched node; open
 attempts may finish and are paid. Then the workflow ends. The machine owns a `WorkflowState`; each
 event has a function over it in `rules`, found in the table at the end of this file.
-Spec: States and transitions, Execution order, Verification and budget.
+Reference: features.md (States, Nodes, Verification).
 """
 
 from __future__ import annotations

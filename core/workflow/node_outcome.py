@@ -1,8 +1,7 @@
 """How a node's end counts for the reputation of its last agent: the one place that decides it.
 
 Knows states and error codes; `core/market/reputation.py` computes the score, the ledger adds up.
-Pure. Spec: Settlement rules 9; money.md (Reputation, Promised time). Decision
-reputation-and-ranking.
+Pure. Reference: money.md (Reputation, Promised time). Decision reputation-and-ranking.
 """
 
 from __future__ import annotations

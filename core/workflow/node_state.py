@@ -1,7 +1,7 @@
 """The state of one node and the budget of its workflow.
 
-No decisions here; the only writer is `WorkflowMachine` with its rules. Spec: Node states and
-transitions, Verification and budget 2.
+No decisions here; the only writer is `WorkflowMachine` with its rules. Reference: features.md
+(States), money.md (Budgets and holds).
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ class Budget:
     """The workflow's hold: spent, reserved by unfinished nodes, and free.
 
     No node is dispatched at a price above the hold less the payments and the other nodes'
-    reservations, so payments never exceed the hold. Spec: Verification and budget 2; money.md
-    (Settlement).
+    reservations, so payments never exceed the hold. Reference: money.md (Budgets and holds,
+    Settlement).
     """
 
     __slots__ = ("_by_node", "_reserved_micro", "hold_micro", "spent_micro")
@@ -236,7 +236,7 @@ def tells_of_wait(selection_json: str | None) -> bool:
 
 
 def error_of(failure: Failure) -> dict[str, Any]:
-    """Return a failure as `node.error`. Spec: Errors (AGENT_UNAVAILABLE)."""
+    """Return a failure as `node.error`. Reference: http.md (Node errors)."""
     error: dict[str, Any] = {"code": str(failure.code), "message": failure.message}
     # A lost attempt without a successor ends the node, but is not its agent's fault.
     if failure.is_spared or failure.verdict is Verdict.LOST:

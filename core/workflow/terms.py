@@ -1,8 +1,8 @@
 """The price terms of a workflow's nodes, fixed at its publish.
 
 They copy a capability's registered price, so that a later change affects no running workflow. One
-text per workflow stores each node's reservation and its terms, if any. Pure. Spec: Settlement
-rules 1 and 6; money.md (Prices, Per-token prices).
+text per workflow stores each node's reservation and its terms, if any. Pure. Reference: money.md
+(Estimate, Prices, Per-token prices).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Theory of operation: `WorkflowMachine` turns an event into triggers and asks `ne
 `next_workflow_status` for each. A node whose attempt fails goes through `failed` even before a
 retry; both transitions then happen within one step, so that a stored `failed` is always final, and
 a node that waits for its next attempt is stored as `ready`.
-Spec: States and transitions.
+Reference: features.md (States).
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ _WORKFLOW_TERMINAL: Final = frozenset({_W.SUCCESS, _W.FAILED, _W.CANCELLED, _W.T
 def next_node_status(status: NodeStatus, trigger: NodeTrigger) -> NodeStatus:
     """Return the state the table gives for this pair.
 
-    Raises `IllegalTransition` for a pair that is not in the table. Spec: Node states and
-    transitions.
+    Raises `IllegalTransition` for a pair that is not in the table. Reference: features.md
+    (States).
     """
     following = NODE_TRANSITIONS.get((status, trigger))
     if following is None:

@@ -5,7 +5,7 @@ Pure: bytes in, judgement out. Only this module knows the dialects of agents.
 Order of judgement: 1. a body that was too large; 2. redirects; 3. a refused or failed request by
 HTTP status; 4. the content coding, JSON and its bounds; 5. `eventId`; 6. `status`, `error`,
 `result`/`output`, `metrics`. A 202 is an acceptance unless its body says an error.
-Spec: Dispatch response, Agent rules, Errors.
+Reference: features.md (Dispatch, Agent interface), http.md (Errors).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def judge_reply(
         location: the header's text.
         at_ms: when the reply came, Unix milliseconds.
 
-    Spec: Dispatch response.
+    Reference: features.md (Dispatch).
     """
     if body is None:
         return Failure(NodeErrorCode.RESULT_TOO_LARGE, "the reply is larger than the limit")

@@ -1,7 +1,7 @@
 """The state of one workflow, and look-ups of an event's node in it.
 
 No rules here: the functions of `core/workflow/rules` are its only writers.
-Spec: States and transitions, Verification and budget 2.
+Reference: features.md (States), money.md (Budgets and holds).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Credits from outside: the deposit into a wallet. And what owners collect from their agents.
 
-Plain values, as `ledger/commands.py` says. Spec: Settlement rules 1; money.md (Commands and keys).
+Plain values, as `ledger/commands.py` says. Reference: money.md (Estimate, Commands and keys).
 """
 
 from __future__ import annotations

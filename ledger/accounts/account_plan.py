@@ -1,6 +1,6 @@
 """Planning deposits, and what owners collect from their agents' wallets.
 
-Spec: Settlement rules 1; money.md (Commands and keys).
+Reference: money.md (Estimate, Commands and keys).
 """
 
 from __future__ import annotations

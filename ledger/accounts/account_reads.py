@@ -1,7 +1,7 @@
 """Committed money as its owners see it: accounts, what moved, stakes, quotas and their usage.
 
 Reads like those of `reader.py`, over the same pool: plain dicts keyed by column, micro-credits.
-Spec: Account, Entry, Stake, Reputation, Quota check result; money.md (Quotas).
+Reference: money.md (Accounts, Entries, Stakes, Reputation, Quotas).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands about agents: their cards, and the counts that their reputation is made of.
 
-Plain values, as `ledger/commands.py` says. Spec: Agent card.
+Plain values, as `ledger/commands.py` says. Reference: features.md (Agent cards).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 `hash` = SHA-256 over the canonical form of `{cardHash, did, number, previousHash}`, `cardHash` that
 over the card as it is stored, without its standing bids: their few digits would be found by trying.
 What is kept of a card that was replaced is its hash: who has kept
-the card can show that it was the agent's. Spec: Agent card, Registry. Decision
-registry-and-discovery.
+the card can show that it was the agent's. Reference: features.md (Agent cards, Registration).
+Decision registry-and-discovery.
 """
 
 from __future__ import annotations

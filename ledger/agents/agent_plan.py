@@ -1,6 +1,6 @@
 """Planning agents: cards are registered and taken out of service.
 
-Spec: Agent card, Authentication.
+Reference: features.md (Agent cards), http.md (Authentication).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The offers come from `offer_candidates.py` or, where a capability or an owner is named, in the order
 of an index. They are ranked here by their words and by reputation; then the cards of the best are
-read. What is looked at is bounded. Spec: Settlement rules 9 (discovery ranking).
+read. What is looked at is bounded. Reference: features.md (Discovery).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Committed rows of the lineage of agents' cards.
 
-Reads like those of `reader.py`, over the same pool. Spec: Agent card, Registry.
+Reads like those of `reader.py`, over the same pool. Reference: features.md (Agent cards,
+Registration).
 """
 
 from __future__ import annotations

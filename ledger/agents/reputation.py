@@ -1,7 +1,7 @@
 """Reputation on the ledger: counted where a node's end is stored, and counted again from history.
 
 How an end counts is decided by its owner (`core/workflow/node_outcome.py`) and stored with the
-node, so both ways give the same numbers. Spec: Settlement rules 9; money.md (Reputation).
+node, so both ways give the same numbers. Reference: money.md (Reputation).
 """
 
 from __future__ import annotations

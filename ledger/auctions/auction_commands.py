@@ -1,6 +1,6 @@
 """Bids in the rounds of auctions.
 
-Plain values, as `ledger/commands.py` says. Spec: Bid; money.md (Auctions).
+Plain values, as `ledger/commands.py` says. Reference: money.md (Auctions).
 """
 
 from __future__ import annotations

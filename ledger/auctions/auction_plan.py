@@ -3,7 +3,7 @@
 Bids are sealed: until the round is closed, the chain says who has bid and not how much; of a bid
 for an auctioned node that no round counts it never does. Standing bids it counts. Who wins is
 decided by the node's owner and recorded here. A live bid locks stake until its round closes.
-Spec: Bid; Settlement rules 7; money.md (Auctions). Decision auctions.
+Reference: money.md (Auctions). Decision auctions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Committed auctions and bids. Spec: Bid."""
+"""Committed auctions and bids. Reference: money.md (Auctions)."""
 
 from __future__ import annotations
 

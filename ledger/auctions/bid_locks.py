@@ -3,7 +3,7 @@
 A bid locks the most that it may require, or all that is free when that is less, so a bidder cannot
 withdraw the stake that its award needs. The audit events of these locks name no amount, since that
 would tell what is bid; the agent's own entries tell it.
-Spec: Stake; money.md (Stakes, Auctions).
+Reference: money.md (Stakes, Auctions).
 """
 
 from __future__ import annotations

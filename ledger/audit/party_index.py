@@ -4,8 +4,8 @@
 moves the mark in the same transaction, a bounded number of entries at a time. The timekeeper calls
 it about once a second; a read calls it first, so that what was committed before is found. A read
 waits for a bounded number of entries, and is refused where the mark is further behind: a list in
-which newest entries are missing would be taken for the whole. Spec: Audit entry. Decision
-audit-chain.
+which newest entries are missing would be taken for the whole. Reference: money.md (Audit chain).
+Decision audit-chain.
 """
 
 from __future__ import annotations

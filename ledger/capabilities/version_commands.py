@@ -1,6 +1,6 @@
 """Commands about versions of capabilities.
 
-Plain values, as `ledger/commands.py` says. Spec: Capability version.
+Plain values, as `ledger/commands.py` says. Reference: features.md (Capability versions).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Planning capability versions: published into a line of versions that has an owner, deprecated.
 
 A version never changes and never goes, so what was judged by the versions that there were holds as
-long as there are as many. Spec: Capability version.
-Decision versions-and-schemas.
+long as there are as many. Reference: features.md (Capability versions). Decision
+versions-and-schemas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Committed rows of capability versions, and which agent lets its owner begin a line.
 
-Reads like those of `reader.py`, over the same pool: plain dicts keyed by column. Spec: Capability
-version.
+Reads like those of `reader.py`, over the same pool: plain dicts keyed by column. Reference:
+features.md (Capability versions).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Planning disputes and feedback: complaints, how they are decided, what comes back to the payer.
 
 History stays as it is: a refund is new entries the other way, from those who were paid, as far as
-they have it (money.md, Disputes and refunds). Every check comes before the first row. Spec:
-Settlement rules 8
-and 10; decisions refunds-disputes-invoices-quotas and reputation-and-ranking.
+they have it (money.md, Disputes and refunds). Every check comes before the first row. Reference:
+money.md (Slashing, Disputes and refunds); decisions refunds-disputes-invoices-quotas and
+reputation-and-ranking.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Committed disputes and feedback. Spec: Dispute."""
+"""Committed disputes and feedback. Reference: money.md (Disputes and refunds)."""
 
 from __future__ import annotations
 

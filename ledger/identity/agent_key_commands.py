@@ -2,7 +2,7 @@
 
 Plain values, as `ledger/commands.py` says. Signatures are verified before a command is made; a
 command names the key that they were verified with, and the writer refuses it where that is not the
-agent's current one any more. Spec: Key rotation.
+agent's current one any more. Reference: features.md (Key rotation).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Planning agents' keys: a new one takes the place of the current one, which becomes history.
 
 However a key is replaced (by rotation, by a card, by recovery), it is done here, so that no key of
-a DID is ever forgotten and none comes back. Spec: Key rotation. Decision agent-identity.
+a DID is ever forgotten and none comes back. Reference: features.md (Key rotation). Decision
+agent-identity.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Guardians of an agent as rows: read in one way by the writer and by all others.
 
 Which replaced guardians count on is measured in time in which the service was ready (0232), as
-delays are. Spec: Recovery request. Decision agent-identity.
+delays are. Reference: features.md (Recovery). Decision agent-identity.
 """
 
 from __future__ import annotations

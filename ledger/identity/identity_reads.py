@@ -1,6 +1,6 @@
 """Committed rows of identity: keys, names and guardians of agents, and recoveries.
 
-Reads like those of `reader.py`, over the same pool. Spec: Key rotation, Name.
+Reads like those of `reader.py`, over the same pool. Reference: features.md (Key rotation, Names).
 """
 
 from __future__ import annotations

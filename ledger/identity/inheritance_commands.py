@@ -1,6 +1,6 @@
 """Commands about who inherits an agent.
 
-Plain values, as `ledger/commands.py` says. Spec: Inheritance.
+Plain values, as `ledger/commands.py` says. Reference: features.md (Inheritance).
 """
 
 from __future__ import annotations

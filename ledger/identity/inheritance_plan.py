@@ -2,7 +2,7 @@
 
 All that goes to the heir goes in one command, whose key names the switch and its revision: it
 happens whole, and once. Whether it is due is read from the rows in the moment of planning.
-Spec: Inheritance. Decision agent-identity.
+Reference: features.md (Inheritance). Decision agent-identity.
 """
 
 from __future__ import annotations

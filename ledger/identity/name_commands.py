@@ -1,6 +1,6 @@
 """Commands about the names of agents.
 
-Plain values, as `ledger/commands.py` says. Spec: Name.
+Plain values, as `ledger/commands.py` says. Reference: features.md (Names).
 """
 
 from __future__ import annotations

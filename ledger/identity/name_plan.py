@@ -2,7 +2,7 @@
 
 A name is taken until it expires, whether or not its release is on the chain yet. No caller can put
 a name on another's agent: what is offered counts for nothing until that one's owner takes it.
-Spec: Name. Decision agent-identity.
+Reference: features.md (Names). Decision agent-identity.
 """
 
 from __future__ import annotations

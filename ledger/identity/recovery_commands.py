@@ -1,7 +1,7 @@
 """Commands about the recovery of agents' keys.
 
 Plain values, as `ledger/commands.py` says. As with rotations, signatures are verified before a
-command is made, and the writer compares the keys. Spec: Recovery request.
+command is made, and the writer compares the keys. Reference: features.md (Recovery).
 """
 
 from __future__ import annotations

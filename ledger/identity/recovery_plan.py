@@ -2,7 +2,7 @@
 
 A recovered key ends what the one before gave: its signatures, the agent's heartbeat tokens and API
 keys, other requests, and guardians that it has named in the place of those who recover.
-Spec: Recovery request. Decision agent-identity.
+Reference: features.md (Recovery). Decision agent-identity.
 """
 
 from __future__ import annotations

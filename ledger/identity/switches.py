@@ -3,7 +3,7 @@ others.
 
 An agent is heard by its heartbeats; a switch that requires its owner's inactivity counts that one's
 commands as well. The silence begins when the switch was set at the earliest, and only counts time
-in which the service was ready. Spec: Inheritance. Decision agent-identity.
+in which the service was ready. Reference: features.md (Inheritance). Decision agent-identity.
 """
 
 from __future__ import annotations

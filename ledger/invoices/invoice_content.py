@@ -2,7 +2,7 @@
 
 One statement, which sees one moment, and says which: the writer compares it with what has come
 since. Bounded by lines; one at a time per process, because it is work for the database.
-Spec: Settlement rules 5; money.md (Invoices); decision refunds-disputes-invoices-quotas.
+Reference: money.md (Invoices); decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

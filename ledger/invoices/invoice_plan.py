@@ -1,7 +1,7 @@
 """Planning invoices: which payments stand on one, what it adds up to, how it is settled.
 
 An invoice moves no money: the work was paid out of escrow (money.md, Invoices). Every check comes
-before the first row. Spec: Settlement rules 5; decision refunds-disputes-invoices-quotas.
+before the first row. Reference: money.md (Invoices); decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

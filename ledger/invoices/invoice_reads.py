@@ -1,4 +1,4 @@
-"""Committed invoices and what stands on them. Spec: Invoice."""
+"""Committed invoices and what stands on them. Reference: money.md (Invoices)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Planning API keys: a key made with another stands on it, and ends with it.
 
 The writer sees every creation and every revocation in one order, so no key is made with one that
-has ended. Spec: Authentication; decision permissions-and-keys.
+has ended. Reference: http.md (Authentication); decision permissions-and-keys.
 """
 
 from __future__ import annotations

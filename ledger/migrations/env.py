@@ -1,7 +1,4 @@
-"""How alembic reaches the database: the connection is handed over by `ledger.migrate`.
-
-Spec: none.
-"""
+"""How alembic reaches the database: the connection is handed over by `ledger.migrate`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A capability's price where agents' cards name none.
 
-Plain values, as `ledger/commands.py` says. Spec: Capability price.
+Plain values, as `ledger/commands.py` says. Reference: money.md (Prices).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Planning the registered prices of capabilities.
 
-Spec: Capability price, Per-token pricing.
+Reference: money.md (Prices, Per-token prices).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Committed rows of the market: prices.
 
-Reads like those of `reader.py`, over the same pool: plain dicts keyed by column. Spec: Capability
-price, Per-token pricing.
+Reads like those of `reader.py`, over the same pool: plain dicts keyed by column. Reference:
+money.md (Prices, Per-token prices).
 """
 
 from __future__ import annotations

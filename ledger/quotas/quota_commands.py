@@ -1,6 +1,6 @@
 """What a payer may publish.
 
-Plain values, as `ledger/commands.py` says. Spec: Quota check result.
+Plain values, as `ledger/commands.py` says. Reference: money.md (Quotas).
 """
 
 from __future__ import annotations

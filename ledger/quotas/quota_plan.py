@@ -1,7 +1,7 @@
 """Planning quotas: what a payer may publish, checked and counted with the hold of each publish.
 
 The single writer's memory is the counter: parallel publishes are planned one after the other, so
-none slips past. Spec: Quota check result, Limits; money.md (Quotas). Decision
+none slips past. Reference: money.md (Quotas), http.md (Request limits). Decision
 refunds-disputes-invoices-quotas.
 """
 

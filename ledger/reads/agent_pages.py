@@ -4,7 +4,8 @@ Heartbeats, probes and revocations come with the agents, so that a look-up is on
 statement for each set of what pages are asked by, prepared when it is first used. An index finds
 the agents of a capability, but not in the order of their DIDs, and statistics do not say how many
 there are: up to `FEW_MAX` are read in that order; of more, all agents are looked at in that order,
-where one of them is never far. Spec: Registry. Decision registry-and-discovery.
+where one of them is never far. Reference: features.md (Registration). Decision
+registry-and-discovery.
 """
 
 from __future__ import annotations

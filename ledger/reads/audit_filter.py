@@ -7,7 +7,7 @@ event is a row of `audit_event`, indexed by type and by target.
 An event of every workflow's life has no index, and may yet be rare or have never occurred. So a
 page looks at `LOOKED_AT_MAX` entries at most, and the next page goes on from there. What one caller
 sees is looked for among that caller's own entries, as many a page: how many of others match tells
-no one anything. Spec: Audit entry; decision audit-chain.
+no one anything. Reference: money.md (Audit chain); decision audit-chain.
 """
 
 from __future__ import annotations

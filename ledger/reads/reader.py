@@ -2,7 +2,8 @@
 
 Short transactions on a small pool, as a role that can only read. Rows are plain dicts keyed by
 column, amounts in micro-credits (`…_micro`, `amount`, `balance`), times in Unix milliseconds
-(`…_ms`); their JSON form is the API's business. Spec: Workflow record, Ledger records, Audit entry.
+(`…_ms`); their JSON form is the API's business. Reference: features.md (Workflows), money.md
+(Entries, Audit chain).
 """
 
 from __future__ import annotations

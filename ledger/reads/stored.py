@@ -1,6 +1,6 @@
 """What reads return besides plain rows: a workflow with its nodes, a balance.
 
-Spec: Workflow record, Balance response.
+Reference: features.md (Workflows), money.md (Accounts).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stakes are put up, taken back, and slashed by an administrator.
 
-Plain values, as `ledger/commands.py` says. Spec: Stake; money.md (Stakes, Slashing, Accounts).
+Plain values, as `ledger/commands.py` says. Reference: money.md (Stakes, Slashing, Accounts).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A stake is two accounts, free and locked; what moves between them is the work's business. It belongs
 to those who deposited it, each by a share, and not to its agent's registrant: a share comes back
-to its depositor alone. Spec: Stake; money.md (Stakes).
-Decision stakes-and-slashing.
+to its depositor alone. Reference: money.md (Stakes). Decision stakes-and-slashing.
 """
 
 from __future__ import annotations

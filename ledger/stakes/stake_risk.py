@@ -4,8 +4,8 @@ Slashed is an agent that is given up for a failure of its own, signs a result wr
 have defrauded the payer, or is slashed by an administrator. All of it within the command that
 stores the attempt or decides. A lock that the agent's free stake does not cover does not happen;
 the outcome says so, and nothing is sent. A slash takes of its own node's lock alone, and ends it:
-no attempt is slashed twice. Spec: Settlement rules 8;
-money.md (Stakes, Slashing). Decisions stakes-and-slashing and refunds-disputes-invoices-quotas.
+no attempt is slashed twice. Reference: money.md (Slashing, Stakes). Decisions stakes-and-slashing
+and refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

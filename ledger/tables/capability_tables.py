@@ -1,6 +1,6 @@
 """The tables of capability versions: whose line of versions a capability has, and the versions.
 
-Spec: Capability version. Decision versions-and-schemas.
+Reference: features.md (Capability versions). Decision versions-and-schemas.
 """
 
 from __future__ import annotations

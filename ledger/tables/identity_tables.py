@@ -1,7 +1,7 @@
 """The tables of identity: the keys that agents had before their current ones, names,
 heirs, guardians and recoveries.
 
-Spec: Key rotation, Name, Inheritance, Recovery request. Decision agent-identity.
+Reference: features.md (Key rotation, Names, Inheritance, Recovery). Decision agent-identity.
 """
 
 from __future__ import annotations

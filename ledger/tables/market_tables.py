@@ -1,7 +1,7 @@
 """The tables of agents and callers: registrations, keys, revocations, prices, quotas, reputation,
 disputes and feedback.
 
-Spec: Agent registry, Settlement rules; decision dispatch.
+Reference: features.md (Registration), money.md (Settlement); decision dispatch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The tables of work: workflows, their nodes and attempts, auctions with their bids.
 
-Spec: Workflow record, Auctions.
+Reference: features.md (Workflows), money.md (Auctions).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Planning what a payer says of a task. Spec: decision http-edge."""
+"""Planning what a payer says of a task. Reference: decision http-edge."""
 
 from __future__ import annotations
 

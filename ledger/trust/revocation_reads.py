@@ -1,6 +1,6 @@
 """Who is revoked at a moment: one DID, some, all.
 
-Reads like those of `reader.py`, over the same pool. Spec: Revocation.
+Reads like those of `reader.py`, over the same pool. Reference: features.md (Revocation).
 """
 
 from __future__ import annotations

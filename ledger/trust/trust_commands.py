@@ -1,6 +1,6 @@
 """Commands about whom to trust: agents are revoked, and taken back; what operators read is noted.
 
-Plain values, as in ledger/commands.py. Spec: Revocation.
+Plain values, as in ledger/commands.py. Reference: features.md (Revocation).
 """
 
 from __future__ import annotations

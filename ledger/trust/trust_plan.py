@@ -3,7 +3,7 @@
 The one writer decides it, so that the chain has no payment and no new attempt of an agent between
 its revocation and that one's end, however late an owner is notified. A step that is refused for it
 halts its workflow: what its owner has decided since, it has decided on what did not happen.
-Spec: Revocation; money.md (Settlement). Decision permissions-and-keys.
+Reference: features.md (Revocation), money.md (Settlement). Decision permissions-and-keys.
 """
 
 from __future__ import annotations

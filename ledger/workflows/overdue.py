@@ -1,6 +1,6 @@
 """Escrows that no command has ended although their workflow's time is over: money that is stuck.
 
-Spec: Settlement rules 2; money.md (Escrow).
+Reference: money.md (Settlement, Escrow).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A machine's records as rows: the one place that knows both their fields and the columns.
 
 A column that a row does not bring has its default (`ledger/tables/work_tables.py`).
-Spec: Workflow record.
+Reference: features.md (Workflows).
 """
 
 from __future__ import annotations

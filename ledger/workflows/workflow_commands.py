@@ -1,7 +1,8 @@
 """Commands of a workflow's life: it is published, advances, is quarantined and resumed.
 
 Plain values, as `ledger/commands.py` says. Each carries the member that holds the workflow's shard
-and the epoch under which it does, for the fence (`ledger/writer/plan.py`). Spec: Settlement rules.
+and the epoch under which it does, for the fence (`ledger/writer/plan.py`). Reference: money.md
+(Settlement).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Planning the two commands of a workflow's life: it is published, it advances.
 
 Turns machine records into rows, payments and audit records. Every check comes before the first row,
-so that a refused command leaves nothing behind. Spec: Settlement rules 1–4; money.md (Settlement).
+so that a refused command leaves nothing behind. Reference: money.md (Settlement).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The statements that read workflows for their records. Spec: Workflow record."""
+"""The statements that read workflows for their records. Reference: features.md (Workflows)."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@ it.
 
 `ledger/registry.py` says how each command is planned; here is what all have in common: the
 fence, refusals, repeats. Planning reads the state cache only: the read set says beforehand what has
-to be in it. It never waits and never talks to the database. Spec: Settlement rules; money.md
-(Commands and keys).
+to be in it. It never waits and never talks to the database. Reference: money.md (Settlement,
+Commands and keys).
 """
 
 from __future__ import annotations

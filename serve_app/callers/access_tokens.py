@@ -6,7 +6,7 @@ Theory of operation: the issuer's key set is fetched when the first token asks f
 and again every `jwks_refresh_s`, beside the requests. A token with an unknown `kid` has it fetched
 at once, at most every `jwks_pause_s`, so made-up ones cost nothing. While the issuer is away the
 keys of before count for `jwks_kept_s`. Knows no rights but those that a token lists.
-Spec: Authentication 1; RFC 7519, RFC 7517; decision signed-requests-and-claims.
+Reference: http.md (Authentication); RFC 7519, RFC 7517, decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

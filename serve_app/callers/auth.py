@@ -5,7 +5,7 @@ It proves identity only; what the principal may do is `core/trust/access.py`'s. 
 up by their SHA-256 (`lookups.py`); tokens and signatures are proven (`access_tokens.py`,
 `signed_requests.py`) and their DIDs looked up, for a revoked one opens nothing. Durations are of a
 monotonic clock, ends of keys of the wall clock.
-Spec: Authentication 1; decisions limits-and-admission and signed-requests-and-claims.
+Reference: http.md (Authentication); decisions limits-and-admission and signed-requests-and-claims.
 """
 
 from __future__ import annotations

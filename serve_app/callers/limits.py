@@ -7,7 +7,7 @@ within one block, and a call costs a database round trip only once per block. Th
 how high the owner's count may go, so another key of the same owner lifts nothing. The minute is the
 database's; replicas measure what is left of it by their monotonic clocks.
 Callers without a key are counted per address, in memory (`serve_app/callers/windows.py`).
-Spec: Limits; decision limits-and-admission.
+Reference: http.md (Request limits); decision limits-and-admission.
 """
 
 from __future__ import annotations

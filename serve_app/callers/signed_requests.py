@@ -5,7 +5,7 @@ The order, cheapest first: 1. the headers are read, and the time is judged by th
 requests are counted; 5. the nonce is taken in the database, once for all replicas; 6. after the
 body is read, it must have the digest that was signed. Failures count as wrong credentials of their
 address and cost no query: what is asked before the signature is verified is asked like an unknown
-API key. Spec: Authentication 1; decision signed-requests-and-claims.
+API key. Reference: http.md (Authentication); decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

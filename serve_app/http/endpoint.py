@@ -6,7 +6,7 @@ more than the rest of a publish (decision http-edge). The order is fixed:
 by what is known without asking; 4. take a place for it; 5. look a new key up; 6. may they;
 7. read the body; 8. count the call; 9. parse; 10. handle, once per idempotency key; what a single
 right has read is noted; 11. answer; 12. give it all back.
-Spec: Authentication, Errors, Limits.
+Reference: http.md (Authentication, Errors, Request limits).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `shown` makes a record of a row by what is declared (`core/records/api`), so that a member is spelt
 once. Made by hand are workflows and their nodes, which each publish that waits is answered with
 (`shown` takes 1 µs more), and agents, which show their card's members.
-Spec: Workflow record, Ledger records, Audit entry.
+Reference: features.md (Workflows), money.md (Entries, Audit chain).
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def node_state(node: Row) -> dict[str, Any]:
 
 
 def entry_record(row: Row) -> dict[str, Any]:
-    """Return a ledger entry. Spec: Ledger records, Entry."""
+    """Return a ledger entry. Reference: money.md (Entries)."""
     return shown(Entry, row, amount=credits_number(row["amount"]))
 
 

@@ -1,6 +1,6 @@
 """Rows of the market turned into the specification's records, as JSON.
 
-Spec: Account, Entry, Escrow, Stake, Reputation, Balance response, Quota check result.
+Reference: money.md (Accounts, Entries, Escrow, Stakes, Reputation, Quotas).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The demonstration's books. Spec: Settlement rules 1 to 4."""
+"""The demonstration's books. Reference: money.md (Settlement)."""
 
 from __future__ import annotations
 

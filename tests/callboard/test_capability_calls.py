@@ -1,6 +1,6 @@
 """Versions of capabilities through client, command line and kit: what each sends.
 
-Spec: Capability version.
+Reference: features.md (Capability versions).
 """
 
 from __future__ import annotations

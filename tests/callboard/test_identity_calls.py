@@ -1,6 +1,6 @@
 """Identity through client and command line: what each verb sends.
 
-Spec: Key rotation, Name, Inheritance, Recovery request.
+Reference: features.md (Key rotation, Names, Inheritance, Recovery).
 """
 
 from __future__ import annotations

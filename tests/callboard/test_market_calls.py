@@ -1,6 +1,6 @@
 """The market through client and command line: what each verb sends, and how it ends.
 
-Spec: Ledger records, Invoice, Dispute.
+Reference: money.md (Entries, Invoices, Disputes and refunds).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What must be true of stakes, auctions and reputation when everything has ended, asked of the
 database and of the chain.
 
-Spec: Settlement rules 7 to 9; money.md (Auctions, Stakes, Slashing).
+Reference: money.md (Auctions, Slashing, Reputation, Stakes).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The index of audit entries by party: whose each is, and that each is indexed once.
 
-Spec: Audit entry; decision audit-chain.
+Reference: money.md (Audit chain); decision audit-chain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What live bids lock of their agents' stakes, until their round closes or another displaces them.
 
-Spec: money.md (Stakes, Slashing, Auctions).
+Reference: money.md (Stakes, Slashing, Auctions).
 """
 
 from __future__ import annotations

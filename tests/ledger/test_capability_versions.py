@@ -1,6 +1,6 @@
 """Capability versions at the one writer: a line has an owner; versions are bounded, never change.
 
-Spec: Capability version; decision versions-and-schemas.
+Reference: features.md (Capability versions); decision versions-and-schemas.
 """
 
 from __future__ import annotations

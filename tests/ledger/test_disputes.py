@@ -1,7 +1,6 @@
 """Disputes: what comes back, from whom, how often.
 
-Spec: Settlement rules 10, Dispute; money.md (Disputes and refunds, Settlement); decision
-refunds-disputes-invoices-quotas.
+Reference: money.md (Disputes and refunds, Settlement); decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

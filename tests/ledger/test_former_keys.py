@@ -1,6 +1,6 @@
 """The keys of an agent at the one writer: a history without gaps from which no key comes back.
 
-Spec: Key rotation; decision agent-identity.
+Reference: features.md (Key rotation); decision agent-identity.
 """
 
 from __future__ import annotations

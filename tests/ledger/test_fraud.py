@@ -1,7 +1,6 @@
 """What upheld fraud costs: what is locked for the disputed node, nothing else, once.
 
-Spec: Settlement rules 8; money.md (Slashing, Disputes and refunds);
-decision refunds-disputes-invoices-quotas.
+Reference: money.md (Slashing, Disputes and refunds); decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Inheritance at the one writer: what is due goes to the heir whole and once, by ready time alone.
 
-Rows are dated in the past, and the database's clock judges them. Spec: Inheritance; decision
-agent-identity.
+Rows are dated in the past, and the database's clock judges them. Reference: features.md
+(Inheritance); decision agent-identity.
 """
 
 from __future__ import annotations

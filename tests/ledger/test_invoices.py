@@ -1,6 +1,6 @@
 """Invoices over real payments: each payment on one of them at most, whatever else overlaps it.
 
-Spec: Settlement rules 5, Invoice; money.md (Invoices); decision refunds-disputes-invoices-quotas.
+Reference: money.md (Invoices); decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """API keys: those that stand on others end with them and are bounded in number; rotated ones stay.
 
-Spec: decision permissions-and-keys.
+Reference: decision permissions-and-keys.
 """
 
 from __future__ import annotations

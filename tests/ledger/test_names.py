@@ -1,6 +1,6 @@
 """Names at the one writer: taken until they expire, bounded, and never another's to give.
 
-Spec: Name; decision agent-identity.
+Reference: features.md (Names); decision agent-identity.
 """
 
 from __future__ import annotations

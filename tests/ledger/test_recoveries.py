@@ -1,6 +1,6 @@
 """Recovery at the one writer: who may ask, what is enough, what it ends, and that it runs once.
 
-Spec: Recovery request; decision agent-identity.
+Reference: features.md (Recovery); decision agent-identity.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Reputation: counted in the transaction that ends a node, and the same when read from history.
 
-That both agree is checked by the auditor after every test of this folder. Spec: Settlement rules 9.
+That both agree is checked by the auditor after every test of this folder. Reference: money.md
+(Reputation).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What an administrator takes of a stake: what is locked for one node of one agent, once.
 
-Spec: Settlement rules 8; money.md (Slashing);
-decision refunds-disputes-invoices-quotas.
+Reference: money.md (Slashing); decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations

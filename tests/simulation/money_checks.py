@@ -1,7 +1,7 @@
 """What everybody owns as a simulated run begins, and the proof that stakes are where work is.
 
 Stakes are scarce: most agents can have a few nodes at risk at once, one of them next to nothing.
-Spec: Settlement rules 8; money.md (Stakes, Slashing).
+Reference: money.md (Slashing, Stakes).
 """
 
 from __future__ import annotations

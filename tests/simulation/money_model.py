@@ -1,7 +1,7 @@
 """The accounts of the simulation's ledger: wallets, escrows, stakes, and what moves between them.
 
 Says what the plans of `ledger` say, written again on purpose: a wrong share in `core/` must not be
-right in its mirror. Spec: Settlement rules; money.md (Settlement).
+right in its mirror. Reference: money.md (Settlement).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Agents of a simulated world that are revoked for a while, and what must hold of them.
 
 Has a chance of its own, so that worlds without it run as they always have. Owners hear of it late,
-as by a notice; the ledger has the last word meanwhile. Spec: Revocation; money.md (Settlement).
+as by a notice; the ledger has the last word meanwhile. Reference: features.md (Revocation),
+money.md (Settlement).
 """
 
 from __future__ import annotations

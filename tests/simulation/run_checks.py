@@ -4,7 +4,7 @@ While it runs: no dispatch before its commit, after a refused one, or before its
 back-off is kept; a dispatch has a stored attempt and true inputs. At the end: every workflow is
 over, books balance, each line is paid once and for work that was really delivered and approved.
 The checks know what the simulated agents did; they believe nothing that the machine says.
-Spec: States and transitions, Settlement rules, Limits.
+Reference: features.md (States), money.md (Settlement), http.md (Request limits).
 """
 
 from __future__ import annotations

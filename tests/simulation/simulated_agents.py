@@ -1,8 +1,8 @@
 """Agents that answer as the seed says: well, late, twice, wrongly, never.
 
 Stands where `actors/dispatch/dispatcher.py` and the network stand. What an agent answers in words
-is judged by the service's own `judge_reply`, so the failures here are the real ones. Spec: Agent
-rules, Errors.
+is judged by the service's own `judge_reply`, so the failures here are the real ones. Reference:
+features.md (Agent interface), http.md (Errors).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 what must hold.
 
 Without stakes and auctions it does nothing, so that worlds without them run as they always have.
-Spec: Settlement rules 6 to 8; money.md.
+Reference: money.md (Prices, Auctions, Slashing).
 """
 
 from __future__ import annotations

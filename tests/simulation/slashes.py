@@ -1,6 +1,6 @@
 """What every attempt of a run cost its agent's stake, against what the agent is known to have done.
 
-Spec: Settlement rules 8; money.md (Slashing).
+Reference: money.md (Slashing).
 """
 
 from __future__ import annotations

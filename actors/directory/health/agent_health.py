@@ -2,7 +2,7 @@
 
 The part of a directory that judges agents one by one. An agent that was deregistered less than a
 minute ago is known by its last card, as one that is away: it may be about to start again.
-Spec: Targeted routing. Decision agent-health-and-waiting.
+Reference: features.md (Targeted routing). Decision agent-health-and-waiting.
 """
 
 from __future__ import annotations

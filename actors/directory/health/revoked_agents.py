@@ -1,7 +1,7 @@
 """One workflow owner's cache of revoked agents.
 
-The ledger decides: it refuses every attempt of a revoked agent and its result. Spec: Revocation;
-decision permissions-and-keys.
+The ledger decides: it refuses every attempt of a revoked agent and its result. Reference:
+features.md (Revocation); decision permissions-and-keys.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An agent that promises its result later than the node's `timeoutMs` could never be blamed, so it is
 no candidate. After a failure or a decline the agents of other owners come first: one owner may have
-any number of agents. Spec: money.md (Promised time, Verifiers, Full agents).
+any number of agents. Reference: money.md (Promised time, Verifiers, Full agents).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The prices that agents ask, for the estimate of a publish.
 
 A registered price is what a node pays at most. Without one it depends on the agents, of which some
-may be away and a stranger may ask anything. Spec: Settlement rules 6; money.md (Estimate).
+may be away and a stranger may ask anything. Reference: money.md (Prices, Per-token prices,
+Estimate).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Without a choice of the payer only trusted verifiers judge, and every agent takes the node. With
 one, the node goes only to agents whose card accepts a verifier that offers the capability now. A
-verifier has another owner than the agent and the payer. Spec: money.md (Verifiers).
+verifier has another owner than the agent and the payer. Reference: money.md (Verifiers).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A workflow counts on the day of its publish (UTC), first with its whole hold, after its end with its
 cost. The caller checks and counts in one transaction, so that parallel publishes cannot exceed the
-quota. Spec: Quota check result, Limits; money.md (Quotas).
+quota. Reference: money.md (Quotas), http.md (Request limits).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def judge_quota(limits: QuotaLimits | None, usage: QuotaUsage, spend_micro: int)
         usage: the payer's usage without this workflow.
         spend_micro: this workflow's hold, micro-credits, 0 or more.
 
-    Spec: Quota check result; money.md (Quotas).
+    Reference: money.md (Quotas).
     """
     if limits is None:
         return QuotaVerdict(True, NO_QUOTA)

@@ -1,6 +1,6 @@
 """Agents: registrations, what the registry shows of them, heartbeats.
 
-What a card holds is `core/records/agent.py`'s. Spec: Agent card, Registry.
+What a card holds is `core/records/agent.py`'s. Reference: features.md (Agent cards, Registration).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Discovery: what agents are looked for by, and what is found.
 
-Spec: Settlement rules 9 (discovery ranking).
+Reference: features.md (Discovery).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Identity: keys, names and heirs of agents, and the recovery of lost keys.
 
-Spec: Key rotation, Name, Inheritance, Recovery request.
+Reference: features.md (Key rotation, Names, Inheritance, Recovery).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The market: prices, stakes, reputation, quotas, auctions and bids.
 
-Spec: Ledger records, Quota check result, Bid.
+Reference: money.md (Entries, Quotas, Auctions).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Money as its owner reads it: balances, accounts, entries, deposits.
 
-Spec: Ledger records, Balance response.
+Reference: money.md (Entries, Accounts).
 """
 
 from __future__ import annotations

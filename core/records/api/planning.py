@@ -1,4 +1,4 @@
-"""Drafts of workflows from descriptions. Spec: suggest."""
+"""Drafts of workflows from descriptions. Reference: features.md (Planning)."""
 
 from __future__ import annotations
 

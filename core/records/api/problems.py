@@ -1,4 +1,4 @@
-"""Refusals: problem details, as every error is answered. Spec: Errors."""
+"""Refusals: problem details, as every error is answered. Reference: http.md (Errors)."""
 
 from __future__ import annotations
 

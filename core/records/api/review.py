@@ -1,6 +1,6 @@
 """Invoices, disputes, feedback, tasks.
 
-Spec: Invoice, Dispute.
+Reference: money.md (Invoices, Disputes and refunds).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Revocations and the audit chain. Spec: Revocation, Audit entry."""
+"""Revocations and the audit chain. Reference: features.md (Revocation), money.md (Audit chain)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Workflows: records, what changes them, results of nodes, escrow and budget.
 
-What publishes a workflow is `core/records/manifest.py`'s. Spec: Workflow record, Escrow.
+What publishes a workflow is `core/records/manifest.py`'s. Reference: features.md (Workflows),
+money.md (Escrow).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A DID has one current key; the keys before it stand in its history, each with the time in which it
 was valid, and are never accepted again: so no proof can be replayed. Pure; verifies no signature by
-itself. Spec: Key rotation. Decision agent-identity.
+itself. Reference: features.md (Key rotation). Decision agent-identity.
 """
 
 from __future__ import annotations

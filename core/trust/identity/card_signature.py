@@ -2,7 +2,7 @@
 
 Pure; client and service build the signed bytes here, so the two sides cannot disagree. A signature
 over the card alone says nothing of where, when and for whom; with a `cardProof` it does.
-Spec: decision signed-requests-and-claims.
+Reference: decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

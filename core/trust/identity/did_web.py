@@ -1,7 +1,7 @@
 """`did:web` DIDs: where the document is, and which Ed25519 keys it names.
 
-Pure; fetching is `federation/documents.py`'s. Spec: W3C did:web method;
-decision signed-requests-and-claims.
+Pure; fetching is `federation/documents.py`'s. Reference: W3C did:web method, decision
+signed-requests-and-claims.
 """
 
 from __future__ import annotations

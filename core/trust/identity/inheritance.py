@@ -1,7 +1,7 @@
 """The dead man's switch of an agent: how much of its time has run, and what that is called.
 
 Pure. The time is that in which the service was ready (`ledger/identity/readiness.py`), since the
-agent was last heard. Spec: Inheritance. Decision agent-identity.
+agent was last heard. Reference: features.md (Inheritance). Decision agent-identity.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """For how long names are registered: calendar months, at most ten years ahead.
 
-Pure. Spec: Name. Decision agent-identity.
+Pure. Reference: features.md (Names). Decision agent-identity.
 """
 
 from __future__ import annotations

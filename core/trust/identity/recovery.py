@@ -5,7 +5,7 @@ in which the current key can cancel. Guardians that the agent's own key has repl
 their delay, so that a stolen key shuts none of them out. A request is told by the agent and its new
 key, of which its id is made: so both forms of the message name one request, and no signature is
 worth anything for another. Pure; verifies no signature by itself.
-Spec: Recovery request. Decision agent-identity.
+Reference: features.md (Recovery). Decision agent-identity.
 """
 
 from __future__ import annotations

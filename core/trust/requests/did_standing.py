@@ -1,8 +1,8 @@
 """What a DID's signature over a request permits, by what the registry knows of the DID.
 
 Pure. A registered key speaks for its DID unless the DID is in use by another: an agent may have
-been registered under a DID whose owner came later. Spec: Authentication 1;
-decision signed-requests-and-claims.
+been registered under a DID whose owner came later. Reference: http.md (Authentication); decision
+signed-requests-and-claims.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 RFC 9421 HTTP Message Signatures with Ed25519, RFC 9530 Content-Digest. Client and service build the
 signed text here, so the two sides cannot disagree. Pure: time and nonce are arguments. How a
-received header is parsed is `signature_fields.py`'s. Spec: Authentication 1;
-decision signed-requests-and-claims.
+received header is parsed is `signature_fields.py`'s. Reference: http.md (Authentication); decision
+signed-requests-and-claims.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The headers of a signed request, parsed: one signature, and digests of the body.
 
 Everything here is hostile: sizes are bounded before anything is parsed, and what is not understood
-is refused, never ignored. Pure; verifies nothing. Spec: RFC 9421 section 4,
-RFC 9530; decision signed-requests-and-claims.
+is refused, never ignored. Pure; verifies nothing. Reference: RFC 9421 section 4, RFC 9530, decision
+signed-requests-and-claims.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A node whose attempt fails goes through `failed`: back to `ready` at once for another agent, to
 `ready` with a time (back-off), or to its end. `retry.py` has the limits.
-Spec: Node states and transitions, Execution order, Verification and budget 2 and 3.
+Reference: features.md (States, Nodes), money.md (Budgets and holds).
 """
 
 from __future__ import annotations

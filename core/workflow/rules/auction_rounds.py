@@ -7,7 +7,7 @@ begins without it. A winner that cannot be used gives the award to the next bid 
 round is opened and awarded within the step, among the bids of the last one, which are kept in
 memory. No bid comes to them: by then all can read what was bid. If none of them can win, or after a
 restart, the next round takes bids again.
-Spec: Settlement rules 7; money.md (Auctions). Decision auctions.
+Reference: money.md (Auctions). Decision auctions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Records the ends of attempts and verifications in a node's history.
 
-Spec: Node states and transitions.
+Reference: features.md (States).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The first node that fails finally ends every node that has not been dispatched; the workflow ends
 when no node is active. A cancellation and the end of the runtime end every node at once; open
 attempts are aborted, unpaid.
-Spec: States and transitions, Execution order.
+Reference: features.md (States, Nodes).
 """
 
 from __future__ import annotations

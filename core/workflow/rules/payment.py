@@ -2,8 +2,7 @@
 
 An agent paid by tokens has the node's reservation as its limit. A higher cost is paid from
 unreserved money, if there is enough and the node's own limit allows it; otherwise the node fails
-unpaid. Spec: Settlement rules 6, Verification and budget 2; money.md (Per-token prices,
-Settlement, Prices).
+unpaid. Reference: money.md (Prices, Per-token prices, Budgets and holds, Settlement).
 """
 
 from __future__ import annotations

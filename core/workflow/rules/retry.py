@@ -1,6 +1,6 @@
 """The delays of retries, and whether another agent may take a node.
 
-Spec: Limits (retry backoff sequence), Targeted routing.
+Reference: features.md (Retries, Targeted routing).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def may_change_agent(
 
     A targeted node leaves its target only with `allowBroadcastFallback`. This member of the node
     overrides the workflow's `allowFallbackAgents: false`, which then limits the node to two agents.
-    Spec: Targeted routing.
+    Reference: features.md (Targeted routing).
     """
     most = AGENTS_REFUSING_MAX if is_refused else AGENTS_PER_NODE_MAX
     if is_targeted:

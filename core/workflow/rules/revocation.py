@@ -2,7 +2,7 @@
 
 Unpaid work of a revoked agent is discarded, also a result that waits for its verification. The
 failure does not count for the agent's reputation, because the revocation has its own record.
-Spec: Revocation; money.md (Settlement). Decision permissions-and-keys.
+Reference: features.md (Revocation), money.md (Settlement). Decision permissions-and-keys.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The selection happens outside the machine (`core/market/ranking.py`); its answer comes within the
 same step, and `attempts.py` and `verification.py` handle it.
-Spec: Execution order, Targeted routing, Settlement rules 6 and 7.
+Reference: features.md (Nodes, Targeted routing), money.md (Prices, Auctions).
 """
 
 from __future__ import annotations

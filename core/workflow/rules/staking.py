@@ -2,8 +2,7 @@
 
 These rules free every lock exactly once and decide whether the agent is responsible for the end of
 its attempt; the ledger decides whether the stake suffices and how much is slashed. Verifiers put up
-no stake. Spec: Settlement rules 8; money.md (Stakes, Slashing).
-Decision stakes-and-slashing.
+no stake. Reference: money.md (Slashing, Stakes). Decision stakes-and-slashing.
 """
 
 from __future__ import annotations

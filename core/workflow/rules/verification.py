@@ -4,7 +4,7 @@ The node stays `running` from the agent's result to the verdict. A verifier is p
 and for rejecting, the agent only after approval. A verifier that fails is retried or replaced, with
 a retry counter of its own; the agent's work is not repeated. An open verification goes on after
 another node has failed. Only a trusted verifier's rejection costs the agent stake and reputation.
-Spec: Verification and budget 1; money.md (Verifiers).
+Reference: features.md (Verification), money.md (Verifiers).
 """
 
 from __future__ import annotations

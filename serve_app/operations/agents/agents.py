@@ -1,6 +1,6 @@
 """Agents: register cards, look them up.
 
-Spec: Registry. Look-ups of public cards need no key.
+Reference: features.md (Registration). Look-ups of public cards need no key.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ for all who ask meanwhile, and its keys are remembered for a while; so is that i
 account has a number of fetches a minute, a replica a number at a time, and of those an account and
 a host have a share of what is free: hosts that do not answer hold no other's place, and a flood of
 DIDs asks each foreign host little. What is proven has its key in the registry, and no document is
-read for it again. Spec: decision signed-requests-and-claims.
+read for it again. Reference: decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Discovery: who offers what is looked for, the best first, and why.
 
-It shows public cards alone. Spec: Settlement rules 9 (discovery ranking). Decision
-registry-and-discovery.
+It shows public cards alone. Reference: features.md (Discovery). Decision registry-and-discovery.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Registered prices of capabilities: what binds where an agent's card names no price of its own.
 
-Spec: Capability price, Per-token pricing, Settlement rules 6. Decision prices-and-budgets: only an
-administrator sets them.
+Reference: money.md (Prices, Per-token prices). Decision prices-and-budgets: only an administrator
+sets them.
 """
 
 from __future__ import annotations

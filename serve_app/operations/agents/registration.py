@@ -1,6 +1,6 @@
 """An agent registration judged and turned into the command that stores it.
 
-Its form is `core/records/agent_forms.py`'s. Spec: Agent card, Registry.
+Its form is `core/records/agent_forms.py`'s. Reference: features.md (Agent cards, Registration).
 """
 
 from __future__ import annotations

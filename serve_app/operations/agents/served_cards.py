@@ -3,8 +3,8 @@
 Theory of operation: the look begins beside the commit and has `TIMEOUT_S` in all, so that a slow
 agent makes its own registration slower by that at most. It goes through the egress gate. An owner
 has a number of looks a minute, and a replica a number at a time; beyond them, and in a bulk, none
-is taken. Nothing follows from what is found but a line in the reply. Spec: Agent card. Decision
-registry-and-discovery.
+is taken. Nothing follows from what is found but a line in the reply. Reference: features.md (Agent
+cards). Decision registry-and-discovery.
 """
 
 from __future__ import annotations

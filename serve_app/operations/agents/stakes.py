@@ -1,6 +1,6 @@
 """Stakes and reputation: what an agent puts up, and what its work says of it.
 
-Spec: Stake, Reputation; money.md (Stakes, Reputation). Decision stakes-and-slashing.
+Reference: money.md (Stakes, Reputation). Decision stakes-and-slashing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Revocation: whom to trust no more, since when and until when.
 
 A revoked agent gets no work and is paid for none. Its agent's owner and administrators may revoke
-it, and it itself. Spec: Revocation, /v1/trust/revoke, /v1/revoked; decision permissions-and-keys.
+it, and it itself. Reference: features.md (Revocation); decision permissions-and-keys.
 """
 
 from __future__ import annotations

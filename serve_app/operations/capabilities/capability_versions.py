@@ -1,8 +1,7 @@
 """Versions of capabilities: published by the owner of a capability's line of versions, listed,
 deprecated, negotiated.
 
-Spec: Capability version, Versioning.
-Decision versions-and-schemas.
+Reference: features.md (Capability versions), http.md (Versions). Decision versions-and-schemas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How a reply warns of a deprecated version: `Deprecation` (RFC 9745), `Sunset` (RFC 8594) and a
 link to the version that succeeds it.
 
-Spec: Versioning. Decision versions-and-schemas.
+Reference: http.md (Versions). Decision versions-and-schemas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Who inherits an agent: set, read and cancelled by its owner; run by the timekeeper.
 
-Only those it is between know of it: the owner, the agent, the heir. Spec: Inheritance,
-/v1/identity/inheritance. Decision agent-identity.
+Only those it is between know of it: the owner, the agent, the heir. Reference: features.md
+(Inheritance). Decision agent-identity.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The keys of agents: replaced by the word of the current one, listed with their times.
 
 The proof is the credential, whichever caller brings it, and worth something once, because no key of
-a DID is ever accepted again. Spec: Key rotation, /v1/trust/rotate-key. Decision agent-identity.
+a DID is ever accepted again. Reference: features.md (Key rotation). Decision agent-identity.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Names of agents: registered by the agent's owner, resolved by anyone with a key, for a time.
 
-Spec: Name, /v1/identity/names. Decision agent-identity.
+Reference: features.md (Names). Decision agent-identity.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recovery of agents' keys: guardians are named, requests made, signed, read and cancelled.
 
 Signatures are verified here and never taken on trust; the ledger decides what they are enough for.
-Only those it is between know of a request. Spec: Recovery request, /v1/identity/recover. Decision
+Only those it is between know of a request. Reference: features.md (Recovery). Decision
 agent-identity.
 """
 

@@ -1,6 +1,6 @@
 """Money as its owner reads it: accounts, balances, history; what a workflow holds and has spent.
 
-Spec: Account, Entry, Escrow, Balance response.
+Reference: money.md (Accounts, Entries, Escrow).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Disputes: opened by the parties of a workflow, decided by an administrator.
 
-Spec: Dispute, Settlement rules 10; decision refunds-disputes-invoices-quotas.
+Reference: money.md (Disputes and refunds); decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ async def _shown(call: Call, dispute_id: str, **more: Any) -> Reply:
 
 
 def dispute_record(row: RowDict) -> dict[str, Any]:
-    """Return a dispute in its JSON form. Spec: Dispute."""
+    """Return a dispute in its JSON form. Reference: money.md (Disputes and refunds)."""
     asked = row["refund_asked_micro"]
     return shown(
         Dispute,

@@ -1,6 +1,6 @@
 """Invoices over what a payer has paid: by period or by workflow; an administrator settles them.
 
-Spec: Invoice, Settlement rules 5; decision refunds-disputes-invoices-quotas.
+Reference: money.md (Invoices); decision refunds-disputes-invoices-quotas.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _period(body: InvoiceRequest) -> tuple[int, int]:
 
 
 def invoice_record(row: RowDict) -> dict[str, Any]:
-    """Return an invoice in its JSON form. Spec: Invoice."""
+    """Return an invoice in its JSON form. Reference: money.md (Invoices)."""
     by = row["settled_by_did"]
     return shown(Invoice, row, invoice_id=row["id"], currency=CURRENCY, settled_by=by)
 

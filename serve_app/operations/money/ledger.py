@@ -1,6 +1,6 @@
 """The ledger: balance, deposit, transactions of the caller, and what owners collect.
 
-Spec: Ledger records, Balance response; money.md (Accounts).
+Reference: money.md (Entries, Accounts).
 """
 
 from __future__ import annotations

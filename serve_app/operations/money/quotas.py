@@ -1,7 +1,7 @@
 """Quotas: what a payer may publish, set by administrators, checked before a publish by anybody.
 
-The check here is advice; what binds is counted with the hold (`ledger/quotas/quota_plan.py`). Spec:
-Quota check result, Limits; money.md (Quotas).
+The check here is advice; what binds is counted with the hold (`ledger/quotas/quota_plan.py`).
+Reference: money.md (Quotas), http.md (Request limits).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A caller sees whole entries where it is a party, with `audit:all` every one. Of the others it sees
 id, type and hash: what shows that its own have their places. A filter would tell what those leave
-out, so with one they are not listed. Spec: Audit entry. Decision audit-chain.
+out, so with one they are not listed. Reference: money.md (Audit chain). Decision audit-chain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Health of the deployment, readiness of this replica, and the API's own description.
 
-Spec: Versioning 2.
+Reference: http.md (Versions).
 """
 
 from __future__ import annotations

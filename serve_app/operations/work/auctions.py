@@ -2,7 +2,7 @@
 
 An auction is its payer's, administrators' and those bidders' to see whose agent offers the
 capability, or has bid. A standing bid is its owner's and administrators' to see.
-Spec: Bid; Settlement rules 7; money.md (Auctions). Decision auctions.
+Reference: money.md (Auctions). Decision auctions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Feedback: what a payer says about an agent's work, once per workflow and agent.
 
-Spec: decision reputation-and-ranking (what a rating of 1 means).
+Reference: decision reputation-and-ranking (what a rating of 1 means).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """From a manifest to a `PublishRequest`: parse, compile, decide who pays, make the ids.
 
-It decides nothing about agents or money; the workflow's owner does. Spec: Workflow manifest.
+It decides nothing about agents or money; the workflow's owner does. Reference: features.md
+(Workflows).
 """
 
 from __future__ import annotations

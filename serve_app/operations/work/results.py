@@ -1,7 +1,7 @@
 """Results that agents hand in: `POST /v1/workflows/nodeResult`.
 
 No key is needed: the unguessable `resultId` of the dispatch is the credential.
-Spec: Dispatch response; money.md (Settlement).
+Reference: features.md (Dispatch), money.md (Settlement).
 """
 
 from __future__ import annotations

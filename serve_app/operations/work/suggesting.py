@@ -3,7 +3,7 @@
 The draft is planned by `core/planning` from what agents offer, then run dry: so it is known to be
 accepted, what it would cost and whether anyone is there for each node. Nothing is stored.
 Where the deployment has a model, its draft comes first; the one by words takes its place when there
-is none. Spec: suggest; decision planning.
+is none. Reference: features.md (Planning); decision planning.
 """
 
 from __future__ import annotations

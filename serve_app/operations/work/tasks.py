@@ -1,7 +1,7 @@
 """Tasks: a workflow of one node, seen as one thing; any workflow can be read as its task.
 
 Publishing, running and paying are the workflow's; nothing here moves money.
-Spec: Publish response (taskId); decisions registry-and-discovery and http-edge.
+Reference: features.md (Workflows); decisions registry-and-discovery and http-edge.
 """
 
 from __future__ import annotations

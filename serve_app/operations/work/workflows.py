@@ -1,6 +1,6 @@
 """Workflows: publish, read, list, cancel, resume.
 
-Spec: Coordinator endpoints.
+Reference: http.md (Endpoints).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stakes in the owner: who is asked for how much, and what a refused lock leads to.
 
-Spec: Settlement rules 8; money.md (Stakes).
+Reference: money.md (Slashing, Stakes).
 """
 
 from __future__ import annotations

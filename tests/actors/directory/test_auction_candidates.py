@@ -1,6 +1,6 @@
 """Who takes part in an auction as its owner sees it, before any price is formed.
 
-Spec: Settlement rules 7; money.md (Auctions, Stakes).
+Reference: money.md (Auctions, Stakes).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What changes an agent reaches every owner by its notice: none waits for a poll, or for a request.
 
 Method: three owners' directories of one database, which look at nothing by themselves; each change
-is committed by the real writer, or stored by the real store, and waited for. Spec: issue "Registry
-and planning". Decision agent-health-and-waiting.
+is committed by the real writer, or stored by the real store, and waited for.  Decision
+agent-health-and-waiting.
 """
 
 from __future__ import annotations

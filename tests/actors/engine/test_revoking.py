@@ -1,6 +1,6 @@
 """Revoked agents in the owner: what it knows, what it sends, and how it goes on after a refusal.
 
-Spec: Revocation; money.md (Settlement); decision permissions-and-keys.
+Reference: features.md (Revocation), money.md (Settlement); decision permissions-and-keys.
 """
 
 from __future__ import annotations

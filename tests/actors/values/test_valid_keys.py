@@ -1,6 +1,6 @@
 """By which keys a result's signature is judged when the agent's has changed since its dispatch.
 
-Spec: Key rotation.
+Reference: features.md (Key rotation).
 """
 
 from __future__ import annotations

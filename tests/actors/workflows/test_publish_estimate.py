@@ -1,4 +1,4 @@
-"""What a publish reserves and holds. Spec: Settlement rules 1; money.md."""
+"""What a publish reserves and holds. Reference: money.md (Estimate)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every answer of an agent. Spec: Agent rules, Errors, Authentication 3."""
+"""Every answer of an agent. Reference: features.md (Agent interface, Dispatch signatures),
+http.md (Errors)."""
 
 from __future__ import annotations
 

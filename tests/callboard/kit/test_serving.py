@@ -1,4 +1,4 @@
-"""An agent over HTTP, and an agent as a process. Spec: Agent interface."""
+"""An agent over HTTP, and an agent as a process. Reference: features.md (Agent interface)."""
 
 from __future__ import annotations
 

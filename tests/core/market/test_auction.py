@@ -1,4 +1,4 @@
-"""Sealed-bid second-price auctions. Spec: Settlement rules 7; money.md (Auctions)."""
+"""Sealed-bid second-price auctions. Reference: money.md (Auctions)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of an invoice. Spec: Settlement rules 5; money.md (Invoices)."""
+"""The numbers of an invoice. Reference: money.md (Invoices)."""
 
 from __future__ import annotations
 

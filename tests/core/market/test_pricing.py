@@ -1,4 +1,4 @@
-"""Prices, token counts and reservations. Spec: Settlement rules 6; money.md (Per-token prices,
+"""Prices, token counts and reservations. Reference: money.md (Prices, Per-token prices,
 Estimate)."""
 
 from __future__ import annotations

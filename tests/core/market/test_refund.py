@@ -1,4 +1,4 @@
-"""Where refunds come from. Spec: Settlement rules 10; money.md (Disputes and refunds)."""
+"""Where refunds come from. Reference: money.md (Disputes and refunds)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reputation score and what it asks for. Spec: Settlement rules 9; money.md (Reputation)."""
+"""The reputation score and what it asks for. Reference: money.md (Reputation)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The split of a payment. Spec: Settlement rules 4; money.md (Fees)."""
+"""The split of a payment. Reference: money.md (Fees)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What costs stake and how much. Spec: Settlement rules 8; money.md (Stakes, Slashing)."""
+"""What costs stake and how much. Reference: money.md (Slashing, Stakes)."""
 
 from __future__ import annotations
 

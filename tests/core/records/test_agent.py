@@ -1,4 +1,4 @@
-"""The agent card. Spec: Agent card."""
+"""The agent card. Reference: features.md (Agent cards)."""
 
 from __future__ import annotations
 

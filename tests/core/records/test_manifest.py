@@ -1,6 +1,6 @@
 """Parsing manifests: each defect by name, all at once, and never another error.
 
-Spec: Workflow manifest, Node definition.
+Reference: features.md (Workflows, Nodes).
 """
 
 from __future__ import annotations

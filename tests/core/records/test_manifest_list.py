@@ -1,4 +1,4 @@
-"""The list form of a manifest. Spec: Workflow manifest."""
+"""The list form of a manifest. Reference: features.md (Workflows)."""
 
 from __future__ import annotations
 

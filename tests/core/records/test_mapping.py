@@ -1,4 +1,4 @@
-"""Input mapping expressions. Spec: Input mapping expressions."""
+"""Input mapping expressions. Reference: features.md (Inputs)."""
 
 from __future__ import annotations
 

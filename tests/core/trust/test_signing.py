@@ -1,4 +1,4 @@
-"""The dispatch signature. Spec: Authentication 3."""
+"""The dispatch signature. Reference: features.md (Dispatch signatures)."""
 
 from __future__ import annotations
 

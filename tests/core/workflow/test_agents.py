@@ -1,4 +1,4 @@
-"""Which agent takes a node, and which takes over. Spec: Targeted routing."""
+"""Which agent takes a node, and which takes over. Reference: features.md (Targeted routing)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Compiling: order, defaults, and every structural defect at once. Spec: Node definition."""
+"""Compiling: order, defaults, and every structural defect at once. Reference: features.md
+(Nodes)."""
 
 from __future__ import annotations
 

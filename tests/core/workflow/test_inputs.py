@@ -1,4 +1,4 @@
-"""Inputs of a dispatch. Spec: Input mapping expressions."""
+"""Inputs of a dispatch. Reference: features.md (Inputs)."""
 
 from __future__ import annotations
 

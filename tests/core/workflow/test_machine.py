@@ -1,4 +1,4 @@
-"""The machine's rules, one by one. Spec: States and transitions."""
+"""The machine's rules, one by one. Reference: features.md (States)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts for an agent. Spec: Settlement rules 9; money.md (Promised time, Reputation)."""
+"""What counts for an agent. Reference: money.md (Reputation, Promised time)."""
 
 from __future__ import annotations
 

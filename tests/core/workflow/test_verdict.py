@@ -1,4 +1,4 @@
-"""Every dialect of agent replies. Spec: Dispatch response, Agent rules."""
+"""Every dialect of agent replies. Reference: features.md (Dispatch, Agent interface)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The documents of `did:web` DIDs: forged ones, and what a flood of them costs.
 
-Spec: decision signed-requests-and-claims.
+Reference: decision signed-requests-and-claims.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Versions of capabilities: published, listed, deprecated, negotiated.
 
-Spec: Capability version, /v1/capabilities/versions.
+Reference: features.md (Capability versions).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Auctions in the machine: rounds, windows, winners that fail, and crashes in between.
 
-Spec: Settlement rules 7; money.md (Auctions).
+Reference: money.md (Auctions).
 """
 
 from __future__ import annotations

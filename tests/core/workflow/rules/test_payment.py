@@ -1,7 +1,6 @@
 """What attempts cost: by tokens within their reservation, and registered prices as they were.
 
-Spec: Settlement rules 6, Verification and budget 2; money.md (Per-token prices, Settlement,
-Prices).
+Reference: money.md (Prices, Per-token prices, Budgets and holds, Settlement).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Delays and changes of agent. Spec: Limits (retry backoff sequence), Targeted routing."""
+"""Delays and changes of agent. Reference: features.md (Retries, Targeted routing)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Stakes at risk in the machine: who is asked next when a lock is refused, and what is freed.
 
 That every lock is freed once, in every ending, `Engine` asserts in all of these tests' neighbours.
-Spec: Settlement rules 8; money.md (Stakes, Slashing).
+Reference: money.md (Slashing, Stakes).
 """
 
 from __future__ import annotations

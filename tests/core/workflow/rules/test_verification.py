@@ -1,4 +1,4 @@
-"""Verification: judged before paid, and by whom. Spec: Verification and budget 1."""
+"""Verification: judged before paid, and by whom. Reference: features.md (Verification)."""
 
 from __future__ import annotations
 
