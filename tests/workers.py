@@ -28,7 +28,7 @@ UNITS = {
     "tests/faults/test_lost_actors.py": "victim",
     "tests/faults/test_outages.py": "victim",
     "tests/faults/test_newer_code.py": "victim",
-    "tests/platform/test_supervisor.py": "victim",
+    "tests/faults/test_supervisor.py": "victim",
 }
 # The fixtures that start what a unit shares. Each is ended with the last test that uses it.
 SHARED = {"deployment": "contract", "victim": "victim"}
@@ -39,13 +39,16 @@ ALONE = "tests/simulation/test_mutants.py"
 FIRST = (
     "contract",
     "victim",
-    "tests/simulation/test_proofs.py",
     "tests/faults/test_drain.py",
+    "tests/examples/test_demo_words.py",
+    "tests/platform/test_join.py",
     "tests/simulation/test_simulation.py",
     "tests/simulation/test_faults.py",
     "tests/ledger/test_money_machine.py",
     "tests/simulation/cluster/test_cluster.py",
+    "tests/platform/test_embedded.py",
     "tests/faults/test_messages.py",
+    "tests/simulation/test_proofs.py",
     "tests/ledger/test_group_commit.py",
     "tests/simulation/test_mutants.py",
     "tests/simulation/test_ledger_model.py",

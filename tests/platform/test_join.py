@@ -35,7 +35,7 @@ from serve_app.supervisor.processes import marked_processes, process_name
 from serve_app.supervisor.ray_node import Place, restart_pause_s
 from tests.conftest import Database
 from tests.platform.deployments import ROOT, free_port, supervisor
-from tests.platform.test_supervisor import wait_until
+from tests.platform.waiting import wait_until
 
 LOOPBACK = Place("127.0.0.1", is_cluster=True)
 WHOLE = {"deployment_key": "ab" * 32, "ray_token": "t" * 32, "database_url": "postgresql://db/x"}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from serve_app.supervisor.standstill import LOOKS_MAX, Standstill
-from tests.platform.test_supervisor import wait_until
+from tests.platform.waiting import wait_until
 
 # Wakes by its own timer, as Ray's do, and says so; or computes and never sleeps.
 WAKING = (

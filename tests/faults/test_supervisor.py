@@ -1,7 +1,7 @@
 """`up` of whole deployments: what it refuses, what it replaces, what ends with it.
 
 The victim comes to its end here, in order, for each start costs many seconds of CPU. That `up`
-finds what was stored is seen in tests/faults/test_kills.py, and `down` in test_down.py.
+finds what was stored is seen in test_kills.py, and `down` in tests/platform/test_down.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,16 +25,9 @@ from tests.platform.deployments import (
     processes_below,
     supervisor,
 )
+from tests.platform.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-
-def wait_until(condition: Callable[[], bool], deadline_s: float = 120.0) -> None:
-    """Wait for a condition; the deadline is for a broken program, not for a slow machine."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.05)
 
 
 def postgres_pid(home: Path) -> int:
