@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from ledger.embedded.server import EmbeddedPostgres, EmbeddedPostgresError, bin_folder
+from tests.platform.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _OWNER = """
@@ -27,14 +27,6 @@ server.start()
 print(server.pid, flush=True)
 sys.stdin.read()
 """
-
-
-def wait_until(condition: Callable[[], bool], deadline_s: float = 60.0) -> None:
-    """Wait for a condition; the deadline is for a broken program, not for a slow machine."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -82,7 +74,7 @@ def test_server_ends_when_its_owner_is_killed(folders: tuple[Path, Path]) -> Non
         pid = int(owner.stdout.readline())
         assert is_alive(pid)
         owner.kill()
-    wait_until(lambda: not is_alive(pid))
+    wait_until(lambda: not is_alive(pid), deadline_s=60.0)
 
 
 @pytest.mark.slow
@@ -93,7 +85,7 @@ def test_committed_rows_survive_kill_of_every_process(server: EmbeddedPostgres) 
     pid = server.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: server.poll() is not None)
+    wait_until(lambda: server.poll() is not None, deadline_s=60.0)
     server.start()  # waits for the orphaned children, then recovers
     assert server.pid != pid
     assert scalar(server.owner_url, "SELECT count(*) FROM kept") == 1000
@@ -313,7 +305,7 @@ def test_programs_and_a_home_below_private_folders_serve(
                 connection.execute("CREATE TABLE kept AS SELECT generate_series(1, 1000)")
             assert scalar(server.superuser_url, "SELECT pg_reload_conf()") is True
             owner.kill()
-        wait_until(lambda: not is_alive(pid))
+        wait_until(lambda: not is_alive(pid), deadline_s=60.0)
         server.start()
         assert scalar(server.owner_url, "SELECT count(*) FROM kept") == 1000
         server.stop()

@@ -1,4 +1,4 @@
-"""Waits for what processes do: the one loop of the tests of whole deployments."""
+"""Waits for what the processes of a deployment do."""
 
 from __future__ import annotations
 
