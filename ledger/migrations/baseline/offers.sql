@@ -69,8 +69,8 @@ SET enable_seqscan = off AS $$
             row_number() OVER (ORDER BY turn, s.did) AS number
         FROM sized s
     )
-    SELECT c.did, n.seq, CASE WHEN c.bytes IS NOT NULL
-        THEN (SELECT a.card FROM callboard.agent a WHERE a.did = c.did) END
+    SELECT c.did, n.seq,
+        (SELECT a.card FROM callboard.agent a WHERE a.did = c.did AND a.status = 'active')
     FROM counted c CROSS JOIN LATERAL (
         SELECT max(d.seq) AS seq FROM callboard.offer_due d WHERE d.did = c.did) n
     WHERE c.bytes_until <= p_bytes_max OR c.number = 1
