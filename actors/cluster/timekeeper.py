@@ -28,7 +28,6 @@ from actors.process.arguments import parse_settings_argument
 from actors.process.logs import configure_logging
 from actors.process.loop_clock import monotonic_ms
 from federation.name_resolver import NameResolver
-from ledger.audit.party_index import PartyIndex
 from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.timekeeper")
@@ -65,8 +64,7 @@ class Timekeeper:
             ),
             self._machines,
         )
-        parties = PartyIndex(settings.database_url)
-        loops = (self._prober.run, parties.follow, *(watch.run for watch in watches), self._run)
+        loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
     async def ping(self) -> int:

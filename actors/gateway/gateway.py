@@ -53,7 +53,6 @@ from core.shards.lease_messages import Lease, Renewal
 from core.shards.shard import SHARDS
 from core.workflow.transitions import is_terminal
 from ledger.agents.offer_index import OfferIndex
-from ledger.audit.party_index import PartyIndex
 from ledger.blobs import BlobStore
 from ledger.commands import Command, Outcome
 from ledger.reads.reader import LedgerReader, StoredWorkflow
@@ -101,7 +100,6 @@ class Gateway:
         self.settings = settings
         self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
         self.offers = OfferIndex(settings.database_url)
-        self.parties = PartyIndex(settings.database_url)
         self.foreground = Foreground()
         self._blob_store = BlobStore(settings.database_url, self.reader)
         self.blobs = Blobs(self._blob_store, cache_bytes_max=BLOB_CACHE_BYTES_MAX)
@@ -149,7 +147,6 @@ class Gateway:
         self.value_process.close()
         await self._blob_store.close()
         await self.offers.close()
-        await self.parties.close()
         await self.reader.close()
 
     # -- requests ---------------------------------------------------------------------------------

@@ -1,18 +1,17 @@
 """Who is a party of an audit entry: a rule for each event type.
 
 An entry's actor is always a party of it. A rule says where in one of its events others are named,
-and as what: a DID, an agent, whose owner of that time is a party as well, or a record whose parties
-the database knows. An entry is shown whole to each of its parties. The rules are applied by one
-function of the database, `index_parties`; a type without a rule is not indexed by this version of
-the code. Decision audit-chain.
+and as what: a DID, an agent, whose owner of that time is a party as well, or a workflow. An entry
+is shown whole to each of its parties. The writer applies the rules as it writes an entry. Decision
+audit-chain.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from core.json_text import write_json
 from core.records.audit import AuditEventType
 
 
@@ -23,10 +22,6 @@ class Named(StrEnum):
     AGENT = "agent"
     WORKFLOW = "workflow"
     """A workflow's id: its payer."""
-    DISPUTE = "dispute"
-    """A dispute's id: the complainant, the respondent, the workflow's payer."""
-    INVOICE = "invoice"
-    """An invoice's id: its payer."""
 
 
 class PartyRule(NamedTuple):
@@ -34,19 +29,20 @@ class PartyRule(NamedTuple):
 
     Attributes:
         named: as what.
-        path: where in the event, as an SQL/JSON path; texts alone are looked at.
+        path: members of the payload, one within the other; of a list each item is looked at, and
+            texts alone count. Empty: the target's id.
     """
 
     named: Named
-    path: str
+    path: tuple[str, ...] = ()
 
 
-def _in(named: Named, *members: str) -> tuple[PartyRule, ...]:
-    return tuple(PartyRule(named, f"$.payload.{member}") for member in members)
+def _in(named: Named, *paths: str) -> tuple[PartyRule, ...]:
+    return tuple(PartyRule(named, tuple(path.split("."))) for path in paths)
 
 
-_WORKFLOW: Final = (PartyRule(Named.WORKFLOW, "$.targetId"),)
-_AGENT: Final = (PartyRule(Named.AGENT, "$.targetId"),)
+_WORKFLOW: Final = (PartyRule(Named.WORKFLOW),)
+_AGENT: Final = (PartyRule(Named.AGENT),)
 _OF_AGENT: Final = _in(Named.AGENT, "agentDid")
 _OWNED: Final = _in(Named.DID, "ownerDid")
 _NAME: Final = (*_OWNED, *_in(Named.AGENT, "agentDid", "offeredTo"))
@@ -55,12 +51,14 @@ _PUT_IN: Final = (*_AGENT, *_in(Named.DID, "walletDid"))
 _HEIR: Final = (*_AGENT, *_in(Named.DID, "inheritsToDid"))
 # What concerns the deployment: its actor and operators see it.
 _OPERATORS: Final[tuple[PartyRule, ...]] = ()
+# Who is a party of these the entry does not say: their plans do (`Batch.add_parties`).
+_PLANNED: Final[tuple[PartyRule, ...]] = ()
 
 PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.LEDGER_CREATED: _OPERATORS,
-    AuditEventType.LEDGER_DEPOSITED: (PartyRule(Named.DID, "$.targetId"),),
+    AuditEventType.LEDGER_DEPOSITED: (PartyRule(Named.DID),),
     AuditEventType.LEDGER_COLLECTED: (*_OF_AGENT, *_OWNED),
-    AuditEventType.WORKFLOW_PUBLISHED: _WORKFLOW,
+    AuditEventType.WORKFLOW_PUBLISHED: _in(Named.DID, "payerDid"),
     AuditEventType.WORKFLOW_STARTED: _WORKFLOW,
     AuditEventType.WORKFLOW_FINISHED: _WORKFLOW,
     AuditEventType.WORKFLOW_SETTLED: _WORKFLOW,
@@ -83,8 +81,8 @@ PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.AGENT_RECOVERED: _AGENT,
     AuditEventType.INHERITANCE_SET: _HEIR,
     AuditEventType.INHERITANCE_CANCELLED: _HEIR,
-    AuditEventType.GUARDIANS_SET: (*_AGENT, *_in(Named.DID, "guardians[*]", "custodianDid")),
-    AuditEventType.RECOVERY_REQUESTED: (*_AGENT, *_in(Named.DID, "signers[*]")),
+    AuditEventType.GUARDIANS_SET: (*_AGENT, *_in(Named.DID, "guardians", "custodianDid")),
+    AuditEventType.RECOVERY_REQUESTED: (*_AGENT, *_in(Named.DID, "signers")),
     AuditEventType.RECOVERY_CANCELLED: _AGENT,
     AuditEventType.NAME_REGISTERED: _NAME,
     AuditEventType.NAME_RENEWED: _NAME,
@@ -99,23 +97,24 @@ PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.CAPABILITY_PRICED: _OPERATORS,
     AuditEventType.VERSION_PUBLISHED: _in(Named.DID, "ownerDid", "formerOwnerDid"),
     AuditEventType.VERSION_DEPRECATED: _OWNED,
-    AuditEventType.INVOICE_ISSUED: (PartyRule(Named.INVOICE, "$.targetId"),),
-    AuditEventType.INVOICE_PAID: (PartyRule(Named.INVOICE, "$.targetId"),),
-    AuditEventType.INVOICE_VOIDED: (PartyRule(Named.INVOICE, "$.targetId"),),
-    AuditEventType.DISPUTE_OPENED: (PartyRule(Named.DISPUTE, "$.targetId"),),
-    AuditEventType.DISPUTE_RESOLVED: (PartyRule(Named.DISPUTE, "$.targetId"),),
-    AuditEventType.FEEDBACK_GIVEN: (*_AGENT, *_in(Named.WORKFLOW, "workflowId")),
+    AuditEventType.INVOICE_ISSUED: _in(Named.DID, "payerDid"),
+    AuditEventType.INVOICE_PAID: _PLANNED,
+    AuditEventType.INVOICE_VOIDED: _PLANNED,
+    AuditEventType.DISPUTE_OPENED: _PLANNED,
+    AuditEventType.DISPUTE_RESOLVED: _PLANNED,
+    # Its payer the plan names.
+    AuditEventType.FEEDBACK_GIVEN: _AGENT,
     AuditEventType.AUCTION_OPENED: _WORKFLOW,
     # Whose live bids it lists may read the round as well (`GET /v1/auctions/{workflow_id}/{node}`).
     AuditEventType.AUCTION_CLOSED: (
         *_WORKFLOW,
-        *_in(Named.AGENT, "winnerDid", "bids[*].agentDid"),
+        *_in(Named.AGENT, "winnerDid", "bids.agentDid"),
     ),
     AuditEventType.BID_PLACED: (*_WORKFLOW, *_OF_AGENT),
     AuditEventType.STAKE_LOCKED: _STAKED,
     AuditEventType.STAKE_UNLOCKED: _STAKED,
     AuditEventType.STAKE_SLASHED: (*_STAKED, *_in(Named.DID, "payerDid")),
-    AuditEventType.QUOTA_SET: (PartyRule(Named.DID, "$.targetId"),),
+    AuditEventType.QUOTA_SET: (PartyRule(Named.DID),),
     AuditEventType.STAKE_DEPOSITED: _PUT_IN,
     AuditEventType.STAKE_WITHDRAWN: _PUT_IN,
     AuditEventType.MEMBER_JOINED: _OPERATORS,
@@ -126,7 +125,23 @@ PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
 }
 
 
-def party_rules_json() -> str:
-    """Return the rules as the database reads them: `{event type: [[named, path], ...]}`."""
-    rules = {event.value: [list(rule) for rule in rules] for event, rules in PARTY_RULES.items()}
-    return write_json(rules).decode()
+def named_in(
+    event: AuditEventType, target_id: str, payload: dict[str, Any]
+) -> Iterator[tuple[Named, str]]:
+    """Yield whom an event names, and as what; some perhaps twice."""
+    for named, path in PARTY_RULES[event]:
+        if path:
+            for text in _texts(payload, path):
+                yield named, text
+        else:
+            yield named, target_id
+
+
+def _texts(value: Any, path: tuple[str, ...]) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _texts(item, path)
+    elif path:
+        yield from _texts(value.get(path[0]), path[1:]) if isinstance(value, dict) else ()
+    elif isinstance(value, str):
+        yield value

@@ -47,6 +47,7 @@ def record_auctions(command: PublishWorkflow | AdvanceWorkflow, batch: Batch) ->
 
 def add_bid_reads(command: PlaceBid, read_set: ReadSet) -> None:
     """Add what is looked at before a bid is taken."""
+    read_set.workflow_ids.add(command.workflow_id)
     read_set.rounds.add((command.workflow_id, command.node))
     did = command.agent_did
     read_set.addresses |= {stake_address(did), stake_locked_address(did)}

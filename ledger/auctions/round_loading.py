@@ -14,12 +14,7 @@ from msgspec.structs import replace
 from core.market.auction import LIVE_BIDS_MAX, Bid
 from ledger.auctions.auction_commands import NO_ROUND, bids_key
 from ledger.writer.read_set import ReadSet
-from ledger.writer.state_cache import (
-    OpenRound,
-    StateCache,
-    stake_address,
-    stake_locked_address,
-)
+from ledger.writer.state_cache import OpenRound, StateCache
 
 # One by one: a plan that was made when there were few bids never reads all of them.
 COUNT_KEPT: Final = """
@@ -80,16 +75,11 @@ async def load_rounds(
         round_.bids[bid.agent_did] = bid
 
 
-def find_bidders_accounts(cache: StateCache, read_set: ReadSet) -> set[str]:
-    """Return the accounts of the stakes that the bids of these rounds have locked."""
+def find_bidders(cache: StateCache, read_set: ReadSet) -> set[str]:
+    """Return the agents whose bids in these rounds have locked stake."""
     rounds = (cache.rounds[place] for place in read_set.rounds)
     bids = (bid for round_ in rounds if round_ is not None for bid in round_.bids.values())
-    return {
-        address(bid.agent_did)
-        for bid in bids
-        if bid.stake_locked_micro
-        for address in (stake_address, stake_locked_address)
-    }
+    return {bid.agent_did for bid in bids if bid.stake_locked_micro}
 
 
 async def count_kept_bids(

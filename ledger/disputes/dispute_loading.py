@@ -117,7 +117,10 @@ async def load_dispute(
         return stored
     read_set.addresses.add(wallet_address(stored.payer_did))
     agents = {line.agent_did for line in stored.disputed_lines()}
-    for did in agents | ({stored.agent_did} if stored.agent_did is not None else set()):
+    if stored.agent_did is not None:
+        agents.add(stored.agent_did)
+    read_set.agent_dids |= agents
+    for did in agents:
         read_set.addresses |= {wallet_address(did), stake_address(did), stake_locked_address(did)}
     return stored
 

@@ -25,6 +25,7 @@ from ledger.tables.market_tables import DISPUTES, FEEDBACK_GIVEN, RESOLVED_DISPU
 from ledger.tables.money_tables import STAKES
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.command_kind import plans
+from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     FEE_ADDRESS,
     Account,
@@ -38,7 +39,15 @@ RESPONDENT: Final = "resolved_respondent"
 SPLIT: Final = "resolved_split"
 
 
-@plans(OpenDispute)
+def add_open_reads(command: OpenDispute, read_set: ReadSet) -> None:
+    """Add what tells the payer of the workflow, and the owner of its agent."""
+    if command.workflow_id is not None:
+        read_set.workflow_ids.add(command.workflow_id)
+        read_set.agent_dids.add(command.complainant_did)
+        read_set.agent_dids.add(command.respondent_did or command.complainant_did)
+
+
+@plans(OpenDispute, reads=add_open_reads)
 def plan_open_dispute(command: OpenDispute, batch: Batch) -> Outcome:
     """Store a complaint. The chain carries the hash of what was said, not the text itself."""
     evidence = read_json(command.evidence_json)
@@ -69,6 +78,9 @@ def plan_open_dispute(command: OpenDispute, batch: Batch) -> Outcome:
             "evidenceHash": hash_text(evidence),
         },
     )
+    escrow = batch.cache.escrows.get(command.workflow_id or "")
+    payer_did = None if escrow is None else escrow.payer_did
+    _add_parties((command.complainant_did, command.respondent_did), payer_did, batch)
     return batch.decided(command.key, result={"disputeId": command.dispute_id}, audit_id=audit_id)
 
 
@@ -120,6 +132,7 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
             "entryIds": refunding.entry_ids,
         },
     )
+    _add_parties((stored.complainant_did, stored.respondent_did), stored.payer_did, batch)
     return batch.decided(
         command.key,
         result={
@@ -130,6 +143,15 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
         },
         audit_id=audit_id,
     )
+
+
+def _add_parties(sides: tuple[str, str | None], payer_did: str | None, batch: Batch) -> None:
+    """Show the entry to both sides and the workflow's payer, and to the agent's owner: of the two
+    sides, the one that does not pay the workflow is its agent."""
+    batch.add_parties(*sides, payer_did)
+    if payer_did is not None:
+        agents = (batch.cache.agents.get(did) for did in sides if did and did != payer_did)
+        batch.add_parties(*(agent.owner_did for agent in agents if agent is not None))
 
 
 def _check_refund(
@@ -252,7 +274,12 @@ def _balance(account: Account | None) -> int:
     return account.balance if account is not None else 0
 
 
-@plans(GiveFeedback, is_asked_again=True)
+def add_feedback_reads(command: GiveFeedback, read_set: ReadSet) -> None:
+    """Add the agent, whose owner may read the opinion."""
+    read_set.agent_dids.add(command.agent_did)
+
+
+@plans(GiveFeedback, reads=add_feedback_reads, is_asked_again=True)
 def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Outcome:
     """Store a payer's opinion; its key makes it the only one for this workflow and agent."""
     rating = f"{command.rating_milli // 1000}.{command.rating_milli % 1000:03d}"
@@ -273,6 +300,7 @@ def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Outcome:
         target=("agent", command.agent_did),
         payload={"workflowId": command.workflow_id, "rating": rating},
     )
+    batch.add_parties(command.payer_did)
     return batch.decided(
         command.key,
         result={"agentDid": command.agent_did},

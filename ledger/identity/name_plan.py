@@ -77,6 +77,8 @@ async def load_name(connection: Connection, command: NameCommand, read_set: Read
     """Return what is stored of a name, and the counts that its new agent's bounds are about."""
     rows = await fetch(connection, _NAME, {"name": command.name})
     known = KnownName(*rows[0]) if rows else None
+    if known is not None:
+        read_set.agent_dids |= {known.agent_did, known.offered_did or known.agent_did}
     if not isinstance(command, RegisterName | TransferName):
         return NameReads(known)
     read_set.agent_dids.add(command.agent_did)

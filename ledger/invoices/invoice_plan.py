@@ -49,6 +49,9 @@ SELECT EXISTS (
 """
 
 
+_PAYER: Final = "SELECT payer_did FROM callboard.invoice WHERE id = %(invoice)s::uuid"
+
+
 @dataclass(frozen=True, slots=True)
 class InvoiceReads:
     """What is in the way of an invoice.
@@ -162,7 +165,15 @@ def _add_rows(command: CreateInvoice, totals: InvoiceTotals, batch: Batch) -> in
     return len(lines)
 
 
-@plans(SettleInvoice, is_asked_again=True)
+async def load_payer(
+    connection: Connection, command: SettleInvoice, read_set: ReadSet
+) -> str | None:
+    """Return who pays an invoice."""
+    rows = await fetch(connection, _PAYER, {"invoice": command.invoice_id})
+    return rows[0][0] if rows else None
+
+
+@plans(SettleInvoice, load=load_payer, is_asked_again=True)
 def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Outcome:
     """Mark an invoice paid or void; its key makes that happen once."""
     batch.put(
@@ -177,6 +188,7 @@ def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Outcome:
     is_paid = command.status == "paid"
     if not is_paid:
         batch.put(VOIDED_LINES, command.invoice_id, {"invoice_id": command.invoice_id})
+    batch.add_parties(batch.loaded)
     audit_id = batch.record(
         AuditEventType.INVOICE_PAID if is_paid else AuditEventType.INVOICE_VOIDED,
         actor_did=command.actor_did,

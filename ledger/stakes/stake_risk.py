@@ -80,6 +80,7 @@ def add_risk_reads(
                 read_set.staked.add((workflow_id, record.node))
         case StakeLocked() | StakeFreed():
             did = record.agent_did
+            read_set.agent_dids.add(did)
             read_set.addresses |= {stake_address(did), stake_locked_address(did)}
             if type(record) is StakeFreed:
                 read_set.staked.add((workflow_id, record.node))
@@ -186,6 +187,7 @@ async def load_slash(
     """Return the node that an agent is slashed for, None when it was never dispatched."""
     place = {"workflow": command.workflow_id, "node": command.node}
     did = command.agent_did
+    read_set.agent_dids.add(did)
     read_set.addresses |= {stake_address(did), stake_locked_address(did)}
     for row in await fetch(connection, _NODE, place):
         stored = SlashReads(*row)

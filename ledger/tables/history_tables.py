@@ -57,8 +57,7 @@ AUDIT_EVENT: Final = Table.of(
     "target_id text NOT NULL",
     "PRIMARY KEY (audit_id, number)",
 )
-# Written by `index_parties` alone.
-# Operational: the audit entries of each party. What it holds follows from the chain.
+# The audit entries of each party (core/records/audit_parties.py).
 AUDIT_PARTY: Final = Table.of(
     "audit_party",
     "party text NOT NULL",
@@ -72,3 +71,4 @@ AUDIT_ENTRIES: Final = insert(
     "audit", AUDIT, fixed={"created_ms": NOW}, is_frequent=True, lines="body"
 )
 AUDIT_EVENTS: Final = insert("audit_events", AUDIT_EVENT)
+AUDIT_PARTIES: Final = insert("audit_parties", AUDIT_PARTY, is_frequent=True)

@@ -7,9 +7,15 @@ from ledger.commands import Outcome
 from ledger.tasks.task_commands import SettleTask
 from ledger.writer.batch import Batch
 from ledger.writer.command_kind import plans
+from ledger.writer.read_set import ReadSet
 
 
-@plans(SettleTask, is_asked_again=True)
+def add_settle_reads(command: SettleTask, read_set: ReadSet) -> None:
+    """Add what names the payer of a task."""
+    read_set.workflow_ids.add(command.workflow_id)
+
+
+@plans(SettleTask, reads=add_settle_reads, is_asked_again=True)
 def plan_settle_task(command: SettleTask, batch: Batch) -> Outcome:
     """Record that a task is settled; its payments are those of its workflow's steps."""
     audit_id = batch.record(

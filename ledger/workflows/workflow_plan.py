@@ -88,8 +88,10 @@ def add_advance_reads(command: AdvanceWorkflow, read_set: ReadSet) -> None:
             add_risk_reads(command.workflow_id, record, read_set)
             if type(record) is NodeChanged and record.agent_did is not None:
                 read_set.trusted.add(record.agent_did)
-        elif type(record) is AuctionClosed and not _opens(command, record):
-            read_set.rounds.add((command.workflow_id, record.node))
+        elif type(record) is AuctionClosed:
+            read_set.agent_dids.update(bid.agent_did for bid in record.bids)
+            if not _opens(command, record):
+                read_set.rounds.add((command.workflow_id, record.node))
 
 
 def _opens(command: AdvanceWorkflow, closed: AuctionClosed) -> bool:

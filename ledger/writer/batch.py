@@ -15,12 +15,13 @@ from typing import Any, Final, NamedTuple
 from core.errors import ErrorCode
 from core.money import ISSUED_MICRO_MAX
 from core.records.audit import LIFE_EVENTS, AuditEventType
+from core.records.audit_parties import Named, named_in
 from core.timestamps import iso_ms
 from core.trust.hashchain import record_body, record_hash
 from ledger.authority import Authority
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.tables.encoding import Encoded, cleaned, encode_json, hex_text
-from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, COMMANDS
+from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, AUDIT_PARTIES, COMMANDS
 from ledger.tables.money_tables import ACCOUNTS, ENTRIES
 from ledger.tables.table import Row
 from ledger.tables.write_function import FREQUENT
@@ -90,6 +91,7 @@ class Batch:
         # Of the command that is being planned.
         self._events: list[_Event] = []
         self._actor_did = ""
+        self._parties: set[str] = set()
         # Keys of refusals that pass by themselves and leave no row.
         self.untraced: set[str] = set()
         self.is_directory_changed = False
@@ -205,6 +207,11 @@ class Batch:
         self._events.append(_Event(event, *target, payload))
         return self.cache.head.audit_seq + 1
 
+    def add_parties(self, *dids: str | None) -> None:
+        """Show the audit entry of the command that is being planned to these too, besides those
+        whom its events name; None stands for nobody."""
+        self._parties.update(did for did in dids if did is not None)
+
     def end_command(self, authority: Authority | None = None) -> None:
         """Write the audit entry of the command that was planned last, if it has events.
 
@@ -283,6 +290,26 @@ class Batch:
                         "target_id": event.target_id,
                     },
                 )
+        for party in self._find_parties(actor_did, events):
+            self.add(AUDIT_PARTIES, {"party": party, "audit_id": head.audit_seq})
+
+    def _find_parties(self, actor_did: str, events: list[_Event]) -> list[str]:
+        """Return the parties of an entry: owners of agents and payers are those of now."""
+        found, self._parties = self._parties, set()
+        found.add(actor_did)
+        for event, _, target_id, payload in events:
+            for named, value in named_in(event, target_id, payload):
+                if named is Named.WORKFLOW:
+                    escrow = self.cache.escrows.get(value)
+                    if escrow is not None:
+                        found.add(escrow.payer_did)
+                    continue
+                found.add(value)
+                agent = self.cache.agents.get(value) if named is Named.AGENT else None
+                if agent is not None:
+                    found.add(agent.owner_did)
+        # Actors that are no DID are parts of the service.
+        return [party for party in found if party.startswith("did:")]
 
     def decided(
         self,

@@ -16,7 +16,7 @@ import psycopg
 from core.errors import ErrorCode, QuarantineCode
 from core.money import MICRO_MAX
 from core.records.statuses import OwnershipProof
-from ledger.auctions.round_loading import count_kept_bids, find_bidders_accounts, load_rounds
+from ledger.auctions.round_loading import count_kept_bids, find_bidders, load_rounds
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.errors import LedgerFenced
 from ledger.keys.key_loading import read_keys
@@ -34,6 +34,8 @@ from ledger.writer.state_cache import (
     Revocation,
     StateCache,
     escrow_address,
+    stake_address,
+    stake_locked_address,
     wallet_address,
 )
 
@@ -81,7 +83,13 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     missing = [key for key in read_set.workflow_ids if key not in cache.escrows]
     if missing:
         await _load_escrows(connection, cache, missing)
-    addresses = set(read_set.addresses)
+    missing_nodes = [pair for pair in read_set.rounds if pair not in cache.rounds]
+    if missing_nodes:
+        await load_rounds(connection, cache, missing_nodes)
+    bidders = find_bidders(cache, read_set)
+    addresses = read_set.addresses | {
+        address(did) for did in bidders for address in (stake_address, stake_locked_address)
+    }
     for workflow_id in read_set.ending:
         escrow = cache.escrows.get(workflow_id)
         if escrow is not None:
@@ -89,7 +97,8 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     missing = [address for address in addresses if address not in cache.accounts]
     if missing:
         await _load_accounts(connection, cache, missing)
-    missing = [did for did in read_set.agent_dids if did not in cache.agents]
+    agents = read_set.agent_dids | read_set.trusted | bidders
+    missing = [did for did in agents if did not in cache.agents]
     if missing:
         await _load_agents(connection, cache, missing)
     await _load_agent_counts(connection, cache, read_set)
@@ -107,12 +116,6 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     missing_nodes = [pair for pair in read_set.staked if pair not in cache.staked]
     if missing_nodes:
         await _load_staked(connection, cache, missing_nodes)
-    missing_nodes = [pair for pair in read_set.rounds if pair not in cache.rounds]
-    if missing_nodes:
-        await load_rounds(connection, cache, missing_nodes)
-    missing = [one for one in find_bidders_accounts(cache, read_set) if one not in cache.accounts]
-    if missing:
-        await _load_accounts(connection, cache, missing)
     missing_nodes = [pair for pair in read_set.kept_bids if pair not in cache.kept_bids]
     if missing_nodes:
         await count_kept_bids(connection, cache, missing_nodes)

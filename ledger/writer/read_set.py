@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 class ReadSet:
     """Addresses, escrows, agents, keys, members.
 
-    `trusted`: agents that must not be revoked. `owned_dids`: whose money in all is bounded, by
-    what the deposits of the batch, `deposited_micro` in all, may make of it.
+    `agent_dids`, `trusted`: agents; the latter must not be revoked.
+    `owned_dids`: whose money in all is bounded, by what the deposits of the batch,
+    `deposited_micro` in all, may make of it.
     `registered`: agents and who registers them, whose active agents are counted.
     `claimed_dids`: DIDs of registered cards, which another caller may have as its own.
     `new_keys`: agents with keys that they shall get, none of which may have been theirs.

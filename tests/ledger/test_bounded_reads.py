@@ -5,7 +5,6 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from ledger.audit.party_index import PartyIndex
 from ledger.reads.reader import LedgerReader
 from ledger.workflows.endings import have_ended
 from tests.conftest import Database
@@ -87,9 +86,6 @@ async def test_ones_own_entries_are_found_page_by_page_and_no_others_are_counted
         # Each an entry of the payer, who owns them.
         await store.commit([card(f"did:test:{letter}")], AT)
     await store.close()
-    index = PartyIndex(database.service_url)
-    await index.catch_up()
-    await index.close()
     registered = {"target_type": "agent", "event_type": "agent.registered"}
     of_life = {"event_type": "workflow.published"}
     one = ["did:test:own"]

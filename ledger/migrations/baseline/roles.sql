@@ -46,7 +46,6 @@ GRANT SELECT, INSERT ON callboard.outage TO ops_writer;
 GRANT EXECUTE ON FUNCTION callboard.ready_ms_since(bigint) TO ledger_reader, ledger_writer;
 GRANT EXECUTE ON FUNCTION
     callboard.reseal_secrets(text[], bytea[], bytea[]),
-    callboard.index_parties(jsonb, integer, bigint, bigint),
     callboard.due_offers(text[], integer, bigint),
     callboard.store_offers(text[], bigint[], text[], text[], text[], text[], integer)
     TO ops_writer;

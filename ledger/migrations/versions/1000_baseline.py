@@ -22,7 +22,7 @@ downgrade = refuse_downgrade
 _SQL = Path(__file__).parents[1] / "baseline"
 # In the order in which they refer to each other.
 _FILES = (
-    "first_rows", "operational_tables", "indexes", "triggers", "audit_parties", "offers", "roles",
+    "first_rows", "operational_tables", "indexes", "triggers", "offers", "roles",
 )  # fmt: skip
 
 

@@ -1,1 +1,0 @@
-"""The index of the audit chain by party, kept beside the writer."""
