@@ -17,13 +17,13 @@ from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.auctions.auction_commands import KeepBid
 from ledger.commands import Command
 from ledger.disputes.dispute_commands import GiveFeedback
-from ledger.identity.name_commands import RegisterName
+from ledger.identity.name_commands import RegisterName, RenewName
 from ledger.keys.key_commands import RevokeKey
 from ledger.tasks.task_commands import SettleTask, settle_task_key
 from tests.conftest import Database
 from tests.ledger import test_auctions as auctions
 from tests.ledger.checking import Auditor
-from tests.ledger.disputing import about, decide
+from tests.ledger.disputing import about, decide, slash
 from tests.ledger.making import (
     AGENT,
     AT,
@@ -34,10 +34,13 @@ from tests.ledger.making import (
     card,
     deposit,
     new_key,
+    open_store,
     open_with_member,
     revoke,
+    unrevoke,
 )
 from tests.ledger.test_inheritances import HEIR, OPERATOR, run, set_heir, stake
+from tests.ledger.test_invoices import of_period, settle
 from tests.ledger.test_prices import priced
 from tests.ledger.test_quotas import quota
 from tests.ledger.test_recoveries import CUSTODIAN, ONE, TWO, guardians
@@ -62,9 +65,11 @@ def parties_after(auditor: Auditor, audit_id: int) -> list[set[str]]:
     return list(parties.values())
 
 
+@pytest.mark.parametrize("is_new_writer", [False, True])
 async def test_each_entry_has_the_parties_of_its_events(
-    database: Database, auditor: Auditor
+    database: Database, auditor: Auditor, is_new_writer: bool
 ) -> None:
+    """Also where each command meets a writer that remembers nothing."""
     store, epoch = await open_with_member(database.service_url)
     paid, failed = Flow(epoch), Flow(epoch)
     dispute = about(paid, respondent_did=AGENT)
@@ -73,6 +78,7 @@ async def test_each_entry_has_the_parties_of_its_events(
         key=new_key(), actor_did=ADMIN, is_admin=True, name="mine", agent_did=AGENT, months=12,
         owner_names_max=9, agent_names_max=9,
     )  # fmt: skip
+    renewed = RenewName(key=new_key(), actor_did=OWNER, is_admin=False, name="mine", months=1)
     feedback = GiveFeedback(
         key="feedback", request_hash=b"f", actor_did=PAYER, workflow_id=paid.id, agent_did=AGENT,
         payer_did=PAYER, rating_milli=875, comment=f"as good as {OTHER}",
@@ -85,6 +91,7 @@ async def test_each_entry_has_the_parties_of_its_events(
         key="kept", request_hash=b"k", actor_did=AGENT, is_admin=False, agent_did=AGENT,
         workflow_id=paid.id, node="a", amount_micro=CREDIT, eta_ms=7, stake_offered_micro=1,
     )  # fmt: skip
+    invoice = of_period(0, AT, read_entry_id=1_000, read_audit_id=1_000)
     agents = {AGENT, OWNER}
     cases: list[tuple[Command, set[str]]] = [
         (card(owner_did=OWNER, proof=OPERATOR), agents),
@@ -105,16 +112,28 @@ async def test_each_entry_has_the_parties_of_its_events(
         (decide(dispute), agents | {PAYER, ADMIN}),
         (replace(stake(OTHER, 1), is_admin=True), agents | {OTHER}),
         (name, agents | {ADMIN}),
+        (renewed, agents),
         (replace(guardians(), actor_did=OWNER), agents | {ONE, TWO, CUSTODIAN}),
         (replace(set_heir(), actor_did=OWNER), agents | {HEIR}),
         (api_key("k", b"k" * 32, owner_did=OTHER), {OTHER}),
         (RevokeKey(key="gone", actor_did=ADMIN, key_id="k", owner_did=None), {OTHER, ADMIN}),
         (replace(quota(per_day=5), did=OTHER), {OTHER, ADMIN}),
         (priced(FixedPrice(250_000)), {ADMIN}),
+        (invoice, {PAYER}),
+        (replace(settle(invoice.invoice_id, "paid"), actor_did=ADMIN), {PAYER, ADMIN}),
+        (slash(paid), agents | {PAYER, ADMIN}),
         (revoke(), agents),
+        (unrevoke(), agents),
     ]
-    for outcome in await store.commit([command for command, _ in cases], AT + 50):
-        assert outcome.error is None, outcome
+    batches = [[command for command, _ in cases]]
+    if is_new_writer:
+        batches = [[command] for command in batches[0]]
+    for batch in batches:
+        if is_new_writer:
+            await store.close()
+            store = await open_store(database.service_url)
+        for outcome in await store.commit(batch, AT + 50):
+            assert outcome.error is None, outcome
     await store.close()
     found = parties_after(auditor, begun)
     assert OTHER in str(auditor.one("SELECT body FROM audit WHERE body LIKE '%%\"reason%%'"))
@@ -141,6 +160,8 @@ async def test_bidders_are_parties_of_their_round(database: Database, auditor: A
         "a", NodeStatus.DISPATCHED, attempt=1, agent_did=auctions.A, auction_round=1
     )
     advance = replace(flow.advance(closed, dispatched), actor_did="member-1")
+    await store.close()
+    store = await open_store(database.service_url)
     await store.commit([advance], auctions.CLOSES)
     await store.close()
     placed, awarded = parties_after(auditor, begun)
