@@ -130,11 +130,12 @@ def named_in(
 ) -> Iterator[tuple[Named, str]]:
     """Yield whom an event names, and as what; some perhaps twice."""
     for named, path in PARTY_RULES[event]:
-        if path:
-            for text in _texts(payload, path):
+        value = payload.get(path[0]) if path else target_id
+        if isinstance(value, str):
+            yield named, value
+        elif value is not None:
+            for text in _texts(value, path[1:]):
                 yield named, text
-        else:
-            yield named, target_id
 
 
 def _texts(value: Any, path: tuple[str, ...]) -> Iterator[str]:
@@ -142,6 +143,6 @@ def _texts(value: Any, path: tuple[str, ...]) -> Iterator[str]:
         for item in value:
             yield from _texts(item, path)
     elif path:
-        yield from _texts(value.get(path[0]), path[1:]) if isinstance(value, dict) else ()
+        yield from _texts(value.get(path[0]), path[1:])
     elif isinstance(value, str):
         yield value

@@ -65,15 +65,10 @@ def parties_after(auditor: Auditor, audit_id: int) -> list[set[str]]:
     return list(parties.values())
 
 
-@pytest.mark.parametrize("is_new_writer", [False, True])
-async def test_each_entry_has_the_parties_of_its_events(
-    database: Database, auditor: Auditor, is_new_writer: bool
-) -> None:
-    """Also where each command meets a writer that remembers nothing."""
-    store, epoch = await open_with_member(database.service_url)
+def list_cases(epoch: int) -> list[tuple[Command, set[str]]]:
+    """Return commands, each with the parties of its entry."""
     paid, failed = Flow(epoch), Flow(epoch)
     dispute = about(paid, respondent_did=AGENT)
-    begun = int(auditor.one("SELECT audit_seq FROM head"))
     name = RegisterName(
         key=new_key(), actor_did=ADMIN, is_admin=True, name="mine", agent_did=AGENT, months=12,
         owner_names_max=9, agent_names_max=9,
@@ -93,7 +88,7 @@ async def test_each_entry_has_the_parties_of_its_events(
     )  # fmt: skip
     invoice = of_period(0, AT, read_entry_id=1_000, read_audit_id=1_000)
     agents = {AGENT, OWNER}
-    cases: list[tuple[Command, set[str]]] = [
+    return [
         (card(owner_did=OWNER, proof=OPERATOR), agents),
         (deposit(CREDIT, owner_did=OTHER), {OTHER}),
         (paid.publish(), {PAYER}),
@@ -125,6 +120,16 @@ async def test_each_entry_has_the_parties_of_its_events(
         (revoke(), agents),
         (unrevoke(), agents),
     ]
+
+
+@pytest.mark.parametrize("is_new_writer", [False, True])
+async def test_each_entry_has_the_parties_of_its_events(
+    database: Database, auditor: Auditor, is_new_writer: bool
+) -> None:
+    """Also where each command meets a writer that remembers nothing."""
+    store, epoch = await open_with_member(database.service_url)
+    begun = int(auditor.one("SELECT audit_seq FROM head"))
+    cases = list_cases(epoch)
     batches = [[command for command, _ in cases]]
     if is_new_writer:
         batches = [[command] for command in batches[0]]
