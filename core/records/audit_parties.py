@@ -102,7 +102,7 @@ PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.INVOICE_VOIDED: _PLANNED,
     AuditEventType.DISPUTE_OPENED: _PLANNED,
     AuditEventType.DISPUTE_RESOLVED: _PLANNED,
-    # Its payer the plan names.
+    # The plan names its payer.
     AuditEventType.FEEDBACK_GIVEN: _AGENT,
     AuditEventType.AUCTION_OPENED: _WORKFLOW,
     # Whose live bids it lists may read the round as well (`GET /v1/auctions/{workflow_id}/{node}`).
