@@ -20,10 +20,11 @@ class RegisterAgent(OwnersCommand, frozen=True, kw_only=True):
     `is_unchanged`: the stored card came again by its signature alone, so nothing is stored.
     `card_hash`: of the card without its standing bids, None for a card that has none.
     `card_version`: its own number. `metadata`: name, author and model, by which agents are listed.
-    `lines_taken`: capabilities whose versions pass to `owner_did` where an unproven claim yields.
+    `lines_taken`: capabilities whose versions pass to `owner_did` where an unproven claim yields to
+    it; None: there was no such claim.
     `owner_agents_max`: active agents of its owner, at most; None: no bound.
-    Rejections: FORBIDDEN; CONFLICT when the card has changed meanwhile, its counter is no higher
-    than the stored one, or the owner has so many agents.
+    Rejections: FORBIDDEN; CONFLICT when the card has changed or the DID was claimed meanwhile, the
+    counter is no higher than the stored one, or the owner has so many agents.
     Result: {"did", "ownerDid", "registered": capabilities, "isNew": bool, "tokenRevision": int}.
     """
 
@@ -43,7 +44,7 @@ class RegisterAgent(OwnersCommand, frozen=True, kw_only=True):
     revision_expected: int | None = None
     is_unchanged: bool = False
     owner_agents_max: int | None = None
-    lines_taken: tuple[str, ...] = ()
+    lines_taken: tuple[str, ...] | None = None
 
 
 class DeregisterAgent(OwnersCommand, frozen=True, kw_only=True):

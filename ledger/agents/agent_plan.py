@@ -70,7 +70,7 @@ async def load_claim(
     connection: Connection, command: RegisterAgent, read_set: ReadSet
 ) -> ClaimReads:
     """Return what hangs on the claim that may yield to a proof."""
-    lines = await read_lines(connection, command.lines_taken)
+    lines = await read_lines(connection, command.lines_taken or ())
     return ClaimReads(await read_switch(connection, command.did), lines)
 
 
@@ -78,7 +78,8 @@ async def load_claim(
     RegisterAgent,
     reads=add_agent_reads,
     load=load_claim,
-    alone_when=lambda command: command.proof is not None,
+    # Most proofs are of new agents, or of the owner's own: a commit of its own for each is slow.
+    alone_when=lambda command: command.lines_taken is not None,
     outlives_credential=True,
 )
 def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
@@ -91,6 +92,9 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     is_yielding = _is_yielding(command, known)
     if known is None:  # (1)
         _check_claim(command, batch)
+    elif is_yielding and command.lines_taken is None:
+        detail = f"{command.did} was claimed by another request: repeat the registration"
+        raise Refusal(ErrorCode.CONFLICT, detail)
     elif not (
         known.owner_did == command.owner_did or command.is_admin or command.is_signed or is_yielding
     ):
@@ -227,7 +231,7 @@ def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> Non
     if switch is not None and switch.status == "armed" and switch.owner_did == known.owner_did:
         end_switch(command.did, "cancelled", batch)
     move_names(command.did, known.owner_did, command.owner_did, batch)
-    for capability_id in command.lines_taken:
+    for capability_id in command.lines_taken or ():
         line = reads.lines.get(capability_id)
         if line is not None and line.owner_did == known.owner_did:
             line_row: Row = {"capability_id": capability_id, "owner_did": command.owner_did}

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sql
-from sqlalchemy.dialects.postgresql import array
+from sqlalchemy.dialects.postgresql import ARRAY, array
 
 from core.capabilities.choosing_versions import PublishedVersion
 from core.capabilities.semver import parse_version
+from ledger.reads.prepared import PreparedStatement
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import agent, capability_line, capability_version
 
@@ -121,20 +122,15 @@ def _since_ms(one: Any, capability_id: str) -> sql.ColumnElement[int]:
     return sql.func.coalesce(one.c.offered_since_ms[place], one.c.registered_ms)
 
 
-async def lines_of_claim(
-    reader: LedgerReader, did: str, owner_did: str, capability_ids: Iterable[str]
-) -> tuple[str, ...]:
-    """Return the capabilities whose lines of versions go with a DID when another owner proves it.
-
-    Such a line is that of the unproven claim's owner, who has published all of its versions and has
-    no other agent by which it may have begun: a proven one, or an earlier one.
-
-    Args:
-        owner_did: who proves the DID.
-        capability_ids: what the proven agent offers.
-    """
+def _select_claim() -> sql.Select[Any]:
+    """Select another owner's unproven claim of a DID, with the lines that go with it."""
     other = agent.alias("other")
     line = capability_line.c
+    did, owner_did, ids = (
+        sql.bindparam("did", type_=sql.Text),
+        sql.bindparam("owner_did", type_=sql.Text),
+        sql.bindparam("ids", type_=ARRAY(sql.Text)),
+    )
     is_anothers = sql.exists().where(
         capability_version.c.capability_id == line.capability_id,
         capability_version.c.published_by_did != line.owner_did,
@@ -145,19 +141,39 @@ async def lines_of_claim(
         other.c.capability_ids.contains(array([line.capability_id])),
         other.c.proven_by.is_not(None) | (other.c.registered_ms < agent.c.registered_ms),
     )
-    query = (
-        sql.select(line.capability_id)
-        .join(agent, agent.c.owner_did == line.owner_did)
-        .where(
-            agent.c.did == did,
-            agent.c.proven_by.is_(None),
-            agent.c.owner_did != owner_did,
-            line.capability_id.in_(list(capability_ids)),
-            ~is_anothers,
-            ~has_other,
-        )
+    goes_with = sql.and_(
+        line.owner_did == agent.c.owner_did,
+        line.capability_id == sql.any_(ids),
+        ~is_anothers.correlate(capability_line),
+        ~has_other.correlate(agent, capability_line),
     )
-    return tuple(row["capability_id"] for row in await reader.rows(query))
+    return (
+        sql.select(line.capability_id)
+        .select_from(agent.outerjoin(capability_line, goes_with))
+        .where(agent.c.did == did, agent.c.proven_by.is_(None), agent.c.owner_did != owner_did)
+    )
+
+
+# Of each card of a bulk: to make the statement anew took three quarters of a registration.
+_CLAIM: Final = PreparedStatement.of(_select_claim())
+
+
+async def lines_of_claim(
+    reader: LedgerReader, did: str, owner_did: str, capability_ids: Iterable[str]
+) -> tuple[str, ...] | None:
+    """Return the capabilities whose lines of versions go with a DID when another owner proves it.
+
+    None: nobody else has an unproven claim of it. Such a line is that of the claim's owner, who
+    has published all of its versions and has no other agent by which it may have begun: a proven
+    one, or an earlier one.
+
+    Args:
+        owner_did: who proves the DID.
+        capability_ids: what the proven agent offers.
+    """
+    values = {"did": did, "owner_did": owner_did, "ids": list(capability_ids)}
+    lines = [row["capability_id"] for row in await reader.lookups.rows(_CLAIM, values)]
+    return tuple(filter(None, lines)) if lines else None
 
 
 def published(rows: Iterable[RowDict]) -> list[PublishedVersion]:

@@ -182,7 +182,8 @@ async def test_an_agents_owner_is_the_one_that_it_had_then(
     """A claim that gave way, and then an heir."""
     store, _ = await open_with_member(database.service_url)
     begun = int(auditor.one("SELECT audit_seq FROM head"))
-    claimed, proven = card(owner_did=OTHER), card(owner_did=PAYER, proof=OPERATOR)
+    claimed = card(owner_did=OTHER)
+    proven = card(owner_did=PAYER, proof=OPERATOR, lines_taken=())
     again = card(owner_did=PAYER, proof=OPERATOR)
     outcomes = await store.commit([claimed, proven, again, set_heir()], AT)
     auditor.connection.execute("UPDATE readiness SET seen_ms = %s", (AT + 400 * 86_400_000,))

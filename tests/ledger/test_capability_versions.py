@@ -163,7 +163,8 @@ async def test_the_oldest_agent_is_the_one_that_began_to_offer_first(
     await store.commit([card(proof=PROVEN)], AT + 10)
     assert (await comes_first(PAYER), await comes_first(OTHER)) == (True, False)
     without = card(proof=PROVEN, capability_ids=("cap.test.more.v1",))
-    await store.commit([without, card(proof=PROVEN)], AT + 11)
+    await store.commit([without], AT + 11)
+    await store.commit([card(proof=PROVEN)], AT + 11)
     assert (await comes_first(PAYER), await comes_first(OTHER)) == (False, True)
     await store.close()
 

@@ -161,7 +161,8 @@ async def test_keys_of_a_claim_that_yields_do_not_bar_those_of_the_proof(
     """Who claims a DID without a proof can put its true key into the history, and fill that."""
     store = await open_store(database.service_url)
     claim = [card(public_key=key) for key in ("true", "thief's")]
-    proven = card(owner_did=AGENT, public_key="true", proof=OwnershipProof.OPERATOR)
+    proof = OwnershipProof.OPERATOR
+    proven = card(owner_did=AGENT, public_key="true", proof=proof, lines_taken=())
     outcomes = await store.commit([*claim, proven, rotate("next", "true")], AT)
     assert [one.error for one in outcomes] == [None] * 4
     assert current(auditor)[0] == "next"

@@ -13,11 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import ErrorCode, ServiceError
+from core.records.statuses import OwnershipProof
 from core.workflow.events import AttemptFinished
+from ledger.capabilities.version_reads import lines_of_claim
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.disputes.dispute_commands import OpenDispute
 from ledger.errors import LedgerFenced, LedgerIntegrityError, LedgerUnavailable
 from ledger.keys.key_commands import RevokeKey
+from ledger.reads.reader import LedgerReader
 from ledger.writer.group_commit import GroupCommit
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -29,6 +32,7 @@ from tests.ledger.making import (
     PAYER,
     Flow,
     api_key,
+    card,
     deposit,
     hold_all,
     join,
@@ -158,6 +162,28 @@ async def test_commands_that_go_alone_take_turns_with_the_batches_of_others(
     statistics = commits.statistics()
     assert (statistics.batches, statistics.batch_max) == (8, 10), "they end no batch of deposits"
     assert auditor.balance(PAYER) == 20
+
+
+async def test_registrations_by_a_proof_go_together_unless_a_claim_yields(
+    start: Start, auditor: Auditor, reader: LedgerReader
+) -> None:
+    """An administrator's bulk for other owners was a commit for each agent: 185 a second."""
+    commits = await start()
+    many = [card(f"did:x:{number}", proof=OwnershipProof.OPERATOR) for number in range(50)]
+    outcomes = await commits.submit(many)
+    assert {one.error for one in outcomes} == {None}
+    assert commits.statistics().batches == 1
+    proven = card(owner_did="did:x:owner", proof=OwnershipProof.OPERATOR)
+    assert await lines_of_claim(reader, AGENT, "did:x:owner", ()) is None
+    # The claim is made after the proof was judged.
+    claimed, refused = await commits.submit([card(), proven])
+    assert (claimed.error, refused.error) == (None, ErrorCode.CONFLICT)
+    assert auditor.one("SELECT owner_did FROM agent WHERE did = %s", AGENT) == PAYER
+    lines = await lines_of_claim(reader, AGENT, "did:x:owner", ())
+    repeated = replace(proven, key=new_key(), lines_taken=lines)
+    (yielded,) = await commits.submit([repeated])
+    assert yielded.error is None
+    assert auditor.one("SELECT owner_did FROM agent WHERE did = %s", AGENT) == "did:x:owner"
 
 
 async def test_batches_are_weighed_not_only_counted(start: Start, auditor: Auditor) -> None:

@@ -52,7 +52,11 @@ async def test_a_card_that_changes_has_the_next_place(database: Database, audito
 
 async def test_a_lineage_goes_on_where_a_claim_yields(database: Database, auditor: Auditor) -> None:
     store = await open_store(database.service_url)
-    by_proof = {"owner_did": "did:test:owner", "proof": OwnershipProof.SIGNATURE}
+    by_proof: dict[str, object] = {
+        "owner_did": "did:test:owner",
+        "proof": OwnershipProof.SIGNATURE,
+        "lines_taken": (),
+    }
     same, other = card(**by_proof), card(card_json='{"a":2}', card_version=2, **by_proof)
     outcomes = await store.commit([card(), same, other], AT)
     assert [one.error for one in outcomes] == [None] * 3

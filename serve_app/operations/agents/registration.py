@@ -110,7 +110,7 @@ async def registration_before_endpoint(
             signed = _by_signature_alone(stored, body)
     proof = proof or signed.proof
     offered = tuple(one.id for one in card.capabilities)
-    lines_taken: tuple[str, ...] = ()
+    lines_taken: tuple[str, ...] | None = None
     if proof is not None:  # versions pass to the owner with a DID that it proves
         lines_taken = await lines_of_claim(services.reader, card.did, owner_did, offered)
     return RegisterAgent(
