@@ -328,7 +328,8 @@ def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> d
 def _check_claim(command: RegisterAgent, batch: Batch) -> None:
     """Refuse to claim a DID that another has in use, except as itself: it is not a new one.
 
-    In use: it has a wallet or a stake, or has had keys or agents. Decision stakes-and-slashing.
+    In use: it has a wallet account or a stake account, or has had API keys or agents. Decision
+    stakes-and-slashing.
     """
     if command.owner_did == command.did or command.is_admin or command.proof is not None:
         return
@@ -337,8 +338,9 @@ def _check_claim(command: RegisterAgent, batch: Batch) -> None:
     if has_account or command.did in batch.cache.callers:
         raise Refusal(
             ErrorCode.FORBIDDEN,
-            f"{command.did} is in use: it already has entries, keys or a stake. Register it"
-            " with its own credential, with a cardProof, or as an administrator",
+            f"{command.did} is in use: it has a wallet account or a stake account, or has had API"
+            " keys or agents. Register it with its own credential, with a cardProof, or as an"
+            " administrator",
         )
 
 
