@@ -306,8 +306,8 @@ class Directory(AgentHealth):
     ) -> tuple[list[str], Failure | None]:
         """Return the agents that could take a node now, and the failure when there is none.
 
-        As `select`, but without selecting an agent and without a price limit; only some of the
-        agents when there are many.
+        As `select`, but without selecting an agent, without a price limit and without a stake; only
+        some of the agents when there are many.
         """
         if action.versions:
             return self._list_of_version(action, at_ms, payer_did)
@@ -319,24 +319,21 @@ class Directory(AgentHealth):
             if not action.allow_fallback:
                 return dids, failure
         ranking = self._find_ranking(action, at_ms)
-        left_out = self._circuits.find_shut(payer_did, at_ms) | set(dids)
-        dids += islice((did for did in ranking.able if did not in left_out), SHOWN_MAX)
+        node = self._find_node(action, at_ms, payer_did)
+        node = node._replace(refused=node.refused | set(dids))
+        dids += islice(filter(node.admits, ranking.able), SHOWN_MAX)
         if dids:
             return dids, None
-        refused = self._find_refused(action, at_ms, payer_did)
-        node = Node(action.price_max_micro, action.price_max_micro, refused)
         return [], self._build_failure(action, ranking, node, at_ms, payer_did)
 
     def _list_of_version(
         self, action: SelectAgent, at_ms: int, payer_did: str
     ) -> tuple[list[str], Failure | None]:
         refused: list[Failure] = []
-        shut = self._circuits.find_shut(payer_did, at_ms)
+        node = self._find_node(action, at_ms, payer_did)
 
         def can_take(version_id: str) -> bool:
-            return any(
-                did not in shut for did in self._find_ranking(action, at_ms, version_id).able
-            )
+            return any(map(node.admits, self._find_ranking(action, at_ms, version_id).able))
 
         for one in self._split_by_version(action, can_take):
             dids, failure = self.list_available_agents(one, at_ms, payer_did=payer_did)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, Final
+
+from msgspec.structs import replace as replace_members
 
 from actors.ports import AskingPrices, DirectoryPort
 from actors.transport.messages import Moved, PublishReply, PublishRequest
@@ -36,6 +38,10 @@ from core.workflow.transitions import (
     next_workflow_status,
 )
 from ledger.commands import Outcome, OutcomeStatus
+
+# Different looks of one dry run that may pass over agents one by one, 7 ms each among 5,000. With
+# more of them, promised times and verifiers do not count in any.
+EXACT_LOOKS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,23 +371,16 @@ def build_dry_run_reply(
 
     # Once for nodes that ask for the same: a thousand looks at a thousand agents take seconds.
     @cache
-    def list_available_agents(
-        capability_id: str, target: str | None, allow_fallback: bool, versions: str
-    ) -> tuple[list[str], Failure | None]:
-        action = SelectAgent(
-            "", capability_id, target, allow_fallback, (), MICRO_MAX, versions=versions
-        )
+    def list_available_agents(action: SelectAgent) -> tuple[list[str], Failure | None]:
         return directory.list_available_agents(action, now_ms, payer_did=request.payer_did)
 
-    selections = {
-        name: list_available_agents(
-            node.capability_id,
-            node.target_agent_id,
-            node.allow_broadcast_fallback,
-            node.versions,
-        )
-        for name, node in request.compiled.nodes.items()
-    }
+    actions = {name: _build_look(node) for name, node in request.compiled.nodes.items()}
+    if len({*actions.values()}) > EXACT_LOOKS_MAX:
+        actions = {
+            name: replace_members(one, timeout_ms=None, verifier_capability_id="")
+            for name, one in actions.items()
+        }
+    selections = {name: list_available_agents(action) for name, action in actions.items()}
     status = WorkflowStatus.FAILED if estimate.exceeds_budget else WorkflowStatus.PENDING
     return PublishReply(
         workflow_id=request.workflow_id,
@@ -403,6 +402,21 @@ def build_dry_run_reply(
             and failure.is_passing
             and (wait_ms := request.compiled.nodes[name].wait_for_agent_ms)
         },
+    )
+
+
+def _build_look(node: CompiledNode) -> SelectAgent:
+    """Return what a dry run asks the directory about a node."""
+    return SelectAgent(
+        "",
+        node.capability_id,
+        node.target_agent_id,
+        node.allow_broadcast_fallback,
+        (),
+        MICRO_MAX,
+        versions=node.versions,
+        verifier_capability_id=node.chosen_verifier_capability_id,
+        timeout_ms=node.timeout_ms,
     )
 
 

@@ -54,6 +54,10 @@ class Node(NamedTuple):
     owners: Collection[str] = ()
     accepts: Accepts | None = None
 
+    def admits(self, did: str) -> bool:
+        """Say whether the node may take an agent, whatever its price, stake and owner."""
+        return did not in self.refused and (self.accepts is None or self.accepts(did))
+
     def may_take(self, one: Candidate) -> bool:
         """Say whether the node may take a candidate."""
         price_max_micro, limit_micro, refused, owners, accepts = self

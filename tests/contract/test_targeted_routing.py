@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.contract.conftest import Caller, Json, MakeAgent, answer, unique, wait
+from tests.contract.conftest import Caller, Json, MakeAgent, MakeCaller, answer, unique, wait
 
 NOBODY_LISTENS = "http://127.0.0.1:1"
 
@@ -130,6 +130,36 @@ def test_a_dry_run_foresees_who_takes_a_node_and_why_nobody_does(
     assert lost["details"] == "agent_not_found"
     assert reply["unavailable"]["nobody"]["code"] == "NO_CANDIDATE"
     assert agent.stub.dispatches == []
+
+
+def test_a_dry_run_lists_no_agent_that_promises_too_late_or_accepts_no_verifier(
+    payer: Caller, make_agent: MakeAgent, make_caller: MakeCaller
+) -> None:
+    late = make_agent(price={"price_cents": 1, "etaMs": 60_000})
+    both = make_agent(capability=late.capability)
+    alone = make_agent(price={"price_cents": 1, "etaMs": 60_000})
+    judge = make_agent(price_cents=0, owner=make_caller())
+    judged = {"requiresVerification": True, "verifierCapabilityId": judge.capability}
+    nodes: dict[str, Json] = {
+        "hasty": {"capabilityId": late.capability, "timeoutMs": 5_000},
+        "patient": {"capabilityId": late.capability, "timeoutMs": 60_000},
+        "late": {"capabilityId": alone.capability, "timeoutMs": 5_000},
+        "judged": {"capabilityId": both.capability, **judged},
+        "bound": {"capabilityId": both.capability, "targetAgentId": both.did, **judged},
+        "bound_late": {
+            "capabilityId": alone.capability, "targetAgentId": alone.did, "timeoutMs": 5_000
+        },
+    }  # fmt: skip
+    reply = answer(payer.publish({"nodes": nodes, "dryRun": True}))
+    assert reply["candidates"] == {
+        "hasty": [both.did], "patient": [late.did, both.did], "late": [], "judged": [],
+        "bound": [], "bound_late": [alone.did],
+    }  # fmt: skip
+    codes = {name: one["code"] for name, one in reply["unavailable"].items()}
+    assert codes == dict.fromkeys(("late", "judged", "bound"), "NO_CANDIDATE")
+    for name, code in codes.items():
+        failed = payer.run({"nodes": {name: {**nodes[name], "waitForAgentMs": 0}}})
+        assert failed["nodes"][name]["error"]["code"] == code
 
 
 # -- every `details` -------------------------------------------------------------------------------

@@ -103,6 +103,8 @@ class FullDirectory(Directory):
             for entry in self._offers_of(action)
             if entry.did not in dids
             and self._find_unavailability(entry.did, at_ms, payer_did=payer_did) is None
+            and self._build_candidate(entry, action, at_ms, payer_did).excluded
+            not in (VERIFIER_NOT_ACCEPTED, TOO_SLOW)
         ]
         self.open_dids = {*dids, *able}
         dids += able[:SHOWN_MAX]

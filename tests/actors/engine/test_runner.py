@@ -21,7 +21,7 @@ from core.workflow.events import (
     Verdict,
 )
 from ledger.commands import Outcome, OutcomeStatus
-from tests.actors.engine.runner_bench import FIRST, PAYER, SHARD, Bench, wid
+from tests.actors.engine.runner_bench import CHAIN, FIRST, PAYER, SHARD, Bench, wid
 from tests.simulation.shapes import CAPABILITIES, Shape, compiled
 
 
@@ -164,24 +164,39 @@ def test_children_of_what_was_accepted_are_let_in_however_much_waits() -> None:
     assert [order.node for order in bench.outbox.sent] == ["a", "b"]
 
 
-def test_dry_run_looks_once_for_nodes_that_ask_for_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A thousand looks at a thousand agents held the owner for more than a second."""
+def list_looks(
+    monkeypatch: pytest.MonkeyPatch, shape: Shape
+) -> tuple[list[SelectAgent], PublishReply]:
+    """Return what a dry run asks the directory, and the reply."""
     bench = Bench()
-    looks: list[str] = []
+    looks: list[SelectAgent] = []
     list_available = bench.directory.list_available_agents
 
     def counted(
         action: SelectAgent, at_ms: int, *, payer_did: str
     ) -> tuple[list[str], Failure | None]:
-        looks.append(action.capability_id)
+        looks.append(action)
         return list_available(action, at_ms, payer_did=payer_did)
 
     monkeypatch.setattr(bench.directory, "list_available_agents", counted)
-    bench.publish(is_dry_run=True)
+    bench.publish(shape, is_dry_run=True)
     (reply,) = bench.replies
-    assert len(reply.candidates) > len(looks) == len(set(looks))
+    return looks, reply
+
+
+def test_dry_run_looks_once_for_nodes_that_ask_for_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand looks at a thousand agents held the owner for more than a second."""
+    looks, reply = list_looks(monkeypatch, CHAIN)
+    assert len(reply.candidates) > len(looks) == len({*looks})
+    node = {"capabilityId": CAPABILITIES[1]}
+    many = {f"n{number}": {**node, "timeoutMs": 1_000 + number} for number in range(65)}
+    looks, reply = list_looks(monkeypatch, compiled({"nodes": many}))
+    assert (len(reply.candidates), [one.timeout_ms for one in looks]) == (65, [None])
+    del many["n0"]
+    looks, _ = list_looks(monkeypatch, compiled({"nodes": many}))
+    assert [one.timeout_ms for one in looks] == [*range(1_001, 1_065)]
 
 
 def test_a_publish_refused_for_an_unforeseen_reason_is_looked_for_in_the_rows() -> None:
