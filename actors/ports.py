@@ -90,6 +90,7 @@ class DispatchOrder(Message, frozen=True):
     `rejected`: how many verifications the node had before this attempt.
     `promised_ms`: the time in which its agent promises its reply: a shorter `timeout_ms` says
     nothing of the agent.
+    `traceparent`: the one that the workflow's publish brought, None without one.
     """
 
     workflow_id: str
@@ -115,6 +116,7 @@ class DispatchOrder(Message, frozen=True):
     capability_version: str = ""
     rejected: int = 0
     promised_ms: int = PROMISED_MS
+    traceparent: str | None = None
 
     def without_inputs(self) -> DispatchOrder:
         """Return the order without what its inputs are made of, which may be large."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from callboard.kit.answering import AgentError
     from callboard.kit.context import Context
     from callboard.kit.later import Later
-    from callboard.verify import ChainBroken, EntriesHidden, verify_chain
+    from callboard.verify import NotProven, verify_bundle, verify_log
 
 __all__ = [
     "Agent",
@@ -37,15 +37,14 @@ __all__ = [
     "AsyncWorkflowHandle",
     "AuthenticationError",
     "CallboardError",
-    "ChainBroken",
     "Client",
     "Conflict",
     "Context",
-    "EntriesHidden",
     "InsufficientCredits",
     "InvalidRequest",
     "Later",
     "NotFound",
+    "NotProven",
     "OutcomeUnknown",
     "PermissionDenied",
     "RateLimited",
@@ -53,7 +52,8 @@ __all__ = [
     "Unavailable",
     "WorkflowFailed",
     "WorkflowHandle",
-    "verify_chain",
+    "verify_bundle",
+    "verify_log",
 ]
 
 _HOMES = {
@@ -61,13 +61,13 @@ _HOMES = {
     "AgentError": "callboard.kit.answering",
     "AsyncClient": "callboard.client",
     "AsyncWorkflowHandle": "callboard.client",
-    "ChainBroken": "callboard.verify",
     "Client": "callboard.client",
     "Context": "callboard.kit.context",
-    "EntriesHidden": "callboard.verify",
+    "NotProven": "callboard.verify",
     "Later": "callboard.kit.later",
     "WorkflowHandle": "callboard.client",
-    "verify_chain": "callboard.verify",
+    "verify_bundle": "callboard.verify",
+    "verify_log": "callboard.verify",
 }
 
 

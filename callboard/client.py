@@ -219,6 +219,7 @@ class _Operations(Generic[H]):
     workflow = _reading("/v1/workflows/{}", replies.Workflow)
     budget = _reading("/v1/workflows/{}/budget", replies.Budget)
     workflows = _listing("/v1/workflows", replies.WorkflowsQuery, replies.WorkflowPage)
+    trace = _listing_of("/v1/traces/{}", replies.TraceQuery, replies.TracePage)
     wait = _Operation(calls.wait, replies.Workflow)
     cancel = _Operation(calls.cancel, replies.Cancelled)
     resume = _Operation(calls.resume, replies.Resumed)
@@ -234,6 +235,11 @@ class _Operations(Generic[H]):
     transactions = _listing("/v1/ledger/transactions", replies.EntriesQuery, replies.EntryPage)
     history = _listing_of("/v1/ledger/{}/history", PageQuery, replies.HistoryPage)
     audit = _listing("/v1/audit", replies.AuditQuery, replies.AuditPage, limit=AUDIT_PAGE)
+    audit_entry = _reading("/v1/audit/{}", replies.AuditEntry)
+    audit_checkpoint = _Operation(trust_calls.audit_checkpoint, replies.SignedCheckpoint)
+    audit_proof = _Operation(trust_calls.audit_proof, replies.InclusionProof)
+    audit_consistency = _Operation(trust_calls.audit_consistency, replies.ConsistencyProof)
+    check_audit = _Operation(trust_calls.check_audit, replies.AuditVerification)
     create_key = _Operation(calls.create_key, replies.KeyCreated)
     keys = _listing("/v1/keys", replies.KeysQuery, replies.KeyPage)
     rotate_key = _Operation(calls.rotate_key, replies.KeyRotated)
@@ -278,6 +284,17 @@ class _Operations(Generic[H]):
     unrevoke_agent = _Operation(trust_calls.unrevoke_agent, replies.Unrevoked)
     revocation = _reading("/v1/revoked/{}", replies.Revocation)
     revocations = _listing("/v1/revoked", PageQuery, replies.RevocationPage)
+    service_description = _Operation(trust_calls.service_description, replies.ServiceDescription)
+    rotate_signing_key = _Operation(trust_calls.rotate_signing_key, replies.SigningKeyRotated)
+    signed_results = _listing_of(
+        "/v1/trust/signed-results/{}", replies.SignedResultsQuery, replies.SignedResultPage
+    )
+    verify_result = _Operation(trust_calls.verify_result, replies.ResultVerified)
+    receipt = _reading("/v1/receipts/{}", replies.Receipt)
+    receipts_of = _listing_of("/v1/receipts/{}", PageQuery, replies.ReceiptPage)
+    receipts_of_workflow = _listing_of("/v1/receipts/workflow/{}", PageQuery, replies.ReceiptPage)
+    submit_receipt = _Operation(trust_calls.submit_receipt, replies.ReceiptSubmitted)
+    verify_receipt = _Operation(trust_calls.verify_receipt, replies.ReceiptVerified)
     rotate_agent_key = _Operation(identity_calls.rotate_agent_key, replies.AgentKeyRotated)
     key_history = _listing_of("/v1/trust/key-history/{}", PageQuery, replies.KeyHistory)
     register_name = _Operation(identity_calls.register_name, replies.NameChanged)
@@ -297,12 +314,16 @@ class _Operations(Generic[H]):
     cluster = _Operation(cluster_calls.cluster, replies.Cluster)
     drain_machine = _Operation(cluster_calls.drain_machine, replies.MachineChanged)
     resume_machine = _Operation(cluster_calls.resume_machine, replies.MachineChanged)
+    books = _Operation(cluster_calls.books, replies.BooksChecked)
+    check_books = _Operation(cluster_calls.check_books, replies.BooksRequested)
 
     iterate_workflows = _Iteration(workflows)
     iterate_agents = _Iteration(agents)
     iterate_versions = _Iteration(versions_of)
     iterate_transactions = _Iteration(transactions)
     iterate_audit = _Iteration(audit)
+    iterate_signed_results = _Iteration(signed_results)
+    iterate_receipts_of_workflow = _Iteration(receipts_of_workflow)
     iterate_invoices = _Iteration(invoices)
     iterate_disputes = _Iteration(disputes)
     iterate_revocations = _Iteration(revocations)
@@ -407,7 +428,8 @@ class _Operations(Generic[H]):
 
 def _read(response: httpx.Response) -> Reply:
     try:
-        body = response.json()
+        is_text = response.headers.get("content-type", "").startswith("text/plain")
+        body = {"note": response.text} if is_text and response.is_success else response.json()
     except ValueError:
         body = None
     return Reply(response.status_code, {k.lower(): v for k, v in response.headers.items()}, body)

@@ -1,6 +1,6 @@
-"""Requests about the cluster, as data like those of `calls.py`: its members, draining a machine.
+"""Requests about the deployment, as data like those of `calls.py`: members, draining, the books.
 
-Reference: decision cluster-and-releases.
+Reference: decision cluster-and-releases; money.md (Checking the books).
 """
 
 from __future__ import annotations
@@ -25,3 +25,13 @@ def drain_machine(machine: str) -> None:
 @sending("POST", "/v1/cluster/machines/{machine}/resume")
 def resume_machine(machine: str) -> None:
     """Let a machine that was drained take work again; `machine` as for draining."""
+
+
+@sending("GET", "/v1/ledger/check")
+def books() -> None:
+    """Read the newest result of the check of the books; for administrators."""
+
+
+@sending("POST", "/v1/ledger/check")
+def check_books() -> None:
+    """Request a check of the books; `books` has its result later; for administrators."""

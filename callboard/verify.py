@@ -1,176 +1,200 @@
-"""The audit chain, checked by anyone who sees the entries: needs them and nothing else.
+"""Checks an exported audit log or a bundle offline, with nothing but the file and the first key.
 
-Knows no service and no database. An entry's hash is `sha256:` + hex of SHA-256 over the JCS form
-(RFC 8785) of the entry without its `hash`; `prevHash` is inside, ids have no gap, and the first
-entry's `prevHash` is 64 zeros. A chain alone cannot show that its newest entries were cut off.
-An entry stands for one command, and `payload.events` lists what it did. The first entry of a chain,
-which no command made, is one event itself. Reference: money.md (Audit chain).
+Imports nothing of the project: it can be copied and read alone. docs/proofs.md has the forms.
 """
 
 from __future__ import annotations
 
-import hashlib
+import base64
+import json
+import re
+from bisect import insort
+from collections import namedtuple
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from functools import reduce
+from hashlib import sha256
 from typing import Any
 
-from core.jcs import jcs
+from nacl import exceptions, signing
 
-GENESIS_HASH = "sha256:" + "0" * 64
-# The members of an entry whose reader is no party of it and has no right audit:all.
-_HIDDEN = {"id", "eventType", "hash"}
-
-
-class ChainBroken(Exception):
-    """An entry is not what its chain says it must be.
-
-    Args:
-        entry_id: the entry at which the chain breaks.
-        member: the member of it that is wrong.
-        got: its value.
-        expected: what the chain demands.
-    """
-
-    def __init__(self, entry_id: object, member: str, got: object, expected: object) -> None:
-        super().__init__(entry_id, member, got, expected)
-        self.entry_id = entry_id
-        self.member = member
-        self.got = got
-        self.expected = expected
-
-    def __str__(self) -> str:
-        return (
-            f"audit entry {self.entry_id}: {self.member} is {self.got!r}, "
-            f"expected {self.expected!r}"
-        )
+_ENTRY = "action actorDid createdAt eventType hash id payload prevHash targetId targetType"
+_NOTE = re.compile(r"((\S+)\n([1-9][0-9]{0,18})\n(\S{43}=)\n)\n— \2 (\S{91}=)\n", re.ASCII)
+_NAMING = ("agent.registered", "agent.key_rotated", "agent.recovered")  # name a key of an agent
+Checkpoint = namedtuple("Checkpoint", ("size", "root", "origin", "text", "signature"))
+# `signed`: size of the last checkpoint; `key_id`: its signer's; `success`: the event of the node.
+Log = namedtuple("Log", ("entries", "head_hash", "signed", "key_id"))
+Proof = namedtuple("Proof", ("parts", "key_id", "success"))
 
 
-class EntriesHidden(Exception):
-    """Some entries show only their hash, and the others have no defect.
+class NotProven(Exception):
+    """A defect. `entry`: the first bad one. `checkpoint`: size of the first contradicted one."""
 
-    Args:
-        entries: the number of entries.
-        hidden: how many of them could not be verified.
-    """
-
-    def __init__(self, entries: int, hidden: int) -> None:
-        super().__init__(entries, hidden)
-        self.entries = entries
-        self.hidden = hidden
-
-    def __str__(self) -> str:
-        return (
-            f"cannot verify the whole chain: {self.hidden} of {self.entries} entries show only "
-            "their hash, because the key that read them lacks the right audit:all. "
-            "The other entries have no defect"
-        )
+    def __init__(self, why: str, entry: int | None = None, checkpoint: int | None = None) -> None:
+        where = f"checkpoint of size {checkpoint}: " if checkpoint else ""
+        super().__init__((f"audit entry {entry}: " if entry else where) + why)
+        self.entry, self.checkpoint = entry, checkpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """An intact chain: how many entries, and the hash of the newest one."""
+class Keys(dict[str, bytes]):
+    """The keys that signed a log so far, by id: entry 1 names the first, each signs the next."""
 
-    entries: int
-    head_hash: str
+    origin = newest = signer = ""
 
+    def follow(self, number: int, entry: Mapping[str, Any], first: str) -> None:
+        """Take the key that an entry names, if it names one."""
+        said = entry["payload"]
+        if number > 1:
+            if entry["eventType"] != "signing_key.rotated":
+                return
+            said = said["events"][0]["payload"]
+            message = f"rotate-signing-key:{said['publicKey']}"
+            is_signed = _signed(message, _raw(said["proof"]), self[self.newest])
+            _expect(is_signed, "the previous signing key did not sign the next one", number)
+        elif first not in ("", said["publicKey"]):
+            raise NotProven(f"the first key is {said['publicKey']}, expected {first}", 1)
+        self.newest = sha256(key := _raw(said["publicKey"])).hexdigest()[:16]
+        self[self.newest] = key
+        self.origin = self.origin or f"{said['origin']}/{self.newest}"
 
-def entry_hash(entry: Mapping[str, Any]) -> str:
-    """Compute what an entry's `hash` must be.
-
-    Raises:
-        ChainBroken: the entry holds a value that has no canonical form.
-    """
-    unhashed = {name: value for name, value in entry.items() if name != "hash"}
-    try:
-        form = jcs(unhashed)
-    except ValueError as error:
-        raise ChainBroken(entry.get("id"), "value", str(error), "a canonical form") from error
-    return "sha256:" + hashlib.sha256(form).hexdigest()
-
-
-def events_of(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the events of an entry, each with `type`, `targetType`, `targetId` and `payload`.
-
-    Args:
-        entry: of `GET /v1/audit`; the first one, without `payload.events`, is its own event.
-    """
-    payload = entry.get("payload")
-    events = payload.get("events") if isinstance(payload, Mapping) else None
-    if events is not None:
-        return list(events)
-    return [
-        {
-            "type": entry.get("eventType"),
-            "targetType": entry.get("targetType"),
-            "targetId": entry.get("targetId"),
-            "payload": payload,
-        }
-    ]
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Check that the newest key signed a checkpoint of the entries so far."""
+        size, _, origin, text, signature = checkpoint
+        key, self.signer = self[self.newest], self.newest
+        name = sha256(f"{self.origin}\n\x01".encode() + key).digest()[:4]
+        is_named = (origin, signature[:4]) == (self.origin, name)
+        is_signed = is_named and _signed(text, signature[4:], key)
+        _expect(is_signed, "is not signed by the key in use", None, size)
 
 
-def verify_chain(newest_first: Iterable[Mapping[str, Any]]) -> Chain:
-    """Check a whole chain, down to its first entry, in constant memory.
-
-    1. Every entry's `hash` is the hash of the rest of it.
-    2. Every entry's `prevHash` is the `hash` of the entry before it.
-    3. Ids count down to 1 without a gap.
-    4. The first entry's `prevHash` is 64 zeros.
-    5. What an entry says of itself (type and target) is what its first event says.
-
-    Args:
-        newest_first: all entries, whole, in the order of `GET /v1/audit`.
-
-    Raises:
-        ChainBroken: the first defect found.
-        EntriesHidden: no defect was found, but some entries show only their hash.
-    """
-    newer: Mapping[str, Any] | None = None
-    count, hidden, head_hash = 0, 0, GENESIS_HASH
-    for entry in newest_first:
-        entry_id = entry.get("id")
-        is_hidden = entry.keys() == _HIDDEN
-        if not is_hidden and "payload" not in entry:
-            raise ChainBroken(entry_id, "payload", "nothing", "a whole entry")
-        computed = str(entry["hash"]) if is_hidden else entry_hash(entry)
-        if entry.get("hash") != computed:
-            raise ChainBroken(entry_id, "hash", entry.get("hash"), computed)
-        if newer is None:
-            head_hash = computed
+def verify_log(lines: Iterable[bytes], key: str = "", notes: Iterable[str] = ()) -> Log:
+    """Check a log. `key`: its first key, base64; "": not known. `notes`: more checkpoints."""
+    keys, count, head, signed = Keys(), 0, "sha256:" + "0" * 64, 0
+    ahead = sorted(map(_checkpoint, notes))
+    peaks: list[bytes] = []  # the roots of complete subtrees, the largest first
+    for line in lines:
+        entry = _parsed(line, count + 1)
+        if entry.keys() == {"checkpoint"}:
+            insort(ahead, _checkpoint(entry["checkpoint"]))
         else:
-            if entry_id != newer["id"] - 1:
-                raise ChainBroken(newer["id"], "predecessor's id", entry_id, newer["id"] - 1)
-            if newer.keys() != _HIDDEN and newer.get("prevHash") != computed:
-                raise ChainBroken(newer["id"], "prevHash", newer.get("prevHash"), computed)
-        # A boolean is an int to Python and 1 == True: an id must be a true integer.
-        if type(entry_id) is not int:
-            raise ChainBroken(entry_id, "id", entry_id, "an integer")
-        if not is_hidden:
-            _check_first_event(entry)
-        newer, count, hidden = entry, count + 1, hidden + is_hidden
-    if newer is not None and newer["id"] != 1:
-        raise ChainBroken(newer["id"], "id of the oldest entry", newer["id"], 1)
-    if newer is not None and newer.keys() != _HIDDEN and newer.get("prevHash") != GENESIS_HASH:
-        raise ChainBroken(newer["id"], "prevHash", newer.get("prevHash"), GENESIS_HASH)
-    if hidden:
-        raise EntriesHidden(count, hidden)
-    return Chain(count, head_hash)
+            count += 1
+            peaks.append(_leaf(line, entry, count, head))
+            head = entry["hash"]
+            for _ in range((count & -count).bit_length() - 1):
+                peaks[-2:] = [_node(*peaks[-2:])]
+            keys.follow(count, entry, key)
+        while ahead and ahead[0][0] <= count:
+            keys.check(ahead[0])
+            signed, expected, *_ = ahead.pop(0)
+            root = reduce(lambda right, left: _node(left, right), peaks[::-1])
+            fits = (count, root) == (signed, expected)
+            _expect(fits, f"does not fit entries 1 to {count}", None, signed)
+    for size, *_ in ahead:
+        raise NotProven(f"the log ends before it, at entry {count}", checkpoint=size)
+    _expect(signed, "no checkpoint signs an entry of this log")
+    return Log(count, head, signed, keys.signer)
 
 
-def _check_first_event(entry: Mapping[str, Any]) -> None:
-    """Check that an entry shows its first event.
+def verify_bundle(text: bytes, first_key: str = "") -> Proof:
+    """Check a bundle: the success of its node is proven, and so are the parts that are True."""
+    keys, facts, bundle = Keys(), list[dict[str, Any]](), _parsed(text, None)
+    _expect(bundle["bundle"] == 1, "is no bundle of version 1")
+    size, root, *_ = checkpoint = _checkpoint(bundle["checkpoint"])
+    for part in bundle["entries"]:
+        line, number = f"{part['line']}\n".encode(), part["id"]
+        entry = _parsed(line, number)
+        leaf = _leaf(line, entry, number, entry["prevHash"])
+        climbed = _climbed(leaf, number - 1, size, [*map(bytes.fromhex, part["hashes"])])
+        _expect(climbed == root, f"is not in the tree of the checkpoint of size {size}", number)
+        keys.follow(number, entry, first_key)
+        for one in entry["payload"].get("events", ()):
+            facts.append(one["payload"] | one | {"workflowId": one["targetId"], "auditId": number})
+    keys.check(checkpoint)
+    workflow, node = bundle["workflowId"], bundle["nodeId"]
+    own = [one for one in facts if (one["targetId"], one.get("nodeId")) == (workflow, node)]
+    done = next((one for one in own if one["type"] == "node.succeeded"), {})
+    _expect(done, "no entry says that the node succeeded")
+    agent = [one for one in facts if one["targetId"] == done["agentDid"] and one["type"] in _NAMING]
+    receipt, result = bundle["receipt"] or {"signed": "{}"}, bundle["signedResult"] or {}
+    said = _parsed(f"{receipt['signed']}\n".encode(), None)
+    for claim in said, result, {"outputHash": result.get("resultHash", done["outputHash"])}:
+        is_same = all(done[one] == claim[one] for one in claim.keys() & done.keys())
+        _expect(is_same, "the receipt or the result differs from the entry", done["auditId"])
+    if said:
+        ours = _signed(receipt["signed"], _raw(receipt["signature"]), keys.get(said["keyId"], b""))
+        _expect(ours, "the key of this log that the receipt names did not sign it")
+    agent_key, message = result.get("publicKey"), f"{node}:{workflow}:{done['outputHash']}"
+    is_agents = not agent_key or _signed(message, _raw(result["signature"]), _raw(agent_key))
+    _expect(is_agents, "the agent's key did not sign the result")
+    card_hash = sha256((bundle["card"] or "").encode()).hexdigest()
+    parts = {
+        "payment": any(one["type"] == "payment.settled" for one in own),
+        "receipt": bool(said),
+        "signature": any(agent_key and one.get("publicKey") == agent_key for one in agent),
+        "card": any(one.get("cardSha256") == card_hash for one in agent),
+    }
+    return Proof(parts, keys.signer, done)
 
-    Raises:
-        ChainBroken: it shows another one, or its events are no list of objects.
-    """
+
+def _expect(holds: object, why: str, entry: int | None = None, size: int | None = None) -> None:
+    if not holds:
+        raise NotProven(why, entry, size)
+
+
+def _checkpoint(note: str) -> Checkpoint:
+    if (found := _NOTE.fullmatch(note)) is None:
+        raise NotProven(f"got {note[:60]!r}, expected a checkpoint with one signature")
+    return Checkpoint(int(found[3]), _raw(found[4]), found[2], found[1], _raw(found[5]))
+
+
+def _parsed(line: bytes, number: int | None) -> dict[str, Any]:
     try:
-        (first, *_) = events_of(entry)
-        said = {
-            "eventType": first["type"],
-            "targetType": first["targetType"],
-            "targetId": first["targetId"],
-        }
-    except (TypeError, KeyError, ValueError) as error:
-        raise ChainBroken(entry.get("id"), "events", repr(error), "a list of events") from error
-    for member, expected in said.items():
-        if entry.get(member) != expected:
-            raise ChainBroken(entry.get("id"), member, entry.get(member), expected)
+        value = json.loads(line.decode(), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise NotProven(f"cannot be read: {error}", number) from None
+    _expect(isinstance(value, dict) and line[-1:] == b"\n", "is no complete JSON object", number)
+    return dict(value)
+
+
+def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(value := dict(members)) != len(members):
+        raise ValueError("an object has the same member twice")
+    return value
+
+
+def _leaf(line: bytes, entry: Mapping[str, Any], number: int, head: str) -> bytes:
+    """Check an entry, return the hash of its leaf; `head` is the hash of the previous entry."""
+    if (members := " ".join(entry)) != _ENTRY:
+        raise NotProven(f"has the members {members}, expected {_ENTRY}", number)
+    body = line[:-1].replace(f'"hash":"{entry["hash"]}",'.encode(), b"", 1)
+    own = f"sha256:{sha256(body).hexdigest()}"
+    for member, expected in ("id", number), ("prevHash", head), ("hash", own):
+        if entry[member] != expected or entry[member] is True:
+            raise NotProven(f"{member} is {entry[member]!r}, expected {expected!r}", number)
+    return sha256(b"\0" + body).digest()
+
+
+def _climbed(leaf: bytes, at: int, size: int, hashes: list[bytes]) -> bytes:
+    """Return the root that leaf number `at` of `size` has with these neighbours (RFC 6962)."""
+    if size <= 1 or not hashes:
+        return leaf if (at, size, hashes) == (0, 1, []) else b""
+    split = 1 << (size - 1).bit_length() - 1
+    if at < split:
+        return _node(_climbed(leaf, at, split, hashes[:-1]), hashes[-1])
+    return _node(hashes[-1], _climbed(leaf, at - split, size - split, hashes[:-1]))
+
+
+def _node(left: bytes, right: bytes) -> bytes:
+    return sha256(b"\1" + left + right).digest()
+
+
+def _raw(text: str) -> bytes:
+    raw = base64.b64decode(text.removeprefix("ed25519:"), validate=True)
+    _expect(text.endswith(base64.b64encode(raw).decode()), f"{text} is not canonical base64")
+    return raw
+
+
+def _signed(message: str, signature: bytes, key: bytes) -> bool:
+    try:
+        return bool(signing.VerifyKey(key).verify(message.encode(), signature))
+    except exceptions.CryptoError:
+        return False

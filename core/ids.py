@@ -71,6 +71,12 @@ def trace_id(workflow_id: str) -> str:
     return workflow_id.replace("-", "")
 
 
-def span_id(workflow_id: str, node: str, attempt: int) -> str:
-    """Return an attempt's OpenTelemetry span id, 16 hex digits."""
-    return hashlib.sha256(f"{workflow_id}|{node}|{attempt}".encode()).hexdigest()[:16]
+def span_id(workflow_id: str, node: str, attempt: int, kind: str = "primary") -> str:
+    """Return the OpenTelemetry span id of an attempt of a node, or of another part of its trace.
+
+    Args:
+        attempt: the attempt's number, 0 for a part that is no attempt.
+        kind: what the span is: `primary`, `verify`, `workflow`, `node`, `settlement`, …
+    """
+    name = f"{kind}:{workflow_id}|{node}|{attempt}"
+    return hashlib.sha256(name.encode()).hexdigest()[:16]

@@ -24,8 +24,8 @@ OWNER_CONNECTIONS: Final = 4
 # The process of one workflow (`isolation: dedicated`): an owner's, and 1 for its reads.
 CHILD_CONNECTIONS: Final = OWNER_CONNECTIONS + 1
 # A replica: records and pages of agents 1, look-ups 1, searches 2, the index of offers 1, large
-# results 2, calls a minute 2, heartbeats 1, replies 2, nonces 1.
-REPLICA_CONNECTIONS: Final = 13
+# results 2, calls a minute 2, heartbeats 1, replies 2, nonces 1, receipts 1.
+REPLICA_CONNECTIONS: Final = 14
 
 
 class MachineSize(NamedTuple):

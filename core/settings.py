@@ -24,6 +24,7 @@ from core.wording import did_you_mean
 ANY_ORIGIN: Final = "*"
 _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")
 _OWN_URL: Final = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
+_SEED: Final = re.compile(r"[0-9a-f]{64}")
 _HEADER_TEXT: Final = re.compile(r"[!-~]*")
 _JWKS_URL: Final = re.compile(
     r"https://[^@\s]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?/\S*|file:///\S+"
@@ -100,12 +101,18 @@ class Settings:
     database_url: str = _setting("", "Postgres, as the service's login", secret=True)
     owner_url: str = _setting("", "Postgres, as the owner; used by migrations only", secret=True)
     machine_connections_max: int = _setting(
-        84, "connections of a machine's owners and replicas together", low=16
+        88, "connections of a machine's owners and replicas together", low=16
     )
 
     # Secrets. The first start creates the deployment key in the home.
     deployment_key: str = _setting(
         "", "hex of 32 bytes; with versions others are accepted, too", secret=True
+    )
+    signing_key: str = _setting(
+        "",
+        "Ed25519 seed of the signing key, 64 hex digits; used at the first start and by"
+        " rotate-signing-key; empty: a random seed",
+        secret=True,
     )
     signing_secret: str = _setting("", "signs dispatches where an agent gave none", secret=True)
     jwt_secret: str = _setting("", "HS256 secret of accepted access tokens", secret=True)
@@ -228,6 +235,11 @@ class Settings:
         20_000, "how long a suggestion waits for it", low=1, high=60_000
     )
 
+    # Traces.
+    otlp_endpoint: str = _setting(
+        "", "collector that gets the traces of ended workflows, http://…/v1/traces; empty: none"
+    )
+
     # Market.
     stake_bps: int = _setting(
         0, "stake asked of an agent, basis points of the node's price", low=0, high=10_000
@@ -256,6 +268,9 @@ class Settings:
         except ValueError:
             got = f"{len(self.deployment_key)} characters"  # a secret is not repeated in a message
             raise SettingsError("deployment_key", got, FORM) from None
+        if self.signing_key and not _SEED.fullmatch(self.signing_key):
+            got = f"{len(self.signing_key)} characters"
+            raise SettingsError("signing_key", got, "64 hex digits, which are 32 bytes")
         _check_urls(self)
         _check_origins(self.cors_origins)
         _check_model(self)
@@ -334,6 +349,7 @@ def _check_urls(settings: Settings) -> None:
         ("public_url", (settings.public_url,)),
         ("signed_urls", settings.signed_urls),
         ("model_url", (settings.model_url,)),
+        ("otlp_endpoint", (settings.otlp_endpoint,)),
         ("jwks_url", (settings.jwks_url,)),
     ):
         form, example = (

@@ -24,6 +24,8 @@ import ledger.identity.recovery_plan
 import ledger.invoices.invoice_plan
 import ledger.keys.key_plan
 import ledger.prices.price_plan
+import ledger.proofs.signing_keys
+import ledger.proofs.submitted_receipts
 import ledger.quotas.quota_plan
 import ledger.shards.shard_plan
 import ledger.stakes.stake_plan

@@ -27,7 +27,16 @@ from serve_app.operations.agents import agents, discovery, heartbeats, prices, s
 from serve_app.operations.capabilities import capability_versions
 from serve_app.operations.identity import inheritance, key_rotation, names, recovery
 from serve_app.operations.money import accounts, disputes, invoices, ledger, quotas
-from serve_app.operations.service import audit, cluster, health, keys
+from serve_app.operations.proofs import audit_log, receipts, signed_results
+from serve_app.operations.service import (
+    audit,
+    books,
+    cluster,
+    health,
+    keys,
+    metrics,
+    signing_keys,
+)
 from serve_app.operations.work import (
     auctions,
     feedback,
@@ -35,6 +44,7 @@ from serve_app.operations.work import (
     results,
     suggesting,
     tasks,
+    traces,
     workflows,
 )
 from serve_app.services import Services
@@ -79,6 +89,7 @@ def all_operations() -> tuple[Operation, ...]:
         agents,
         discovery,
         heartbeats,
+        audit_log,
         audit,
         keys,
         accounts,
@@ -88,6 +99,7 @@ def all_operations() -> tuple[Operation, ...]:
         disputes,
         feedback,
         tasks,
+        traces,
         suggesting,
         stakes,
         quotas,
@@ -98,6 +110,11 @@ def all_operations() -> tuple[Operation, ...]:
         inheritance,
         recovery,
         cluster,
+        signing_keys,
+        signed_results,
+        receipts,
+        books,
+        metrics,
     )
     described = [operation for file in files for operation in file.OPERATIONS]
     return (*described, *health.operations(service_version(), described))

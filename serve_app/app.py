@@ -33,6 +33,7 @@ from core.shards.scaling import counted_machines
 from ledger.agents.agent_live import LivenessStore
 from ledger.keys.nonces import NonceStore
 from ledger.operational import OperationalStore
+from ledger.proofs.receipts import ReceiptStore
 from ledger.replies import ReplyStore
 from serve_app.api import Api, create_api
 from serve_app.callers.admission import Admission
@@ -98,9 +99,11 @@ class ApiDeployment:
                 gateway.owners.refresh,
             ),
             ReplyStore(settings.database_url, kept_s=REPLY_KEPT_S),
+            ReceiptStore(settings.database_url, gateway.reader),
             Admission(settings),
             Peers(settings.deployment_keys),
             model_drafts_of(settings),
+            gateway.counters,
         )
 
     def __serve_build_asgi_app__(self) -> Api:

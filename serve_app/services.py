@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -15,10 +16,12 @@ from typing import Any, TypeVar
 from actors.gateway.gateway import Gateway
 from actors.gateway.workflow_reads import WorkflowReads
 from core.ids import uuid7
+from core.metric_families import Key
 from core.settings import Settings
 from core.topology.policy import address_denied
 from federation.documents import fetch_document
 from federation.name_resolver import NameResolver
+from ledger.proofs.receipts import ReceiptStore
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
 from serve_app.callers.admission import Admission
@@ -47,10 +50,13 @@ class Services:
     limiter: RateLimiter
     heartbeats: Heartbeats
     replies: ReplyStore
+    receipts: ReceiptStore
     admission: Admission
     peers: Peers
     # None where the settings name no model.
     model_drafts: ModelDrafts | None = None
+    # Requests and refusals, for `/metrics`.
+    counters: Counter[Key] = field(default_factory=Counter)
     bounds: RequestBounds = field(default_factory=RequestBounds)
     names: NameResolver = field(default_factory=NameResolver)
     # One invoice of a payer at a time: two at once would be added up twice, for one of them.

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from core.settings import (
@@ -26,6 +27,7 @@ from serve_app.supervisor.deployment import Deployment, default_home, run_folder
 
 PREFIX = "CALLBOARD_"
 DEPLOYMENT_MARK = f"{PREFIX}DEPLOYMENT"
+OTLP_EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 # Not settings: what clients read, and the mark by which a deployment's processes are found.
 _NOT_SETTINGS = {
     "CALLBOARD_URL",
@@ -76,7 +78,7 @@ def load_settings(
 
     Raises:
         SettingsError: a name is unknown, a value has the wrong type or range, or the deployment key
-            is given and empty.
+            is given and empty, or a setting needs a package that is not installed.
     """
     variables = os.environ if environment is None else environment
     given = {name: text for name, text in (flags or {}).items() if text is not None}
@@ -105,7 +107,20 @@ def load_settings(
     if values.get("deployment_key") == "":
         got = f"nothing, by {sources['deployment_key']}"
         raise SettingsError("deployment_key", got, FORM)
-    return LoadedSettings(build_settings(values), sources)
+    settings = build_settings(values)
+    _check_extras(settings)
+    return LoadedSettings(settings, sources)
+
+
+def _check_extras(settings: Settings) -> None:
+    """Refuse settings that need a package which is not installed."""
+    if not settings.otlp_endpoint:
+        return
+    try:
+        import_module(OTLP_EXPORTER)
+    except ModuleNotFoundError:
+        expected = f"the package of {OTLP_EXPORTER}: pip install 'callboard-server[otlp]'"
+        raise SettingsError("otlp_endpoint", repr(settings.otlp_endpoint), expected) from None
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
@@ -21,12 +22,17 @@ from actors.cluster.identity_watch import IdentityWatch
 from actors.cluster.ledgers.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors, cores_of_machines
 from actors.cluster.process_watch import Silence
+from actors.cluster.reporting.audit_log_watch import AuditLogWatch
+from actors.cluster.reporting.books_watch import BooksResult, BooksWatch
+from actors.cluster.reporting.metric_totals import MetricTotals
 from actors.cluster.scaling.machine_watch import MachineWatch
 from actors.cluster.serve_watch import ServeWatch
 from actors.dispatch.probes import Prober
 from actors.process.arguments import parse_settings_argument
 from actors.process.logs import configure_logging
 from actors.process.loop_clock import monotonic_ms
+from core.metric_families import Key, Report
+from core.shards.shard import SHARDS
 from federation.name_resolver import NameResolver
 from ledger.reads.reader import LedgerReader
 
@@ -34,6 +40,7 @@ log = logging.getLogger("callboard.timekeeper")
 
 ROUND_S = 1.0
 READ_TIMEOUT_S = 2.0
+LARGE_READ_TIMEOUT_S = 30.0
 # A replica that answers has asked since.
 ASKED_MS = 5_000
 
@@ -53,24 +60,64 @@ class Timekeeper:
         self._rounds = 0
         self._asked_ms = monotonic_ms() - ASKED_MS
         self._prober = Prober(settings, self._reader, NameResolver())
-        ledgers = LedgerWatch(settings)
+        # Of its own: its large reads hold up no other watch.
+        reader = LedgerReader(settings.database_url, pool_size=1, timeout_s=LARGE_READ_TIMEOUT_S)
+        self._totals, self._books = MetricTotals(reader), BooksWatch(reader)
+        self._audit_log = AuditLogWatch(settings, self._reader)
+        ledgers = LedgerWatch(settings, self._totals.note)
         self._machines = MachineWatch(settings, lambda: ledgers.writers_machine)
         watches = (
             ledgers,
             ServeWatch(settings.serve_silence_ms),
             EscrowWatch(self._reader),
+            self._audit_log,
             IdentityWatch(
                 settings, self._reader, lambda: self._is_asked() and bool(ledgers.writers_machine)
             ),
             self._machines,
+            self._totals,
+            self._books,
         )
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
+        if settings.otlp_endpoint:  # what it imports is an extra of the server
+            from actors.cluster.reporting.trace_export import TraceExport
+
+            loops = (*loops, TraceExport(settings).run)
         self._loops = [asyncio.create_task(loop()) for loop in loops]
 
-    async def ping(self) -> int:
-        """Return how many rounds were run; every replica asks once a second."""
+    async def ping(self, report: Report | None = None) -> dict[str, Any]:
+        """Return how many rounds were run, and the problems that were found, by component.
+
+        Of a wrong row the table alone is told: everybody may read the health. Replicas ask each
+        second.
+
+        Args:
+            report: the asking replica's.
+        """
         self._asked_ms = monotonic_ms()
-        return self._rounds
+        if report is not None:
+            self._totals.note(report, self._asked_ms)
+        wrong = self._books.result.problem
+        problems = {
+            "books": None if wrong is None else f"a row of {wrong.table} is wrong",
+            "audit": self._audit_log.problem(self._asked_ms),
+        }
+        return {"rounds": self._rounds, "problems": problems}
+
+    async def metrics(self) -> dict[Key, float]:
+        """Return the series of the whole deployment."""
+        sums = self._totals.sums(monotonic_ms())
+        held = sums.get(("callboard_shards", "held"), 0)
+        sums["callboard_shards", "unheld"] = max(0, SHARDS - held)
+        return {**sums, **self._books.series()}
+
+    async def books(self) -> BooksResult:
+        """Return the newest result of the check of the books."""
+        return self._books.result
+
+    async def check_books(self) -> int:
+        """Let the books be checked soon; return the time of this request, Unix milliseconds."""
+        return self._books.request()
 
     def _is_asked(self) -> bool:
         return monotonic_ms() - self._asked_ms < ASKED_MS
@@ -115,6 +162,7 @@ class Timekeeper:
             is_late = silence.note_ended(monotonic_ms())
         else:
             if isinstance(reply, Answered):
+                self._totals.note(reply.counters["report"], monotonic_ms())
                 self._prober.request_probes(reply.counters["openCircuits"])
             is_late = is_silent(name, silence, reply, monotonic_ms())
         if is_late:

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.ports import DispatchOrder
-from core.ids import event_id, span_id, trace_id, work_key
+from core.ids import event_id, span_id, work_key
 from core.json_text import Raw, write_json
 from core.timestamps import iso_ms
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import result_id
 from core.trust.signing import sign_body
+from core.workflow.trace_context import trace_of
 
 PROTOCOL_VERSION = "0.4"
 
@@ -82,7 +83,11 @@ def dispatch_body(
 def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str) -> dict[str, str]:
     """Return the headers of a dispatch, with a signature when the agent has a secret."""
     prefix = f"x-{service}"
-    span = span_id(order.workflow_id, order.node, order.attempt)
+    number, kind = order.attempt, "primary"
+    if order.is_verification:
+        number, kind = order.verify_attempt, "verify"
+    span = span_id(order.workflow_id, order.node, number, kind)
+    trace = trace_of(order.workflow_id, order.traceparent)
     headers = {
         "Content-Type": "application/json",
         "Accept-Encoding": "identity",
@@ -92,7 +97,7 @@ def dispatch_headers(order: DispatchOrder, event: str, body: bytes, service: str
         f"{prefix}-workflow-id": order.workflow_id,
         f"{prefix}-node-id": header_text(order.node),
         f"{prefix}-protocol-version": PROTOCOL_VERSION,
-        "traceparent": f"00-{trace_id(order.workflow_id)}-{span}-01",
+        "traceparent": trace.traceparent(span),
     }
     if order.secret is not None:
         headers[f"{prefix}-signature"] = sign_body(body, order.secret)

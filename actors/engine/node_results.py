@@ -154,7 +154,8 @@ def _build_event(
         )
     began_ms = min(now_ms, state.started_ms or state.dispatched_ms or now_ms)
     # A wrong signature is fraud, whatever else is wrong with the result.
-    failure = _check_signature(runner, run, request) or failure
+    checked = _check_signature(runner, run, request)
+    failure = checked if isinstance(checked, Failure) else failure
     if failure is not None:
         order = run.orders.get((node, False))
         spared = failure if order is None else spare_refusal(order, failure)
@@ -171,6 +172,8 @@ def _build_event(
         {**request.metrics, "latency_ms": max(0, now_ms - began_ms)},
         request.result_ref,
         _settled_by(request),
+        request.signature if isinstance(checked, str) else None,
+        checked if isinstance(checked, str) else None,
     )
 
 
@@ -183,9 +186,12 @@ def _settled_by(request: NodeResultRequest) -> SettledBy | None:
 
 def _check_signature(
     runner: Runner, run: RunningWorkflow, request: NodeResultRequest
-) -> Failure | None:
+) -> Failure | str | None:
+    """Return the result of `check_signature`; None if the agent signed the request instead of the
+    result.
+    """
     order = run.orders.get((request.node, False))
-    if request.signature is None or order is None:
+    if request.signature is None or request.is_request_signed or order is None:
         return None
     return check_signature(
         order,

@@ -62,6 +62,7 @@ from actors.values.agent_schemas import AgentSchemas
 from actors.workflows.step_commands import moved_error, rereading_error
 from core.errors import ErrorCode, ServiceError
 from core.market.reputation import LATENCY_MS_MAX
+from core.metric_families import Key, Report
 from core.settings import Settings
 from core.shards.agent_shares import AgentShares
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
@@ -435,7 +436,7 @@ class Owner:
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of all parts, for `ping` and metrics."""
-        runner = self._runner
+        runner, circuits = self._runner, self._directory.open_circuits()
         return {
             "owner": self._address,
             "member": self.held.member,
@@ -447,7 +448,20 @@ class Owner:
             "ledger": self._ledger.queued,
             "isRestoring": self._restorer is None or self._restorer.is_scanning,
             "restored": 0 if self._restorer is None else self._restorer.count,
-            "openCircuits": self._directory.open_circuits()[:OPEN_CIRCUITS_REPORTED_MAX],
+            "openCircuits": circuits[:OPEN_CIRCUITS_REPORTED_MAX],
+            "report": Report(self.held.member, {}, self._gauges(len(circuits))),
+        }
+
+    def _gauges(self, circuits: int) -> dict[Key, float]:
+        dispatch = self._dispatcher.statistics()
+        return {
+            ("callboard_processes", "owner"): 1,
+            ("callboard_shards", "held"): len(self.held),
+            ("callboard_dispatch_queued",): dispatch.queued,
+            ("callboard_dispatch_in_flight",): dispatch.in_flight,
+            ("callboard_dispatch_accepted",): dispatch.accepted,
+            ("callboard_circuits_open",): circuits,
+            ("callboard_owner_queued_commands",): self._ledger.queued,
         }
 
     # -- shards -----------------------------------------------------------------------------------

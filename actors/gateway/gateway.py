@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -48,6 +49,7 @@ from actors.transport.messages import (
 from actors.transport.names import LEDGERS, TIMEKEEPER
 from actors.values.value_process import ValueProcess
 from core.errors import ErrorCode, ServiceError
+from core.metric_families import Key, Report
 from core.settings import Settings
 from core.shards.lease_messages import Lease, Renewal
 from core.shards.shard import SHARDS
@@ -121,6 +123,8 @@ class Gateway:
         )
         self._rewatches: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
+        # What this replica has counted, for `/metrics`.
+        self.counters: Counter[Key] = Counter()
         self._ask_ledgers = {name: ActorCall(name, "ping") for name in LEDGERS}
         self._ask_timekeeper = ActorCall(TIMEKEEPER, "ping")
         self._health = CachedAnswer(self._check_components, age_max_s=HEALTH_AGE_MAX_S)
@@ -134,7 +138,8 @@ class Gateway:
         await asyncio.to_thread(ensure_runtime, settings)
         gateway = cls(settings, this_machine(), on_map)
         gateway.owners.follow()
-        gateway._watching = asyncio.create_task(TimekeeperWatch(settings).run())
+        watch = TimekeeperWatch(settings, gateway._report)
+        gateway._watching = asyncio.create_task(watch.run())
         return gateway
 
     async def close(self) -> None:
@@ -371,10 +376,27 @@ class Gateway:
         if not await self._watch(workflow_id, time.monotonic() + REQUEST_TIMEOUT_S):
             self._ends.tell(workflow_id)
 
+    def _report(self) -> Report:
+        gauges: dict[Key, float] = {("callboard_processes", "replica"): 1}
+        return Report(self.owners.watcher, dict(self.counters), gauges)
+
+    async def ask_timekeeper(self, method: str) -> Any:
+        """Call a method of the timekeeper that takes no arguments.
+
+        Raises:
+            ServiceError: OVERLOADED; it does not answer in time.
+        """
+        try:
+            async with asyncio.timeout(PING_TIMEOUT_S):
+                return await ActorCall(TIMEKEEPER, method)()
+        except Exception as error:  # the edge to another process: it is starting, or frozen
+            detail = f"the timekeeper does not answer ({type(error).__name__}): repeat the request"
+            raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=1) from error
+
     # -- health -----------------------------------------------------------------------------------
 
     async def components(self) -> dict[str, str]:
-        """Return `healthy`, or the defect, of ledger, postgres, workflows and timekeeper.
+        """Return `healthy`, or the defect, of each component.
 
         Cached for `health_cache_ms`; concurrent callers share one check.
         """
@@ -392,21 +414,27 @@ class Gateway:
         return await _check_call(self.reader.ping())
 
     async def _check_components(self) -> dict[str, str]:
-        ledger, postgres, timekeeper = await asyncio.gather(
+        ledger, postgres, timekeepers = await asyncio.gather(
             _check_call(self._ask_ledgers[self._route.actor]()),
             self._check_postgres(),
-            _check_call(self._ask_timekeeper()),
+            self._check_timekeeper(),
         )
         unheld = self.owners.map.unheld
         workflows = f"{unheld} of {SHARDS} shards have no live owner" if unheld else _HEALTHY
         if self._ledger.is_down:
             ledger = "unreachable"
-        return {
-            "ledger": ledger,
-            "postgres": postgres,
-            "workflows": workflows,
-            "timekeeper": timekeeper,
-        }
+        return {"ledger": ledger, "postgres": postgres, "workflows": workflows, **timekeepers}
+
+    async def _check_timekeeper(self) -> dict[str, str]:
+        """Return the state of the timekeeper, and of what it watches."""
+        try:
+            async with asyncio.timeout(PING_TIMEOUT_S):
+                told = await self._ask_timekeeper()
+        except Exception as error:  # the edge to another process: the error is the answer
+            state = f"unreachable: {type(error).__name__}"
+            return dict.fromkeys(("timekeeper", "books", "audit"), state)
+        problems = {name: f"unhealthy: {one}" for name, one in told["problems"].items() if one}
+        return {"timekeeper": _HEALTHY, **dict.fromkeys(told["problems"], _HEALTHY), **problems}
 
 
 def _unexpected(code: ErrorCode, stored: StoredWorkflow, expected: str) -> ServiceError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from actors.cluster.process_watch import Silence
@@ -17,6 +18,7 @@ from actors.cluster.runtime import ensure_timekeeper, restart_timekeeper
 from actors.process.loop_clock import every, monotonic_ms
 from actors.transport.actor_calls import ActorCall, is_unknown_outcome
 from actors.transport.names import TIMEKEEPER
+from core.metric_families import Report
 from core.settings import Settings
 
 log = logging.getLogger("callboard.gateway")
@@ -31,10 +33,12 @@ class TimekeeperWatch:
     Args:
         settings: the deployment's, which a new timekeeper gets; `timekeeper_silence_ms`: how long
             it may run none until it is replaced.
+        report: makes what this replica reports for the metrics.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, report: Callable[[], Report]) -> None:
         self._settings = settings
+        self._report = report
         self._ping = ActorCall(TIMEKEEPER, "ping")
         self._silence = Silence(settings.timekeeper_silence_ms, now_ms=monotonic_ms())
 
@@ -45,7 +49,7 @@ class TimekeeperWatch:
     async def _check_once(self) -> None:
         try:
             async with asyncio.timeout(PING_TIMEOUT_S):
-                rounds = await self._ping()
+                told = await self._ping(self._report())
         except TimeoutError:
             is_silent = self._silence.note_miss(monotonic_ms())
         except Exception as error:  # the edge to another process
@@ -55,7 +59,7 @@ class TimekeeperWatch:
                 await asyncio.to_thread(ensure_timekeeper, self._settings)
             return
         else:
-            is_silent = self._silence.note_work(rounds, monotonic_ms())
+            is_silent = self._silence.note_work(told["rounds"], monotonic_ms())
         if is_silent:
             log.warning("the timekeeper is silent and is started anew")
             await asyncio.to_thread(restart_timekeeper)

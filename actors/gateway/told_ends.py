@@ -36,6 +36,7 @@ def told_workflow(request: PublishRequest, end: WorkflowEnd) -> StoredWorkflow:
         "error": None,
         "quarantined_ms": None,
         "quarantine_code": None,
+        "traceparent": request.traceparent,
     }
     return StoredWorkflow(row, [_node_row(change) for change in end.nodes])
 

@@ -6,25 +6,36 @@ import json
 import logging
 import logging.handlers
 from pathlib import Path
+from typing import Any
 
+from core.ids import trace_id
 from core.settings import Settings
 
 LOG_BYTES_MAX = 16 * 1024 * 1024
 LOG_FILES = 4
+_WORKFLOW = "workflow=%s"
 
 
 class JsonLine(logging.Formatter):
-    """One JSON object per event."""
+    """One JSON object per event; of an event about a workflow with its id and its trace id.
+
+    The trace id is the one that follows from the workflow's id: a caller's own is not known here.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line of JSON; a stack trace becomes one of its members."""
-        line = {
+        line: dict[str, Any] = {
             "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
             "level": record.levelname.lower(),
             "logger": record.name,
             "pid": record.process,
             "event": record.getMessage(),
         }
+        before, named, _ = str(record.msg).partition(_WORKFLOW)
+        # Not searched in the event: that has words of others.
+        if named and record.args and isinstance(record.args, tuple):
+            workflow_id = str(record.args[before.count("%")])
+            line |= {"workflowId": workflow_id, "traceId": trace_id(workflow_id)}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)

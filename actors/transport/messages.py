@@ -23,7 +23,8 @@ class PublishRequest(Message, frozen=True, kw_only=True):
     `command_key`: the idempotency key (`http:{principal}:{Idempotency-Key}`, else
     `publish:{task_id}`); it stays the same when another workflow's id is chosen. `watcher`: the
     gateway to tell when it has finished, or "". `authority`: the right beyond a usual key's that
-    permits it, None for none; of the others below, too.
+    permits it, None for none; of the others below, too. `traceparent`: the caller's, None without a
+    valid one.
     """
 
     command_key: str
@@ -38,6 +39,7 @@ class PublishRequest(Message, frozen=True, kw_only=True):
     watcher: str = ""
     authority: Authority | None = None
     warnings: tuple[str, ...] = ()
+    traceparent: str | None = None
 
 
 class PackedPublish(Struct, frozen=True):
@@ -135,7 +137,8 @@ class NodeResultRequest(Message, frozen=True, kw_only=True):
     `verify_attempt`: of the verification it answers, 0 for the attempt itself. A result is in
     `result_json`, or behind `result_ref` when it is large. `is_late`: the workflow is known to have
     ended, only the refusal is to be recorded. `signature`, `public_key`: the agent's words.
-    `is_wide`: the result is signed, and has an integer beyond 2^53.
+    `is_wide`: the result is signed, and has an integer beyond 2^53. `is_request_signed`: the
+    signature is one over the members of the request, by a key of the agent.
     """
 
     workflow_id: str
@@ -151,6 +154,7 @@ class NodeResultRequest(Message, frozen=True, kw_only=True):
     signature: Any = None
     public_key: Any = None
     is_wide: bool = False
+    is_request_signed: bool = False
 
 
 class SettlementRequest(NodeResultRequest, frozen=True, kw_only=True):

@@ -6,7 +6,9 @@ Reference: features.md (Dispatch). Decision limits-and-admission.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
@@ -14,6 +16,7 @@ from core.json_bounds import holds_wide_integer
 from core.json_text import (
     DOUBLED,
     NotJson,
+    Raw,
     UnreadNumber,
     doubled_member,
     may_double,
@@ -21,6 +24,7 @@ from core.json_text import (
 )
 from core.message import Message
 from core.schemas.json_defects import find_nul
+from core.trust.signatures import is_signed_by, result_message
 from core.workflow.events import Failure
 from core.workflow.verdict import Success, find_verdict, judge_reply
 
@@ -32,18 +36,21 @@ class HandedIn(Message, frozen=True, kw_only=True):
         body: the request's.
         event_id: the id that the agent may echo.
         is_verdict: a verifier's result, of which its owner reads only whether it approves.
+        agent_keys: the agent's, of a signed result; those that were replaced included.
     """
 
     body: bytes
     event_id: str
     capability_id: str
     is_verdict: bool
+    agent_keys: tuple[str, ...] = ()
 
 
 class HandedInResult(Message, frozen=True, kw_only=True):
     """A good result: its canonical text, and the agent's words about it, which are unchecked.
 
-    `is_wide`: it is signed, and has an integer beyond 2^53.
+    `is_wide`: it is signed, and has an integer beyond 2^53. `is_request_signed`: the signature is
+    one over the members of the request instead of the result.
     """
 
     text: bytes
@@ -52,6 +59,7 @@ class HandedInResult(Message, frozen=True, kw_only=True):
     signature: Any
     public_key: Any
     is_wide: bool = False
+    is_request_signed: bool = False
 
 
 class HandedInFailure(Message, frozen=True):
@@ -72,6 +80,7 @@ class HandedInDefect(Message, frozen=True):
     expected: str
 
 
+_SIGNED_MEMBERS: Final = ("workflowId", "nodeId", "result", "metrics", "resultId")
 JudgedHandIn: TypeAlias = HandedInResult | HandedInFailure | HandedInDefect
 
 
@@ -79,8 +88,10 @@ def judge_handed_in(handed_in: HandedIn) -> JudgedHandIn:
     """Return what becomes of a result that was handed in."""
     if (defect := find_nul(handed_in.body)) is not None:
         return HandedInDefect("$", defect, "text without U+0000")
+    value: Any = None
     try:
-        is_suspect = may_double(handed_in.body, read_foreign_json(handed_in.body))
+        value = read_foreign_json(handed_in.body)
+        is_suspect = may_double(handed_in.body, value)
     except UnreadNumber as error:
         found = error.problem
         return HandedInDefect(found.path or "$", found.got, found.expected)
@@ -112,7 +123,35 @@ def judge_handed_in(handed_in: HandedIn) -> JudgedHandIn:
         signature=_words(verdict.signature),
         public_key=_words(verdict.public_key),
         is_wide=verdict.signature is not None and holds_wide_integer(verdict.result),
+        is_request_signed=_is_request_signed(
+            handed_in.body, value, hash_bytes(text), handed_in.agent_keys, verdict.signature
+        ),
     )
+
+
+def _is_request_signed(
+    request: bytes, body: dict[str, Any], output_hash: str, keys: tuple[str, ...], signature: Any
+) -> bool:
+    """Return whether the signature covers `JSON.stringify` of members of the request instead of
+    the result; False, too, for a usual signature.
+
+    The members are taken as they stand in the request: a client in the field makes both texts of
+    the same values. Reference: features.md (Signed results).
+    """
+    if not keys or not isinstance(signature, str):
+        return False
+    usual = result_message(str(body.get("nodeId")), str(body.get("workflowId")), output_hash)
+    if any(is_signed_by(key, usual, signature) for key in keys):
+        return False
+    try:
+        spelt = msgspec.json.decode(request, type=dict[str, Raw])
+    except msgspec.DecodeError:
+        return False
+    members = (
+        b'"%b":%b' % (name.encode(), spelt[name]) for name in _SIGNED_MEMBERS if name in spelt
+    )
+    message = b"{%b}" % b",".join(members)
+    return any(is_signed_by(key, message, signature) for key in keys)
 
 
 def result_text(result: Any, *, is_verdict: bool) -> bytes:

@@ -133,8 +133,10 @@ def check_signature(
     valid_keys: tuple[str, ...] = (),
     *,
     is_wide: Callable[[], bool] = lambda: False,
-) -> Failure | None:
-    """Return the failure of a result's signature, None when it is valid or cannot be checked.
+) -> Failure | str | None:
+    """Return the key that a result is signed with, or the failure of its signature.
+
+    None: the signature cannot be checked.
 
     1. The agent has registered no key: the signature cannot be checked. 2. The reply names another
     key than the agent has: retryable, the agent may have changed it meanwhile. 3. It is by a key
@@ -162,8 +164,9 @@ def check_signature(
         message = f"the result is signed with another key than the one {order.agent_did} registered"
         return Failure(NodeErrorCode.INVALID_REPLY, message)
     message_bytes = result_message(order.node, order.workflow_id, output_hash)
-    if any(is_signed_by(key, message_bytes, signature) for key in valid_keys):  # 3
-        return None
+    for key in valid_keys:  # 3
+        if is_signed_by(key, message_bytes, signature):
+            return key
     is_former = sent_key is not None and sent_key not in valid_keys
     if is_former and is_signed_by(sent_key or "", message_bytes, signature):  # 4
         message = f"the result is signed with a key of {order.agent_did} that was replaced"
@@ -203,8 +206,9 @@ def _build_success_event(
         failure = Failure(NodeErrorCode.INVALID_REPLY, f"the result has no canonical form: {error}")
         return build_failed_event(order, failure, started_ms, at_ms)
     output_hash = hash_bytes(result)
+    signed_key = None
     if reply.signature is not None:
-        wrong = check_signature(
+        checked = check_signature(
             order,
             reply.signature,
             reply.public_key,
@@ -212,8 +216,9 @@ def _build_success_event(
             received.valid_keys,
             is_wide=lambda: holds_wide_integer(reply.result),
         )
-        if wrong is not None:
-            return build_failed_event(order, wrong, started_ms, at_ms)
+        if isinstance(checked, Failure):
+            return build_failed_event(order, checked, started_ms, at_ms)
+        signed_key = checked
     breach = None if schema is None else schema.find_breach(reply.result, len(received.body))
     if breach is not None:
         refused = refused_result(order.agent_did, breach)
@@ -228,4 +233,6 @@ def _build_success_event(
         started_ms,
         at_ms,
         metrics,
+        signature=reply.signature if signed_key else None,
+        signed_key=signed_key,
     )

@@ -165,6 +165,7 @@ def build_order(
         capability_version=entry.versions.get(capability_id, ""),
         rejected=machine.node(action.node).verify_attempt,
         promised_ms=promised_ms,
+        traceparent=run.traceparent,
     )
 
 

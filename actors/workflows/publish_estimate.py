@@ -348,6 +348,7 @@ def build_running_workflow(
         watchers=watchers,
         payer_did=request.payer_did,
         created_ms=now_ms,
+        traceparent=request.traceparent,
     )
 
 

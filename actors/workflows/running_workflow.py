@@ -33,6 +33,7 @@ class RunningWorkflow:
     `created_ms`: when it was published here; None when it was restored.
     `halts`: how often it was halted in this process, earlier runs included.
     `unsent`: dispatches that later turns of the loop send, in order.
+    `traceparent`: the one that its publish brought, None without one.
     """
 
     task_id: str
@@ -46,6 +47,7 @@ class RunningWorkflow:
     created_ms: int | None = None
     halts: int = 0
     unsent: deque[DispatchNode | DispatchVerification] = field(default_factory=deque)
+    traceparent: str | None = None
 
     @property
     def workflow_id(self) -> str:

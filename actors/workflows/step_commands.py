@@ -70,6 +70,7 @@ class OwnerCommands:
             has_hold=not estimate.exceeds_budget,
             records=tuple(records),
             authority=request.authority,
+            traceparent=request.traceparent,
         )
 
     def advance(

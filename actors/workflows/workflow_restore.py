@@ -61,7 +61,9 @@ def restore_workflow(
         at_ms=now_ms,
         key_version=settings.deployment_keys.version,
     )
-    running = RunningWorkflow(stored.task_id, machine, payer_did=stored.payer_did)
+    running = RunningWorkflow(
+        stored.task_id, machine, payer_did=stored.payer_did, traceparent=row["traceparent"]
+    )
     return running, decision.records, decision.actions
 
 

@@ -15,6 +15,7 @@ from callboard.cli import (
     identity,
     ledger,
     market,
+    receipts,
     reviews,
     workflows,
 )
@@ -69,6 +70,7 @@ app.add_typer(reviews.invoice, name="invoice", rich_help_panel="Use")
 app.add_typer(reviews.dispute, name="dispute", rich_help_panel="Use")
 app.add_typer(reviews.feedback, name="feedback", rich_help_panel="Use")
 app.add_typer(reviews.task, name="task", rich_help_panel="Use")
+app.add_typer(receipts.app, name="receipt", rich_help_panel="Use")
 
 
 def add_server_verbs(app: typer.Typer, *, is_installed: bool) -> None:
@@ -102,6 +104,7 @@ add_server_verbs(app, is_installed=find_spec("callboard.cli.deployment") is not 
 # In the order of the panels of the help.
 agents.add_to(app)
 cluster.add_to(app)
+audit.add_to(app)
 
 
 def main() -> None:

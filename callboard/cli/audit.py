@@ -1,61 +1,144 @@
-"""`audit`: read the chain and check it. Reference: money.md (Audit chain)."""
+"""`audit` and `verify`: read the audit log, prove and export it, and check it.
+
+Reference: money.md (Checkpoints, Verifying the chain).
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from callboard.cli.calling import calling_verb
-from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, stop, verb
+from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, printable, stop, verb
 
-app = typer.Typer(help="Read and verify the audit chain.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from callboard.verify import Log, Proof
+
+T = TypeVar("T")
+app = typer.Typer(help="Read, export and verify the audit log.", no_args_is_help=True)
 
 calling_verb(
     app, "list", "audit", "List audit entries, newest first.",
     options="limit=100 cursor event_type target_id",
     columns="id createdAt eventType actorDid targetType targetId",
 )  # fmt: skip
+calling_verb(
+    app, "check", "check_audit", "Let the service check its stored entries.",
+    options="from_id limit",
+)  # fmt: skip
+
+_File = Annotated[Path, typer.Argument(help="The file.", metavar="FILE")]
+_FirstKey = Annotated[
+    str, typer.Option("--key", help="The deployment's first signing key, base64.")
+]
+_Notes = Annotated[
+    list[Path] | None,
+    typer.Option("--checkpoint", help="File with a checkpoint of the log; repeatable."),
+]
 
 
-@verb(app, "verify")
-def verify(
-    session: Session,
-    file: Annotated[
-        Path | None, typer.Option(help="JSON Lines export to verify, instead of the service.")
-    ] = None,
-) -> None:
-    """Verify the audit chain: recompute every hash and link."""
-    from callboard.verify import ChainBroken, EntriesHidden, verify_chain
+@verb(app, "export")
+def export(session: Session, file: _File) -> None:
+    """Export the audit log, up to its newest checkpoint; continues the file if it exists."""
+    from callboard.proving import export_log
 
-    entries: Iterable[Mapping[str, Any]]
-    entries = session.client.iterate_audit() if file is None else _entries_of_file(file)
     try:
-        chain = verify_chain(entries)
-    except ChainBroken as error:
-        if session.is_json:
-            print(json.dumps({"intact": False, "error": str(error)}, indent=2))
-        stop(EXIT_REFUSED, f"chain broken: {error}")
-    except EntriesHidden as error:
-        if session.is_json:
-            found = {"intact": None, "entries": error.entries, "hidden": error.hidden}
-            print(json.dumps({**found, "error": str(error)}, indent=2))
-        stop(EXIT_REFUSED, str(error))
+        added, size = export_log(session.client, file)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        stop(EXIT_USAGE, f"cannot write an export to {file}: {error}")
     session.show(
-        {"intact": True, "entries": chain.entries, "headHash": chain.head_hash},
-        lambda: print(f"{chain.entries} entries, chain intact, head {chain.head_hash}"),
+        {"added": added, "entries": size, "file": str(file)},
+        lambda: print(f"{file} has {size} entries ({added} new) and ends with a signed checkpoint"),
     )
 
 
-def _entries_of_file(path: Path) -> list[dict[str, Any]]:
+@verb(app, "verify")
+def verify(session: Session, key: _FirstKey = "") -> None:
+    """Verify the audit log of the service: every hash, link, root and signature."""
+    from callboard.proving import audit_lines
+    from callboard.verify import verify_log
+
+    note = session.client.audit_checkpoint().note
+    log = checked(lambda: verify_log(audit_lines(session.client), key, [note]))
+    _show_log(session, log, key, named_by="log")
+
+
+def verify_file(
+    session: Session, file: _File, key: _FirstKey = "", checkpoint: _Notes = None
+) -> None:
+    """Verify an exported audit log or a bundle offline."""
+    from callboard.verify import verify_bundle, verify_log
+
     try:
-        entries = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
-        stop(EXIT_USAGE, f"cannot read audit entries from {path}: {error}")
-    if not all(isinstance(entry, dict) and type(entry.get("id")) is int for entry in entries):
-        stop(EXIT_USAGE, f"{path} holds a line that is no audit entry")
-    # An export is in order of ids, a saved page newest first.
-    return entries[::-1] if entries and entries[0]["id"] < entries[-1]["id"] else entries
+        notes = [path.read_text("utf-8", "replace") for path in checkpoint or ()]
+        with file.open("rb") as lines:
+            is_bundle = lines.read(10) == b'{"bundle":'
+            lines.seek(0)
+            if is_bundle and notes:
+                stop(EXIT_USAGE, "--checkpoint is for an exported log; a bundle has its own")
+            if is_bundle:
+                proof = checked(lambda: verify_bundle(lines.read(), key))
+                members = {"valid": True, "proven": proof.parts, "keyId": proof.key_id}
+                members |= {"success": proof.success}
+                session.show(
+                    {**members, "isKeyPinned": bool(key)},
+                    lambda: print("\n".join(proof_lines(proof, key))),
+                )
+            else:
+                log = checked(lambda: verify_log(lines, key, notes))
+                _show_log(session, log, key, named_by="file")
+    except OSError as error:
+        stop(EXIT_USAGE, f"cannot read {error.filename}: {error.strerror}")
+
+
+def checked(check: Callable[[], T]) -> T:
+    """Return what a check returns; ends the process when it finds a defect."""
+    from callboard.verify import NotProven
+
+    try:
+        return check()
+    except NotProven as error:
+        stop(EXIT_REFUSED, printable(f"not proven: {error}"))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        stop(EXIT_REFUSED, f"not proven: the file is malformed: {error!r}")
+
+
+def _show_log(session: Session, log: Log, key: str, *, named_by: str) -> None:
+    signed = f"entries 1 to {log.signed} are signed by key {log.key_id}{_pinned(key, named_by)}"
+    if log.signed < log.entries:
+        signed += f"\nentries {log.signed + 1} to {log.entries} are linked, but not signed"
+    members: dict[str, Any] = {"intact": True, "entries": log.entries, "headHash": log.head_hash}
+    session.show(
+        {**members, "signedEntries": log.signed, "keyId": log.key_id, "isKeyPinned": bool(key)},
+        lambda: print(f"{log.entries} entries, chain intact, head {log.head_hash}\n{signed}"),
+    )
+
+
+def proof_lines(proof: Proof, key: str) -> list[str]:
+    """Return what a bundle proves, line by line."""
+    proven = [part for part, is_proven in proof.parts.items() if is_proven]
+    others = [part for part, is_proven in proof.parts.items() if not is_proven]
+    done = proof.success
+    return [
+        printable(
+            f"node {done['nodeId']} of workflow {done['workflowId']} has succeeded:"
+            f" audit entry {done['auditId']}\nagent {done['agentDid']}, result {done['outputHash']}"
+        ),
+        f"proven: {', '.join(['success', *proven])}",
+        f"in the bundle, but not proven: {', '.join([*others, 'node'])}",
+        f"the checkpoint is signed by key {proof.key_id}{_pinned(key, 'file')}",
+        "a bundle cannot show later rotations: compare this key with those that the deployment"
+        " lists",
+    ]
+
+
+def _pinned(key: str, named_by: str) -> str:
+    return "" if key else f"; the {named_by} itself names the first key: check it with --key"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verb that needs no service."""
+    verb(app, "verify", "Use")(verify_file)

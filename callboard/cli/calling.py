@@ -59,12 +59,13 @@ _SCOPES: Final = (
     " workflows, agents, capabilities, ledger, trust, identity,"
     " schedules, webhooks, audit, federation, keys; or one of"
     " ledger:deposit, prices:write, disputes:resolve, quotas:write,"
-    " trust:revoke, federation:admin, audit:all, agents:heartbeat, admin."
+    " trust:revoke, federation:admin, audit:all, metrics:read, agents:heartbeat, admin."
     " Default: read and write of all resources."
 )
 # Options: flag, help text and type, if not text.
 _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "agent_did": ("--agent", "The agent's DID; default: the caller."),
+    "all": ("--all", "Also results that are not signed.", bool),
     "amount_credits": ("--amount", "Credits to collect; default: all free credits."),
     "author": ("--author", "Only agents of this author."),
     "comment": ("--comment", "Comment."),
@@ -80,6 +81,7 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "evidence": ("--evidence", "Evidence, a JSON object."),
     "expires_at": ("--expires-at", "Expiry, an ISO 8601 time."),
     "guardians": ("--guardian", "A guardian's DID; repeatable.", list[str]),
+    "from_id": ("--from", "First entry; default: 1.", int),
     "input_rate": ("--input-rate", "Credits per input token."),
     "limit": ("--limit", "Maximum number of results.", int),
     "model": ("--model", "Only agents that use this model."),

@@ -1,4 +1,5 @@
-"""`cluster` and `drain`: the members of the cluster, and a machine that gives its work away.
+"""`cluster`, `drain` and `rotate-signing-key`: members, a machine that gives its work away, and the
+key with which the deployment signs.
 
 Decision cluster-and-releases.
 """
@@ -77,6 +78,11 @@ def drain(
     )
 
 
+def rotate_signing_key(session: Session) -> None:
+    """Sign receipts and checkpoints with a new key; the audit chain records the change."""
+    session.show_record(session.client.rotate_signing_key())
+
+
 def _has_ended(member: ClusterMember) -> bool:
     """Say whether nothing would be lost with a member's process.
 
@@ -112,3 +118,4 @@ def add_to(app: typer.Typer) -> None:
     """Add the verbs of this file."""
     verb(app, "cluster", "Operate")(show_cluster)
     verb(app, "drain", "Operate")(drain)
+    verb(app, "rotate-signing-key", "Operate")(rotate_signing_key)

@@ -1,13 +1,19 @@
-"""`ledger`: balance, deposits and entries, in credits. Reference: money.md (Entries)."""
+"""`ledger`: balance, deposits, entries, and the check of the books.
+
+Reference: money.md (Entries, Checking the books).
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from typing import Annotated, Final
 
 import typer
 
 from callboard.cli.calling import calling_verb
-from callboard.cli.session import Session, verb
+from callboard.cli.session import EXIT_UNSUCCESSFUL, Session, stop, verb
+
+_LOOK_S: Final = 0.5
 
 app = typer.Typer(help="Balance, deposits and entries, in credits.", no_args_is_help=True)
 
@@ -40,3 +46,27 @@ def history(
     reply = session.client.history(owner, limit=limit, cursor=cursor)
     columns = ("id", "createdAt", "eventType", "change", "workflowId", "nodeName", "description")
     session.show_table(reply, reply["events"], columns)
+
+
+@verb(app, "check")
+def check(
+    session: Session,
+    wait: Annotated[float, typer.Option(help="Longest wait in seconds.", min=0)] = 600.0,
+) -> None:
+    """Check balances, escrows, stakes and invoices against the entries; exit status 1 if wrong."""
+    requested, deadline = session.client.check_books(), time.monotonic() + wait
+    reply = session.client.books()
+    while reply.started_at is None or reply.started_at < requested.requested_at:
+        if time.monotonic() + _LOOK_S > deadline:
+            stop(
+                EXIT_UNSUCCESSFUL,
+                f"the check did not end within {wait:g} s; it continues in the service",
+            )
+        time.sleep(_LOOK_S)
+        reply = session.client.books()
+    rows = ", ".join(f"{count} {table}s" for table, count in reply.rows.items())
+    text = f"checked at {reply.checked_at}, up to entry {reply.up_to_entry}: {rows}"
+    session.show(reply, lambda: print(text))
+    if (wrong := reply.problem) is not None:
+        where = f"{wrong.table} {wrong.row}: {wrong.column}"
+        stop(EXIT_UNSUCCESSFUL, f"{where} got {wrong.got}, expected {wrong.expected}")

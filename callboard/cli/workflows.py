@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -38,6 +39,11 @@ calling_verb(
     app, "list", "workflows", "List the caller's workflows, newest first.",
     options="status quarantined limit=50 cursor",
     columns="id status intent createdAt spentCredits quarantine",
+)  # fmt: skip
+calling_verb(
+    app, "signed-results", "signed_results", "List the results that agents have signed.",
+    "workflow", options="all limit=50 cursor",
+    columns="nodeId agentDid attempt resultHash timestamp signature",
 )  # fmt: skip
 
 _Id = Annotated[str, typer.Argument(help="The workflow's ID.", metavar="WORKFLOW")]
@@ -191,6 +197,32 @@ def show(session: Session, workflow_id: _Id) -> None:
     session.show(record, lambda: _print_record(record))
 
 
+@verb(app, "trace")
+def trace(
+    session: Session,
+    trace_id: Annotated[
+        str, typer.Argument(help="The workflow's ID, or a trace ID.", metavar="ID")
+    ],
+    workflow_id: Annotated[
+        str | None,
+        typer.Option("--workflow", help="The workflow's ID, if several share the trace ID."),
+    ] = None,
+) -> None:
+    """Draw the trace of a workflow as a waterfall."""
+    from callboard.cli.waterfall import draw
+
+    if "-" in trace_id:  # of a workflow, not of a trace
+        record = session.client.workflow(trace_id)
+        trace_id, workflow_id = record.trace_id, record.id
+    asked: dict[str, Any] = {} if workflow_id is None else {"workflow_id": workflow_id}
+    page = session.client.trace(trace_id, **asked)
+    whole: dict[str, Any] = {"trace": page.trace, "spans": list(page.rows)}
+    while (place := page.next_place()) is not None:
+        page = session.client.trace(trace_id, **asked, **place)
+        whole["spans"] += page.rows
+    session.show(whole, lambda: print("\n".join(draw(whole["spans"]))))
+
+
 def _print_record(record: Mapping[str, Any]) -> None:
     first = [name for name in ("workflowId", "id") if name in record]
     width = max(12, *map(len, record))
@@ -228,6 +260,30 @@ def _print_results(nodes: Mapping[str, Mapping[str, Any]]) -> None:
         if len(text) > RESULT_CHARS_MAX:
             text = f"{text[:RESULT_CHARS_MAX]}… ({len(text)} characters; --output json shows all)"
         print(f"result of {name}: {text}")
+
+
+@verb(app, "prove")
+def prove(
+    session: Session,
+    workflow_id: _Id,
+    node: Annotated[str, typer.Argument(help="The node's name.", metavar="NODE")],
+    file: Annotated[
+        Path | None,
+        typer.Option("-o", "--file", help="File for the bundle; default: standard output."),
+    ] = None,
+) -> None:
+    """Write the bundle that proves a node that succeeded; `callboard verify` checks it offline."""
+    from callboard.proving import prove_node
+
+    bundle = json.dumps(prove_node(session.client, workflow_id, node), separators=(",", ":"))
+    if file is None:
+        print(bundle)
+        return
+    try:
+        file.write_text(bundle + "\n", encoding="utf-8")
+    except OSError as error:
+        stop(EXIT_USAGE, f"cannot write {file}: {error.strerror}")
+    print(f"wrote {file}; verify it with: callboard verify {file}")
 
 
 @verb(app, "watch")

@@ -5,8 +5,8 @@
 3. Register the agents from the cards they serve.
 4. Publish the workflow on the document, the example's or one that is drafted from words, and show
    its nodes.
-5. Print what the last nodes returned or why nodes failed, the books, and what recomputing the
-   audit chain gave.
+5. Print what the last nodes returned or why nodes failed, the books, what recomputing the audit
+   chain gave, and what the proof of the last node shows offline.
 6. End the agents and, unless it is kept, the service.
 
 The exit code is 0 only when the workflow succeeded, the books balance and the chain is intact.
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from callboard.cli.agents import read_card
+from callboard.cli.audit import proof_lines
 from callboard.cli.session import (
     EXIT_REFUSED,
     EXIT_UNSUCCESSFUL,
@@ -44,8 +45,9 @@ from callboard.demo.books import Books, books_of
 from callboard.demo.document import served
 from callboard.demo.processes import EXAMPLE, AgentFailed, AgentProcesses
 from callboard.errors import CallboardError
+from callboard.proving import audit_lines, prove_node
 from callboard.supervising import supervisor
-from callboard.verify import ChainBroken, verify_chain
+from callboard.verify import NotProven, verify_bundle, verify_log
 
 DEPOSIT_CREDITS = 1
 PAYER_DID = "did:example:payer"
@@ -116,7 +118,7 @@ def demonstrate(
     except InputsMissing as error:
         print(f"callboard: {error}", file=sys.stderr)
         return EXIT_UNSUCCESSFUL
-    except (AgentFailed, CallboardError, ChainBroken) as error:
+    except (AgentFailed, CallboardError, NotProven) as error:
         print(f"callboard: {error}", file=sys.stderr)
         return EXIT_REFUSED
 
@@ -210,10 +212,23 @@ def run_workflow(
         books = books_of(entries)
         _heading("Who was paid what, in credits")
         _print_books(record, books)
-        chain = verify_chain(admin.iterate_audit())
+        note = admin.audit_checkpoint().note
+        log = verify_log(audit_lines(admin), notes=[note])
         _heading("The audit chain")
-        print(f"{chain.entries} entries, chain intact, head {chain.head_hash}")
+        print(f"{log.entries} entries, chain intact, head {log.head_hash}")
+        _print_proof(admin, record)
     return record["status"] == "success" and books.is_balanced
+
+
+def _print_proof(admin: Client, record: dict[str, Any]) -> None:
+    """Verify the bundle of the last node that succeeded, as anyone can offline."""
+    done = [name for name, node in record["nodes"].items() if node["status"] == "success"]
+    if not done:
+        return
+    bundle = json.dumps(prove_node(admin, record["id"], done[-1]), separators=(",", ":"))
+    first_key = admin.service_description().signing_keys[-1].public_key
+    _heading(f"The proof of {done[-1]}, verified offline")
+    print("\n".join(proof_lines(verify_bundle(f"{bundle}\n".encode(), first_key), first_key)))
 
 
 def _example(document_url: str) -> dict[str, Any]:

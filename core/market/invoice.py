@@ -14,7 +14,7 @@ from typing import Final
 from core.money import cents_half_up
 
 INVOICE_FEE_BPS: Final = 30  # 0.3 percent, fixed by the specification
-_BPS: Final = 10_000
+BPS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,5 +42,5 @@ def invoice_totals(payments_micro: Iterable[int], refunds_micro: Iterable[int]) 
     """
     subtotal_micro = max(0, sum(payments_micro) - sum(refunds_micro))
     subtotal_cents = cents_half_up(subtotal_micro)
-    fee_cents = (subtotal_cents * INVOICE_FEE_BPS + _BPS // 2) // _BPS
+    fee_cents = (subtotal_cents * INVOICE_FEE_BPS + BPS // 2) // BPS
     return InvoiceTotals(subtotal_micro, subtotal_cents, fee_cents)

@@ -51,6 +51,8 @@ class AuditEventType(StrEnum):
     KEY_REVOKED = "key.revoked"
     KEY_ROTATED = "key.rotated"
     RIGHT_USED = "right.used"
+    SIGNING_KEY_ROTATED = "signing_key.rotated"
+    RECEIPT_SUBMITTED = "receipt.submitted"
     REPUTATION_REBUILT = "reputation.rebuilt"
     CAPABILITY_PRICED = "capability.priced"
     VERSION_PUBLISHED = "capability_version.published"
@@ -82,6 +84,11 @@ class AuditEventType(StrEnum):
         return self.value.partition(".")[2]
 
 
+# Entries with these events name the signing keys. Every reader of the log sees them whole, so that
+# everyone can check signatures.
+PUBLIC_EVENTS: Final = frozenset(
+    {AuditEventType.LEDGER_CREATED, AuditEventType.SIGNING_KEY_ROTATED}
+)
 # What every workflow goes through, always about the workflow itself: entries that have them are
 # found by their workflow. Each other event is found by its type and by its target.
 LIFE_EVENTS: Final = frozenset(

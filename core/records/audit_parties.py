@@ -93,6 +93,8 @@ PARTY_RULES: Final[dict[AuditEventType, tuple[PartyRule, ...]]] = {
     AuditEventType.KEY_REVOKED: _OWNED,
     AuditEventType.KEY_ROTATED: _OWNED,
     AuditEventType.RIGHT_USED: _OPERATORS,
+    AuditEventType.SIGNING_KEY_ROTATED: _OPERATORS,
+    AuditEventType.RECEIPT_SUBMITTED: (*_in(Named.WORKFLOW, "workflowId"), *_OF_AGENT),
     AuditEventType.REPUTATION_REBUILT: _OPERATORS,
     AuditEventType.CAPABILITY_PRICED: _OPERATORS,
     AuditEventType.VERSION_PUBLISHED: _in(Named.DID, "ownerDid", "formerOwnerDid"),

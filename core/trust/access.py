@@ -27,15 +27,22 @@ SET_QUOTAS: Final = "quotas:write"
 REVOKE: Final = "trust:revoke"
 FEDERATE: Final = "federation:admin"
 READ_ALL_AUDIT: Final = "audit:all"
+# Reading the deployment's metrics, which name no tenant: for Prometheus.
+READ_METRICS: Final = "metrics:read"
 # Sending heartbeats; the only right of a heartbeat token.
 HEARTBEAT: Final = "agents:heartbeat"
 SINGLE_RIGHTS: Final = (
-    DEPOSIT, SET_PRICES, RESOLVE_DISPUTES, SET_QUOTAS, REVOKE, FEDERATE, READ_ALL_AUDIT, HEARTBEAT,
-    ADMIN,
+    DEPOSIT, SET_PRICES, RESOLVE_DISPUTES, SET_QUOTAS, REVOKE, FEDERATE, READ_ALL_AUDIT,
+    READ_METRICS, HEARTBEAT, ADMIN,
 )  # fmt: skip
 # What a free-tier key may do, and nothing else. No scope of an API key: those have what covers it.
 SUGGEST: Final = "workflows:suggest"
-COVERED_BY: Final[Mapping[str, str]] = {HEARTBEAT: "agents:write", SUGGEST: "workflows:read"}
+# Scopes that another scope includes. Their use is not recorded in the audit chain.
+COVERED_BY: Final[Mapping[str, str]] = {
+    HEARTBEAT: "agents:write",
+    SUGGEST: "workflows:read",
+    READ_METRICS: ADMIN,
+}
 # A new key reads and writes every resource, but has no single right.
 DEFAULT_SCOPES: Final = tuple(
     f"{resource}:{verb}" for resource in RESOURCES for verb in ("read", "write")

@@ -23,6 +23,7 @@ class KeyPurpose(StrEnum):
     HEARTBEAT_TOKEN = "heartbeat-token"
     SIGNING_SECRET = "signing-secret"
     STORED_REPLY = "stored-reply"
+    SIGNING_KEY = "signing-key"
     PEER_TOKEN = "peer-token"
 
 

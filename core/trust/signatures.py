@@ -46,6 +46,11 @@ def is_signed_by_key(public_key: bytes, message: bytes, signature: bytes) -> boo
     return True
 
 
+def signature_text(signature: str) -> str:
+    """Return a valid signature as it is stored: `ed25519:` and base64."""
+    return _PREFIX + signature.removeprefix(_PREFIX)
+
+
 def key_bytes(public_key: str) -> bytes:
     """Return the 32 bytes of a public key.
 

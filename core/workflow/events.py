@@ -145,7 +145,8 @@ class AttemptSucceeded(Message, frozen=True):
 
     The result is in `result_json`, in canonical form, or behind `result_ref` when it is large.
     Hashes are `sha256:` + hex over the JCS forms. `settled_by`: who has ended the attempt of an
-    agent that had accepted it; None: an agent's reply.
+    agent that had accepted it; None: an agent's reply. `signature`: `ed25519:` + base64 over the
+    result, valid by the agent's key `signed_key` (base64); None: not signed, or not checked.
     """
 
     node: str
@@ -158,6 +159,8 @@ class AttemptSucceeded(Message, frozen=True):
     metrics: dict[str, Any] = field(default_factory=dict)
     result_ref: BlobRef | None = None
     settled_by: SettledBy | None = None
+    signature: str | None = None
+    signed_key: str | None = None
 
 
 class AttemptFailed(Message, frozen=True):
@@ -330,6 +333,8 @@ class AttemptFinished(Message, frozen=True):
     `kind`: primary, or verify (then `attempt` is the `verify_attempt`). `outcome`: success, error,
     timeout, lost, discarded (cancelled); of a verification also rejected. A primary line says that
     the agent replied with a result; whether it was accepted and paid, the node's row says.
+    `queued_ms`: when the attempt was opened. `signature`: over its result, valid by the agent's key
+    `signed_key`.
     """
 
     node: str
@@ -343,6 +348,9 @@ class AttemptFinished(Message, frozen=True):
     output_hash: str | None = None
     error_code: str | None = None
     error_message: str | None = None
+    queued_ms: int | None = None
+    signature: str | None = None
+    signed_key: str | None = None
 
 
 class NodePaid(Message, frozen=True):

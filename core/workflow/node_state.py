@@ -83,6 +83,7 @@ class NodeState(Struct):
     declined: Failure | None = None  # the decline that made the node change its agent
     agents_used: tuple[str, ...] = ()
     is_first_try: bool = False  # the open attempt is the first of its agent
+    verify_queued_ms: int | None = None  # when the open verification was opened
     verify_dispatched_ms: int | None = None
     is_verifier_trusted: bool = False  # a restart does not know: then a rejection costs nothing
     is_accepted: bool = False  # the agent or verifier works without an open request

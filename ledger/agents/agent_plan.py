@@ -145,6 +145,7 @@ def _record_registration(
             "revision": agent.revision,
             "cardSha256": (agent.card_hash or "").removeprefix("sha256:"),
             "lineageHash": agent.lineage_hash,
+            **({"publicKey": agent.public_key} if agent.public_key else {}),
             **_claim(command, agent, known, is_yielding=is_yielding),
         },
     )

@@ -20,6 +20,7 @@ import sqlalchemy as sql
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal, unseal
+from core.trust.signing_keys import unseal_signing_key
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.reads.reader import LedgerReader
 
@@ -42,8 +43,12 @@ _SEALED: Final = sql.text(
 ).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
 _COUNT: Final = sql.text(
     """
-    SELECT count(*) AS secrets FROM callboard.agent
-    WHERE signing_secret IS NOT NULL AND substring(signing_secret, 1, 1) = :version
+    SELECT (
+        SELECT count(*) FROM callboard.agent
+        WHERE signing_secret IS NOT NULL AND substring(signing_secret, 1, 1) = :version
+    ) + (
+        SELECT count(*) FROM callboard.signing_key WHERE substring(sealed, 1, 1) = :version
+    ) AS secrets
     """
 ).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
 _ATTEMPTS: Final = sql.text(
@@ -73,10 +78,20 @@ _RESEAL: Final = sql.text(
     sql.bindparam("after", type_=sql.ARRAY(sql.LargeBinary)),
 )
 
+_SIGNING_KEY: Final = sql.text(
+    "SELECT sealed FROM callboard.signing_key WHERE substring(sealed, 1, 1) = :version"
+).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
+_RESEAL_SIGNING_KEY: Final = sql.text(
+    "SELECT callboard.reseal_signing_key(:before, :after)"
+).bindparams(
+    sql.bindparam("before", type_=sql.LargeBinary), sql.bindparam("after", type_=sql.LargeBinary)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class MadeWithKey:
-    """What is left that only one key can read: signing secrets, open attempts, kept replies.
+    """What is left that only one key can read: the signing key and agents' signing secrets, open
+    attempts, kept replies.
 
     `last_ms`: when the last of the attempts ends, Unix milliseconds; None without one.
     """
@@ -138,6 +153,14 @@ class SealedSecrets:
         (row,) = await self._pool.rows(_RESEAL, values)
         return int(row["resealed"])
 
+    async def replace_signing_key(self, before: bytes, after: bytes) -> None:
+        """Replace the deployment's signing key if it is still sealed as it was read.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE.
+        """
+        await self._pool.rows(_RESEAL_SIGNING_KEY, {"before": before, "after": after})
+
     async def has_replies(self, version: int) -> bool:
         """Say whether replies are kept that are sealed by a version.
 
@@ -159,6 +182,13 @@ async def seal_anew(reader: LedgerReader, store: SealedSecrets, keys: Deployment
     Raises:
         ServiceError: LEDGER_UNAVAILABLE.
     """
+    for row in await reader.rows(_SIGNING_KEY, {"version": bytes([min(keys.versions)])}):
+        key = unseal_signing_key(bytes(row["sealed"]), keys)
+        if key is None:
+            log.error("the signing key cannot be read")
+        else:
+            sealed = key.seal(keys, os.urandom(NONCE_BYTES))
+            await store.replace_signing_key(bytes(row["sealed"]), sealed)
     after, resealed = "", 0
     while found := await sealed_secrets(reader, min(keys.versions), after=after, limit=SECRETS_MAX):
         changes = []

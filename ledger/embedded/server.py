@@ -100,7 +100,7 @@ class EmbeddedPostgres:
         run_folder: Path,
         *,
         shared_buffers_mib: int = 256,
-        max_connections: int = 100,
+        max_connections: int = 104,
         progress: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self.folder = home / "postgres"

@@ -14,6 +14,9 @@ from ledger.identity.guardian_rows import GUARDIAN_SETS
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import agent, agent_name, former_key, recovery
 
+# Most keys with which a signature is tried.
+KEYS_TRIED_MAX: Final = 4
+
 
 async def key_rows(
     reader: LedgerReader, did: str, *, limit: int, offset: int, before: int | None
@@ -41,6 +44,14 @@ async def key_rows(
     if before is not None:
         query = query.where(keys.c.number < before)
     return await reader.rows(query.order_by(keys.c.number.desc()).limit(limit).offset(offset))
+
+
+async def newest_keys(
+    reader: LedgerReader, did: str, most: int = KEYS_TRIED_MAX
+) -> tuple[str, ...]:
+    """Return at most so many of the newest keys of a DID, the current one first."""
+    rows = await key_rows(reader, did, limit=most, offset=0, before=None)
+    return tuple(row["public_key"] for row in rows)
 
 
 def _is_taken(at_ms: int) -> sql.ColumnElement[bool]:

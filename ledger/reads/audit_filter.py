@@ -64,9 +64,9 @@ def audit_select(
     if actor_did is not None:
         query = query.where(audit.c.actor_did == actor_did)
     if start_ms is not None:
-        query = query.where(audit.c.created_ms >= start_ms)
+        query = query.where(audit.c.id >= _first_since(start_ms))
     if end_ms is not None:
-        query = query.where(audit.c.created_ms < end_ms)
+        query = query.where(audit.c.id < _first_since(end_ms))
     if before_id is not None:
         query = query.where(audit.c.id < before_id)
     if event_type in LIFE_EVENTS and target_type not in (None, _WORKFLOW):
@@ -111,14 +111,16 @@ def own_select(
     if actor_did is not None:
         conditions.append(audit.c.actor_did == actor_did)
     if start_ms is not None:
-        conditions.append(audit.c.created_ms >= start_ms)
+        conditions.append(audit.c.id >= _first_since(start_ms))
     if end_ms is not None:
-        conditions.append(audit.c.created_ms < end_ms)
+        conditions.append(audit.c.id < _first_since(end_ms))
     if (event_type, target_type, target_id) != (None, None, None):
         conditions.append(_is_match(event_type, target_type, target_id))
     own = sql.select(audit_party.c.audit_id.label("id")).where(audit_party.c.party == did)
     if before_id is not None:
         own = own.where(audit_party.c.audit_id < before_id)
+    if end_ms is not None:
+        own = own.where(audit_party.c.audit_id < _first_since(end_ms))
     # Both with a fence: the planner, which does not know how few of the matching are the caller's,
     # would go through the chain instead.
     if target_id is not None and _is_uuid(target_id) and target_type == _WORKFLOW:
@@ -208,6 +210,12 @@ def _with_event(
         found = found.where(audit_event.c.audit_id < before_id)
     newest_first = found.order_by(audit_event.c.audit_id.desc()).subquery()
     return query.join(newest_first, newest_first.c.audit_id == audit.c.id)
+
+
+def _first_since(at_ms: int) -> sql.ScalarSelect[Any]:
+    """Return the query of the id of the first entry at or after a time."""
+    at = sql.literal(at_ms, sql.BigInteger)
+    return sql.select(sql.func.callboard.first_audit_id_since(at)).scalar_subquery()
 
 
 def _is_of_workflow(target_id: str) -> sql.ColumnElement[bool]:

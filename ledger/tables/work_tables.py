@@ -11,6 +11,8 @@ from ledger.tables.table import Table
 from ledger.tables.writes import NOW, Guard, change, insert, upsert
 
 # spent_micro is written when the workflow ends; until then it is escrow.amount - balance.
+# traceparent: the one that the publish brought, in the form of version 00 (W3C Trace Context); NULL
+# without a valid one.
 # is_halted: a step was refused; no step is taken until an owner has read the rows again.
 # quarantined_ms, quarantine_code: a step was refused for an unforeseen reason. They are set
 # together, kept when the workflow ends, and cleared when it is resumed.
@@ -36,6 +38,7 @@ WORKFLOW: Final = Table.of(
     "end_reason text",
     "end_details text",
     "ended_by_did text",
+    "traceparent text",
     "is_halted boolean NOT NULL DEFAULT false",
     "quarantined_ms bigint",
     "quarantine_code text",
@@ -93,6 +96,8 @@ NODE: Final = Table.of(
     "CONSTRAINT node_result_once CHECK (result_json IS NULL OR result_ref IS NULL)",
     storage="fillfactor = 70",
 )
+# queued_ms: when it was opened; started_ms: when its request was sent; completed_ms: when its reply
+# or result came. signature: the agent's over its result, valid by its key signed_key (base64).
 ATTEMPT: Final = Table.of(
     "attempt",
     "workflow_id uuid NOT NULL",
@@ -109,6 +114,9 @@ ATTEMPT: Final = Table.of(
     "output_hash text",
     "error_code text",
     "error_message text",
+    "queued_ms bigint",
+    "signature text",
+    "signed_key text",
     "PRIMARY KEY (workflow_id, id)",
 )
 # Terms never change while a round is open; it closes once. excluded: by agent, why its bid took no

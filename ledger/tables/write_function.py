@@ -17,6 +17,7 @@ from ledger.tables import (
     identity_tables,
     market_tables,
     money_tables,
+    proof_tables,
     work_tables,
 )
 from ledger.tables.table import Table
@@ -35,6 +36,7 @@ _DESCRIBED: Final = [
         identity_tables,
         capability_tables,
         cluster_tables,
+        proof_tables,
     )
     for value in vars(module).values()
 ]

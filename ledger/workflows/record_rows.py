@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from core.market.promises import PROMISED_MS
+from core.trust.signatures import signature_text
 from core.workflow.events import AttemptFinished, NodeChanged, WorkflowChanged
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.tables.table import Row
@@ -60,6 +61,7 @@ def workflow_row(command: PublishWorkflow) -> Row:
         "hold_micro": command.hold_micro,
         "reserved": command.reserved_json,
         "fee_bps": command.fee_bps,
+        **({"traceparent": command.traceparent} if command.traceparent else {}),
     }
 
 
@@ -103,4 +105,10 @@ def attempt_row(workflow_id: str, record: AttemptFinished) -> Row:
     if record.error_code is not None or record.error_message is not None:
         row["error_code"] = record.error_code
         row["error_message"] = record.error_message
+    if record.queued_ms is not None:
+        # Two machines' clocks: the owner has opened it, another process may have sent it.
+        row["queued_ms"] = min(record.queued_ms, record.started_ms)
+    if record.signature is not None:
+        row["signature"] = signature_text(record.signature)
+        row["signed_key"] = record.signed_key
     return row

@@ -23,6 +23,7 @@ class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
 
     `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate over
     the budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
+    `traceparent`: the caller's, None without one.
     `reserved_json`: what each node may cost, micro-credits by node; recovery goes on with it.
     Rejections: INSUFFICIENT_CREDITS, KEY_REUSED. Result: {"workflowId", "taskId", "status"},
     and "unstaked" and "revoked" as of `AdvanceWorkflow`.
@@ -44,6 +45,7 @@ class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
     fee_bps: int
     has_hold: bool
     records: tuple[Record, ...]
+    traceparent: str | None = None
 
 
 class AdvanceWorkflow(PermittedCommand, frozen=True, kw_only=True):

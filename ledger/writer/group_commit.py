@@ -35,6 +35,7 @@ from ledger.registry import kind_of
 from ledger.shards.committed_cluster import CommittedCluster
 from ledger.shards.member_leases import MemberLeases
 from ledger.writer.boot_clock import boot_time_ms
+from ledger.writer.step_counts import StepCounts
 from ledger.writer.store import (
     COMMIT_TIMEOUT_S,
     STATEMENT_TIMEOUT_S,
@@ -68,13 +69,15 @@ _log = logging.getLogger("callboard.ledger")
 class CommitStatistics:
     """What the writer did since it was made. Times in milliseconds.
 
-    `divided`: batches that were refused; `refused`: commands that were refused because the ledger
-    could not apply them.
+    `lag_ms`: how long the batch under way takes already, for which all others wait. `divided`:
+    batches that were refused; `refused`: commands that were refused because the ledger could not
+    apply them.
     """
 
     epoch: int = 0
     is_open: bool = False
     queued: int = 0
+    lag_ms: float = 0.0
     batches: int = 0
     commands: int = 0
     round_trips: int = 0
@@ -182,6 +185,9 @@ class GroupCommit:
         self._statement_timeout_s = statement_timeout_s
         self._queue = _Queue()
         self._counts = CommitStatistics()
+        self.step_counts = StepCounts()
+        # Since when the batch under way is committed; None: there is none.
+        self._began_s: float | None = None
         self._store: LedgerStore | None = None
         self._boot_ms = boot_ms
         self._open_store = open_store
@@ -326,12 +332,13 @@ class GroupCommit:
 
     def statistics(self) -> CommitStatistics:
         """Return what was done so far."""
-        store = self._store
+        store, began_s = self._store, self._began_s
         return replace(
             self._counts,
             epoch=store.epoch if store is not None else 0,
             is_open=store is not None,
             queued=self._queue.commands,
+            lag_ms=0.0 if began_s is None else (time.perf_counter() - began_s) * 1_000,
             round_trips=self._counts.round_trips + (store.round_trips if store is not None else 0),
         )
 
@@ -462,7 +469,7 @@ class GroupCommit:
             await self._refuse(store, batch, is_slow=False)
             return
         timeouts = TIMEOUTS_ALONE if batch.is_retry else 1
-        began = time.perf_counter()
+        began = self._began_s = time.perf_counter()
         try:
             outcomes = await store.commit(
                 commands,
@@ -477,6 +484,8 @@ class GroupCommit:
                 _log.warning("batch refused commands=%d reason=%s", len(commands), error.reason)
                 self._retry_alone(batch)
             return
+        finally:
+            self._began_s = None
         took_ms = (time.perf_counter() - began) * 1000
         self._follow(store)
         counts = self._counts
@@ -485,6 +494,7 @@ class GroupCommit:
         counts.batch_max = max(counts.batch_max, len(commands))
         counts.commit_ms_total += took_ms
         counts.commit_ms_max = max(counts.commit_ms_max, took_ms)
+        self.step_counts.note(commands, outcomes, self._now_ms())
         for (submission, position), outcome in zip(batch.places, outcomes, strict=True):
             submission.settle(position, outcome)
         if self._losses:

@@ -41,6 +41,7 @@ from ledger.errors import (
     SchemaTooNew,
 )
 from ledger.identity.credentials import add_credential_reads
+from ledger.proofs.signing_keys import add_signing_key
 from ledger.registry import kind_of
 from ledger.schema import driver_url, session_options
 from ledger.shards.committed_cluster import committed_cluster
@@ -121,11 +122,16 @@ _NEVER_A_COMMANDS: Final = ("08", "25", "28", "3D", "40", "53100", "53300", "55"
 
 @dataclass(frozen=True, slots=True)
 class Genesis:
-    """What the first audit record fixes for ever. `public_key`: base64 of the raw key, or ""."""
+    """What the first audit record fixes for ever.
+
+    `public_key`: of the deployment's first signing key, base64, or "" without one.
+    `sealed_key`: its private half.
+    """
 
     origin: str
     fee_bps: int
     public_key: str = ""
+    sealed_key: bytes = b""
 
 
 class _KeyConflict(Exception):
@@ -524,6 +530,8 @@ class LedgerStore:
                 "publicKey": genesis.public_key,
             },
         )
+        if genesis.public_key:
+            add_signing_key(batch, genesis.public_key, genesis.sealed_key, audit_id=1)
         await self._run(batch)
 
 

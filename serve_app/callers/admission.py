@@ -14,6 +14,8 @@ from serve_app.callers.shares import Shares
 RETRY_AFTER_S = 1
 # Bytes of bodies, and of replies, that a replica holds.
 BYTES_MAX = 512 * MIB
+# Streamed replies at a time in a replica.
+STREAMS_MAX = 8
 
 
 class Admission:
@@ -33,6 +35,7 @@ class Admission:
         self.incomplete_bodies = Shares(settings.bodies_max, part)
         self.body_bytes = Shares(BYTES_MAX, part)
         self.reply_bytes = Shares(BYTES_MAX, part)
+        self.streams = Shares(STREAMS_MAX, part)
 
     def __repr__(self) -> str:
         return f"<Admission requests={self.requests!r} waits={self.waits!r}>"
@@ -45,7 +48,7 @@ class Place:
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
-        self._held: list[tuple[Shares, int]] = []
+        self._held: list[tuple[Shares, int, str]] = []
         self.holder = ""
 
     def __repr__(self) -> str:
@@ -70,17 +73,19 @@ class Place:
         self.holder = holder
         self.take(shares or self._admission.requests, 1, "requests are open")
 
-    def take(self, shares: Shares, amount: int, what: str) -> None:
+    def take(self, shares: Shares, amount: int, what: str, holder: str = "") -> None:
         """Take some of a stock until the request ends.
 
         Args:
             what: for the refusal.
+            holder: whose share it is of; default: the request's holder.
 
         Raises:
             ServiceError: RATE_LIMITED when the holder has its share, OVERLOADED when all is taken.
         """
-        if shares.take(self.holder, amount):
-            self._held.append((shares, amount))
+        holder = holder or self.holder
+        if shares.take(holder, amount):
+            self._held.append((shares, amount, holder))
             return
         if shares.is_taken(amount):
             code, detail = (
@@ -90,17 +95,17 @@ class Place:
         else:
             code, detail = (
                 ErrorCode.RATE_LIMITED,
-                f"too many {what} for {self.holder}: repeat the request later",
+                f"too many {what} for {holder}: repeat the request later",
             )
         raise ServiceError(code, detail, retry_after_s=RETRY_AFTER_S)
 
     def give_back(self, shares: Shares, amount: int = 1) -> None:
         """Give some of a stock back before the request ends."""
-        self._held.remove((shares, amount))
+        self._held.remove((shares, amount, self.holder))
         shares.give_back(self.holder, amount)
 
     def leave(self) -> None:
         """Give everything back."""
-        for shares, amount in self._held:
-            shares.give_back(self.holder, amount)
+        for shares, amount, holder in self._held:
+            shares.give_back(holder, amount)
         self._held.clear()

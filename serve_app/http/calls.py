@@ -78,6 +78,7 @@ class Reply:
     """What a handler answers. `body`: what `write_json` writes, or bytes that are sent as such.
 
     `is_refusal`: it says that nothing was changed, so it is not kept under an idempotency key.
+    `is_stream`: the body is an async generator of bytes, which goes on as the client takes them.
     """
 
     body: Any
@@ -85,6 +86,7 @@ class Reply:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     content_type: bytes = b"application/json"
     is_refusal: bool = False
+    is_stream: bool = False
 
 
 @dataclass(slots=True)
@@ -288,6 +290,11 @@ class Call:
         """
         return reason_in(self.headers)
 
+    @property
+    def traceparent(self) -> bytes | None:
+        """The caller's `traceparent` as it was sent, None without one."""
+        return self.headers.get(b"traceparent")
+
     def object_body(self) -> dict[str, Any]:
         """Return a body that the handler parses itself, which must be a JSON object.
 
@@ -345,6 +352,7 @@ class Operation:
     besides those that every operation has. `repeats`: what an idempotency key means to it.
     `check`: refuses a parsed body as a whole, before its members are read.
     `may_wait`: it heeds `Prefer: wait`. `is_health`: it answers 503 with its usual reply.
+    `other_media_type`: of its reply, for a caller who accepts that.
     """
 
     method: str
@@ -369,6 +377,7 @@ class Operation:
     check: Callable[[Call], None] | None = None
     repeats: Repeats = Repeats.IGNORED
     media_type: str = "application/json"
+    other_media_type: str | None = None
 
     @property
     def class_by_method(self) -> RateClass:
@@ -412,6 +421,7 @@ class Declared(TypedDict, total=False):
     may_wait: bool
     repeats: Repeats
     media_type: str
+    other_media_type: str
 
 
 class Operations(list[Operation]):

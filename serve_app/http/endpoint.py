@@ -15,6 +15,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -103,15 +104,22 @@ class Endpoint:
         request_id = request_id_of(headers)
         # Not x-request-id: Serve echoes that header, made up when the client sent none, by itself.
         sent_headers: Headers = []
+        counters = self._services.counters
         try:
             call = self._call(scope, headers, request_id)
             reply = rendered(await self._answer(scope, call, place, receive, sent_headers))
-            if call.method == "GET" and place.holder and len(reply.body) > _PART_BYTES:
+            if reply.is_stream:
+                # Of an address for DIDs that anybody makes: they would take all places.
+                place.take(place.admission.streams, 1, "exports are open", call.account)
+                if scope["method"] == "HEAD":
+                    reply = replace(reply, body=b"", is_stream=False)
+            elif call.method == "GET" and place.holder and len(reply.body) > _PART_BYTES:
                 # Of what has changed something the reply goes out, counted or not; texts without a
                 # holder are in memory once for all.
                 place.take(place.admission.reply_bytes, len(reply.body), "bytes of replies wait")
         except ServiceError as error:
             reply = refused(error, request_id)
+            counters["callboard_refusals", error.code.value] += 1
             if error.code is ErrorCode.METHOD_NOT_ALLOWED:
                 sent_headers.append((b"allow", self._allowed))
         except ClientGone:
@@ -121,7 +129,16 @@ class Endpoint:
             _LOG.exception("request failed request_id=%s path=%s", request_id, path_text(scope))
             inside = ServiceError(ErrorCode.INTERNAL_ERROR, "the request failed inside the service")
             reply = refused(inside, request_id)
-        await send_reply(send, reply, sent_headers, pace=self._pace)
+            counters["callboard_refusals", inside.code.value] += 1
+        counters["callboard_requests", self._class_of(scope), str(reply.status)] += 1
+        if reply.is_stream:
+            await send_stream(receive, send, reply, sent_headers, pace=self._pace)
+        else:
+            await send_reply(send, reply, sent_headers, pace=self._pace)
+
+    def _class_of(self, scope: Scope) -> str:
+        operation = self._operations.get(scope["method"])
+        return "unknown" if operation is None else operation.rate.value
 
     def _call(self, scope: Scope, headers: Mapping[bytes, bytes], request_id: str) -> Call:
         operation = self._operations.get(scope["method"])
@@ -297,7 +314,7 @@ def refused(error: ServiceError, request_id: str) -> Reply:
 
 def rendered(reply: Reply) -> Reply:
     """Return a reply with the bytes of its body."""
-    if isinstance(reply.body, bytes):
+    if isinstance(reply.body, bytes) or reply.is_stream:
         return reply
     return Reply(write_json(reply.body), reply.status, reply.headers, reply.content_type)
 
@@ -335,6 +352,46 @@ async def send_reply(
         _LOG.info("a reply was taken too slowly sent=%d of=%d", sent, len(body))
 
 
+async def send_stream(
+    receive: Receive, send: Send, reply: Reply, more_headers: Headers, *, pace: Pace
+) -> None:
+    """Write a reply whose body is made while it is sent: the next page is read when the client has
+    taken the previous one.
+
+    It ends early, and the server closes the connection, when the client is gone or takes it too
+    slowly, or when a page cannot be read.
+    """
+    clock = asyncio.get_running_loop().time
+    headers = [(b"content-type", reply.content_type), *more_headers, *reply.headers]
+    gone = asyncio.ensure_future(_disconnected(receive))
+    sent, sending_s = 0, 0.0
+    try:
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        async for page in reply.body:
+            for at in range(0, len(page), _PART_BYTES):
+                part = page[at : at + _PART_BYTES]
+                sent += len(part)
+                began = clock()
+                async with asyncio.timeout(pace.end(0.0, sent) - sending_s):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                sending_s += clock() - began
+                if gone.done():
+                    return
+        await send({"type": "http.response.body", "body": b""})
+    except TimeoutError:
+        _LOG.info("a reply was taken too slowly sent=%d", sent)
+    except ServiceError as error:
+        _LOG.warning("a reply was cut sent=%d code=%s: %s", sent, error.code, error.detail)
+    finally:
+        gone.cancel()
+        await reply.body.aclose()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 def _may_wait(headers: Mapping[bytes, bytes], operation: Operation) -> bool:
     preferences = headers.get(b"prefer")
     return preferences is not None and operation.may_wait and b"wait" in preferences.lower()
@@ -344,6 +401,8 @@ def _check_acceptable(accept: bytes | None, operation: Operation) -> None:
     if accept is None or b"*/*" in accept or b"application/*" in accept or b"json" in accept:
         return
     if operation.media_type.encode() in accept:
+        return
+    if operation.other_media_type is not None and operation.other_media_type.encode() in accept:
         return
     raise ServiceError(
         ErrorCode.NOT_ACCEPTABLE,

@@ -22,6 +22,7 @@ from serve_app.openapi.parameters import HEADERS, parameters_of
 Schema = dict[str, Any]
 
 _ALWAYS = (
+    ErrorCode.INVALID_REQUEST,  # the front refuses what is not valid HTTP
     ErrorCode.NOT_ACCEPTABLE,
     ErrorCode.METHOD_NOT_ALLOWED,
     ErrorCode.INTERNAL_ERROR,
@@ -35,7 +36,6 @@ _WITH_CREDENTIAL = (
 # Also without a scope, a key that is sent is looked up, and rows are read.
 _WITHOUT_CREDENTIAL = (ErrorCode.UNAUTHORIZED, ErrorCode.LEDGER_UNAVAILABLE)
 _WITH_BODY = (
-    ErrorCode.INVALID_REQUEST,
     ErrorCode.REQUEST_TIMEOUT,
     ErrorCode.UNSUPPORTED_MEDIA_TYPE,
 )
@@ -126,6 +126,9 @@ class _Description:
                 "headers": {"x-request-id": {"schema": {"type": "string"}}},
             }
         }
+        if operation.other_media_type is not None:
+            text = {"schema": {"type": "string"}}
+            responses["200"]["content"][operation.other_media_type] = text
         if operation.repeats is not Repeats.IGNORED:
             responses["200"]["headers"]["Idempotency-Replayed"] = {
                 "schema": {"const": "true"},
@@ -157,15 +160,13 @@ def _refusals_of(operation: Operation) -> Iterable[ErrorCode]:
     yield from _ALWAYS
     yield from operation.errors
     if operation.repeats is not Repeats.IGNORED:
-        yield from (ErrorCode.KEY_REUSED, ErrorCode.INVALID_REQUEST, ErrorCode.LEDGER_UNAVAILABLE)
+        yield from (ErrorCode.KEY_REUSED, ErrorCode.LEDGER_UNAVAILABLE)
     if operation.scope is not None:
         yield from _WITH_CREDENTIAL
     if operation.rate is not RateClass.EXEMPT:
         yield from (*_WITHOUT_CREDENTIAL, ErrorCode.RATE_LIMITED, ErrorCode.OVERLOADED)
     if operation.body is not None or operation.method in ("POST", "PUT", "PATCH"):
         yield from _WITH_BODY
-    if operation.query is not None or operation.path_values is not None:
-        yield ErrorCode.INVALID_REQUEST
     if operation.path_values is not None and operation.path_values.looked_up is not None:
         yield ErrorCode.NOT_FOUND
 

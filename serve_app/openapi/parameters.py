@@ -64,7 +64,7 @@ def _of_class(declared: type[Body] | None, place: str, schemas: Schemas) -> list
         # In braces in a path a value has its Python name, which is that of the operation's class.
         name = member.name if place == "path" else member.json_name
         parameter: Schema = {"name": name, "in": place, "schema": schemas.of_member(member)}
-        if place == "path":
+        if place == "path" or not member.may_be_absent:
             parameter["required"] = True
         parameter["description"] = parameter["schema"].pop("description")
         described.append(parameter)

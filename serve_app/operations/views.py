@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, get_args
 
-from core.ids import trace_id
 from core.json_text import Raw, read_json
 from core.market.agent_liveness import UNHEARD, availability, drop_older_signals
 from core.market.ranking import render_reasons
@@ -29,6 +28,7 @@ from core.records.stored_manifest import read_stored_manifest
 from core.timestamps import iso_ms
 from core.workflow.blob_ref import BlobRef
 from core.workflow.node_state import CHOICE, WAITING_FOR, tells_of_wait
+from core.workflow.trace_context import trace_of
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agents.agent_live import liveness_of
 from ledger.commands import Outcome
@@ -120,7 +120,7 @@ def workflow_summary(row: Row) -> dict[str, Any]:
         "createdAt": iso_time(row["created_ms"]),
         "startedAt": iso_time(row["started_ms"]),
         "completedAt": iso_time(row["completed_ms"]),
-        "traceId": trace_id(workflow_id),
+        "traceId": trace_of(workflow_id, row["traceparent"]).trace_id,
         "spentCredits": credits_number(row["spent_micro"]),
         "error": _json(row["error"]),
         "quarantine": _quarantine(row),

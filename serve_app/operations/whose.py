@@ -12,6 +12,7 @@ from core.records.agent import without_standing_bids
 from core.records.api.path_values import AnyDidPath
 from core.records.bounds import DID_CHARS_MAX
 from ledger.accounts.agent_money import money_owner
+from ledger.proofs.signed_results import is_worker
 from ledger.reads.reader import RowDict
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.http.calls import Call, not_found
@@ -52,6 +53,27 @@ async def check_money_party(call: Call, dids: Collection[str | None], what: str)
         return
     owners = [await money_owner(call.services.reader, did) for did in dids if did is not None]
     call.require_party([one.owner_did for one in owners if one and one.is_owners], what)
+
+
+async def owns_agent(call: Call, did: str) -> bool:
+    """Say whether the caller is the owner of an agent whose money the caller may see."""
+    owner = await money_owner(call.services.reader, did)
+    return owner is not None and owner.is_owners and call.is_party((owner.owner_did,))
+
+
+async def work_viewer(call: Call, workflow_id: str) -> str | None:
+    """Return whose attempts of a workflow the caller may see: its own and its agents', None: all.
+
+    Raises:
+        ServiceError: NOT_FOUND for a workflow of which the caller may see none.
+    """
+    head, viewer = await call.services.reads.head(workflow_id, call.caller.did), call.caller.did
+    if head is not None and call.may((head.workflow.payer_did,)):
+        return None
+    reader = call.services.reader
+    if head is None or not (head.is_agent or await is_worker(reader, workflow_id, viewer)):
+        raise not_found(f"the workflow {workflow_id}")
+    return viewer
 
 
 def card_for(call: Call, row: RowDict, card: dict[str, Any]) -> dict[str, Any]:

@@ -131,6 +131,8 @@ class Keeper:
         if self._place.is_head:
             self._migrate()
         self._finish_start()
+        if self._place.is_head:
+            self._say(f"metrics for Prometheus: {self.url}/metrics")
         (self._deployment.url_file).write_text(f"{self.url}\n", encoding="utf-8")
 
     def watch(self) -> None:

@@ -37,6 +37,8 @@ NOT_WRITES: Final = (
     "/v1/agent/discovery",
     "/v1/capabilities/negotiate",
     "/v1/workflows/suggest",
+    "/v1/receipts/verify",
+    "/v1/signed-results/{node}/verify",
 )
 # What is not counted at all, besides what is in the list above.
 UNCOUNTED: Final = ("/", "/health", "/ready", "/openapi.json", "/docs")

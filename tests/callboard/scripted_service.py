@@ -23,11 +23,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class Scripted:
-    """One answer: status, JSON body or raw text, further headers."""
+    """One answer: status, JSON body or raw text, further headers.
+
+    `is_cut`: the connection is closed before the end that was announced.
+    """
 
     status: int
     body: Any
     headers: dict[str, str] = field(default_factory=dict)
+    is_cut: bool = False
 
 
 @dataclass
@@ -59,7 +63,8 @@ def scripted_service() -> Iterator[ScriptedService]:
             self.send_response(answer.status)
             for name, value in answer.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(text.encode())))
+            self.close_connection = answer.is_cut
+            self.send_header("Content-Length", str(len(text.encode()) + answer.is_cut))
             self.end_headers()
             self.wfile.write(text.encode())
 

@@ -20,8 +20,17 @@ from typer.testing import CliRunner, Result
 from callboard.cli import app
 from callboard.cli.session import credits_text
 from core.trust.access import RESOURCES, SINGLE_RIGHTS
+from tests.callboard.audit_logs import (
+    AGENT,
+    KEYS,
+    OUTPUT_HASH,
+    WORKFLOW,
+    bundle_of,
+    checkpoint_line,
+    log_of,
+)
 from tests.callboard.scripted_service import Scripted, ScriptedService
-from tests.callboard.test_verify import chain
+from tests.callboard.test_verify import bundle_text
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = {
@@ -261,43 +270,159 @@ def test_an_agent_is_registered_from_its_address(service: ScriptedService) -> No
     assert service.asked[1].body == {"acard": {"did": "did:net:a"}}
 
 
-def test_audit_verify_reads_every_page(service: ScriptedService) -> None:
-    entries = chain(5)
-    service.script = [
-        Scripted(200, {"entries": entries[:3], "nextCursor": "c1"}),
-        Scripted(200, {"entries": entries[3:], "nextCursor": None}),
-    ]
+TEXT = {"Content-Type": "text/plain; charset=utf-8"}
+LINES, NOTES = log_of(12)
+
+
+def test_audit_verify_reads_the_checkpoint_and_the_export(service: ScriptedService) -> None:
+    service.script = [Scripted(200, NOTES[9], TEXT), Scripted(200, b"".join(LINES).decode(), TEXT)]
     result = run("audit", "verify", "--url", service.url)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("12 entries, chain intact")
+    signer = f"entries 1 to 10 are signed by key {KEYS[1].key_id}"
+    assert f"{signer}; the log itself names the first key: check it with --key\n" in result.stdout
+    targets = [asked.target for asked in service.asked]
+    assert targets == ["/v1/audit/checkpoint", "/v1/audit/export?from=1"]
+    # Of an export that ends too early.
+    some = b"".join(LINES[:7]).decode()
+    service.script = [Scripted(200, NOTES[9], TEXT), Scripted(200, some + "{", TEXT)]
+    result = run("audit", "verify", "--url", service.url)
+    assert (result.exit_code, "the log ends before it, at entry 7" in result.stderr) == (3, True)
+
+
+def export_script(size: int, *rest: bytes) -> list[Scripted]:
+    """Return what the service answers to an export up to the checkpoint of a size."""
+    lines = [Scripted(200, b"".join(rest).decode(), TEXT)] if rest else []
+    return [Scripted(200, NOTES[size - 1], TEXT), Scripted(200, json.loads(LINES[0])), *lines]
+
+
+def test_an_export_is_written_up_to_its_checkpoint_and_continued(
+    service: ScriptedService, tmp_path: Path
+) -> None:
+    file = tmp_path / "audit.jsonl"
+    export = ("audit", "export", str(file), "--url", service.url)
+    for begun in (b"", LINES[0][:30], LINES[0]):
+        file.write_bytes(begun)
+        number = begun.count(b"\n")
+        service.script = export_script(5, *LINES[number:])
+        assert run(*export).exit_code == 0
+        assert file.read_bytes() == b"".join(LINES[:5]) + checkpoint_line(NOTES[4])
+        assert service.asked[-1].target == f"/v1/audit/export?from={number + 1}"
+    with file.open("ab") as end:
+        end.write(LINES[5][:40])  # the run before was ended in the middle of a line
+    service.script = export_script(12, *LINES[5:])
+    assert f"{file} has 12 entries (7 new) and ends with a signed" in run(*export).stdout
+    assert service.asked[-1].target == "/v1/audit/export?from=6"
+    whole = file.read_bytes()
+    for left in (whole, whole[:-20]):  # also one whose checkpoint was cut
+        file.write_bytes(left)
+        service.script = export_script(12)
+        assert "12 entries (0 new)" in run(*export).stdout
+        assert file.read_bytes() == whole
+    verified = run("verify", str(file), "--key", KEYS[0].public_key)
+    assert (verified.exit_code, verified.stdout.splitlines()[1]) == (
+        0,
+        f"entries 1 to 12 are signed by key {KEYS[1].key_id}",
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"my notes, without a line feed",
+        b"my notes\nof two lines",
+        b"\n",
+        b"{}\n",
+        LINES[0].replace(b"CREDITS", b"DOLLARS") + LINES[1],
+        LINES[1],
+        b"".join(LINES[:9]),
+    ],
+)
+def test_a_file_that_an_export_does_not_continue_is_left_alone(
+    service: ScriptedService, tmp_path: Path, content: bytes
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_bytes(content)
+    service.script = export_script(8, *LINES)
+    result = run("audit", "export", str(file), "--url", service.url)
+    assert result.exit_code == 2
+    why = "9 entries, and the newest checkpoint covers 8" if LINES[8] in content else "no export"
+    assert why in result.stderr
+    assert file.read_bytes() == content
+
+
+def test_an_export_that_ends_too_early_is_an_error_and_can_be_continued(
+    service: ScriptedService, tmp_path: Path
+) -> None:
+    file = tmp_path / "audit.jsonl"
+    export = ("audit", "export", str(file), "--url", service.url)
+    service.script = export_script(12, *LINES[:7], LINES[7][:50])
+    result = run(*export)
+    assert result.exit_code != 0
+    assert "ended after entry 7, its checkpoint covers 12" in result.stderr
+    assert file.read_bytes() == b"".join(LINES[:7])
+    cut = Scripted(200, b"".join((*LINES[7:10], LINES[10][:9])).decode(), TEXT, is_cut=True)
+    service.script = [*export_script(12), cut, Scripted(200, b"".join(LINES[10:]).decode(), TEXT)]
+    assert run(*export).exit_code == 0
+    assert [asked.target.split("=")[1] for asked in service.asked[-2:]] == ["8", "11"]
+    assert file.read_bytes() == b"".join(LINES) + checkpoint_line(NOTES[11])
+
+
+def test_verify_needs_no_service_and_names_the_defect(tmp_path: Path) -> None:
+    path, kept = tmp_path / "audit.jsonl", tmp_path / "note"
+    path.write_bytes(b"".join(LINES))
+    kept.write_text(NOTES[11], encoding="utf-8")
+    result = run("verify", str(path), "--checkpoint", str(kept))
     assert result.exit_code == 0
-    assert result.stdout.startswith("5 entries, chain intact")
-    assert [asked.target for asked in service.asked] == [
-        "/v1/audit?limit=1000",
-        "/v1/audit?limit=1000&cursor=c1",
+    assert "the file itself names the first key: check it with --key" in result.stdout
+    result = run("verify", str(path), "--checkpoint", str(kept), "--output", "json")
+    shown = json.loads(result.stdout)
+    assert (shown["intact"], shown["signedEntries"], shown["isKeyPinned"]) == (True, 12, False)
+    path.write_bytes(b"".join(LINES[:8]) + checkpoint_line(NOTES[7]) + LINES[8] + LINES[9])
+    assert "entries 9 to 10 are linked, but not signed" in run("verify", str(path)).stdout
+    for unsigned in (b"".join(LINES), b""):
+        path.write_bytes(unsigned)
+        result = run("verify", str(path), "--key", KEYS[0].public_key)
+        assert (result.exit_code, "no checkpoint signs an entry" in result.stderr) == (3, True)
+    kept.write_bytes(b"\xff\xfe")
+    result = run("verify", str(path), "--checkpoint", str(kept))
+    assert (result.exit_code, "expected a checkpoint" in result.stderr) == (3, True)
+    kept.write_text(NOTES[11], encoding="utf-8")
+    path.write_bytes(b"".join(LINES[:7]))
+    result = run("verify", str(path), "--checkpoint", str(kept))
+    assert (result.exit_code, result.stderr) == (
+        3,
+        "callboard: not proven: checkpoint of size 12: the log ends before it, at entry 7\n",
+    )
+    path.write_bytes(LINES[0] + LINES[1].replace(b"deposited", b"withdrawn"))
+    assert "not proven: audit entry 2: hash is" in run("verify", str(path)).stderr
+    path.write_bytes(b'{"\\u001b[2Jproven: success":1}\n')
+    assert "\x1b" not in run("verify", str(path)).stderr
+
+
+def test_verify_says_what_a_bundle_proves_and_who_signed_it(tmp_path: Path) -> None:
+    path, kept = tmp_path / "bundle.json", tmp_path / "note"
+    path.write_bytes(bundle_text(bundle_of()))
+    result = run("verify", str(path), "--key", KEYS[0].public_key)
+    assert result.stdout.splitlines() == [
+        f"node a of workflow {WORKFLOW} has succeeded: audit entry 12",
+        f"agent {AGENT}, result {OUTPUT_HASH}",
+        "proven: success, payment, receipt, signature, card",
+        "in the bundle, but not proven: node",
+        f"the checkpoint is signed by key {KEYS[1].key_id}",
+        "a bundle cannot show later rotations: compare this key with those that the deployment"
+        " lists",
     ]
-
-
-def test_audit_verify_of_a_file_needs_no_service_and_names_the_defect(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    entries = chain(3)[::-1]
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    assert run("audit", "verify", "--file", str(path)).exit_code == 0
-    entries[1]["actorDid"] = "did:net:other"
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    result = run("audit", "verify", "--file", str(path))
-    assert result.exit_code == 3
-    assert "chain broken: audit entry 2: hash" in result.stderr
-
-
-def test_audit_verify_with_a_key_that_does_not_see_all_is_refused(service: ScriptedService) -> None:
-    (newest, *older) = chain(3)
-    link = {name: newest[name] for name in ("id", "eventType", "hash")}
-    page = {"entries": [link, *older], "nextCursor": None}
-    service.script = [Scripted(200, page), Scripted(200, page)]
-    result = run("audit", "verify", "--url", service.url)
-    assert result.exit_code == 3
-    assert "lacks the right audit:all" in result.stderr and "broken" not in result.stderr
-    shown = json.loads(run("audit", "verify", "--output", "json", "--url", service.url).stdout)
-    assert (shown["intact"], shown["entries"], shown["hidden"]) == (None, 3, 1)
+    shown = json.loads(run("verify", str(path), "--output", "json").stdout)
+    assert (shown["keyId"], shown["isKeyPinned"]) == (KEYS[1].key_id, False)
+    kept.write_text(NOTES[11], encoding="utf-8")
+    result = run("verify", str(path), "--checkpoint", str(kept))
+    assert (result.exit_code, "--checkpoint is for an exported log" in result.stderr) == (2, True)
+    for garbage in (b'{"bundle":1}\n', b'{"bundle":', b"\xff\n", b"[]\n"):
+        path.write_bytes(garbage)
+        result = run("verify", str(path))
+        assert (result.exit_code, "not proven" in result.stderr) == (3, True), garbage
+    assert run("verify", str(tmp_path / "none")).exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,9 @@ Reference: money.md (Entries, Invoices, Disputes and refunds).
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tests.callboard.scripted_service import Scripted, ScriptedService
@@ -57,3 +60,37 @@ def test_a_task_can_be_auctioned(service: ScriptedService) -> None:
     assert run("task", "publish", "[cap.x] do", *options).exit_code == 0
     asked = service.asked[0].body
     assert asked == {"description": "[cap.x] do", "selection": "auction", "auctionWindowMs": 500}
+
+
+@pytest.mark.parametrize(
+    ("verb", "plural", "target"),
+    [
+        (("receipt", "list", "did:net:a"), "receipts", "/v1/receipts/did:net:a?limit=50"),
+        (("receipt", "workflow", "w"), "receipts", "/v1/receipts/workflow/w?limit=50"),
+        (
+            ("workflow", "signed-results", "w", "--all"),
+            "results",
+            "/v1/trust/signed-results/w?all=true&limit=50",
+        ),
+    ],
+)
+def test_receipts_and_signed_results_are_tables(
+    service: ScriptedService, verb: tuple[str, ...], plural: str, target: str
+) -> None:
+    service.script = [Scripted(200, {plural: [{"nodeId": "node-1", "agentDid": "did:net:a"}]})]
+    result = run(*verb, "--url", service.url)
+    assert result.exit_code == 0, result.output
+    assert "node-1" in result.stdout
+    assert service.asked[0].target == target
+
+
+@pytest.mark.parametrize(("is_valid", "code"), [(True, 0), (False, 1)])
+def test_a_receipt_that_is_not_valid_ends_its_verb_with_1(
+    service: ScriptedService, tmp_path: Path, is_valid: bool, code: int
+) -> None:
+    file, receipt = tmp_path / "receipt.json", {"receiptId": "rcpt_1"}
+    file.write_text(json.dumps(receipt))
+    service.script = [Scripted(200, {"valid": is_valid, "reason": None})]
+    assert run("receipt", "verify", str(file), "--url", service.url).exit_code == code
+    assert service.asked[0].target == "/v1/receipts/verify"
+    assert service.asked[0].body == {"receipt": receipt}

@@ -40,6 +40,7 @@ MARKET: Verbs = [
         {"pricing": PER_TOKEN},
     ),
     (("stake", "show", "did:net:a"), "GET", "/v1/stakes/did:net:a", None),
+    (("receipt", "show", "rcpt_1"), "GET", "/v1/receipts/rcpt_1", None),
     (("stake", "deposit", "1.5"), "POST", "/v1/stakes", {"amount": "1.5"}),
     (
         ("stake", "withdraw", "1", "--agent", "did:net:a"),

@@ -1,190 +1,268 @@
-"""The offline check of the audit chain: an intact one passes, no change of it does."""
+"""The offline verifier: what a deployment makes passes, and no change of it does.
+
+Reference: money.md (Verifying the chain), docs/proofs.md.
+"""
 
 from __future__ import annotations
 
+import ast
+import base64
 import copy
+import io
 import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from callboard.verify import (
-    GENESIS_HASH,
-    ChainBroken,
-    EntriesHidden,
-    entry_hash,
-    events_of,
-    verify_chain,
+import callboard.verify
+from callboard.verify import NotProven, verify_bundle, verify_log
+from core.jcs import jcs
+from tests.callboard.audit_logs import (
+    AGENT,
+    AGENT_KEY,
+    KEYS,
+    VECTORS,
+    bundle_of,
+    checkpoint_line,
+    line_of,
+    log_of,
+    vectors,
 )
 
-
-def chain(length: int, *, left_out: int = 0) -> list[dict[str, Any]]:
-    """Make a chain, newest entry first; its maker may leave an id out and hash on."""
-    entries: list[dict[str, Any]] = []
-    previous = GENESIS_HASH
-    for number in range(1, length + 1):
-        if number == left_out:
-            continue
-        entry: dict[str, Any] = {
-            "id": number,
-            "eventType": "payment.settled",
-            "actorDid": "did:net:é",
-            "targetType": "workflow",
-            "targetId": f"w{number}",
-            "action": "settled",
-            "payload": {"amount": 0.02 * number, "note": "ünïcode \U0001f600"},
-            "prevHash": previous,
-            "createdAt": "2026-01-01T00:00:00.000Z",
-        }
-        entry["hash"] = previous = entry_hash(entry)
-        entries.insert(0, entry)
-    return entries
+SIZE, OLDER = 40, 25
+LINES, NOTES = log_of(SIZE)
+EXPORT = [*LINES, checkpoint_line(NOTES[SIZE - 1])]
+KEY = KEYS[0].public_key
+PARTS = ("payment", "receipt", "signature", "card")
 
 
-def test_the_hash_is_sha256_over_the_canonical_form() -> None:
-    # Computed apart from this code: printf '{"a":"é","b":1}' | sha256sum
-    expected = "sha256:aa58fba8483623bed37c1b02edfccbdd9a53123837c20bfa4cb4049993a2872e"
-    assert entry_hash({"b": 1.0, "hash": "x", "a": "é"}) == expected
+def refuted(lines: Iterable[bytes], *notes: str) -> NotProven:
+    """Return why a log is not proven."""
+    with pytest.raises(NotProven) as found:
+        verify_log(lines, KEY, notes)
+    return found.value
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 7])
-def test_an_intact_chain_is_counted(length: int) -> None:
-    entries = chain(length)
-    found = verify_chain(entries)
-    assert found.entries == length
-    assert found.head_hash == (entries[0]["hash"] if entries else GENESIS_HASH)
+def test_the_verifier_is_one_readable_file_that_imports_nothing_of_the_project() -> None:
+    text = Path(callboard.verify.__file__).read_text(encoding="utf-8")
+    assert text.count("\n") <= 200
+    nodes = list(ast.walk(ast.parse(text)))
+    named = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    named |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert not [one for one in named if one.split(".")[0] in ("core", "callboard", "ledger")]
 
 
-@given(data=st.data())
-def test_no_changed_character_goes_unnoticed(data: st.DataObject) -> None:
-    entries = chain(4)
-    text = json.dumps(entries, ensure_ascii=False)
-    place = data.draw(st.integers(0, len(text) - 1))
-    changed = text[:place] + data.draw(st.characters(codec="utf-8")) + text[place + 1 :]
-    try:
-        read = json.loads(changed)
-    except ValueError:
-        return
-    if read == entries and json.dumps(read) == json.dumps(entries):
-        return
-    with pytest.raises(ChainBroken):
-        verify_chain(read)
+@pytest.mark.parametrize("size", [1, 2, 6, 7, 8, SIZE])
+def test_an_intact_log_is_proven_up_to_its_last_checkpoint(size: int) -> None:
+    lines, notes = log_of(size)
+    log = verify_log(lines, KEY, notes)
+    assert (log.entries, log.signed) == (size, size)
+    assert log.head_hash == json.loads(lines[-1])["hash"]
+    assert str(refuted(lines)) == "no checkpoint signs an entry of this log"
+    # Checkpoints may stand between the entries, at their size or before.
+    between = [*lines[: size // 2], checkpoint_line(notes[size - 1]), *lines[size // 2 :]]
+    log = verify_log(between)
+    assert (log.signed, log.key_id) == (size, KEYS[size >= 7].key_id)
 
 
-def test_a_removed_entry_is_noticed() -> None:
-    for place in range(1, 4):
-        entries = chain(4)
-        del entries[place]
-        with pytest.raises(ChainBroken):
-            verify_chain(entries)
+def test_checkpoints_of_another_key_or_log_are_refused() -> None:
+    other = NOTES[OLDER - 1].replace("callboard.example", "callboard.elsewhere")
+    assert refuted(EXPORT, other).checkpoint == OLDER
+    assert "first key" in str(refuted_with_key(AGENT_KEY.public_key))
+    unsigned = NOTES[OLDER - 1].rpartition(" ")[0] + " " + NOTES[OLDER].rpartition(" ")[2]
+    assert refuted(EXPORT, unsigned).checkpoint == OLDER
 
 
-def test_swapped_entries_are_noticed() -> None:
-    entries = chain(4)
-    entries[1], entries[2] = entries[2], entries[1]
-    with pytest.raises(ChainBroken):
-        verify_chain(entries)
+def refuted_with_key(key: str) -> NotProven:
+    with pytest.raises(NotProven) as found:
+        verify_log(EXPORT, key)
+    return found.value
 
 
-def test_a_rehashed_entry_breaks_the_link_of_the_next() -> None:
-    entries = copy.deepcopy(chain(4))
-    entries[2]["payload"]["amount"] = 1000
-    entries[2]["hash"] = entry_hash(entries[2])
-    with pytest.raises(ChainBroken, match="audit entry 3: prevHash"):
-        verify_chain(entries)
+def test_a_replaced_key_signs_no_later_checkpoint() -> None:
+    size, origin = 10, NOTES[0].partition("\n")[0]
+    text = "\n".join(NOTES[size - 1].split("\n")[:3]) + "\n"
+    named = NOTES[0].rpartition(" ")[2]  # begins with the first key's hash
+    signature = base64.b64decode(named)[:4] + KEYS[0].sign_raw(text.encode())
+    forged = f"{text}\n— {origin} {base64.b64encode(signature).decode()}\n"
+    assert str(refuted(LINES, forged)) == "checkpoint of size 10: is not signed by the key in use"
 
 
-def test_a_left_out_id_is_noticed_although_every_link_holds() -> None:
-    with pytest.raises(ChainBroken, match="audit entry 4: predecessor's id"):
-        verify_chain(chain(5, left_out=3))
+def test_a_rotation_that_the_previous_key_did_not_sign_is_refused() -> None:
+    entry = json.loads(LINES[6])
+    (event,) = entry["payload"]["events"]
+    event["payload"]["proof"] = AGENT_KEY.sign(b"rotate-signing-key:" + KEYS[1].public_key.encode())
+    found = refuted(rewritten(LINES, 7, payload=entry["payload"]))
+    assert (found.entry, "previous signing key" in str(found)) == (7, True)
 
 
-def test_a_chain_that_starts_later_is_noticed() -> None:
-    with pytest.raises(ChainBroken, match="oldest entry"):
-        verify_chain(chain(4)[:-1])
+def test_entries_shown_by_their_hash_only_are_not_proven() -> None:
+    entry = json.loads(LINES[4])
+    link = jcs({name: entry[name] for name in ("id", "eventType", "hash")}) + b"\n"
+    assert refuted([*LINES[:4], link, *LINES[5:]]).entry == 5
 
 
-def test_a_first_entry_with_a_past_is_noticed() -> None:
-    (entry,) = chain(1)
-    entry["prevHash"] = "sha256:" + "1" * 64
-    entry["hash"] = entry_hash(entry)
-    with pytest.raises(ChainBroken, match="prevHash"):
-        verify_chain([entry])
+def test_a_checkpoint_that_stands_too_late_is_refused() -> None:
+    late = [*LINES[:9], checkpoint_line(NOTES[7])]
+    assert str(refuted(late)) == "checkpoint of size 8: does not fit entries 1 to 9"
 
 
-def linked(entries: list[dict[str, Any]], *ids: int) -> list[dict[str, Any]]:
-    """Reduce entries to what `GET /v1/audit` shows of them without the right audit:all."""
-    shown = ("id", "eventType", "hash")
-    return [{one: e[one] for one in shown} if e["id"] in ids else e for e in entries]
+def test_a_member_that_stands_twice_is_refused() -> None:
+    doubled = LINES[2].replace(b'"note":', b'"note":"","note":')
+    assert "same member twice" in str(refuted([*LINES[:2], doubled]))
 
 
-@pytest.mark.parametrize("ids", [(1,), (4,), (1, 3), (1, 2, 3, 4)])
-def test_entries_shown_by_their_hash_only_are_hidden_and_not_broken(ids: tuple[int, ...]) -> None:
-    with pytest.raises(EntriesHidden, match="audit:all") as hidden:
-        verify_chain(linked(chain(4), *ids))
-    assert (hidden.value.entries, hidden.value.hidden) == (4, len(ids))
+def rewritten(lines: list[bytes], number: int, **changes: Any) -> list[bytes]:
+    """Return a log in which an entry is changed and all hashes from it on are computed anew."""
+    made, previous = lines[: number - 1], None
+    for line in lines[number - 1 :]:
+        entry = json.loads(line)
+        if previous is None:
+            entry |= changes
+        else:
+            entry["prevHash"] = previous
+        made.append(line_of(jcs({name: v for name, v in entry.items() if name != "hash"})))
+        previous = json.loads(made[-1])["hash"]
+    return made
 
 
-def test_a_defect_beside_hidden_entries_is_a_broken_chain() -> None:
-    entries = linked(chain(4), 2, 4)
-    entries[2]["hash"] = "sha256:" + "1" * 64
-    with pytest.raises(ChainBroken, match="audit entry 3: prevHash"):
-        verify_chain(entries)
-    with pytest.raises(ChainBroken, match="predecessor's id"):
-        verify_chain([*linked(chain(4), 2, 4)[:2], chain(4)[3]])
+def tamper(drawn: random.Random) -> tuple[str, list[bytes], int]:
+    """Return a kind of tampering, the log after it, and the line at which it first differs."""
+    lines, kind = list(LINES), drawn.choice(("flip", "delete", "insert", "swap", "cut", "rewrite"))
+    first = drawn.randrange(SIZE)
+    if kind == "flip":
+        line = bytearray(lines[first])
+        line[drawn.randrange(len(line))] ^= 1 << drawn.randrange(8)
+        lines[first] = bytes(line)
+    elif kind == "delete":
+        del lines[first]
+    elif kind == "insert":
+        lines.insert(first, drawn.choice(LINES))
+    elif kind == "swap":
+        second = drawn.choice([number for number in range(SIZE) if number != first])
+        lines[first], lines[second] = lines[second], lines[first]
+    elif kind == "cut":
+        lines = lines[:first]
+    else:
+        first = max(first, 1)
+        lines = rewritten(lines, first + 1, actorDid=f"did:example:{drawn.randrange(10**6)}")
+    pairs = zip(lines, LINES, strict=False)
+    differs = next((at for at, (one, two) in enumerate(pairs) if one != two), None)
+    return kind, lines, min(len(lines), SIZE) if differs is None else differs
 
 
-def test_an_entry_without_canonical_form_is_a_broken_chain() -> None:
-    with pytest.raises(ChainBroken, match="canonical"):
-        verify_chain([{"id": 1, "payload": {"amount": 10**128}}])
+def check_tampers(count: int, seed: int) -> None:
+    """Check that each of many random changes is found, and that what it changed is named.
+
+    The checkpoints of all sizes from `OLDER` on are at hand; the log itself ends with its own.
+    """
+    drawn = random.Random(seed)
+    at_hand = [NOTES[size - 1] for size in (OLDER, OLDER + 7, SIZE)]
+    sizes = [OLDER, OLDER + 7, SIZE]
+    for number in range(count):
+        kind, lines, differs = tamper(drawn)
+        found = refuted(io.BytesIO(b"".join(lines)), *at_hand)
+        about = (seed, number, kind, str(found))
+        if kind == "rewrite" or differs == len(lines):
+            assert found.entry is None, about
+            assert found.checkpoint == next(size for size in sizes if size > differs), about
+        else:
+            assert found.entry == differs + 1, about
 
 
-def commanded(**changes: Any) -> list[dict[str, Any]]:
-    """Make a chain of an entry of one event and one of a command with two, newest first."""
-    first = {"type": "node.succeeded", "targetType": "workflow", "targetId": "w2", "payload": {}}
-    paid = {**first, "type": "payment.settled", "payload": {"feeCredits": "0.05"}}
-    (genesis,) = chain(1)
-    entry: dict[str, Any] = {
-        **chain(2)[0],
-        "eventType": "node.succeeded",
-        "payload": {"events": [first, paid]},
-        "prevHash": genesis["hash"],
-        **changes,
-    }
-    entry["hash"] = entry_hash(entry)
-    return [entry, genesis]
+def test_every_random_tampering_is_found_and_named() -> None:
+    check_tampers(1_500, seed=1)
 
 
-def test_an_entry_without_events_is_its_own_and_one_of_a_command_lists_them() -> None:
-    entries = commanded()
-    assert verify_chain(entries).entries == 2
-    assert [event["type"] for event in events_of(entries[0])] == [
-        "node.succeeded",
-        "payment.settled",
-    ]
-    (own,) = events_of(entries[1])
-    assert own == {
-        "type": "payment.settled",
-        "targetType": "workflow",
-        "targetId": "w1",
-        "payload": entries[1]["payload"],
-    }
+@pytest.mark.soak
+def test_ten_thousand_random_tamperings_are_found_and_named(drawn_from: int) -> None:
+    check_tampers(10_000, drawn_from)
+
+
+def bundle_text(bundle: dict[str, Any]) -> bytes:
+    """Return a bundle as its file holds it."""
+    return json.dumps(bundle, separators=(",", ":")).encode() + b"\n"
+
+
+def test_a_whole_bundle_proves_all_of_its_parts() -> None:
+    proof = verify_bundle(bundle_text(bundle_of()), KEY)
+    assert proof.parts == dict.fromkeys(PARTS, True)
+    assert (proof.success["agentDid"], proof.success["auditId"]) == (AGENT, 12)
+    assert proof.key_id == KEYS[1].key_id
+
+
+def test_what_a_bundle_lacks_is_not_proven() -> None:
+    bundle = bundle_of()
+    bundle["entries"] = [one for one in bundle["entries"] if one["id"] not in (4, 13)]
+    bundle["receipt"] = None
+    assert not any(verify_bundle(bundle_text(bundle), KEY).parts.values())
 
 
 @pytest.mark.parametrize(
-    ("member", "value"),
+    ("place", "value"),
     [
-        ("eventType", "payment.settled"),
-        ("targetType", "agent"),
-        ("targetId", "w1"),
-        ("payload", {"events": []}),
-        ("payload", {"events": 5}),
-        ("payload", {"events": ["node.succeeded"]}),
-        ("payload", {"events": [{"type": "node.succeeded"}]}),
+        (("entries", 3, "id"), 11),
+        (("entries", 3, "hashes"), []),
+        (("entries", 3, "hashes", 0), "00" * 32),
+        (("checkpoint",), NOTES[19]),
+        (("receipt", "signature"), AGENT_KEY.sign(b"x")),
+        (("receipt", "signed"), bundle_of()["receipt"]["signed"].replace("example", "examplf")),
+        (("bundle",), 2),
+        (("receipt", "signed"), "[" * 200_000),
+        (("signedResult", "resultHash"), "sha256:" + "0" * 64),
+        (("signedResult", "agentDid"), "did:example:other"),
+        (("signedResult", "signature"), AGENT_KEY.sign(b"x")),
+        (("signedResult", "publicKey"), KEYS[0].public_key),
     ],
 )
-def test_an_entry_that_hides_its_first_event_is_noticed(member: str, value: object) -> None:
-    with pytest.raises(ChainBroken):
-        verify_chain(commanded(**{member: value}))
+def test_a_changed_part_of_a_bundle_is_refused(place: tuple[Any, ...], value: object) -> None:
+    bundle = copy.deepcopy(bundle_of())
+    part: Any = bundle
+    for name in place[:-1]:
+        part = part[name]
+    assert part.get(place[-1]) != value if isinstance(part, dict) else part[place[-1]] != value
+    part[place[-1]] = value
+    with pytest.raises(NotProven):
+        verify_bundle(bundle_text(bundle), KEY)
+
+
+def test_a_receipt_is_signed_by_the_key_that_it_names() -> None:
+    bundle = bundle_of()
+    receipt = bundle["receipt"]
+    receipt["signature"] = KEYS[0].sign(receipt["signed"].encode())
+    with pytest.raises(NotProven, match="the receipt names did not sign it"):
+        verify_bundle(bundle_text(bundle), KEY)
+    for name in ("", AGENT_KEY.key_id):
+        signed = receipt["signed"].replace(KEYS[1].key_id, name)
+        bundle["receipt"] = {"signed": signed, "signature": KEYS[1].sign(signed.encode())}
+        with pytest.raises(NotProven, match="the receipt names did not sign it"):
+            verify_bundle(bundle_text(bundle), KEY)
+
+
+def test_a_bundle_without_the_nodes_success_proves_nothing() -> None:
+    bundle = bundle_of() | {"nodeId": "b", "receipt": None}
+    with pytest.raises(NotProven, match="no entry says that the node succeeded"):
+        verify_bundle(bundle_text(bundle), KEY)
+
+
+def test_a_key_or_card_that_no_entry_names_is_not_proven() -> None:
+    bundle = bundle_of() | {"card": "{}"}
+    message = f"a:{bundle['workflowId']}:{json.loads(bundle['receipt']['signed'])['outputHash']}"
+    other = {"publicKey": KEYS[1].public_key, "signature": KEYS[1].sign(message.encode())}
+    parts = verify_bundle(bundle_text(bundle | {"signedResult": other}), KEY).parts
+    assert [part for part, is_proven in parts.items() if is_proven] == ["payment", "receipt"]
+
+
+def test_a_key_that_was_only_requested_is_not_the_agents() -> None:
+    """A recovery is requested by one guardian, and may never be carried out."""
+    bundle = bundle_of(named_by="recovery.requested")
+    parts = verify_bundle(bundle_text(bundle), KEY).parts
+    assert [part for part, is_proven in parts.items() if is_proven] == ["payment", "receipt"]
+
+
+def test_the_vectors_are_those_that_are_made_now() -> None:
+    for name, content in vectors().items():
+        assert (VECTORS / name).read_bytes() == content, name

@@ -14,6 +14,7 @@ PUBLIC: Final = """
     GET /v1/agents
     GET /v1/agents/{did}
     GET /v1/agent/{did}
+    GET /.well-known/callboard.json
 """
 EXEMPT: Final = """
     POST /v1/workflows/nodeResult
@@ -31,8 +32,11 @@ _RIGHTS: Final = {
         POST /v1/cluster/machines/{machine}/resume
         POST /v1/invoices/{invoice_id}/pay
         POST /v1/invoices/{invoice_id}/void
+        GET /v1/ledger/check
+        POST /v1/ledger/check
         POST /v1/reputation/rebuild
         POST /v1/stakes/slash
+        POST /v1/trust/signing-key/rotate
     """,
     "agents:heartbeat agents:write": """
         POST /v1/agents/{did}/heartbeat
@@ -59,6 +63,11 @@ _RIGHTS: Final = {
     "audit:read": """
         GET /v1/audit
         GET /v1/audit/{audit_id}
+        GET /v1/audit/checkpoint
+        GET /v1/audit/consistency
+        GET /v1/audit/export
+        GET /v1/audit/proof
+        GET /v1/audit/verify
     """,
     "capabilities:read": """
         GET /v1/capabilities/{capability_id}/price
@@ -118,6 +127,9 @@ _RIGHTS: Final = {
         POST /v1/disputes
         POST /v1/invoices
     """,
+    "metrics:read": """
+        GET /metrics
+    """,
     "prices:write": """
         PUT /v1/capabilities/{capability_id}/price
     """,
@@ -128,9 +140,15 @@ _RIGHTS: Final = {
         GET /v1/revoked
         GET /v1/revoked/{did}
         GET /v1/trust/key-history/{did}
+        GET /v1/trust/signed-results/{workflow_id}
+        POST /v1/signed-results/{node}/verify
+        GET /v1/receipts/{receipt}
+        GET /v1/receipts/workflow/{workflow_id}
+        POST /v1/receipts/verify
     """,
     "trust:write": """
         POST /v1/trust/rotate-key
+        POST /v1/receipts
     """,
     "trust:write trust:revoke": """
         DELETE /v1/revoked/{did}
@@ -142,6 +160,7 @@ _RIGHTS: Final = {
     "workflows:read": """
         GET /v1/auctions/{workflow_id}/{node}
         GET /v1/tasks/{task_id}
+        GET /v1/traces/{trace_id}
         GET /v1/workflows
         GET /v1/workflows/{workflow_id}
         GET /v1/workflows/{workflow_id}/budget

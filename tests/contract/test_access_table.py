@@ -73,6 +73,7 @@ UNKNOWN: Final = {
     "invoice_id": "0199c0de-0000-7000-8000-000000000001",
     "dispute_id": "0199c0de-0000-7000-8000-000000000001",
     "recovery_id": "0199c0de-0000-7000-8000-000000000001",
+    "trace_id": "0199c0de000070008000000000000001",
     "node": "a",
     "name": "no-such-name",
     "did": "did:net:nobody-here",
@@ -81,6 +82,7 @@ UNKNOWN: Final = {
     "capability_id": "cap.test.none.v1",
     "version": "1.0.0",
     "machine": "0" * 12,
+    "receipt": "rcpt_1",
 }
 
 

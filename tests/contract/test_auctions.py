@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from callboard.verify import events_of
+from tests.contract.audit_events import events_of
 from tests.contract.conftest import (
     Caller,
     MakeAgent,

@@ -8,8 +8,8 @@ import httpx
 import pytest
 import rfc8785
 
-from callboard.verify import events_of
 from core.records.audit import AuditEventType
+from tests.contract.audit_events import events_of
 from tests.contract.conftest import (
     Caller,
     Json,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callboard.verify import events_of
+from tests.contract.audit_events import events_of
 from tests.contract.conftest import (
     Caller,
     MakeAgent,

@@ -16,8 +16,8 @@ import pytest
 
 from callboard import Agent, CallboardError, Later
 from callboard.kit.serving import serving
-from callboard.verify import events_of
 from core.trust.signing import is_signature_valid
+from tests.contract.audit_events import events_of
 from tests.contract.conftest import (
     LOOK_S,
     PATIENCE_S,

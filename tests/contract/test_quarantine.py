@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from callboard.verify import events_of
+from tests.contract.audit_events import events_of
 from tests.contract.conftest import (
     Caller,
     Damage,

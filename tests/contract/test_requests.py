@@ -144,7 +144,14 @@ def test_health_shows_components_and_versions_without_a_key(anonymous: httpx.Cli
     body = answer(anonymous.get("/health"))
     assert body["status"] == "healthy"
     assert body["version"]
-    assert set(body["components"]) == {"ledger", "postgres", "workflows", "timekeeper"}
+    assert set(body["components"]) == {
+        "ledger",
+        "postgres",
+        "workflows",
+        "timekeeper",
+        "audit",
+        "books",
+    }
     assert set(body["components"].values()) == {"healthy"}
     assert (body["workflowSpecVersion"], body["settlementSpecVersion"]) == ("0.4", "0.1")
 

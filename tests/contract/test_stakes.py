@@ -13,8 +13,8 @@ from urllib.parse import quote
 import pytest
 from nacl.signing import SigningKey
 
-from callboard.verify import events_of
 from core.canonical import hash_text
+from tests.contract.audit_events import events_of
 from tests.contract.conftest import (
     Caller,
     MakeAgent,

@@ -22,6 +22,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 _VARYING = (
     (r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "<id>"),
     (r"sha256:[0-9a-f]{64}", "<hash>"),
+    (r"by key [0-9a-f]{16}", "by key <id>"),
     (r"http://127\.0\.0\.1:\d+", "http://127.0.0.1:<port>"),
     (r"callboard in \S+ is down", "callboard in <folder> is down"),
     (r"\d+ ms\b", "<n> ms"),

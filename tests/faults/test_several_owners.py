@@ -26,8 +26,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 OWNERS = REPLICAS = 2
 PROGRESS = 40
 CONNECTIONS_MAX = 40
-# Of which a cluster has one: the timekeeper's for reads and probes, the ledger's.
-ELSEWHERE = 3
+# Of which a cluster has one: the timekeeper's for reads, large reads, probes and the audit log, the
+# ledger's.
+ELSEWHERE = 5
 READERS, READS = 48, 20
 
 

@@ -16,6 +16,7 @@ from core.canonical import canonical
 from core.records.audit import LIFE_EVENTS
 from core.trust.hashchain import GENESIS_HASH, record_hash
 from ledger.agents.reputation import HISTORY, tallies_of_history, tally_of
+from ledger.proofs.books import BooksCheck, Disagreement
 
 _WORLD_ID = 1
 # One round trip: new entries, the accounts they touch and others, the sum, new audit records.
@@ -203,6 +204,13 @@ def check_books(url: str) -> None:
         auditor.check()
     finally:
         auditor.close()
+
+
+async def wrong_row(check: BooksCheck) -> Disagreement | None:
+    """Run a check to its end; return the row that it names."""
+    found = [one async for one in check.pages()]
+    assert all(one is None for one in found[:-1]), "the first wrong row ends a check"
+    return found[-1]
 
 
 class Replay:

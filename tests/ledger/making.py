@@ -93,12 +93,16 @@ class CheckedWriter(LedgerStore):
 
 
 async def open_store(
-    url: str, writer: type[LedgerStore] = CheckedWriter, *, lives: ToldLives | None = None
+    url: str,
+    writer: type[LedgerStore] = CheckedWriter,
+    *,
+    lives: ToldLives | None = None,
+    genesis: Genesis = GENESIS,
 ) -> LedgerStore:
     """Open a ledger as its one writer; the session of the writer before is ended."""
     leases = ToldLives() if lives is None else lives
     await end_writer(url)
-    store = await writer.open(url, genesis=GENESIS, now_ms=AT, leases=leases)
+    store = await writer.open(url, genesis=genesis, now_ms=AT, leases=leases)
     # It has no event loop of a ledger that sends a statement every second.
     await store._connection.execute("SET idle_session_timeout = 0")
     return store

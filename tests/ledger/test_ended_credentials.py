@@ -21,6 +21,7 @@ from core.trust.did_key import did_of_key
 from ledger.authority import AuthorizedCommand, OpenedBy, SignedBy
 from ledger.commands import Command, OutcomeStatus
 from ledger.keys.key_commands import RevokeKey, RotateKey
+from ledger.proofs.signing_keys import RotateSigningKey
 from ledger.registry import KINDS
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
@@ -67,6 +68,9 @@ LASTING: Final[dict[str, Callable[[], AuthorizedCommand]]] = {
         key=new_key(), actor_did=AGENT, key_id="own", key_hash=b"r" * 32, overlap_ms=0,
         owner_did=AGENT,
     ),
+    "RotateSigningKey": lambda: RotateSigningKey(
+        key=new_key(), actor_did=AGENT, former_key_id="", public_key="", sealed=b"", proof="",
+    ),
     "RevokeKey": lambda: RevokeKey(key=new_key(), actor_did=AGENT, key_id="own", owner_did=AGENT),
     "RegisterAgent": lambda: card(owner_did=AGENT, public_key="K9"),
     "DeregisterAgent": lambda: leave(owner_did=AGENT),
@@ -95,7 +99,7 @@ def test_every_command_that_lasts_is_here() -> None:
     assert given - lasting == {
         "Deposit", "DepositStake", "WithdrawStake", "SlashStake", "PlaceBid", "CreateInvoice",
         "SettleInvoice", "OpenDispute", "ResolveDispute", "GiveFeedback", "RebuildReputation",
-        "NoteReading", "KeepBid", "SettleTask", "CollectCredits",
+        "NoteReading", "KeepBid", "SettleTask", "CollectCredits", "SubmitReceipt",
     }  # fmt: skip
 
 

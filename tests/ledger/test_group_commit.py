@@ -665,3 +665,33 @@ async def test_batch_that_was_rolled_back_once_does_not_turn_the_time_back(
     await store.commit([deposit(1)], AT + 1_000)
     await store.close()
     assert auditor.one("SELECT created_ms FROM entry ORDER BY id DESC LIMIT 1") == AT + 5_000
+
+
+async def test_committed_steps_are_counted_once_and_refused_ones_not(
+    start: Start, auditor: Auditor
+) -> None:
+    """What `/metrics` shows of workflows, nodes, attempts, payments and times."""
+    commits = await start()
+    epoch = await hold_all(commits)
+    await commits.submit([deposit(100 * CREDIT)])
+    flow, poor = Flow(epoch), Flow(epoch, hold=1_000 * CREDIT)
+    queued = AttemptFinished("b", 1, AGENT, "timeout", AT - 50, AT - 30, queued_ms=AT - 60)
+    paid = flow.pay(CREDIT // 2)
+    for command in (flow.publish(), flow.advance(queued), paid, paid, flow.end(), poor.publish()):
+        await commits.submit([command])
+    found = commits.step_counts.counters
+    sums = {key[1]: value for key, value in found.items() if key[2:] == ("sum",)}
+    assert sums == {"queue": 0.01, "dispatch": 0.025, "settlement": 0.03}
+    assert {key: value for key, value in found.items() if key[0] != "callboard_stage_seconds"} == {
+        ("callboard_workflows_published",): 1,
+        ("callboard_attempts", "primary", "timeout"): 1,
+        ("callboard_attempts", "primary", "success"): 1,
+        ("callboard_nodes_finished", "success"): 1,
+        ("callboard_payments",): 1,
+        ("callboard_paid_credits",): 0.5,
+        ("callboard_workflows_finished", "success"): 1,
+    }
+    buckets = {key[1:]: value for key, value in found.items() if key[2:] not in ((), ("sum",))}
+    assert buckets["queue", "0.01"] == 1
+    assert buckets["dispatch", "0.005"] == buckets["dispatch", "0.025"] == 1
+    assert commits.statistics().lag_ms == 0

@@ -28,6 +28,8 @@ from ledger.identity.recovery_commands import (
 )
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.prices.price_commands import SetPrice
+from ledger.proofs.signing_keys import RotateSigningKey
+from ledger.proofs.submitted_receipts import SubmitReceipt
 from ledger.registry import KINDS
 from ledger.shards.shard_commands import ChangeMember, GiveShards
 from ledger.tasks.task_commands import SettleTask
@@ -66,6 +68,8 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
     PublishVersion: "says what a capability takes and gives",
     DeprecateVersion: "says what a capability takes and gives",
     SetPrice: "binds members when they choose; what is paid comes as NodePaid, within the escrow",
+    RotateSigningKey: "says by which key the deployment signs",
+    SubmitReceipt: "what a party says of a node",
     GiveFeedback: "an opinion, which moves and counts nothing",
     SettleTask: "says that what was paid is settled",
     KeepBid: "a bid that decides nothing",

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import psycopg
 import pytest
 
+from core.errors import ServiceError
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal, unseal
+from core.trust.signing_keys import SigningKey
 from ledger.agents.sealed_secrets import (
     SECRETS_MAX,
     SealedSecrets,
@@ -18,8 +20,10 @@ from ledger.agents.sealed_secrets import (
     seal_anew,
     sealed_secrets,
 )
+from ledger.proofs.signing_keys import read_signing_key
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
+from ledger.writer.store import Genesis
 from tests.conftest import Database
 from tests.ledger.making import AT, card, open_store
 
@@ -137,3 +141,20 @@ async def test_secrets_are_found_by_an_index_and_changed_by_the_function_alone(
         connection.execute("SET ROLE ops_writer")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute("UPDATE callboard.agent SET signing_secret = NULL")
+
+
+async def test_the_signing_key_is_sealed_anew(database: Database) -> None:
+    key = SigningKey(b"s" * 32)
+    genesis = Genesis("test", 500, key.public_key, key.seal(BEFORE, b"n" * NONCE_BYTES))
+    store = await open_store(database.service_url, genesis=genesis)
+    await store.close()
+    reader, secrets = LedgerReader(database.service_url), SealedSecrets(database.service_url)
+    assert await read_signing_key(reader, BEFORE) == key
+    assert (await made_with_key(reader, secrets, BEFORE.version)).secrets == 1
+    await seal_anew(reader, secrets, ROTATED)
+    assert (await made_with_key(reader, secrets, BEFORE.version)).secrets == 0
+    assert await read_signing_key(reader, ROTATED.with_one()) == key
+    with pytest.raises(ServiceError, match="does not open"):
+        await read_signing_key(reader, BEFORE)
+    await secrets.close()
+    await reader.close()

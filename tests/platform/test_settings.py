@@ -20,7 +20,12 @@ from core.settings import (
     parse_setting,
     setting_names,
 )
-from serve_app.settings_from_env import LoadedSettings, load_settings, read_settings
+from serve_app.settings_from_env import (
+    OTLP_EXPORTER,
+    LoadedSettings,
+    load_settings,
+    read_settings,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -54,6 +59,18 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None
     assert rows["egress_allow"] == (("10.0.0.0/8",), "callboard.toml")
     assert rows["fee_bps"] == (500, "default")
     assert rows["home"] == (str(tmp_path), "flag")
+
+
+def test_a_setting_that_needs_a_package_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = "http://127.0.0.1:4318/v1/traces"
+    flags = {"home": str(tmp_path), "otlp_endpoint": endpoint}
+    assert load_settings(flags, {}).settings.otlp_endpoint == endpoint
+    monkeypatch.setitem(sys.modules, OTLP_EXPORTER, None)  # as where it is not installed
+    with pytest.raises(SettingsError, match=r"otlp_endpoint.*callboard-server\[otlp\]"):
+        load_settings(flags, {})
+    assert load_settings({"home": str(tmp_path)}, {}).settings.otlp_endpoint == ""
 
 
 def test_settings_are_printed_with_their_sources_and_secrets_masked(tmp_path: Path) -> None:
@@ -212,7 +229,7 @@ def test_every_setting_has_a_sentence_and_a_readable_default() -> None:
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         assert parse_setting(name, text) == value
     assert {name for name in setting_names() if is_secret(name)} == {
-        "database_url", "owner_url", "deployment_key",
+        "database_url", "owner_url", "deployment_key", "signing_key",
         "signing_secret", "jwt_secret", "free_tier_key", "ray_token", "model_key",
     }  # fmt: skip
 

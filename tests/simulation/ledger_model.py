@@ -44,7 +44,7 @@ from tests.simulation.trust_model import TrustModel, Untraced
 
 _FENCED = PublishWorkflow | AdvanceWorkflow | QuarantineWorkflow | ResumeWorkflow | EndBidding
 _CODES = {ErrorCode.ALREADY_SETTLED: "ALREADY_SETTLED"}
-_NOT_QUARANTINED = {"quarantined_ms": None, "quarantine_code": None}
+_UNSET = dict.fromkeys(("quarantined_ms", "quarantine_code", "traceparent"))
 _UNFINISHED = (WorkflowStatus.PENDING, WorkflowStatus.RUNNING)
 # What a column holds that was stored without a value: zero for counts and amounts, else NULL.
 _COUNTS = ("attempt", "_used", "_micro", "_round", "_version")
@@ -85,7 +85,7 @@ class LedgerModel(MoneyModel):
                     tries = [t for t in self.attempts[workflow_id] if t["node"] == name]
                     used = [t["agent_did"] for t in tries if t["kind"] == "primary"]
                     rows.append({**_NODE_COLUMNS, **node, "agents_used": used or None})
-                found.append(StoredWorkflow({**_NOT_QUARANTINED, **row}, rows))
+                found.append(StoredWorkflow({**_UNSET, **row}, rows))
         return found
 
     def stored(self, workflow_id: str) -> StoredWorkflow | None:

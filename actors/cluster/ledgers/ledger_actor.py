@@ -29,8 +29,12 @@ from actors.transport.ledger_client import (
 )
 from actors.transport.names import LIVENESS
 from actors.transport.wire import answer_commands, answer_renewals
+from core.metric_families import Key, Report
+from core.settings import Settings
+from core.trust.sealing import NONCE_BYTES
+from core.trust.signing_keys import SEED_BYTES, next_signing_key
 from ledger.errors import LedgerIntegrityError, LedgerUnavailable
-from ledger.writer.group_commit import GroupCommit
+from ledger.writer.group_commit import CommitStatistics, GroupCommit
 from ledger.writer.store import Genesis
 
 log = logging.getLogger("callboard.ledger")
@@ -46,10 +50,11 @@ class LedgerActor:
         collect_rarely()
         context = ray.get_runtime_context()
         self._name, self._machine = str(context.get_actor_name()), context.get_node_id()
+        self._report_id = os.urandom(8).hex()
         self._watchdog = start_loop_watchdog(self._name, "ledger")
         self._commits = GroupCommit(
             settings.database_url,
-            genesis=Genesis(origin=f"callboard/{settings.region}", fee_bps=settings.fee_bps),
+            genesis=_genesis(settings),
             on_fatal=_stop,
         )
         self._batches = BatchServer(settings, self._name)
@@ -94,10 +99,24 @@ class LedgerActor:
         return {
             "progress": self._watchdog.turns,
             "commits": commits,
+            "report": self._report(commits),
             "machine": self._machine,
             "isWriter": commits.is_open,
             "isStandby": self._commits.is_standby,
         }
+
+    def _report(self, commits: CommitStatistics) -> Report:
+        counters = dict(self._commits.step_counts.counters)
+        counters["callboard_ledger_commit_seconds",] = commits.commit_ms_total / 1_000
+        for name in ("batches", "commands", "refused", "reopened"):
+            counters[f"callboard_ledger_{name}",] = getattr(commits, name)
+        gauges: dict[Key, float] = {
+            ("callboard_processes", "ledger"): 1,
+            ("callboard_ledger_queued_commands",): commits.queued,
+            ("callboard_ledger_lag_seconds",): commits.lag_ms / 1_000,
+            ("callboard_ledger_epoch",): commits.epoch,
+        }
+        return Report(self._report_id, counters, gauges)
 
     async def hand_over(self) -> None:
         """Finish the batch under way and release the lock: a standby becomes the writer."""
@@ -118,3 +137,10 @@ def _stop(error: LedgerIntegrityError) -> None:
     log.critical("ledger stops reason=%s", error)
     logging.shutdown()
     os._exit(1)
+
+
+def _genesis(settings: Settings) -> Genesis:
+    """Return the first entry's terms; its signing key is used if there is no entry yet."""
+    key = next_signing_key(settings.signing_key, (), os.urandom(SEED_BYTES))
+    sealed = key.seal(settings.deployment_keys, os.urandom(NONCE_BYTES))
+    return Genesis(f"callboard/{settings.region}", settings.fee_bps, key.public_key, sealed)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -30,6 +31,7 @@ from actors.cluster.process_watch import Silence
 from actors.cluster.scaling.ray_machines import working_machines
 from actors.process.loop_clock import every, monotonic_ms
 from actors.transport.names import LEDGERS
+from core.metric_families import Report
 from core.settings import Settings
 from core.shards.standby_place import LedgerProcess, standby_move
 
@@ -44,10 +46,12 @@ class LedgerWatch:
     Args:
         settings: the deployment's; `ledger_silence_ms`: timeout of an actor's answers, after which
             it is replaced.
+        note: receives what an actor reports for the metrics, and the monotonic time, ms.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, note: Callable[[Report, int], None]) -> None:
         self._settings = settings
+        self._note = note
         now_ms = monotonic_ms()
         self._silences = {
             name: Silence(settings.ledger_silence_ms, now_ms=now_ms) for name in LEDGERS
@@ -104,4 +108,5 @@ class LedgerWatch:
         if not isinstance(reply, Answered):
             return None
         told = reply.counters
+        self._note(told["report"], monotonic_ms())
         return LedgerProcess(machine=told["machine"], is_writer=told["isWriter"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import uuid
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -37,10 +38,10 @@ from core.wording import got_of, kind_of
 OFFSET_MAX: Final = 10_000
 CENTS_MAX: Final = MICRO_MAX // MICRO_PER_CENT
 DURATION_MS_MAX: Final = 30 * 24 * 3_600_000
-# A cursor is the base64 of a key, of which DIDs are the longest.
-_CURSOR_CHARS_MAX: Final = -(-DID_CHARS_MAX * 4 // 3) + 4
-# Of the largest number that the database keeps.
-_ENTRY_DIGITS_MAX: Final = 19
+# A cursor is the base64 of a key: a DID, which is ASCII, or the name of a node.
+_CURSOR_CHARS_MAX: Final = -(-max(DID_CHARS_MAX, 4 * NODE_NAME_CHARS_MAX) * 4 // 3) + 4
+# The largest number that the database keeps.
+ENTRY_ID_MAX: Final = 2**63 - 1
 _EXAMPLE_TIME: Final = "2026-01-31T12:00:00.000Z"
 
 
@@ -111,22 +112,25 @@ def _time_ms(value: Any) -> int:
     raise Mismatch(got_of(value), "a time such as 2026-01-31T12:00:00Z")
 
 
+def matching(pattern: str, expected: str) -> Kind:
+    """Return the kind of texts that match a pattern from end to end."""
+    form = re.compile(pattern)
+    schema: Schema = {"type": "string", "pattern": f"^{pattern}$"}
+    return checked(
+        schema, lambda value: isinstance(value, str) and form.fullmatch(value) is not None, expected
+    )
+
+
 def _digits(least: int, most: int) -> Kind:
-    """Return the kind of whole numbers in a query, where everything is text."""
+    """Return the kind of whole numbers in a path or a query, where everything is text."""
 
     def take(value: Any) -> int:
-        is_whole = value.isascii() and value.isdigit() and len(value) <= 9
-        if not is_whole or not least <= int(value) <= most:
-            raise Mismatch(value, f"a whole number from {least} to {most}")
+        is_number = isinstance(value, str) and value.isascii() and value.isdigit()
+        if not is_number or len(value) > len(str(most)) or not least <= int(value) <= most:
+            raise Mismatch(got_of(value), f"a whole number from {least} to {most}")
         return int(value)
 
-    return Kind({"type": "integer", "minimum": least}, take)
-
-
-def _entry_number(value: Any) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) <= _ENTRY_DIGITS_MAX):
-        raise Mismatch(got_of(value), "a whole number")
-    return int(value)
+    return Kind({"type": "integer", "minimum": least, "maximum": most}, take)
 
 
 def _flag(value: Any) -> bool:
@@ -205,6 +209,11 @@ AgentName = Annotated[
         _agent_name,
     ),
 ]
+TraceId = Annotated[str, matching("[0-9a-f]{32}", "32 lowercase hexadecimal digits")]
+Hash = Annotated[
+    str,
+    matching("sha256:[0-9a-f]{64}", "sha256: and 64 lower-case hexadecimal digits"),
+]
 ShortText = Annotated[str, text(0, NAME_CHARS_MAX)]
 LongText = Annotated[str, text(0, TEXT_CHARS_MAX)]
 Cents = Annotated[int, whole(0, CENTS_MAX, unit="whole cents")]
@@ -218,18 +227,15 @@ CreditsSent = Annotated[int, Kind(_CREDITS_SENT, _micro_from_0)]
 # Unix milliseconds.
 TimeMs = Annotated[int, Kind(_TIME, _time_ms)]
 
-# -- of queries ------------------------------------------------------------------------------------
+# -- of paths and queries --------------------------------------------------------------------------
 
 Limit = Annotated[int, _digits(1, 10**9 - 1)]
 Offset = Annotated[int, _digits(0, OFFSET_MAX)]
+# The id of an audit entry, or a number of entries.
+EntryId = Annotated[int, _digits(1, ENTRY_ID_MAX)]
 # The key of the last row of the page before.
 Cursor = Annotated[str, Kind({"type": "string"}, _cursor)]
 Flag = Annotated[bool, Kind({"enum": ["true", "false"]}, _flag)]
-
-# -- of paths --------------------------------------------------------------------------------------
-
-# Of an audit entry.
-EntryNumber = Annotated[int, Kind({"type": "integer", "minimum": 1}, _entry_number)]
 
 # -- of replies ------------------------------------------------------------------------------------
 
@@ -244,7 +250,6 @@ Credits = Annotated[
     ),
 ]
 Timestamp = Annotated[str, Kind(_TIME)]
-Hash = Annotated[str, Kind({"type": "string", "pattern": "^sha256:[0-9a-f]{64}$"})]
 Count = Annotated[int, Kind({"type": "integer", "minimum": 0})]
 Ratio = Annotated[float, Kind({"type": "number", "minimum": 0, "maximum": 1})]
 # What a member is that is the same in every reply.

@@ -9,8 +9,18 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final
 
-from core.records.api.kinds import AgentName, CapabilityId, Did, EntryNumber, NodeName, Uuid, text
+from core.records.api.kinds import (
+    AgentName,
+    CapabilityId,
+    Did,
+    EntryId,
+    NodeName,
+    TraceId,
+    Uuid,
+    text,
+)
 from core.records.api.shape import Body, members_of
+from core.records.bounds import DID_CHARS_MAX
 
 KEY_ID_CHARS_MAX = 128
 MACHINE_CHARS_MIN, MACHINE_CHARS_MAX = 6, 64
@@ -47,6 +57,27 @@ class NodePath(WorkflowPath):
 
     looked_up = "the node"
     node: Annotated[NodeName, "Name of the node."]
+
+
+class ResultPath(PathValues):
+    """A node of a workflow that the body names."""
+
+    looked_up = "the node"
+    node: Annotated[NodeName, "Name of the node."]
+
+
+class ReceiptPath(PathValues):
+    """A receipt, or the agent whose receipts are listed."""
+
+    looked_up = "the receipt"
+    receipt: Annotated[str, text(1, DID_CHARS_MAX), "Id of the receipt, or the DID of an agent."]
+
+
+class TracePath(PathValues):
+    """A trace."""
+
+    looked_up = "the trace"
+    trace_id: Annotated[TraceId, "W3C trace id, the `traceId` of a workflow."]
 
 
 class TaskPath(PathValues):
@@ -105,7 +136,7 @@ class RecoveryPath(PathValues):
 class EntryPath(PathValues):
     """An audit entry."""
 
-    audit_id: Annotated[EntryNumber, "Id of the audit entry."]
+    audit_id: Annotated[EntryId, "Id of the audit entry."]
 
 
 class CapabilityPath(PathValues):

@@ -17,6 +17,7 @@ from core.records.api.kinds import (
     Hash,
     LongText,
     Timestamp,
+    TraceId,
     Uuid,
     Yes,
     words,
@@ -91,7 +92,7 @@ class _Standing(Record):
     created_at: Timestamp
     started_at: Annotated[Timestamp | None, "Time of the first dispatch; null before it."]
     completed_at: Annotated[Timestamp | None, "Time at which the workflow ended; null before that."]
-    trace_id: Annotated[str, Kind({"type": "string", "pattern": "^[0-9a-f]{32}$"})]
+    trace_id: TraceId
 
 
 class WorkflowSummary(_Standing):

@@ -182,6 +182,9 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
             "primary",
             event.input_hash,
             event.output_hash,
+            queued_ms=state.dispatched_ms,
+            signature=event.signature,
+            signed_key=event.signed_key,
         )
     )
     if state.compiled.requires_verification and not is_settled:

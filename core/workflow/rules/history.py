@@ -25,6 +25,7 @@ def record_failed_attempt(
             at_ms,
             error_code=str(failure.code),
             error_message=failure.message,
+            queued_ms=state.dispatched_ms,
         )
     )
 
@@ -44,5 +45,6 @@ def record_verification(
             "verify",
             error_code=None if failure is None else str(failure.code),
             error_message=None if failure is None else failure.message,
+            queued_ms=state.verify_queued_ms,
         )
     )

@@ -58,7 +58,7 @@ def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision
     state.verifier_did = event.agent_did
     state.verifier_price_micro = event.price_micro
     state.is_verifier_trusted = event.is_trusted
-    state.verify_dispatched_ms = event.at_ms
+    state.verify_queued_ms = state.verify_dispatched_ms = event.at_ms
     verifier_timeout_ms = timeout_ms(workflow, state, event.at_ms)
     state.deadline_ms = event.at_ms + verifier_timeout_ms
     # As for agents: a verifier that is free and declines leaves what another one costs.

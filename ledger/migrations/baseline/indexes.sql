@@ -2,9 +2,23 @@
 
 CREATE INDEX audit_actor ON callboard.audit (actor_did, id);
 -- By ranges: entries come in the order of time, and a workflow's id begins with its time.
-CREATE INDEX audit_created ON callboard.audit USING brin (created_ms) WITH (autosummarize = on);
 CREATE INDEX audit_workflow ON callboard.audit USING brin (workflow_id uuid_minmax_multi_ops)
     WITH (autosummarize = on);
+-- The first audit entry at or after a time, by bisection: times do not decrease from entry to entry.
+-- What is older than a time is a range of ids then, and is read from its newest on.
+CREATE FUNCTION callboard.first_audit_id_since(p_ms bigint) RETURNS bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
+    WITH RECURSIVE search (low, high) AS (
+        SELECT 1::bigint, h.audit_seq + 1 FROM callboard.head AS h
+        UNION ALL
+        SELECT CASE WHEN a.created_ms < p_ms THEN a.id + 1 ELSE s.low END,
+            CASE WHEN a.created_ms < p_ms THEN s.high ELSE a.id END
+        FROM search AS s JOIN callboard.audit AS a ON a.id = (s.low + s.high) / 2
+        WHERE s.low < s.high
+    )
+    SELECT max(low) FROM search
+$$;
 CREATE INDEX audit_event_type ON callboard.audit_event (event_type, audit_id);
 CREATE INDEX audit_event_target ON callboard.audit_event (target_id, audit_id);
 -- All that a writer reads of the table as it opens.
@@ -44,6 +58,9 @@ CREATE INDEX workflow_deadline ON callboard.workflow (deadline_ms, id) WHERE com
 -- By shard: eight random bits of the id, by which a member restores its own workflows.
 CREATE INDEX workflow_shard ON callboard.workflow ((get_byte(uuid_send(id), 7)))
     WHERE completed_ms IS NULL;
+-- By the trace id of the caller's traceparent; callers choose it, so it stands before the payer.
+CREATE INDEX workflow_trace ON callboard.workflow
+    ((substring(traceparent, 4, 32)), payer_did, id) WHERE traceparent IS NOT NULL;
 CREATE INDEX workflow_quarantined ON callboard.workflow (id)
     WHERE quarantined_ms IS NOT NULL AND completed_ms IS NULL;
 CREATE INDEX agent_capability ON callboard.agent USING gin (capability_ids);

@@ -54,6 +54,21 @@ CREATE TABLE callboard.outage (
 );
 CREATE INDEX outage_end ON callboard.outage (end_ms);
 
+-- The Merkle tree over the audit log (core/trust/merkle.py), and its signed checkpoints. Both follow
+-- from the log: the timekeeper writes them, and commits do not wait for it.
+CREATE TABLE callboard.audit_tile (
+    level smallint,
+    number bigint,
+    hashes bytea NOT NULL CHECK (octet_length(hashes) BETWEEN 32 AND 8192),
+    PRIMARY KEY (level, number)
+);
+CREATE TABLE callboard.checkpoint (
+    size bigint PRIMARY KEY,
+    root bytea NOT NULL,
+    note text NOT NULL,
+    created_ms bigint NOT NULL
+);
+
 -- How long the service was ready since a time.
 CREATE FUNCTION callboard.ready_ms_since(p_since_ms bigint) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -62,6 +77,12 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
         WHERE o.end_ms > p_since_ms), 0))::bigint
     FROM callboard.readiness r
 $$;
+
+-- One row: the audit entry up to which traces were exported.
+CREATE TABLE callboard.trace_export (
+    is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one),
+    audit_id bigint NOT NULL
+);
 
 -- Signing secrets are sealed anew when the deployment's key changes. As the owner of the table: the
 -- operational role needs no right on agents, and changes nothing of one but how its secret is
@@ -82,3 +103,35 @@ RETURNS integer LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_t
     )
     SELECT count(*)::integer FROM resealed
 $$;
+
+-- The same for the deployment's signing key.
+CREATE FUNCTION callboard.reseal_signing_key(p_before bytea, p_after bytea)
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE callboard.signing_key SET sealed = p_after WHERE sealed = p_before
+$$;
+
+-- The deployment's receipts as they were first signed, by the ledger entry of the payment. body: the
+-- signed form. No role can change or remove them.
+CREATE TABLE callboard.receipt (
+    entry_id bigint PRIMARY KEY,
+    body text NOT NULL,
+    signature text NOT NULL,
+    jws text NOT NULL
+);
+
+-- Stores receipts that were not stored before, if their key is still in use, and returns what is
+-- stored. The row lock makes a rotation wait for this function and this function wait for a
+-- rotation, so no receipt is stored with a retired key.
+CREATE FUNCTION callboard.store_receipts(p_key_id text, p_receipts json)
+RETURNS SETOF callboard.receipt
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM 1 FROM callboard.signing_key WHERE key_id = p_key_id AND retired_ms IS NULL FOR SHARE;
+    IF FOUND THEN
+        INSERT INTO callboard.receipt
+        SELECT * FROM json_populate_recordset(NULL::callboard.receipt, p_receipts) AS r
+        ORDER BY r.entry_id ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN QUERY SELECT s.* FROM callboard.receipt s
+        JOIN json_populate_recordset(NULL::callboard.receipt, p_receipts) AS r USING (entry_id);
+END $$;

@@ -41,11 +41,16 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON
     TO ops_writer;
 GRANT INSERT (hash, bytes) ON callboard.blob TO ops_writer;
 GRANT SELECT, UPDATE ON callboard.readiness TO ops_writer;
-GRANT SELECT, INSERT ON callboard.outage TO ops_writer;
+GRANT SELECT, INSERT ON callboard.outage, callboard.checkpoint TO ops_writer;
+GRANT SELECT, INSERT, UPDATE ON callboard.audit_tile TO ops_writer;
+GRANT SELECT, INSERT, UPDATE ON callboard.trace_export TO ops_writer;
 
 GRANT EXECUTE ON FUNCTION callboard.ready_ms_since(bigint) TO ledger_reader, ledger_writer;
+GRANT EXECUTE ON FUNCTION callboard.first_audit_id_since(bigint) TO ledger_reader;
 GRANT EXECUTE ON FUNCTION
     callboard.reseal_secrets(text[], bytea[], bytea[]),
+    callboard.reseal_signing_key(bytea, bytea),
+    callboard.store_receipts(text, json),
     callboard.due_offers(text[], integer, bigint),
     callboard.store_offers(text[], bigint[], text[], text[], text[], text[], integer)
     TO ops_writer;

@@ -207,7 +207,7 @@ DECLARE
 BEGIN
     FOREACH name IN ARRAY ARRAY[
         'entry', 'audit', 'audit_event', 'attempt', 'command', 'bid', 'feedback',
-        'agent_card'] LOOP
+        'agent_card', 'submitted_receipt'] LOOP
         EXECUTE format(
             'CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON callboard.%I
              FOR EACH STATEMENT EXECUTE FUNCTION callboard.refuse_change()', name);

@@ -1,25 +1,27 @@
 """The audit chain: read it, newest first.
 
-A caller sees whole entries where it is a party, with `audit:all` every one. Of the others it sees
-id, type and hash: what shows that its own have their places. A filter would tell what those leave
-out, so with one they are not listed. Reference: money.md (Audit chain). Decision audit-chain.
+A caller sees an entry whole if it is a party of it, if it has `audit:all`, or if the entry names a
+signing key. Of every other entry it sees `id`, `eventType` and `hash`: what shows that its own have
+their places. A filter would tell what those leave out, so with one they are not listed.
+Reference: money.md (Audit chain). Decision audit-chain.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from core.errors import ErrorCode
+from core.records.api.kinds import ENTRY_ID_MAX
 from core.records.api.path_values import EntryPath
 from core.records.api.trust import AuditEntry, AuditPage, AuditQuery
+from core.records.audit import PUBLIC_EVENTS
 from core.trust.access import READ_ALL_AUDIT
 from serve_app.http.calls import Call, Operations, Reply, not_found
 from serve_app.http.lists import listed, number_after, page_of
-from serve_app.operations.views import audit_id, audit_link, audit_record
+from serve_app.operations.views import Row, audit_id, audit_link, audit_record
 
 PAGE_MAX: Final = 1_000
-
-ENTRY_ID_MAX = 2**63
 
 OPERATIONS = Operations("audit")
 
@@ -50,9 +52,7 @@ async def list_entries(call: Call) -> Reply:
         party_did=did if is_filtered else None,
         caller=call.caller.did,
     )
-    ids = {audit_id(row) for row in rows}
-    if did is not None and not is_filtered:
-        ids = await call.services.reader.own_audit_ids(did, ids)
+    ids = await whole_ids(call, rows)
     reply = listed(
         "entries",
         rows,
@@ -74,10 +74,21 @@ async def list_entries(call: Call) -> Reply:
 async def get_entry(call: Call) -> Reply:
     """Read an audit entry."""
     number = call.given(EntryPath).audit_id
-    sees_all = call.holds(READ_ALL_AUDIT)
-    rows = await call.services.reader.audit(limit=1, before_id=min(number + 1, ENTRY_ID_MAX - 1))
+    rows = await call.services.reader.audit(limit=1, before_id=min(number + 1, ENTRY_ID_MAX))
     if not rows or audit_id(rows[0]) != number:
         raise not_found(f"the audit entry {number}")
-    if not sees_all and not await call.services.reader.own_audit_ids(call.caller.did, {number}):
-        return Reply(audit_link(rows[0]))
-    return Reply(audit_record(rows[0]))
+    is_whole = number in await whole_ids(call, rows)
+    return Reply(audit_record(rows[0]) if is_whole else audit_link(rows[0]))
+
+
+async def whole_ids(call: Call, rows: Sequence[Row]) -> set[int]:
+    """Return the ids of those entries that the caller sees whole.
+
+    Args:
+        rows: the entries.
+    """
+    ids = {audit_id(row) for row in rows}
+    if call.holds(READ_ALL_AUDIT):
+        return ids
+    public = {audit_id(row) for row in rows if row["event_types"][0] in PUBLIC_EVENTS}
+    return public | await call.services.reader.own_audit_ids(call.caller.did, ids - public)

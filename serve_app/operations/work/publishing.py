@@ -16,6 +16,7 @@ from core.records.manifest import WorkflowManifest
 from core.settings import Settings
 from core.trust.access import Principal, authority_used, denial
 from core.workflow.dag import WorkflowLimits, compile_workflow
+from core.workflow.trace_context import read_traceparent
 from core.workflow.unused_members import list_ignored
 from ledger.authority import Authority
 from ledger.workflows.workflow_commands import PUBLISH_KEY
@@ -41,6 +42,7 @@ def publish_request(
     body_hash: bytes,
     watcher: str = "",
     reason: Callable[[], str] = lambda: "",
+    traceparent: bytes | None = None,
 ) -> PublishRequest:
     """Compile a manifest and make the request that starts it.
 
@@ -54,6 +56,7 @@ def publish_request(
         body_hash: what a repeat under the same key must equal.
         watcher: the replica that is notified when it has finished, "" for none.
         reason: tells why the caller spends another's money, where it does.
+        traceparent: the caller's header, None without one.
 
     Raises:
         ServiceError: INVALID_MANIFEST with every defect; FORBIDDEN for another's money.
@@ -78,6 +81,7 @@ def publish_request(
         watcher=watcher,
         authority=None if right is None else Authority(right, reason()),
         warnings=list_ignored(manifest, compiled),
+        traceparent=read_traceparent(traceparent),
     )
 
 

@@ -39,6 +39,7 @@ from core.trust.access import Principal, agent_holder
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.result_token import result_id
 from core.workflow.transitions import NodeStatus, is_terminal
+from ledger.identity.identity_reads import newest_keys
 from ledger.reads.stored import StoredWorkflow
 from ledger.workflows.result_reads import is_stored_command
 from serve_app.callers.limits import RateClass
@@ -323,11 +324,15 @@ async def _judged(
     definition = read_stored_manifest(stored.row["manifest"]).nodes[name]
     capability_id = definition.capability_id or definition.capability or name
     is_verdict = sent.verify_attempt > 0
+    keys: tuple[str, ...] = ()
+    if b'"signature"' in call.body and not is_verdict:
+        keys = await newest_keys(call.services.reader, sent.agent_did)
     handed_in = HandedIn(
         body=call.body,
         event_id=event_id(stored.id, name, sent.attempt) + ("#verify" if is_verdict else ""),
         capability_id=capability_id.partition("@")[0],  # behind it stand versions
         is_verdict=is_verdict,
+        agent_keys=keys,
     )
     judged: JudgedHandIn
     if len(call.body) <= JUDGED_IN_LOOP_BYTES_MAX:
@@ -364,6 +369,7 @@ async def _successful(
         signature=result.signature,
         public_key=result.public_key,
         is_wide=result.is_wide,
+        is_request_signed=result.is_request_signed,
     )
 
 

@@ -106,6 +106,7 @@ async def publish(call: Call) -> Reply:
         limits=workflow_limits(services.settings),
         command_key=call.command_key("") or None,
         body_hash=call.request_hash,
+        traceparent=call.traceparent,
     )
     reply = await services.to_the_end(services.gateway.publish(request))
     return Reply(

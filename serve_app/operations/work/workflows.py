@@ -149,6 +149,7 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
             body_hash=call.request_hash,
             watcher=services.gateway.owners.watcher if wait_s is not None else "",
             reason=lambda: call.reason,
+            traceparent=call.traceparent,
         )
         return request if len(call.body) <= IN_LOOP_BYTES_MAX else packed(request)
 
@@ -224,6 +225,7 @@ async def publish_bulk(call: Call) -> Reply:
                 command_key=f"{base_key}:{index}" if base_key else None,
                 body_hash=call.request_hash,
                 reason=lambda: call.reason,
+                traceparent=call.traceparent,
             )
             return packed(request)
 

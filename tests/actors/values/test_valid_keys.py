@@ -14,6 +14,7 @@ from nacl.signing import SigningKey
 from actors.ports import AgentEntry, DispatchOrder
 from actors.values.reply_events import check_signature
 from core.trust.signatures import result_message
+from core.workflow.events import Failure
 from tests.actors.transport.message_samples import required
 
 HASH = "sha256:" + "1" * 64
@@ -61,11 +62,14 @@ def test_a_signature_is_judged_by_the_keys_that_are_valid_as_it_arrives(
     is_forged: bool,
 ) -> None:
     sent_to = order(None if sent is None else public(sent))
-    failure = check_signature(sent_to, signature(by), None, HASH, tuple(map(public, valid)))
-    assert (failure is not None) == is_refused
-    assert failure is None or failure.is_forged == is_forged
+    found = check_signature(sent_to, signature(by), None, HASH, tuple(map(public, valid)))
+    if is_refused:
+        assert isinstance(found, Failure) and found.is_forged == is_forged
+    else:
+        assert found == (public(by) if valid or sent else None), "the key that verified it"
     named = check_signature(sent_to, signature(by), public(by), HASH, tuple(map(public, valid)))
-    assert named is None or not named.is_forged, "another key is named: the agent may have changed"
+    is_failed = isinstance(named, Failure)
+    assert not is_failed or not named.is_forged, "another key is named: the agent may have changed"
 
 
 def test_a_former_key_is_valid_until_its_time_is_over() -> None:

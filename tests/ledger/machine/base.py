@@ -21,12 +21,13 @@ from core.shards.lease_messages import HeldShard
 from core.shards.shard import SHARDS, shard_of
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
 from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.proofs.books import BooksCheck
 from ledger.reads.reader import LedgerReader
 from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
 from ledger.writer.store import LedgerStore
 from tests.conftest import Database
-from tests.ledger.checking import Auditor, Replay
+from tests.ledger.checking import Auditor, Replay, wrong_row
 from tests.ledger.machine.model import COUNTED, Contract, MoneyModel, Work
 from tests.ledger.machine.reviewing import Reviews
 from tests.ledger.making import AT, Flow, ToldLives, card, deposit, new_id, open_store
@@ -245,6 +246,7 @@ class MoneyMachine(RuleBasedStateMachine):
         if not hasattr(self, "members"):
             return
         self.auditor.check()
+        assert self.run(wrong_row(BooksCheck(self.reader.rows))) is None
         keys = [command.key for command, _ in self.history]
         found = self.auditor.one("SELECT count(*) FROM command WHERE id = ANY(%s)", keys)
         assert found == len(set(keys))

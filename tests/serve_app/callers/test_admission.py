@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from itertools import cycle
 from typing import Any, cast
 
@@ -82,6 +82,7 @@ class Api:
             return await take_block(did, rate, wanted, limit)
 
         self.reply_bytes = 2
+        self.is_streaming = False
         services = services_of(
             gateway_with(SETTINGS),
             authenticator=Authenticator(Sources(find, find_none, take_none), SETTINGS),
@@ -107,7 +108,12 @@ class Api:
     async def _handle(self, call: Call) -> Reply:
         self.handled += 1
         await self.may_end.wait()
+        if self.is_streaming:
+            return Reply(self._pages(), is_stream=True)
         return Reply(b"x" * self.reply_bytes)
+
+    async def _pages(self) -> AsyncGenerator[bytes, None]:
+        yield b"x" * self.reply_bytes
 
     async def ask(
         self,
@@ -156,6 +162,7 @@ class Api:
                 admission.incomplete_bodies,
                 admission.body_bytes,
                 admission.reply_bytes,
+                admission.streams,
             )
         )
 
@@ -231,6 +238,40 @@ async def test_a_large_reply_is_counted_until_it_is_taken() -> None:
     may_take.set()
     assert await slow == (200, api.reply_bytes)
     assert api.is_idle()
+
+
+async def test_streams_are_counted_until_they_are_taken() -> None:
+    api = Api()
+    api.may_end.set()
+    api.is_streaming = True
+    may_take, stays = asyncio.Event(), asyncio.Event()
+    wait = cast(Callable[[], Awaitable[None]], may_take.wait)
+    slow = asyncio.ensure_future(api.ask(ALICE, receive=stays.wait, on_send=wait))
+    while not api.admission.streams.statistics().taken:
+        await asyncio.sleep(0)
+    # Of 8 places ALICE may have a quarter, of those that are left then.
+    assert await api.ask(ALICE, receive=stays.wait) == (429, "RATE_LIMITED")
+    assert (await api.ask(BOB, receive=stays.wait))[0] == 200
+    may_take.set()
+    assert await slow == (200, api.reply_bytes)
+    assert api.is_idle()
+
+
+def test_a_place_may_be_of_the_share_of_its_address() -> None:
+    """DIDs that anybody makes share the exports of their address."""
+    admission = Api().admission
+    places = [Place(admission) for _ in range(3)]
+    for number, place in enumerate(places):
+        place.enter(f"did:key:{number}")
+    streams, address = admission.streams, "10.0.0.1"
+    places[0].take(streams, 1, "exports are open", address)
+    with pytest.raises(ServiceError, match=f"too many exports are open for {address}"):
+        places[1].take(streams, 1, "exports are open", address)
+    places[2].take(streams, 1, "exports are open", "10.0.0.2")
+    assert streams.statistics().taken == 2
+    for place in places:
+        place.leave()
+    assert not streams.statistics().taken
 
 
 @pytest.mark.parametrize("phase", ["look-up", "body", "count", "handler", "reply"])

@@ -1,0 +1,147 @@
+"""Continues the Merkle tree over the audit log, and signs it; commits do not wait for it.
+
+Each round starts from what is stored, so that it does not matter which process runs it, or whether
+two do. A round that finds a contradiction signs nothing and changes nothing: it logs an error, and
+health names the contradiction. Reference: money.md (Checkpoints).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from actors.process.loop_clock import every, monotonic_ms
+from core.settings import Settings
+from core.trust.merkle import WIDTH, TileId, edge_tiles, extend, root_of, tiles_of
+from core.trust.signing_keys import checkpoint_note
+from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.proofs.audit_log import (
+    Checkpoint,
+    newest_entry_id,
+    read_checkpoint,
+    read_tiles,
+    scan_entries,
+    store_tree,
+    tree_size,
+)
+from ledger.proofs.signing_keys import read_origin, read_signing_key, signing_key_rows
+from ledger.reads.reader import LedgerReader
+
+log = logging.getLogger("callboard.audit_log")
+
+# At most one checkpoint in this time.
+ROUND_S: Final = 1.0
+# Entries in one read, and reads in one round.
+PAGE: Final = 2_000
+PAGES_MAX: Final = 32
+# A timekeeper may be replaced meanwhile.
+UNSIGNED_MS_MAX: Final = 60_000
+
+
+class Contradiction(Exception):
+    """What is stored contradicts what was signed; the message says where."""
+
+
+class AuditLogWatch:
+    """Signs a checkpoint of the audit log once a second, while there are new entries.
+
+    Args:
+        settings: the deployment's.
+        reader: of the committed rows.
+    """
+
+    def __init__(self, settings: Settings, reader: LedgerReader) -> None:
+        self._keys = settings.deployment_keys
+        self._reader = reader
+        self._pool = OperationalPool(
+            settings.database_url,
+            "callboard-audit-log",
+            size=1,
+            timeout_s=OPERATIONAL_TIMEOUT_S,
+            is_durable=True,
+        )
+        self._origin = ""
+        self._contradiction = ""
+        self._done_ms = monotonic_ms()
+
+    def __repr__(self) -> str:
+        return f"<AuditLogWatch contradiction={self._contradiction!r}>"
+
+    async def run(self) -> None:
+        """Continue the tree until cancelled."""
+        await every(ROUND_S, self.round, "round of the audit log")
+
+    def problem(self, now_ms: int) -> str | None:
+        """Return why new entries are not signed; None while they are."""
+        waited_ms = now_ms - self._done_ms
+        if self._contradiction or waited_ms <= UNSIGNED_MS_MAX:
+            return self._contradiction or None
+        return f"new entries have no checkpoint after {waited_ms // 1_000} s"
+
+    async def round(self) -> None:
+        """Continue the tree by at most `PAGES_MAX` pages of new entries, and sign it."""
+        try:
+            await self._continue()
+        except Contradiction as error:
+            if str(error) != self._contradiction:
+                log.error("no checkpoint is signed: %s", error)
+            self._contradiction = str(error)
+        else:
+            self._contradiction, self._done_ms = "", monotonic_ms()
+
+    async def _continue(self) -> None:
+        """1. Read the stored tree; 2. read and check what is new; 3. sign; 4. store.
+
+        The key in use must be the newest that the signed entries name: so a reader knows which one
+        to expect, and a replaced one is worth nothing. Until they name it, the tree is stored
+        without a checkpoint.
+        """
+        reader = self._reader
+        signed = await read_checkpoint(reader)  # 1
+        if await newest_entry_id(reader) == signed.size:
+            return
+        former = size = await tree_size(reader)
+        wanted = {*edge_tiles(size), *tiles_of([(0, signed.size)])}
+        tiles = dict(await read_tiles(reader, wanted))
+        _check_root(signed, size, tiles)
+        newest_key = (await signing_key_rows(reader))[0]
+        grown = dict[TileId, bytes]()
+        for _ in range(PAGES_MAX):  # 2
+            leaves = await self._leaves_after(size, tiles)
+            added = await asyncio.to_thread(extend, tiles, size, leaves)
+            tiles |= added
+            grown |= added
+            size += len(leaves)
+            if len(leaves) < PAGE - 1:
+                break
+        root, note = root_of(0, size, tiles), ""
+        key = await read_signing_key(reader, self._keys)  # 3
+        # A key that was rotated meanwhile is named by an entry that the next round reads.
+        if size >= newest_key["audit_id"] and key.public_key == newest_key["public_key"]:
+            self._origin = self._origin or await read_origin(reader)
+            note = checkpoint_note(self._origin, size, root, key)
+        await store_tree(self._pool, former, Checkpoint(size, root, note), grown)  # 4
+
+    async def _leaves_after(self, size: int, tiles: dict[TileId, bytes]) -> list[bytes]:
+        """Return the leaves of entries after `size`, which are read with the last one before."""
+        first = max(size, 1)
+        scan = await scan_entries(self._reader, first, PAGE)
+        if scan.bad_id is not None:
+            raise Contradiction(f"audit entry {scan.bad_id} is not linked to the one before it")
+        if not scan.leaves or scan.first_id != first:
+            raise Contradiction(f"audit entry {first} is missing")
+        if size and scan.leaves[0] != root_of(size - 1, size, tiles):
+            raise Contradiction(f"audit entry {size} is not the one in the tree")
+        return scan.leaves[min(size, 1) :]
+
+
+def _check_root(signed: Checkpoint, size: int, tiles: dict[TileId, bytes]) -> None:
+    try:
+        if size < signed.size:
+            raise KeyError(0, size // WIDTH)
+        if root_of(0, signed.size, tiles) == signed.root:
+            return
+    except KeyError as error:
+        raise Contradiction(f"tile {error} of the tree is missing or too short") from error
+    raise Contradiction(f"the tree is not the one of the checkpoint of size {signed.size}")

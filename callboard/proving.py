@@ -1,0 +1,211 @@
+"""Exports of the audit log, and bundles that prove a node: what `callboard.verify` checks offline.
+
+Forms: docs/proofs.md.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any, Final
+
+import httpx
+
+from callboard.calls import ATTEMPTS_MAX, Call, error_from
+from callboard.client import Client, _read
+from callboard.errors import UNREACHABLE, CallboardError, NotFound, Unavailable
+from core.jcs import jcs
+from core.records.agent import without_standing_bids
+from core.trust.receipts import signed_form
+
+Json = dict[str, Any]
+# Entries about an agent that are looked through for its key and its card, of each type.
+_AGENT_ENTRIES: Final = 100
+# The service signs once a second; after so long, its health says that it does not.
+_SIGNED_AFTER_S: Final = 60.0
+_PAUSE_S: Final = 0.5
+
+
+def audit_lines(client: Client, first: int = 1) -> Iterator[bytes]:
+    """Yield the lines of the audit log from an entry on; an export that is cut is resumed.
+
+    Raises:
+        CallboardError: the service refused, or cannot be reached.
+    """
+    attempts = 0
+    while True:
+        call = Call("GET", "/v1/audit/export", query={"from": first})
+        try:
+            with client._http.stream(**client._arguments(call)) as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise error_from(_read(response))
+                for line in _lines_of(response):
+                    yield line
+                    first, attempts = first + 1, 0
+            return
+        except httpx.HTTPError as error:
+            attempts += 1
+            if attempts == ATTEMPTS_MAX:
+                raise Unavailable(UNREACHABLE, 0, client._failed(error).reason) from error
+            time.sleep(_PAUSE_S)
+
+
+def _lines_of(response: httpx.Response) -> Iterator[bytes]:
+    """Yield the complete lines of a reply; a text may hold what Python takes for a line's end."""
+    rest = b""
+    for part in response.iter_bytes():
+        *lines, rest = (rest + part).split(b"\n")
+        yield from (line + b"\n" for line in lines)
+
+
+def export_log(client: Client, path: Path) -> tuple[int, int]:
+    """Write the audit log up to its newest checkpoint into a file, and end it with that checkpoint.
+
+    A file that holds an export of this log is continued after its last complete line.
+
+    Returns: how many entries were added, and how many the checkpoint covers.
+
+    Raises:
+        ValueError: the file holds something else, or more entries than the checkpoint covers.
+        CallboardError: the service refused, or its export has ended too early.
+    """
+    note = client.audit_checkpoint().note
+    size = int(note.split("\n")[1])
+    with path.open("ab+") as file:
+        kept, end, is_signed = _continued(file, jcs(client.audit_entry("1")) + b"\n")
+        if kept > size:
+            raise ValueError(f"it has {kept} entries, and the newest checkpoint covers {size}")
+        file.truncate(end)
+        number = kept
+        for line in audit_lines(client, kept + 1) if kept < size else ():
+            file.write(line)
+            number += 1
+            if number == size:
+                break
+        if number < size:
+            detail = f"the export ended after entry {number}, its checkpoint covers {size}"
+            raise Unavailable(UNREACHABLE, 0, detail)
+        if number > kept or not is_signed:
+            file.write(jcs({"checkpoint": note}) + b"\n")
+    return number - kept, size
+
+
+def _continued(file: IO[bytes], first: bytes) -> tuple[int, int, bool]:
+    """Return the id of the last entry, where its line or the checkpoint after it ends, and whether
+    there is one.
+
+    Args:
+        first: the line of the log's first entry.
+    """
+    file.seek(0)
+    end, entry, is_signed = 0, b"", False
+    for line in file:
+        if end == 0 and not first.startswith(line):
+            raise ValueError("it holds no export of this deployment's audit log")
+        if not line.endswith(b"\n"):
+            break
+        end += len(line)
+        is_signed = line.startswith(b'{"checkpoint"')
+        entry = entry if is_signed else line
+    return (json.loads(entry)["id"] if entry else 0), end, is_signed
+
+
+def prove_node(client: Client, workflow_id: str, node_id: str) -> Json:
+    """Return the bundle that proves a node that succeeded: entries of the audit log with their
+    inclusion proofs and a checkpoint, the agent's signed result, the receipt and the card.
+
+    Entries that the caller may not see whole are left out, and what they prove is not proven.
+
+    Raises:
+        CallboardError: the node has not succeeded, is not known, or the service refused.
+    """
+    record = client.workflow(workflow_id)
+    node = record["nodes"].get(node_id, {})
+    entries = [*client.iterate_audit(target_id=record["id"], limit=1_000)]
+    done = next((one for one in entries if _has(one, "node.succeeded", nodeId=node_id)), None)
+    if done is None:
+        raise NotFound("NOT_FOUND", 404, f"node {node_id} of {workflow_id} has not succeeded")
+    published = [one for one in entries if _has(one, "workflow.published")]
+    wanted: dict[int, Json] = {one["id"]: one for one in (*published, done)}
+    signed = _of_node(client.iterate_signed_results(record["id"]), node_id)
+    receipt = _of_node(client.iterate_receipts_of_workflow(record["id"]), node_id)
+    card = _card(client, node["agentDid"])
+    for entry in _agent_entries(client, node["agentDid"], done["id"], signed, card):
+        wanted[entry["id"]] = entry
+    note = _checkpoint(client, max(wanted))
+    size = int(note.split("\n")[1])
+    for key in client.service_description().signing_keys:
+        if key.audit_id <= size:
+            wanted[key.audit_id] = client.audit_entry(str(key.audit_id))
+    return {
+        "bundle": 1,
+        "workflowId": record["id"],
+        "nodeId": node_id,
+        "checkpoint": note,
+        "entries": [_proven(client, wanted[number], size) for number in sorted(wanted)],
+        "signedResult": signed,
+        "receipt": receipt
+        and {"signed": signed_form(receipt).decode(), "signature": receipt["signature"]},
+        "card": card,
+        "node": node,
+    }
+
+
+def _proven(client: Client, entry: Json, size: int) -> Json:
+    proof = client.audit_proof(entry["id"], size=size)
+    hashes = [one.removeprefix("sha256:") for one in proof.hashes]
+    return {"id": entry["id"], "line": jcs(entry).decode(), "hashes": hashes}
+
+
+def _has(entry: Json, kind: str, **members: Any) -> bool:
+    """Say whether an entry has an event of this type whose payload has these members."""
+    return any(
+        event["type"] == kind and members.items() <= event["payload"].items()
+        for event in entry["payload"]["events"]
+    )
+
+
+def _agent_entries(
+    client: Client, did: str, before: int, signed: Json | None, card: str
+) -> Iterator[Json]:
+    """Yield the entries, as far as they are shown, that name the agent's key and its card."""
+    kinds = ("agent.registered", "agent.key_rotated", "agent.recovered")
+    found = [
+        entry
+        for kind in kinds
+        for entry in client.audit(target_id=did, event_type=kind, limit=_AGENT_ENTRIES).rows
+        if entry["id"] < before
+    ]
+    card_hash = sha256(card.encode()).hexdigest()
+    yield from [e for e in found if _has(e, "agent.registered", cardSha256=card_hash)][:1]
+    key = signed and signed["publicKey"]
+    yield from [e for e in found if key and any(_has(e, kind, publicKey=key) for kind in kinds)][:1]
+
+
+def _of_node(rows: Iterator[Json], node_id: str) -> Json | None:
+    return next((row for row in rows if row["nodeId"] == node_id), None)
+
+
+def _card(client: Client, did: str) -> str:
+    """Return the agent's card as it is registered now, without standing bids, which are secret."""
+    try:
+        return jcs(without_standing_bids(client.agent(did)["acard"])).decode()
+    except CallboardError:
+        return ""
+
+
+def _checkpoint(client: Client, entry_id: int) -> str:
+    """Return the first checkpoint that covers an entry, once it is signed."""
+    deadline = time.monotonic() + _SIGNED_AFTER_S
+    while True:
+        try:
+            return client.audit_checkpoint(size=entry_id).note
+        except NotFound:
+            if time.monotonic() > deadline:
+                detail = f"audit entry {entry_id} is not signed yet"
+                raise Unavailable(UNREACHABLE, 404, detail) from None
+        time.sleep(_PAUSE_S)

@@ -1,0 +1,44 @@
+"""Receipts: the form that is signed, and the same receipt as a JSON Web Signature (RFC 7515).
+
+Pure. Reference: features.md (Receipts).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from core.jcs import jcs
+
+if TYPE_CHECKING:
+    from core.trust.signing_keys import SigningKey
+
+# Members that the signature does not cover.
+UNSIGNED: Final = ("signature", "checkpoint", "submitted")
+
+
+def signed_form(receipt: Mapping[str, Any]) -> bytes:
+    """Return what is signed of a receipt: the canonical form without the members of `UNSIGNED`.
+
+    Raises:
+        ValueError: it has no canonical form.
+    """
+    return jcs({name: value for name, value in receipt.items() if name not in UNSIGNED})
+
+
+def signed_receipt(members: Mapping[str, Any], key: SigningKey) -> dict[str, str]:
+    """Return the `body` that is signed of a receipt, its `signature`, and the receipt as a `jws`.
+
+    Args:
+        members: of the receipt; its `keyId` is the key's.
+    """
+    body = signed_form(members)
+    header = jcs({"alg": "EdDSA", "kid": key.key_id, "typ": "JOSE"})
+    signed = _base64url(header) + b"." + _base64url(body)
+    jws = signed + b"." + _base64url(key.sign_raw(signed))
+    return {"body": body.decode(), "signature": key.sign(body), "jws": jws.decode()}
+
+
+def _base64url(value: bytes) -> bytes:
+    return base64.urlsafe_b64encode(value).rstrip(b"=")

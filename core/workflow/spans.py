@@ -1,0 +1,156 @@
+"""The spans of a workflow, made of its rows: nothing of a trace is stored besides them.
+
+A workflow has nodes, a node has attempts, verifications and settlements. An attempt waits in its
+agent's queue, then its dispatch is open. Rows are those of the ledger, keyed by column.
+Reference: features.md (Traces).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from core.ids import span_id
+from core.workflow.rules.verification import payment_line
+from core.workflow.trace_context import trace_of
+from core.workflow.transitions import NodeStatus, WorkflowStatus
+
+Row = Mapping[str, Any]
+
+# By the status of a workflow or a node, or the outcome of an attempt. The others are undecided, or
+# were cancelled.
+_STATUSES: Final[Mapping[str | None, str]] = {
+    "success": "ok",
+    "failed": "error",
+    "timeout": "error",
+    "error": "error",
+    "lost": "error",
+    "rejected": "error",
+}
+_UNSET: Final = "unset"
+_OPERATIONS: Final = {"primary": "attempt", "verify": "verification"}
+_TRACE_STATUSES: Final = {WorkflowStatus.SUCCESS: "completed", WorkflowStatus.PENDING: "running"}
+
+
+class Span(Struct, frozen=True):
+    """A part of a workflow's run. Its fields are those of the API's record.
+
+    `end_time_ms`: None while it is open. `attempt`: of a settlement, which attempt or verification
+    was paid. `outcome`: of an attempt that has ended.
+    """
+
+    span_id: str
+    parent_span_id: str | None
+    operation_name: str
+    start_time_ms: int
+    end_time_ms: int | None
+    status: str
+    agent_did: str | None = None
+    node_id: str | None = None
+    attempt: int | None = None
+    outcome: str | None = None
+
+
+class NodeRows(Struct, frozen=True):
+    """A node's row, those of its attempts, and the entries that paid for them."""
+
+    node: Row
+    attempts: list[Row]
+    payments: list[Row]
+
+
+def trace_status(workflow: Row) -> str:
+    """Return the status of a workflow's trace; `completed` when it succeeded."""
+    return _TRACE_STATUSES.get(workflow["status"], str(workflow["status"]))
+
+
+def workflow_span(workflow: Row) -> Span:
+    """Return the span of a workflow; its parent is the caller's."""
+    workflow_id = str(workflow["id"])
+    begin_ms, end_ms = workflow["created_ms"], workflow["completed_ms"]
+    own_id = span_id(workflow_id, "", 0, "workflow")
+    parent_id = trace_of(workflow_id, workflow["traceparent"]).parent_span_id
+    return Span(own_id, parent_id, "workflow", begin_ms, end_ms, _status(workflow["status"]))
+
+
+def node_spans(rows: NodeRows) -> list[Span]:
+    """Return the spans of a node, its own first; none before its first attempt or its end."""
+    node, workflow_id = rows.node, str(rows.node["workflow_id"])
+    name, ended_ms, did = node["name"], node["completed_ms"], node["agent_did"]
+    own_id = span_id(workflow_id, name, 0, "node")
+    parts: list[Span] = []
+    for attempt in (*rows.attempts, *_open_attempt(rows)):
+        parts += _attempt_spans(workflow_id, name, own_id, attempt)
+    parts += _settlements(workflow_id, own_id, rows)
+    times = [part.start_time_ms for part in parts]
+    if ended_ms is not None:
+        times.append(ended_ms)
+    if not times:
+        return []
+    parent_id = span_id(workflow_id, "", 0, "workflow")
+    status = _status(node["status"])
+    return [Span(own_id, parent_id, "node", min(times), ended_ms, status, did, name), *parts]
+
+
+def _status(ended: str | None) -> str:
+    return _STATUSES.get(ended, _UNSET)
+
+
+def _open_attempt(rows: NodeRows) -> Iterator[Row]:
+    """Return the attempt or verification that the node's row says is open, if any."""
+    node = rows.node
+    if node["status"] not in (NodeStatus.DISPATCHED, NodeStatus.RUNNING):
+        return
+    ended = {(one["kind"], one["attempt"]): one for one in rows.attempts}
+    replied = ended.get(("primary", node["attempt"]))
+    number, kind, did = node["attempt"], "primary", node["agent_did"]
+    queued_ms, started_ms = node["dispatched_ms"], node["started_ms"]
+    if replied is not None:
+        number, kind, did = node["verify_attempt"], "verify", node["verifier_did"]
+        # The row of a node does not have the time at which a verification was opened; the row of
+        # the verification has it, which is written when it ends.
+        queued_ms, started_ms = replied["completed_ms"], None
+    if did is not None and (kind, number) not in ended:
+        times = {"queued_ms": queued_ms, "started_ms": started_ms, "completed_ms": None}
+        yield {"kind": kind, "attempt": number, "agent_did": did, "outcome": None, **times}
+
+
+def _attempt_spans(workflow_id: str, name: str, node_span_id: str, row: Row) -> Iterator[Span]:
+    """Return the span of an attempt or verification, with its queue and its dispatch."""
+    number, kind, outcome, did = row["attempt"], row["kind"], row["outcome"], row["agent_did"]
+    queued_ms, started_ms, ended_ms = row["queued_ms"], row["started_ms"], row["completed_ms"]
+    if queued_ms is None:
+        queued_ms = started_ms
+        if queued_ms is None:
+            return
+    elif started_ms is not None:
+        # The start time of an open attempt may come from another machine's clock.
+        started_ms = max(queued_ms, started_ms)
+    status, own_id = _status(outcome), span_id(workflow_id, name, number, kind)
+    what = (did, name, number)
+    yield Span(own_id, node_span_id, _OPERATIONS[kind], queued_ms, ended_ms, status, *what, outcome)
+    if started_ms is None:  # whether it waits or was sent is not stored
+        return
+    if row["queued_ms"] is not None:
+        part_id = span_id(workflow_id, name, number, f"{kind} queue")
+        yield Span(part_id, own_id, "queue", queued_ms, started_ms, _UNSET, *what)
+    part_id = span_id(workflow_id, name, number, f"{kind} dispatch")
+    yield Span(part_id, own_id, "dispatch", started_ms, ended_ms, status, *what)
+
+
+def _settlements(workflow_id: str, node_span_id: str, rows: NodeRows) -> Iterator[Span]:
+    """Return the payments of a node's agent and verifiers, each from its decision to its entry."""
+    name = rows.node["name"]
+    verifications = [one for one in rows.attempts if one["kind"] == "verify"]
+    paid = {payment_line(name, one["attempt"]): one for one in verifications} | {name: rows.node}
+    for payment in rows.payments:
+        line = payment["node_id"]
+        work = paid.get(line)
+        if work is None or work["completed_ms"] is None:
+            continue  # it was paid after its row was read
+        own_id, decided_ms = span_id(workflow_id, line, 0, "settlement"), work["completed_ms"]
+        stored_ms = max(decided_ms, payment["created_ms"])
+        what = (work["agent_did"], name, work["attempt"])
+        yield Span(own_id, node_span_id, "settlement", decided_ms, stored_ms, "ok", *what)

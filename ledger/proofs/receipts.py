@@ -1,0 +1,157 @@
+"""The deployment's receipts: one for each payment of an agent, signed when it is first read.
+
+A receipt says what the ledger holds of a payment and its attempt. Only the signed text and its
+signatures are stored, so that a receipt stays the same when the signing key is rotated. They are
+stored as the role `ops_writer`, by a function of the database. Reference: features.md (Receipts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import sqlalchemy as sql
+
+from core.errors import ErrorCode, ServiceError
+from core.json_text import write_json
+from core.money import credits_number
+from core.timestamps import iso_ms
+from core.trust.deployment_keys import DeploymentKeys
+from core.trust.receipts import signed_receipt
+from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.proofs.signed_results import IS_VIEWERS
+from ledger.proofs.signing_keys import read_signing_key
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.writer.state_cache import wallet_address
+
+# Entries of an agent's wallet that one page searches: at least the largest offset plus a page;
+# bounded, because a payer may have few of them.
+LOOKED_AT_MAX: Final = 10_200
+ENTRY_MAX: Final = 2**63 - 1
+_SIGN_TRIES_MAX: Final = 3
+# The node's attempt that was paid, or the verification; the fee's entry follows the payment's.
+_ROWS: Final = f"""
+    SELECT e.id AS entry_id, e.workflow_id, e.node_id, e.amount AS amount_micro, e.audit_id,
+        coalesce(f.amount, 0) AS fee_micro, t.agent_did, t.input_hash, t.output_hash, t.started_ms,
+        t.completed_ms, r.body, r.signature, r.jws, c.note AS checkpoint
+    FROM callboard.entry e
+    JOIN callboard.workflow w ON w.id = e.workflow_id
+    JOIN callboard.node n ON n.workflow_id = e.workflow_id
+        AND n.name = split_part(e.node_id, '#verify', 1)
+    JOIN callboard.attempt t ON t.workflow_id = e.workflow_id AND t.node = n.name
+        AND t.kind = CASE WHEN e.node_id = n.name THEN 'primary' ELSE 'verify' END
+        AND t.attempt = CASE WHEN e.node_id = n.name THEN n.attempt
+            ELSE coalesce(nullif(split_part(e.node_id, '#verify', 2), '')::integer, 1) END
+    LEFT JOIN callboard.entry f ON f.id = e.id + 1 AND f.kind = 'protocol_fee'
+        AND f.workflow_id = e.workflow_id AND f.node_id = e.node_id
+    LEFT JOIN callboard.receipt r ON r.entry_id = e.id
+    LEFT JOIN LATERAL (
+        SELECT k.note FROM callboard.checkpoint k WHERE k.size >= e.audit_id
+        ORDER BY k.size LIMIT 1
+    ) AS c ON true
+    WHERE {{which}} AND e.kind = 'node_payment' AND e.id < :before
+        AND (CAST(:viewer AS text) IS NULL OR w.payer_did = :viewer OR {IS_VIEWERS})
+    ORDER BY e.id DESC LIMIT :limit OFFSET :offset
+"""
+_CREDITED: Final = """{0}.kind <> 'protocol_fee' AND {0}.credit_account_id = (
+    SELECT a.id FROM callboard.account a WHERE a.address = :wallet)"""
+_WHICH: Final = {
+    "entry_id": "e.id = CAST(:entry_id AS bigint)",
+    "workflow_id": "e.workflow_id = CAST(:workflow_id AS uuid)",
+    "wallet": f"""{_CREDITED.format("e")} AND e.id > coalesce((
+        SELECT o.id FROM callboard.entry o WHERE {_CREDITED.format("o")} AND o.id < :before
+        ORDER BY o.id DESC OFFSET {LOOKED_AT_MAX} LIMIT 1), 0)""",
+}
+_BEFORE: Final = sql.bindparam("before", type_=sql.BigInteger)
+_STATEMENTS: Final = {
+    name: sql.text(_ROWS.format(which=which)).bindparams(_BEFORE) for name, which in _WHICH.items()
+}
+_STORE: Final = sql.text("SELECT * FROM callboard.store_receipts(:key_id, CAST(:receipts AS json))")
+
+
+async def receipt_rows(
+    reader: LedgerReader,
+    viewer: str | None,
+    *,
+    before: int | None = None,
+    limit: int = 1,
+    offset: int = 0,
+    **of: Any,
+) -> list[RowDict]:
+    """Return what receipts are made of, the newest first, with what is signed of them.
+
+    Args:
+        viewer: the DID whose workflows' and agents' receipts are returned; None: all.
+        before: only receipts of smaller numbers.
+        of: one of `entry_id`, the receipt's number, `workflow_id`, and `agent_did`. Of an agent
+            the receipts of its newest `LOOKED_AT_MAX` entries before that number are returned.
+    """
+    if "agent_did" in of:
+        of = {"wallet": wallet_address(of["agent_did"])}
+    (which,) = of
+    page = {"before": before or ENTRY_MAX, "limit": limit, "offset": offset}
+    return await reader.rows(_STATEMENTS[which], {"viewer": viewer, **page, **of})
+
+
+class ReceiptStore:
+    """Signs receipts and keeps the first signing of each.
+
+    Args:
+        url: `postgresql://…` of a login that is a member of `ops_writer`.
+        reader: of the ledger.
+    """
+
+    def __init__(self, url: str, reader: LedgerReader) -> None:
+        self._reader = reader
+        self._pool = OperationalPool(
+            url, "callboard-receipts", size=1, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=True
+        )
+
+    def __repr__(self) -> str:
+        return f"ReceiptStore({self._pool!r})"
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._pool.close()
+
+    async def sign(self, rows: Collection[RowDict], keys: DeploymentKeys, *, now_ms: int) -> None:
+        """Add to the rows of `receipt_rows` what is signed, and store it where it is new.
+
+        Raises:
+            ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the signing key is being rotated.
+        """
+        unsigned = {row["entry_id"]: row for row in rows if row["body"] is None}
+        for _ in range(_SIGN_TRIES_MAX):
+            if not unsigned:
+                return
+            key = await read_signing_key(self._reader, keys)
+            made = [
+                {"entry_id": number, **signed_receipt(_members(row, key.key_id, now_ms), key)}
+                for number, row in unsigned.items()
+            ]
+            values = {"key_id": key.key_id, "receipts": write_json(made).decode()}
+            for stored in await self._pool.rows(_STORE, values):  # another replica's may be first
+                unsigned.pop(stored["entry_id"]).update(stored)
+        if unsigned:
+            detail = "the signing key is being rotated"
+            raise ServiceError(ErrorCode.OVERLOADED, detail, retry_after_s=1)
+
+
+def _members(row: RowDict, key_id: str, now_ms: int) -> dict[str, Any]:
+    """Return the signed members of a receipt."""
+    return {
+        "receiptId": f"rcpt_{row['entry_id']}",
+        "workflowId": str(row["workflow_id"]),
+        "nodeId": row["node_id"],
+        "agentDid": row["agent_did"],
+        "inputHash": row["input_hash"],
+        "outputHash": row["output_hash"],
+        "startedAt": iso_ms(row["started_ms"]),
+        "completedAt": iso_ms(row["completed_ms"]),
+        "computeMs": row["completed_ms"] - row["started_ms"],
+        "amountCredits": credits_number(row["amount_micro"]),
+        "feeCredits": credits_number(row["fee_micro"]),
+        "auditId": row["audit_id"],
+        "keyId": key_id,
+        "signedAt": iso_ms(now_ms),
+    }
