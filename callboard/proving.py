@@ -19,7 +19,7 @@ from callboard.client import Client, _read
 from callboard.errors import UNREACHABLE, CallboardError, NotFound, Unavailable
 from core.jcs import jcs
 from core.records.agent import without_standing_bids
-from core.trust.receipts import signed_form
+from core.trust.receipts import signed_members
 
 Json = dict[str, Any]
 # Entries about an agent that are looked through for its key and its card, of each type.
@@ -149,7 +149,7 @@ def prove_node(client: Client, workflow_id: str, node_id: str) -> Json:
         "entries": [_proven(client, wanted[number], size) for number in sorted(wanted)],
         "signedResult": signed,
         "receipt": receipt
-        and {"signed": signed_form(receipt).decode(), "signature": receipt["signature"]},
+        and {"signed": jcs(signed_members(receipt)).decode(), "signature": receipt["signature"]},
         "card": card,
         "node": node,
     }

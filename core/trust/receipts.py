@@ -18,13 +18,9 @@ if TYPE_CHECKING:
 UNSIGNED: Final = ("signature", "checkpoint", "submitted")
 
 
-def signed_form(receipt: Mapping[str, Any]) -> bytes:
-    """Return what is signed of a receipt: the canonical form without the members of `UNSIGNED`.
-
-    Raises:
-        ValueError: it has no canonical form.
-    """
-    return jcs({name: value for name, value in receipt.items() if name not in UNSIGNED})
+def signed_members(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members whose canonical form is signed: all but those of `UNSIGNED`."""
+    return {name: value for name, value in receipt.items() if name not in UNSIGNED}
 
 
 def signed_receipt(members: Mapping[str, Any], key: SigningKey) -> dict[str, str]:
@@ -33,7 +29,7 @@ def signed_receipt(members: Mapping[str, Any], key: SigningKey) -> dict[str, str
     Args:
         members: of the receipt; its `keyId` is the key's.
     """
-    body = signed_form(members)
+    body = jcs(signed_members(members))
     header = jcs({"alg": "EdDSA", "kid": key.key_id, "typ": "JOSE"})
     signed = _base64url(header) + b"." + _base64url(body)
     jws = signed + b"." + _base64url(key.sign_raw(signed))

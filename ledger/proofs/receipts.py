@@ -15,6 +15,7 @@ import sqlalchemy as sql
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
 from core.money import credits_number
+from core.records.api.kinds import ENTRY_ID_MAX
 from core.timestamps import iso_ms
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.receipts import signed_receipt
@@ -27,7 +28,6 @@ from ledger.writer.state_cache import wallet_address
 # Entries of an agent's wallet that one page searches: at least the largest offset plus a page;
 # bounded, because a payer may have few of them.
 LOOKED_AT_MAX: Final = 10_200
-ENTRY_MAX: Final = 2**63 - 1
 _SIGN_TRIES_MAX: Final = 3
 # The node's attempt that was paid, or the verification; the fee's entry follows the payment's.
 _ROWS: Final = f"""
@@ -89,7 +89,7 @@ async def receipt_rows(
     if "agent_did" in of:
         of = {"wallet": wallet_address(of["agent_did"])}
     (which,) = of
-    page = {"before": before or ENTRY_MAX, "limit": limit, "offset": offset}
+    page = {"before": before or ENTRY_ID_MAX, "limit": limit, "offset": offset}
     return await reader.rows(_STATEMENTS[which], {"viewer": viewer, **page, **of})
 
 

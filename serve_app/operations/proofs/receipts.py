@@ -12,6 +12,7 @@ from typing import Any, Final
 from core.canonical import canonical
 from core.errors import ErrorCode, ServiceError
 from core.json_text import read_json
+from core.records.api.kinds import ENTRY_ID_MAX
 from core.records.api.path_values import ReceiptPath, WorkflowPath
 from core.records.api.receipts import (
     RECEIPT_BYTES_MAX,
@@ -24,10 +25,10 @@ from core.records.api.receipts import (
     SubmittedReceipt,
 )
 from core.records.api.record import PageQuery
-from core.trust.receipts import signed_form
+from core.trust.receipts import signed_members
 from core.trust.signatures import is_signed_by
 from ledger.identity.identity_reads import newest_keys
-from ledger.proofs.receipts import ENTRY_MAX, receipt_rows
+from ledger.proofs.receipts import receipt_rows
 from ledger.proofs.signing_keys import signing_key_rows
 from ledger.proofs.submitted_receipts import SubmitReceipt, submit_receipt_key, submitted_rows
 from ledger.reads.reader import RowDict
@@ -58,7 +59,7 @@ async def get(call: Call) -> Reply:
         is_own = call.may((asked,)) or await owns_agent(call, asked)
         return await _page(call, None if is_own else call.caller.did, agent_did=asked)
     found = _ID.fullmatch(asked)
-    number = 0 if found is None else min(int(found[1]), ENTRY_MAX)
+    number = 0 if found is None else min(int(found[1]), ENTRY_ID_MAX)
     rows = await receipt_rows(call.services.reader, call.party_did, entry_id=number)
     if not rows:
         raise not_found(f"the receipt {asked[:100]}")
@@ -106,7 +107,7 @@ async def submit(call: Call) -> Reply:
         node_id=body.node_id,
         agent_did=agent_did,
         body=text.decode(),
-        is_verified=is_signed_by(keys[0], signed_form(call.json), body.signature)
+        is_verified=is_signed_by(keys[0], canonical(signed_members(call.json)), body.signature)
         if is_checked
         else None,
     )
@@ -132,7 +133,7 @@ async def verify(call: Call) -> Reply:
     rows = await signing_key_rows(call.services.reader)
     key = next((row["public_key"] for row in rows if row["key_id"] == receipt.get("keyId")), None)
     signature = receipt.get("signature")
-    is_signed = key is not None and is_signed_by(key, signed_form(receipt), signature)
+    is_signed = key is not None and is_signed_by(key, canonical(signed_members(receipt)), signature)
     reason = None if is_signed else "its signature is not by the key that it names"
     if key is None:
         reason = "keyId names no signing key of this deployment"
