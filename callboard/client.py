@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial, update_wrapper
 from pathlib import Path
 from types import TracebackType
@@ -23,10 +22,13 @@ from callboard import (
     calls,
     capability_calls,
     cluster_calls,
+    event_streams,
     identity_calls,
     market_calls,
     replies,
+    trigger_calls,
     trust_calls,
+    webhook_calls,
 )
 from callboard.calls import (
     ATTEMPTS_MAX,
@@ -38,13 +40,14 @@ from callboard.calls import (
     Steps,
     persistently,
 )
+from callboard.event_streams import Connections
 from callboard.locating import DidKey, locate
-from callboard.replies import Published, Workflow, successful
+from callboard.replies import AuditEntry, Published, Workflow, successful
+from callboard.request_signing import SignsRequests
 from callboard.tls import tls_context_for
 from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Json
 from core.trust.did_key import key_of_did
-from core.trust.requests.request_signature import signature_headers
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=Record)
@@ -53,33 +56,6 @@ H = TypeVar("H", httpx.Client, httpx.AsyncClient)
 
 REQUEST_TIMEOUT_S = 30.0
 _LOG = logging.getLogger("callboard")
-
-
-class _SignsRequests(httpx.Auth):
-    """Signs each request, and each repeat of it anew, with the key of a DID."""
-
-    requires_request_body = True
-
-    def __init__(self, key: DidKey) -> None:
-        self._key = key
-
-    def __repr__(self) -> str:
-        return f"_SignsRequests({self._key!r})"
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Sign a request as it is sent."""
-        url = request.url
-        signed = signature_headers(
-            request.method,
-            f"{url.scheme}://{url.netloc.decode()}{url.raw_path.decode()}",
-            request.content,
-            did=self._key.did,
-            private_key=self._key.seed,
-            created_s=int(time.time()),
-            nonce=secrets.token_urlsafe(16),
-        )
-        request.headers.update(signed)
-        yield request
 
 
 class _Operation(Generic[P, R_co]):
@@ -211,6 +187,43 @@ class _Iteration(Generic[P, R]):
             kwargs.pop("offset", None)  # it is passed over already
 
 
+class _Stream(_Iteration[P, AuditEntry]):
+    """A client method that iterates over the entries of a stream, and reconnects when needed."""
+
+    def __init__(self, build: Callable[P, Steps]) -> None:
+        self._build = build
+        self.__doc__ = build.__doc__
+
+    def _each(self, client: Client, *args: Any, **kwargs: Any) -> Iterator[AuditEntry]:
+        connections = Connections(client._attempts(self._build(*args, **kwargs)))
+        while (call := connections.next_call()) is not None:
+            client._announce(call)
+            time.sleep(call.pause_s)
+            try:
+                with client._http.stream(**client._arguments(call)) as response:
+                    connections.open(response.status_code, response.headers)
+                    for part in response.iter_bytes():
+                        yield from connections.read(part)
+            except httpx.HTTPError as error:
+                connections.fail(client._failed(error))
+
+    async def _each_async(
+        self, client: AsyncClient, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[AuditEntry]:
+        connections = Connections(client._attempts(self._build(*args, **kwargs)))
+        while (call := connections.next_call()) is not None:
+            client._announce(call)
+            await asyncio.sleep(call.pause_s)
+            try:
+                async with client._http.stream(**client._arguments(call)) as response:
+                    connections.open(response.status_code, response.headers)
+                    async for part in response.aiter_bytes():
+                        for entry in connections.read(part):
+                            yield entry
+            except httpx.HTTPError as error:
+                connections.fail(client._failed(error))
+
+
 class _Operations(Generic[H]):
     """Every operation of the service that a client offers."""
 
@@ -316,7 +329,34 @@ class _Operations(Generic[H]):
     resume_machine = _Operation(cluster_calls.resume_machine, replies.MachineChanged)
     books = _Operation(cluster_calls.books, replies.BooksChecked)
     check_books = _Operation(cluster_calls.check_books, replies.BooksRequested)
+    create_webhook = _Operation(webhook_calls.create_webhook, replies.Webhook)
+    webhook = _reading("/v1/webhooks/{}", replies.Webhook)
+    webhooks = _listing("/v1/webhooks", PageQuery, replies.WebhookPage)
+    change_webhook = _Operation(webhook_calls.change_webhook, replies.Webhook)
+    rotate_webhook_secret = _Operation(webhook_calls.rotate_webhook_secret, replies.Webhook)
+    delete_webhook = _Operation(webhook_calls.delete_webhook, replies.WebhookDeleted)
+    test_webhook = _Operation(webhook_calls.test_webhook, replies.WebhookDelivery)
+    deliveries = _listing_of(
+        "/v1/webhooks/{}/deliveries", replies.DeliveriesQuery, replies.DeliveryPage
+    )
+    redeliver = _Operation(webhook_calls.redeliver, replies.WebhookDelivery)
 
+    create_schedule = _Operation(trigger_calls.create_schedule, replies.TriggerChanged)
+    schedule = _reading("/v1/schedules/{}", replies.Trigger)
+    schedules = _listing("/v1/schedules", replies.TriggersQuery, replies.SchedulePage)
+    start_run = _Operation(trigger_calls.start_run, replies.RunStarted)
+    due_times = _Operation(trigger_calls.due_times, replies.DueTimes)
+    create_trigger = _Operation(trigger_calls.create_trigger, replies.TemplateStored)
+    call_hook = _Operation(trigger_calls.call_hook, replies.RunStarted)
+    trigger = _reading("/v1/triggers/{}", replies.Trigger)
+    triggers = _listing("/v1/triggers", replies.TriggersQuery, replies.TriggerPage)
+    schedule_runs = trigger_runs = _listing_of("/v1/triggers/{}/runs", PageQuery, replies.RunPage)
+    change_trigger = _Operation(trigger_calls.change_trigger, replies.TriggerChanged)
+    delete_trigger = _Operation(trigger_calls.delete_trigger, replies.TriggerChanged)
+    change_schedule, delete_schedule = change_trigger, delete_trigger
+
+    stream = _Stream(event_streams.stream)
+    events = _Stream(event_streams.events)
     iterate_workflows = _Iteration(workflows)
     iterate_agents = _Iteration(agents)
     iterate_versions = _Iteration(versions_of)
@@ -351,7 +391,7 @@ class _Operations(Generic[H]):
         self.url = location.url.rstrip("/")
         self._api_key = location.api_key
         self._did_key = location.did_key
-        self._auth = None if location.did_key is None else _SignsRequests(location.did_key)
+        self._auth = None if location.did_key is None else SignsRequests(location.did_key)
         self._reason = reason
         self._timeout_s = timeout_s
         self._attempts_max = attempts_max

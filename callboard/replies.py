@@ -24,7 +24,9 @@ from core.records.api.receipts import *
 from core.records.api.registry.capability_versions import *
 from core.records.api.review import *
 from core.records.api.traces import *
+from core.records.api.triggers import *
 from core.records.api.trust import *
+from core.records.api.webhooks import *
 from core.records.api.workflows import *
 from core.records.api.workflows import FINISHED as FINISHED
 from core.records.api.workflows import Workflow as Workflow

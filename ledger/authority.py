@@ -36,6 +36,10 @@ class OpenedBy(Message, frozen=True):
     owner_did: str = ""
 
 
+# None: the credential cannot have ended since authentication (access token).
+Credential = SignedBy | OpenedBy | None
+
+
 class PermittedCommand(Command, frozen=True, kw_only=True):
     """A command that a caller may have asked for.
 
@@ -51,13 +55,11 @@ class AuthorizedCommand(PermittedCommand, frozen=True, kw_only=True):
     """A command that a caller gives. `Call.authorized` of the API fills in what follows the caller:
     a key, unless the command is one that can be given once; the actor; whether it is an
     administrator; the authority and the credential.
-
-    `credential` None: none that may have ended since the caller was recognised.
     """
 
     key: str = ""
     actor_did: str = ""
-    credential: SignedBy | OpenedBy | None = None
+    credential: Credential = None
 
 
 class OwnersCommand(AuthorizedCommand, frozen=True, kw_only=True):

@@ -31,6 +31,8 @@ import ledger.shards.shard_plan
 import ledger.stakes.stake_plan
 import ledger.stakes.stake_risk
 import ledger.tasks.task_plan
+import ledger.triggers.run_plan
+import ledger.triggers.trigger_plan
 import ledger.trust.trust_plan
 import ledger.workflows.quarantine_plan
 import ledger.workflows.workflow_plan

@@ -31,6 +31,9 @@ _SECRETS = {
     "heartbeatToken": "a-token-for-heartbeats",
     "signingSecret": "a-secret-of-the-agent",
     "resultId": "4f" * 32,
+    "secret": "whsec_c2hvd24tdGhpcy1vbmNlLW9ubHktISEh",
+    "webhookSecret": "whsec_c2hvd24tdGhpcy1vbmNlLW9ubHktISEh",
+    "hookUrl": "https://callboard.example/v1/hooks/a-token-of-the-hook",
 }
 
 

@@ -25,6 +25,7 @@ from serve_app.http.endpoint import (
 from serve_app.http.paths import path_text, routed
 from serve_app.operations.agents import agents, discovery, heartbeats, prices, stakes, trust
 from serve_app.operations.capabilities import capability_versions
+from serve_app.operations.events import webhooks
 from serve_app.operations.identity import inheritance, key_rotation, names, recovery
 from serve_app.operations.money import accounts, disputes, invoices, ledger, quotas
 from serve_app.operations.proofs import audit_log, receipts, signed_results
@@ -37,14 +38,17 @@ from serve_app.operations.service import (
     metrics,
     signing_keys,
 )
+from serve_app.operations.streams import event_streams
 from serve_app.operations.work import (
     auctions,
     feedback,
+    hooks,
     node_results,
     results,
     suggesting,
     tasks,
     traces,
+    triggers,
     workflows,
 )
 from serve_app.services import Services
@@ -84,6 +88,7 @@ def all_operations() -> tuple[Operation, ...]:
     files = (
         results,  # before the workflows, whose paths match everything below theirs
         workflows,
+        event_streams,
         node_results,
         ledger,
         agents,
@@ -100,6 +105,8 @@ def all_operations() -> tuple[Operation, ...]:
         feedback,
         tasks,
         traces,
+        hooks,
+        triggers,
         suggesting,
         stakes,
         quotas,
@@ -115,6 +122,7 @@ def all_operations() -> tuple[Operation, ...]:
         receipts,
         books,
         metrics,
+        webhooks,
     )
     described = [operation for file in files for operation in file.OPERATIONS]
     return (*described, *health.operations(service_version(), described))

@@ -35,8 +35,9 @@ from ledger.keys.nonces import NonceStore
 from ledger.operational import OperationalStore
 from ledger.proofs.receipts import ReceiptStore
 from ledger.replies import ReplyStore
+from ledger.webhooks.webhooks import WebhookStore
 from serve_app.api import Api, create_api
-from serve_app.callers.admission import Admission
+from serve_app.callers.admission import EVENT_STREAMS_MAX, Admission
 from serve_app.callers.auth import Authenticator
 from serve_app.callers.limits import RateLimiter
 from serve_app.callers.peers import Peers
@@ -79,7 +80,6 @@ class ApiDeployment:
         collect_rarely()
         self._watchdog = start_loop_watchdog("api", "api")
         switch_threads_often()
-        serve_whole_replies()  # Serve starts the replica's server after this
         unheld = unheld_shards_gauge()
         gateway = await Gateway.connect(settings, lambda known: unheld.set(known.unheld))
         self._services = Services(
@@ -100,11 +100,14 @@ class ApiDeployment:
             ),
             ReplyStore(settings.database_url, kept_s=REPLY_KEPT_S),
             ReceiptStore(settings.database_url, gateway.reader),
+            WebhookStore(settings.database_url),
             Admission(settings),
             Peers(settings.deployment_keys),
             model_drafts_of(settings),
             gateway.counters,
         )
+        # Serve starts the replica's server after this.
+        serve_whole_replies(self._services.event_tail.stop)
 
     def __serve_build_asgi_app__(self) -> Api:
         return create_api(self._services)
@@ -121,12 +124,13 @@ def build(settings: Settings) -> Any:
     # No CPUs are reserved: replicas wait for others most of the time, and two cores must also hold
     # the actors. The bound of a replica is its open requests, refused by
     # `serve_app/callers/admission.py`; Serve's own, which lets requests wait instead, is so high
-    # that it is never met first.
+    # that it is never met first, also with all streams of events open.
     deployment: Any = serve.deployment(
         serve.ingress()(ApiDeployment),
         name="api",
         **_replicas(settings),
-        max_ongoing_requests=max(settings.connections_max, 2 * settings.replica_requests_max),
+        max_ongoing_requests=EVENT_STREAMS_MAX
+        + max(settings.connections_max, 2 * settings.replica_requests_max),
         # By default a frozen replica stays for two minutes.
         health_check_period_s=check_s / 2,
         health_check_timeout_s=check_s,

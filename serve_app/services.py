@@ -24,6 +24,7 @@ from federation.name_resolver import NameResolver
 from ledger.proofs.receipts import ReceiptStore
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
+from ledger.webhooks.webhooks import WebhookStore
 from serve_app.callers.admission import Admission
 from serve_app.callers.auth import Authenticator
 from serve_app.callers.keyed_locks import KeyedLocks
@@ -34,6 +35,7 @@ from serve_app.http.pace import RequestBounds
 from serve_app.operations.agents.did_documents import DOCUMENT_BYTES_MAX, DidDocuments
 from serve_app.operations.agents.heartbeat_store import Heartbeats
 from serve_app.operations.agents.served_cards import ServedCards
+from serve_app.operations.streams.event_tail import EventTail
 from serve_app.operations.work.model_drafts import ModelDrafts
 
 T = TypeVar("T")
@@ -51,6 +53,7 @@ class Services:
     heartbeats: Heartbeats
     replies: ReplyStore
     receipts: ReceiptStore
+    webhooks: WebhookStore
     admission: Admission
     peers: Peers
     # None where the settings name no model.
@@ -63,6 +66,7 @@ class Services:
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)
     did_documents: DidDocuments = field(init=False)
     readings: Readings = field(init=False)
+    event_tail: EventTail = field(init=False)
     served_cards: ServedCards = field(init=False)
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -70,6 +74,7 @@ class Services:
         self.did_documents = DidDocuments(self._fetch_document)
         self.readings = Readings(lambda note: self.gateway.commit(note))
         self.served_cards = ServedCards(self._fetch_document)
+        self.event_tail = EventTail(lambda: self.reader)
 
     async def _fetch_document(self, url: str) -> bytes:
         return await fetch_document(url, self.settings.egress_allow, DOCUMENT_BYTES_MAX)

@@ -36,7 +36,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "core": (
         ("core",),
         ("schemas",),
-        ("capabilities",),
+        ("capabilities", "triggers"),
         ("planning", "records", "trust", "topology", "shards"),
         ("market",),
         ("workflow",),
@@ -46,7 +46,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("actors",),
         ("process", "shards"),
         ("transport",),
-        ("values",),
+        ("values", "routing"),
         ("directory", "dispatch"),
         ("shards",),
         ("workflows",),

@@ -17,6 +17,12 @@ import ray
 from ray.exceptions import RayError
 
 from actors.cluster.asking import Answered, is_silent
+from actors.cluster.due.event_deliveries import EventDeliveries
+from actors.cluster.due.event_follower import EventFollower
+from actors.cluster.due.event_triggers import EventRuns
+from actors.cluster.due.run_starter import RunStarter
+from actors.cluster.due.schedules import ScheduleWatch
+from actors.cluster.due.webhook_deliveries import WebhookSender
 from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.identity_watch import IdentityWatch
 from actors.cluster.ledgers.ledger_watch import LedgerWatch
@@ -35,6 +41,7 @@ from core.metric_families import Key, Report
 from core.shards.shard import SHARDS
 from federation.name_resolver import NameResolver
 from ledger.reads.reader import LedgerReader
+from ledger.webhooks.deliveries import DeliveryStore
 
 log = logging.getLogger("callboard.timekeeper")
 
@@ -65,6 +72,10 @@ class Timekeeper:
         self._totals, self._books = MetricTotals(reader), BooksWatch(reader)
         self._audit_log = AuditLogWatch(settings, self._reader)
         ledgers = LedgerWatch(settings, self._totals.note)
+        due_reader = LedgerReader(settings.database_url, pool_size=2)
+        deliveries = DeliveryStore(settings.database_url)
+        starter = RunStarter(settings)
+        starter.follow()
         self._machines = MachineWatch(settings, lambda: ledgers.writers_machine)
         watches = (
             ledgers,
@@ -77,6 +88,14 @@ class Timekeeper:
             self._machines,
             self._totals,
             self._books,
+            ScheduleWatch(settings, due_reader, starter),
+            EventFollower(due_reader, deliveries),
+            EventDeliveries(
+                due_reader,
+                deliveries,
+                WebhookSender(settings, due_reader),
+                EventRuns(settings, due_reader, starter),
+            ),
         )
         loops = (self._prober.run, *(watch.run for watch in watches), self._run)
         if settings.otlp_endpoint:  # what it imports is an extra of the server

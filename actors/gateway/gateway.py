@@ -18,20 +18,18 @@ from msgspec.structs import replace
 from actors.cluster.runtime import ensure_runtime, this_machine
 from actors.dispatch.large_results import BLOB_CACHE_BYTES_MAX, Blobs
 from actors.gateway.ends import Ended, Ends
-from actors.gateway.live_owners import LiveOwners, Tries
-from actors.gateway.publishes import publish_once
-from actors.gateway.shard_map import ShardMap
 from actors.gateway.timekeeper_watch import TimekeeperWatch
 from actors.gateway.workflow_reads import RECORD_BYTES_MAX, WorkflowReads
-from actors.process.bulk_window import request_all
 from actors.process.cached_answer import CachedAnswer
 from actors.process.foreground import Foreground
+from actors.routing.live_owners import LiveOwners, Tries
+from actors.routing.publishes import PUBLISH_TIMEOUT_S, publish_all, publish_once
+from actors.routing.shard_map import ShardMap
 from actors.shards.lease_calls import LeaseCalls
 from actors.transport.actor_calls import ActorCall
 from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.messages import (
-    CALL_BYTES_MAX,
     CancelReply,
     CancelRequest,
     NodeResultReply,
@@ -71,8 +69,6 @@ _HEALTHY = "healthy"
 READ_DELAY_S_MAX = 1.0
 # Interval at which a waiting request reads the row, which covers a lost notice.
 WAIT_POLL_S = 3.0
-# Of one bulk, in flight to the owners: other bulks wait for two calls, not for the whole bulk.
-BULK_BYTES_IN_FLIGHT_MAX = 2 * CALL_BYTES_MAX
 
 
 class Question(NamedTuple):
@@ -163,28 +159,13 @@ class Gateway:
             ServiceError: refused, or LEDGER_UNAVAILABLE when the outcome is not known in time.
         """
         with self.foreground:
-            return await self._publish(request)
-
-    async def _publish(self, request: PublishRequest | PackedPublish) -> PublishReply:
-        return await publish_once(self.owners, request, REQUEST_TIMEOUT_S)
+            return await publish_once(self.owners, request, PUBLISH_TIMEOUT_S)
 
     async def publish_bulk(
         self, requests: Sequence[PackedPublish]
     ) -> list[PublishReply | ServiceError]:
         """Publish many workflows; return a reply for each, in order."""
-        replies = await request_all(
-            self._publish,
-            requests,
-            weight_of=lambda request: len(request.body),
-            weight_max=BULK_BYTES_IN_FLIGHT_MAX,
-            foreground=self.foreground,
-        )
-        answers: list[PublishReply | ServiceError] = []
-        for reply in replies:
-            if not isinstance(reply, PublishReply | ServiceError):
-                raise reply
-            answers.append(reply)
-        return answers
+        return await publish_all(self.owners, requests, self.foreground)
 
     async def cancel(self, request: CancelRequest, stored: StoredWorkflow) -> CancelReply:
         """Cancel a workflow at its owner; returns after the commit.

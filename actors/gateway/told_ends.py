@@ -37,6 +37,8 @@ def told_workflow(request: PublishRequest, end: WorkflowEnd) -> StoredWorkflow:
         "quarantined_ms": None,
         "quarantine_code": None,
         "traceparent": request.traceparent,
+        "template_id": request.run and request.run.trigger_id,
+        "template_version": request.run and request.run.version,
     }
     return StoredWorkflow(row, [_node_row(change) for change in end.nodes])
 

@@ -15,6 +15,7 @@ from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledWorkflow
 from core.workflow.events import Failure, NodeChanged
 from ledger.authority import Authority
+from ledger.triggers.trigger_commands import TriggerRun
 
 
 class PublishRequest(Message, frozen=True, kw_only=True):
@@ -24,7 +25,8 @@ class PublishRequest(Message, frozen=True, kw_only=True):
     `publish:{task_id}`); it stays the same when another workflow's id is chosen. `watcher`: the
     gateway to tell when it has finished, or "". `authority`: the right beyond a usual key's that
     permits it, None for none; of the others below, too. `traceparent`: the caller's, None without a
-    valid one.
+    valid one. `run`: the trigger's run that this starts; None for a caller's own publish.
+    `webhook_url`: URL that gets a message when the workflow ends; None for none.
     """
 
     command_key: str
@@ -40,6 +42,8 @@ class PublishRequest(Message, frozen=True, kw_only=True):
     authority: Authority | None = None
     warnings: tuple[str, ...] = ()
     traceparent: str | None = None
+    run: TriggerRun | None = None
+    webhook_url: str | None = None
 
 
 class PackedPublish(Struct, frozen=True):
@@ -52,6 +56,7 @@ class PackedPublish(Struct, frozen=True):
     payer_did: str
     is_dry_run: bool
     body: bytes
+    webhook_url: str | None = None
 
 
 class PublishReply(Message, frozen=True, kw_only=True):

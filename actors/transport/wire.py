@@ -166,7 +166,11 @@ _FAILURES: Final = Wire[Refusal | Crash](Refusal | Crash)
 def packed(request: PublishRequest) -> PackedPublish:
     """Return a request to publish as it travels. Raises `Unencodable`."""
     return PackedPublish(
-        request.workflow_id, request.payer_did, request.is_dry_run, REQUESTS.encode(request)
+        request.workflow_id,
+        request.payer_did,
+        request.is_dry_run,
+        REQUESTS.encode(request),
+        request.webhook_url,
     )
 
 

@@ -64,7 +64,10 @@ class _Check:
     def _misfit(self, mapping: InputMapping, expecting: Sequence[bytes]) -> tuple[str, str] | None:
         """Return why a mapping fits no pair of schemas; None where it may fit one."""
         misfit = None
-        for output in self._schemas_of(self._compiled.nodes[mapping.source], is_output=True):
+        source = self._compiled.nodes.get(mapping.source)
+        if source is None:  # the trigger's result, which has no schema
+            return None
+        for output in self._schemas_of(source, is_output=True):
             for expected in expecting:
                 misfit = find_misfit(
                     self._types_of(output),

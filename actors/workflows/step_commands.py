@@ -71,6 +71,8 @@ class OwnerCommands:
             records=tuple(records),
             authority=request.authority,
             traceparent=request.traceparent,
+            webhook_url=request.webhook_url,
+            run=request.run,
         )
 
     def advance(

@@ -130,7 +130,7 @@ def compile_stored_manifest(manifest_json: str) -> CompiledWorkflow:
         nodes_max=2**31,
         max_runtime_ms_max=2**62,
     )
-    return compile_workflow(parse_manifest(read_json(manifest_json)), limits)
+    return compile_workflow(parse_manifest(read_json(manifest_json), is_stored=True), limits)
 
 
 def _node_names(stored: StoredWorkflow) -> Iterable[str]:

@@ -20,10 +20,11 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
+import psycopg
 import uvloop
 
 from bench.load.clients import PAYER_RIGHTS, Api, Target, chain, unique
-from bench.load.stub_agent import ACCEPT, Tally, serve_stub
+from bench.load.stub_agent import ACCEPT, ANSWER, Tally, serve_stub
 from core.money import MICRO_MAX, MICRO_PER_CREDIT
 
 ADDRESS = "127.0.0.2"
@@ -251,10 +252,64 @@ class LargeCards(Attack):
         await self.send(None, "GET", "/v1/agents?limit=100")
 
 
+class DueSchedules(Attack):
+    """Schedules that are all due in the same minute, soon after the tenant was alone for 20 s."""
+
+    row, rate = "10", 0.0
+    title = "10,000 schedules that are due in the same minute"
+    OWNERS, EACH, TOGETHER = 10, 1_000, 50
+    PREPARED_WITHIN_S, ALONE_S = 240, 25
+    _STARTED = "SELECT count(*) FROM callboard.trigger_run WHERE status = 'started'"
+
+    async def prepare(self, admin: Api) -> None:
+        """Create the schedules; return so long before they are due as the tenant is alone."""
+        self._server, port = await serve_stub(ANSWER, Tally())
+        capability = unique("cap.bench.") + ".v1"
+        await admin.register_agent(capability, port)
+        self._due_s = (int(time.time()) + self.PREPARED_WITHIN_S) // 60 * 60 + 60
+        due = time.gmtime(self._due_s)
+        body = orjson.dumps(
+            {
+                "name": "bench",
+                "cronExpression": f"{due.tm_min} {due.tm_hour} * * *",
+                "workflowTemplate": chain(capability, 1),
+            }
+        )
+        for _ in range(self.OWNERS):
+            did = unique(self.did)
+            await admin.must("POST", "/v1/ledger/deposit", {"amount": 10_000, "ownerDid": did})
+            scopes = (*PAYER_RIGHTS, "schedules:write")
+            key = await admin.make_key(did, rateClass="unlimited", scopes=scopes)
+            async with Api(self.target.url, key, address=ADDRESS) as api:
+                for _ in range(self.EACH // self.TOGETHER):
+                    await asyncio.gather(
+                        *(api.must("POST", "/v1/schedules", body) for _ in range(self.TOGETHER))
+                    )
+        left_s = self._due_s - time.time() - self.ALONE_S
+        if left_s < 0:
+            raise SystemExit(f"the schedules were not made in {self.PREPARED_WITHIN_S} s")
+        await asyncio.sleep(left_s)
+
+    async def repeat(self, seconds: float) -> None:
+        """Wait until all have started."""
+        began = time.monotonic()
+        with psycopg.connect(self.target.database_url, autocommit=True) as database:
+            while time.monotonic() - began < 2 * seconds:
+                row = database.execute(self._STARTED).fetchone()
+                self.seen.begun = 0 if row is None else row[0]
+                if self.seen.begun == self.OWNERS * self.EACH:
+                    late_s = time.time() - self._due_s
+                    self.seen.replies[f"all have started after {late_s:.1f} s"] += 1
+                    return
+                await asyncio.sleep(0.2)
+
+
 ATTACKS: dict[str, type[Attack]] = {
     kind.row: kind
-    for kind in (FullWallet, DeadAgentBulk, SlowSenders, WaitingReads, RandomKeys, LargeCards)
-}
+    for kind in (
+        FullWallet, DeadAgentBulk, SlowSenders, WaitingReads, RandomKeys, LargeCards, DueSchedules
+    )
+}  # fmt: skip
 
 
 def attack(row: str, target: Target, seconds: float, prepared: Event, go: Event) -> Seen:

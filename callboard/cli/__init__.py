@@ -17,6 +17,8 @@ from callboard.cli import (
     market,
     receipts,
     reviews,
+    triggers,
+    webhooks,
     workflows,
 )
 from callboard.cli.session import EXIT_USAGE, stop
@@ -71,6 +73,9 @@ app.add_typer(reviews.dispute, name="dispute", rich_help_panel="Use")
 app.add_typer(reviews.feedback, name="feedback", rich_help_panel="Use")
 app.add_typer(reviews.task, name="task", rich_help_panel="Use")
 app.add_typer(receipts.app, name="receipt", rich_help_panel="Use")
+app.add_typer(triggers.schedules, name="schedule", rich_help_panel="Use")
+app.add_typer(triggers.hooks, name="hook", rich_help_panel="Use")
+app.add_typer(webhooks.app, name="webhook", rich_help_panel="Use")
 
 
 def add_server_verbs(app: typer.Typer, *, is_installed: bool) -> None:

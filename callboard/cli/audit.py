@@ -5,6 +5,7 @@ Reference: money.md (Checkpoints, Verifying the chain).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from callboard.cli.calling import calling_verb
-from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, printable, stop, verb
+from callboard.cli.session import EXIT_REFUSED, EXIT_USAGE, Session, cell, printable, stop, verb
 
 if TYPE_CHECKING:
     from callboard.verify import Log, Proof
 
 T = TypeVar("T")
 app = typer.Typer(help="Read, export and verify the audit log.", no_args_is_help=True)
+
+_FOLLOWED = ("id", "createdAt", "eventType", "actorDid", "targetType", "targetId")
 
 calling_verb(
     app, "list", "audit", "List audit entries, newest first.",
@@ -29,6 +32,27 @@ calling_verb(
     app, "check", "check_audit", "Let the service check its stored entries.",
     options="from_id limit",
 )  # fmt: skip
+
+
+@verb(app, "follow")
+def follow(
+    session: Session,
+    event_type: Annotated[
+        str | None, typer.Option(help="Only entries with these event types, parted by commas.")
+    ] = None,
+    workflow: Annotated[str | None, typer.Option(help="Only entries about this workflow.")] = None,
+    after: Annotated[
+        int | None, typer.Option(help="Entry to begin after; default: the newest.")
+    ] = None,
+) -> None:
+    """Print audit entries as they are committed, until it is interrupted."""
+    for entry in session.client.events(
+        event_type=event_type, workflow_id=workflow, last_event_id=after
+    ):
+        row = [entry.get(name) for name in _FOLLOWED]
+        text = json.dumps(entry) if session.is_json else "  ".join(map(cell, row))
+        print(text, flush=True)
+
 
 _File = Annotated[Path, typer.Argument(help="The file.", metavar="FILE")]
 _FirstKey = Annotated[

@@ -36,11 +36,14 @@ def json_object(text: str) -> dict[str, Any]:
 
 # Arguments: help text and type, if not text. Others are the ID of what they are called after.
 _PLACES: Final[dict[str, tuple[Any, ...]]] = {
+    "address": ("The URL, http or https.",),
     "agent": ("The agent's DID.",),
     "credits": ("Credits, at most 6 decimals.",),
+    "cron": ("Cron expression, five fields in quotes.",),
     "description": ("Description of the problem.",),
     "did": ("The DID.",),
     "heir": ("DID of the new owner.",),
+    "manifest": ("Manifest with a trigger of type webhook or event; - reads standard input.",),
     "name": ("The name.",),
     "node": ("The node's name.",),
     "owner": ("DID of the key's owner.",),
@@ -70,32 +73,46 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "author": ("--author", "Only agents of this author."),
     "comment": ("--comment", "Comment."),
     "concurrent_workflows": ("--concurrent", "Concurrent workflows.", int),
+    "capability": ("--capability", "Capability of a workflow of one node."),
+    "catch_up_window_ms": ("--catch-up-ms", "How late a run may start; default: an hour.", int),
     "cursor": ("--cursor", "nextCursor of the previous page."),
     "custodian_did": ("--custodian", "DID that can replace the key alone."),
+    "daily_budget_credits": (
+        "--daily-budget",
+        "Most credits that the runs of a UTC day may hold.",
+    ),
     "days": ("--days", "Days without a heartbeat.", int),
     "delay_hours": ("--delay-hours", "Hours of the time lock; default: 72.", int),
     "details": ("--details", "Details of the reason."),
+    "enabled": ("--enable/--disable", "Enable or pause the webhook.", bool),
     "estimated_spend_cents": ("--spend", "Estimated cost in cents.", int),
     "eta_ms": ("--eta-ms", "Estimated milliseconds.", int),
+    "events": ("--event", "Audit event type, or *; repeatable.", list[str]),
     "event_type": ("--event-type", "Only entries of this event type."),
     "evidence": ("--evidence", "Evidence, a JSON object."),
     "expires_at": ("--expires-at", "Expiry, an ISO 8601 time."),
     "guardians": ("--guardian", "A guardian's DID; repeatable.", list[str]),
     "from_id": ("--from", "First entry; default: 1.", int),
+    "inputs": ("--input", "Inputs of that node, a JSON object."),
     "input_rate": ("--input-rate", "Credits per input token."),
+    "jitter_ms": ("--jitter-ms", "Longest delay after the due times.", int),
     "limit": ("--limit", "Maximum number of results.", int),
+    "max_runs": ("--max-runs", "Runs after which it ends.", int),
     "model": ("--model", "Only agents that use this model."),
     "months": ("--months", "Calendar months; default: 12.", int),
     "name": ("--name", "The name."),
+    "new_url": ("--new-url", "New URL."),
     "node_id": ("--node", "The node's name; needed if there are several."),
     "offset": ("--offset", "Number of results to skip.", int),
     "output_rate": ("--output-rate", "Credits per output token."),
+    "overlap_policy": ("--overlap", "While a run has not ended: skip, queue or allow."),
     "overlap_s": (
         "--overlap",
         "Seconds for which the previous secret stays valid; default: 0.",
         int,
     ),
     "owner_did": ("--for", "DID of the account; default: the caller."),
+    "paused": ("--paused", "Do not start it yet.", bool),
     "payer_did": ("--payer", "The payer's DID; default: the caller."),
     "period_end": ("--end", "End of the period (exclusive)."),
     "period_start": ("--start", "Start of the period, ISO 8601."),
@@ -113,12 +130,15 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "respondent_did": ("--agent", "The agent's DID."),
     "scale": ("--scale", "Highest rating of the scale: 1 or 5.", int),
     "scopes": ("--scope", _SCOPES, list[str]),
+    "secret": ("--secret", "whsec_ and base64 of 24 to 64 bytes; default: a new one."),
     "signature": ("--signature", "Signature of cancel:ID by the current key, base64."),
     "spend_per_day_cents": ("--spend-per-day", "Cents per day.", int),
     "stake_credits": ("--stake-offered", "Credits offered as stake."),
     "status": ("--status", "Only results with this status."),
     "successor": ("--successor", "Version to use instead."),
+    "template": ("--template", "Manifest, a JSON file; - reads standard input."),
     "threshold": ("--threshold", "Number of guardians who must sign.", int),
+    "timezone": ("--timezone", "IANA time zone; default: UTC."),
     "target_id": ("--target-id", "Only entries about this ID."),
     "workflow_id": ("--workflow", "The workflow's ID."),
     "workflows_per_day": ("--workflows-per-day", "Workflows per day.", int),
@@ -128,30 +148,35 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
 def calling_verb(
     app: typer.Typer,
     name: str,
-    method: str,
+    method: str | Callable[..., Any],
     text: str,
     takes: str = "",
     *,
     options: str = "",
     columns: str = "",
     row: Callable[[Any], Row] = dict,
+    **fixed: Any,
 ) -> None:
     """Add a verb that calls the client and shows the record, or the rows of the page, it returns.
 
     Args:
-        method: the client's.
+        method: the client's, or a function that takes the client first.
         text: what the verb does, a sentence.
         takes: its arguments in the order of the client's, words of `_PLACES`.
         options: the client's names of its options; `limit=50` has a default, `days!` must be given.
         columns: of the table of a list, members of its rows.
         row: makes what the table shows of a row.
+        fixed: arguments of the client's method that the verb always gives.
     """
     places = takes.split()
 
     def call(session: Session, **given: Any) -> None:
         placed = [given.pop(place) for place in places]
         named = {n: value for n, value in given.items() if value not in (None, [])}
-        reply = getattr(session.client, method)(*placed, **named)
+        if isinstance(method, str):
+            reply = getattr(session.client, method)(*placed, **named, **fixed)
+        else:
+            reply = method(session.client, *placed, **named)
         if columns:
             session.show_table(reply, map(row, reply.rows), columns.split())
         else:
@@ -177,7 +202,7 @@ def _option(spec: str) -> Parameter:
     name, _, default = spec.removesuffix("!").partition("=")
     flag, text, *kinds = _OPTIONS[name]
     kind = kinds[0] if kinds else str
-    parser = json_object if name == "evidence" else None
+    parser = json_object if name in ("evidence", "inputs") else None
     option = typer.Option(flag, help=text, min=_lowest(kind), parser=parser)
     return Parameter(
         name,

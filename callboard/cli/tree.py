@@ -6,7 +6,6 @@ has one parent and a workflow's nodes may have many. Reference: features.md (Sta
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from callboard.client import Client
 
-POLL_S = 0.2
-
 Parents = Mapping[str, Sequence[str]]
 
 
@@ -31,18 +28,40 @@ def follow(client: Client, workflow_id: str) -> dict[str, Any]:
         client: where it runs.
         workflow_id: which one.
     """
-    seen: dict[str, str] = {}
-    while True:
-        record = client.workflow(workflow_id)
-        for name, node in record["nodes"].items():
-            # Everything begins as pending: only what comes after it is news.
-            if seen.get(name, "pending") != status_text(node):
-                seen[name] = status_text(node)
-                print(" ".join(part for part in ("  ", name, *_facts(node)) if part), flush=True)
+    seen: dict[str, Mapping[str, Any]] = {}
+    record = _print_changes(client, workflow_id, seen)
+    for entry in client.stream(workflow_id) if record["status"] not in FINISHED else ():
+        if any(_is_news(event, seen) for event in entry["payload"]["events"]):
+            record = _print_changes(client, workflow_id, seen)
         if record["status"] in FINISHED:
-            print(f"   {workflow_id} {_end(record)}", flush=True)
-            return record
-        time.sleep(POLL_S)
+            break
+    if record["status"] not in FINISHED:  # the stream of an agent does not show the end
+        record = _print_changes(client, workflow_id, seen)
+    print(f"   {workflow_id} {_end(record)}", flush=True)
+    return record
+
+
+def _print_changes(
+    client: Client, workflow_id: str, seen: dict[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Read a workflow's record, print the nodes that have changed, and return it.
+
+    Args:
+        seen: the nodes as they were read before.
+    """
+    record = client.workflow(workflow_id)
+    for name, node in record["nodes"].items():
+        # Everything begins as pending: only what comes after it is news.
+        if status_text(seen.get(name, {"status": "pending"})) != status_text(node):
+            print(" ".join(part for part in ("  ", name, *_facts(node)) if part), flush=True)
+        seen[name] = node
+    return record
+
+
+def _is_news(event: Mapping[str, Any], seen: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Say whether an event is later than the record that was read last, as far as it shows."""
+    node = seen.get(event["payload"].get("nodeId", ""), {})
+    return event["type"].startswith(("workflow.", "node.")) and not node.get("completedAt")
 
 
 def _end(record: Mapping[str, Any]) -> str:

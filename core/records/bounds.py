@@ -7,6 +7,7 @@ Decision ledger-writer.
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Final
 
@@ -41,8 +42,13 @@ CAPABILITY_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 # A capability, perhaps with the versions of it that will do: `cap.x.y.v1@>=1.2`.
 CAPABILITY_OF_VERSIONS_PATTERN: Final = rf"{CAPABILITY_ID_PATTERN[:-1]}(@{RANGE_PATTERN})?$"
 AGENT_ID_PATTERN: Final = r"^[^\x00-\x1f\x7f]{1,256}$"
+# Of credits that are given as a text.
+CREDITS_PATTERN: Final = r"^[0-9]{1,12}(\.[0-9]{1,6})?$"
 PLAIN_TEXT_PATTERN: Final = r"^[^\x00]*$"
 HTTP_URL_PATTERN: Final = r"^https?://[^\s/?#]+[^\s#]*$"
+URL_CHARS_MAX: Final = 2_048
+# Without credentials.
+WEBHOOK_URL_PATTERN: Final = r"^https?://[^\s\x00-\x1f\x7f/?#@]+([/?][^\s\x00-\x1f\x7f#]*)?$"
 CARD_ENDPOINT_PATTERN: Final = r"^https?://[^\s/?#@]+(/[^\s?#]*)?$"
 DISPATCH_PATH_PATTERN: Final = r"^/[^\s]*$"
 
@@ -53,7 +59,21 @@ _CAPABILITY_ID: Final = re.compile(CAPABILITY_ID_PATTERN[1:-1])
 _NODE_NAME: Final = re.compile(
     rf"(?!\s)[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff'\"\\`]{{1,{NODE_NAME_CHARS_MAX}}}(?<!\s)"
 )
+_SECRET_PREFIX: Final = "whsec_"
+WEBHOOK_SECRET: Final = f"{_SECRET_PREFIX} and base64 of 24 to 64 bytes"
+_WEBHOOK_URL: Final = re.compile(WEBHOOK_URL_PATTERN[1:-1])
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+
+
+def is_webhook_secret(value: object) -> bool:
+    """Say whether a value is `whsec_` and base64 of 24 to 64 bytes."""
+    if type(value) is not str or len(value) > 128 or not value.startswith(_SECRET_PREFIX):
+        return False
+    try:
+        key = base64.b64decode(value.removeprefix(_SECRET_PREFIX), validate=True)
+    except ValueError:
+        return False
+    return 24 <= len(key) <= 64
 
 
 def is_did(value: object) -> bool:
@@ -74,6 +94,12 @@ def is_agent_name(value: object) -> bool:
 def is_node_name(value: object) -> bool:
     """Say whether a value is a node name: 1 to 128 characters that a path can quote."""
     return type(value) is str and _NODE_NAME.fullmatch(value) is not None and "#verify" not in value
+
+
+def is_webhook_url(value: object) -> bool:
+    """Say whether a value is an http or https URL without credentials."""
+    is_short = type(value) is str and len(value) <= URL_CHARS_MAX
+    return is_short and _WEBHOOK_URL.fullmatch(str(value)) is not None
 
 
 def text_defect(text: str) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from core.errors import Problem, ProblemList
 from core.records.bounds import NODE_NAME_CHARS_MAX
@@ -19,6 +20,8 @@ from core.records.mapping import (
     parse_mapping,
 )
 
+# What `$.trigger.result` of a workflow with a trigger maps: the cause of its run.
+TRIGGER_SOURCE: Final = "trigger"
 # Each search for a cycle walks all nodes, and 10,000 nodes can form 5,000 cycles.
 CYCLES_MAX = 10
 
@@ -48,6 +51,8 @@ def plan_graph(
     depends_on: Mapping[str, Sequence[str]],
     expressions: Mapping[str, Mapping[str, str]],
     path_of: Callable[[str], str] = node_path,
+    *,
+    has_trigger: bool = False,
 ) -> GraphPlan:
     """Sort the nodes and parse their mappings; every defect becomes a problem, nothing is raised.
 
@@ -55,11 +60,13 @@ def plan_graph(
         depends_on: for every node, in manifest order, the names it waits for.
         expressions: for every node with mappings, input name to expression.
         path_of: a node's path in the client's own form.
+        has_trigger: mappings may name `TRIGGER_SOURCE`, which is then no node.
     """
     plan = GraphPlan()
     _link(plan, depends_on, path_of)
     is_acyclic = _sort(plan, path_of)
-    _read_mappings(plan, expressions, is_acyclic, path_of)
+    given = frozenset((TRIGGER_SOURCE,) if has_trigger else ())
+    _read_mappings(plan, expressions, given, is_acyclic, path_of)
     return plan
 
 
@@ -139,6 +146,7 @@ def _cut_cycle(
 def _read_mappings(
     plan: GraphPlan,
     expressions: Mapping[str, Mapping[str, str]],
+    given: frozenset[str],
     is_acyclic: bool,
     path_of: Callable[[str], str],
 ) -> None:
@@ -146,7 +154,7 @@ def _read_mappings(
     bits: dict[str, int] = {}
     for name, by_input in expressions.items():
         mappings: list[InputMapping] = []
-        parents = frozenset(plan.parents.get(name, ()))
+        parents = given.union(plan.parents.get(name, ()))
         for input_name, expression in by_input.items():
             path = f"{path_of(name)}.inputMappings.{input_name}"
             try:

@@ -29,18 +29,27 @@ from pydantic.alias_generators import to_camel
 from core.capabilities.semver import parse_range
 from core.errors import Problem, ProblemList
 from core.json_bounds import as_whole
-from core.money import credits_number, micro_from_cents, micro_from_credits
+from core.money import (
+    MICRO_MAX,
+    MICRO_PER_CENT,
+    MICRO_PER_CREDIT,
+    credits_number,
+    micro_from_cents,
+    micro_from_credits,
+)
 from core.records.agent import Whole
 from core.records.bounds import (
     AGENT_ID_PATTERN,
     CAPABILITY_ID_PATTERN,
     CAPABILITY_OF_VERSIONS_PATTERN,
+    CREDITS_PATTERN,
     DID_CHARS_MAX,
     DID_PATTERN,
     HTTP_URL_PATTERN,
     NODE_NAME_CHARS_MAX,
     PLAIN_TEXT_PATTERN,
     TEXT_CHARS_MAX,
+    URL_CHARS_MAX,
     is_node_name,
 )
 from core.records.graph import node_path
@@ -48,6 +57,7 @@ from core.records.manifest_problems import (
     NODE_ALIASES,
     add_graph_problems,
     add_problems_of_pydantic,
+    add_trigger_problems,
     add_unsupported_problems,
     described,
     refused_manifest,
@@ -105,13 +115,30 @@ CapabilityOfVersions = Annotated[
 NodeName = Annotated[str, BeforeValidator(_node_name)]
 DurationMs = Annotated[Whole, Field(ge=1, le=DURATION_MS_MAX)]
 CreditsMicro = Annotated[
-    int | None, BeforeValidator(_credits), WithJsonSchema({"type": ["number", "string", "null"]})
+    int | None,
+    BeforeValidator(_credits),
+    WithJsonSchema(
+        {
+            "type": ["number", "string", "null"],
+            "minimum": 0,
+            "maximum": MICRO_MAX // MICRO_PER_CREDIT,
+            "pattern": CREDITS_PATTERN,
+        }
+    ),
 ]
 CentsMicro = Annotated[
-    int | None, BeforeValidator(_cents), WithJsonSchema({"type": ["integer", "null"], "minimum": 0})
+    int | None,
+    BeforeValidator(_cents),
+    WithJsonSchema(
+        {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "maximum": MICRO_MAX // MICRO_PER_CENT,
+        }
+    ),
 ]
 Did = Annotated[str, StringConstraints(pattern=DID_PATTERN, max_length=DID_CHARS_MAX)]
-HttpUrl = Annotated[str, StringConstraints(pattern=HTTP_URL_PATTERN, max_length=2048)]
+HttpUrl = Annotated[str, StringConstraints(pattern=HTTP_URL_PATTERN, max_length=URL_CHARS_MAX)]
 
 
 class _ClosedRecord(BaseModel):
@@ -177,10 +204,11 @@ class WorkflowTrigger(_ClosedRecord):
     """What starts the workflow."""
 
     type: Literal["manual", "scheduled", "webhook", "event"] = Field(
-        description="`manual` starts the workflow at once."
+        description="`manual` starts the workflow at once; each other type stores a template and"
+        " starts a run of it for each cause."
     )
     config: dict[str, Any] | None = Field(
-        default=None, description="Configuration of the trigger. Default: none."
+        default=None, description="Configuration of the trigger, by its type. Default: none."
     )
 
 
@@ -227,7 +255,7 @@ class WorkflowManifest(_ClosedRecord):
     )
     dry_run: bool = Field(default=False, description="Only estimate; store and pay nothing.")
     webhook_url: HttpUrl | None = Field(
-        default=None, description="Accepted with a warning; not called yet."
+        default=None, description="Address that is sent an event when the workflow ends."
     )
 
     @property
@@ -260,16 +288,18 @@ _KNOWN = {
 }
 
 
-def parse_manifest(raw: object) -> WorkflowManifest:
+def parse_manifest(raw: object, *, is_stored: bool = False) -> WorkflowManifest:
     """Check a manifest and return it.
 
     Args:
         raw: a JSON value, whose depth, numbers and texts were checked when it was read.
+        is_stored: the service has stored it; then its trigger's configuration may be that of a run.
 
     Raises `ServiceError` (INVALID_MANIFEST) with the problems found. Reference: features.md
     (Workflows).
     """
-    return _checked(_object(raw, "a workflow manifest, a JSON object"), ProblemList(), node_path)
+    manifest = _object(raw, "a workflow manifest, a JSON object")
+    return _checked(manifest, ProblemList(), node_path, is_stored=is_stored)
 
 
 def _object(raw: object, expected: str) -> dict[str, Any]:
@@ -281,7 +311,11 @@ def _object(raw: object, expected: str) -> dict[str, Any]:
 
 
 def _checked(
-    raw: dict[str, Any], problems: ProblemList, path_of: Callable[[str], str]
+    raw: dict[str, Any],
+    problems: ProblemList,
+    path_of: Callable[[str], str],
+    *,
+    is_stored: bool = False,
 ) -> WorkflowManifest:
     """Return the manifest; refuse it when `problems` has one, then or by now."""
     plain = spell_canonically(raw, problems, path_of)
@@ -292,6 +326,7 @@ def _checked(
         # A broken part must not hide a cycle elsewhere: the graph is checked on what is readable.
         add_graph_problems(plain, problems, path_of)
         add_unsupported_problems(plain, problems, path_of)
+        add_trigger_problems(plain, problems, path_of, is_stored=is_stored)
         raise refused_manifest(problems) from None
     if manifest.max_cents_micro is not None:
         budget_micro = manifest.settings.max_budget_micro
@@ -299,6 +334,7 @@ def _checked(
             got = f"{plain['maxCents']}, which differs from settings.maxBudgetCredits"
             problems.append(Problem("maxCents", got, "maxBudgetCredits × 100"))
     add_unsupported_problems(plain, problems, path_of)
+    add_trigger_problems(plain, problems, path_of, is_stored=is_stored)
     if problems:
         add_graph_problems(plain, problems, path_of)
         raise refused_manifest(problems)

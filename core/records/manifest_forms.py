@@ -13,11 +13,13 @@ from core.records.api.kinds import NODE_NAME_SCHEMA
 from core.records.api.shape import REFERENCE, Schema, Schemas, bulk_schema
 from core.records.manifest import WorkflowManifest
 from core.records.manifest_problems import NODE_ALIASES
+from core.records.trigger_config import CONFIGS, TriggerConfig
 
 _NULL: Final[Schema] = {"type": "null"}
 _SHOWN: Final = ("description", "default")
 _BESIDE_TYPE: Final = ("title", *_SHOWN)
 _PLAIN: Final = (str, int)  # defaults of other types are those of their members, or null
+_BOUNDS: Final = {"ge": "minimum", "le": "maximum"}
 _EDGE_ENDS: Final = (("from", "to"), ("source", "target"))
 
 
@@ -45,8 +47,7 @@ class Manifest:
             for name in ("capabilityId", "capability")
         ]
         trigger = schemas.components["WorkflowTrigger"]
-        kind = trigger["properties"]["type"]
-        trigger["properties"]["type"] = {"const": "manual", "description": kind["description"]}
+        trigger["allOf"] = [_config_form(schemas, name, model) for name, model in CONFIGS.items()]
         return _with_nulls(whole)
 
 
@@ -106,12 +107,68 @@ class ManifestBulk:
         return bulk_schema("workflows", schemas.of(Manifest), "The manifests.")
 
 
+class ScheduleRequest:
+    """A new schedule: what configures it, and its workflow."""
+
+    @classmethod
+    def described_schema(cls, schemas: Schemas) -> Schema:
+        """Return the schema of what configures a scheduled trigger, with the template."""
+        form = _trigger_form(CONFIGS["scheduled"])
+        return {**form, "required": ["name", "cronExpression", "workflowTemplate"]}
+
+
+class TriggerChange:
+    """Members of a trigger that change, those of its kind; null restores a default."""
+
+    @classmethod
+    def described_schema(cls, schemas: Schemas) -> Schema:
+        """Return the schema of what configures triggers of any kind, with the template."""
+        form = _trigger_form(*CONFIGS.values())
+        del form["properties"]["secret"]
+        return form
+
+
+def _trigger_form(*models: type[TriggerConfig]) -> Schema:
+    properties: dict[str, Schema] = {}
+    for model in models:
+        properties |= _with_nulls(model.model_json_schema(by_alias=True))["properties"]
+    properties["workflowTemplate"] = {
+        "type": "object",
+        "description": "A manifest, or `{capability, input}` for a workflow of one node.",
+    }
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _config_form(schemas: Schemas, trigger_type: str, model: type[TriggerConfig]) -> Schema:
+    """Return the condition of a type of trigger: its configuration has its model's form."""
+    name = model.__name__
+    schemas.components[name] = _with_nulls(model.model_json_schema(by_alias=True))
+    needed = ["config"] if schemas.components[name]["required"] else []
+    form: Schema = {"$ref": REFERENCE + name}
+    config = {**(form if needed else {"anyOf": [form, _NULL]}), "description": "See its form."}
+    kind = {"const": trigger_type, "description": "Type of the trigger."}
+    return {
+        "if": {"properties": {"type": kind}, "required": ["type"]},
+        "then": {"properties": {"config": config}, "required": needed},
+    }
+
+
+def _with_bounds(schema: Any) -> Any:
+    """Return a schema with JSON Schema's names of bounds: pydantic leaves its own behind a
+    validator that runs first."""
+    if isinstance(schema, list):
+        return [_with_bounds(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {_BOUNDS.get(name, name): _with_bounds(one) for name, one in schema.items()}
+
+
 def _with_nulls(schema: Schema) -> Schema:
     """Return an object's schema without titles and null defaults; null stands for absent."""
     required = schema.get("required", ())
     properties: dict[str, Any] = {}
     for name, member in schema.get("properties", {}).items():
-        shown = {key: member[key] for key in member if key not in _BESIDE_TYPE}
+        shown = {key: _with_bounds(one) for key, one in member.items() if key not in _BESIDE_TYPE}
         beside = {key: member[key] for key in _SHOWN if isinstance(member.get(key), _PLAIN)}
         is_nullable = name in required or _NULL in shown.get("anyOf", ()) or not shown
         properties[name] = {**(shown if is_nullable else {"anyOf": [shown, _NULL]}), **beside}

@@ -13,8 +13,9 @@ from pydantic import ValidationError as PydanticError
 
 from core.errors import PROBLEMS_MAX, ErrorCode, Problem, ProblemList, ServiceError
 from core.records.api.shape import unknown_member
-from core.records.graph import plan_graph
+from core.records.graph import TRIGGER_SOURCE, plan_graph
 from core.records.model_problems import problem_of
+from core.records.trigger_config import CONFIGS, read_config
 from core.wording import value_text
 
 NODE_ALIASES = {
@@ -123,7 +124,9 @@ def add_graph_problems(
                 for input_name, expression in mappings.items()
                 if type(expression) is str
             }
-    found = plan_graph(depends_on, expressions, path_of).problems
+    trigger = plain.get("trigger")
+    has_trigger = type(trigger) is dict and trigger.get("type") != "manual"
+    found = plan_graph(depends_on, expressions, path_of, has_trigger=has_trigger).problems
     problems.extend(found.kept)
     problems.add_unnamed(len(found) - len(found.kept))
 
@@ -132,10 +135,6 @@ def add_unsupported_problems(
     plain: dict[str, Any], problems: ProblemList, path_of: Callable[[str], str]
 ) -> None:
     """Add a problem for each option, or combination of options, that this version lacks."""
-    trigger = plain.get("trigger")
-    if type(trigger) is dict and trigger.get("type") in ("scheduled", "webhook", "event"):
-        expected = "manual, the only trigger that is supported yet"
-        problems.append(Problem("trigger.type", described(trigger["type"]), expected))
     nodes = plain.get("nodes")
     for name, node in nodes.items() if type(nodes) is dict else ():
         if type(node) is not dict:
@@ -153,6 +152,31 @@ def add_unsupported_problems(
             got = described(node["targetAgentId"])
             expected = "no targetAgentId with selection: auction"
             problems.append(Problem(f"{path_of(name)}.targetAgentId", got, expected))
+
+
+def add_trigger_problems(
+    plain: dict[str, Any],
+    problems: ProblemList,
+    path_of: Callable[[str], str],
+    *,
+    is_stored: bool,
+) -> None:
+    """Add the problems of a trigger that is not manual.
+
+    Args:
+        is_stored: its configuration may be that of a run, which the service has written.
+    """
+    trigger = plain.get("trigger")
+    kind = trigger.get("type") if type(trigger) is dict else None
+    if type(trigger) is not dict or type(kind) is not str or kind not in CONFIGS:
+        return
+    nodes, config = plain.get("nodes"), trigger.get("config")
+    if type(nodes) is dict and TRIGGER_SOURCE in nodes:
+        expected = f"another name: $.{TRIGGER_SOURCE}.result is what starts a run"
+        problems.append(Problem(path_of(TRIGGER_SOURCE), f"a node {TRIGGER_SOURCE!r}", expected))
+    if not is_stored and (config is None or type(config) is dict):
+        read = read_config(kind, config)
+        problems.extend(read if isinstance(read, list) else ())
 
 
 def refused_manifest(problems: ProblemList) -> ServiceError:

@@ -1,4 +1,4 @@
-"""The words for where nodes, workflows and agents stand, each list once.
+"""The words for where nodes, workflows, triggers and agents stand, each list once.
 
 `core/workflow/transitions.py` and `core/market/agent_liveness.py` decide what moves between them.
 Reference: features.md (States, Targeted routing).
@@ -32,6 +32,38 @@ class WorkflowStatus(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
+
+
+class TriggerKind(StrEnum):
+    """What causes the runs of a trigger. Reference: features.md (Triggers)."""
+
+    SCHEDULED = "scheduled"
+    WEBHOOK = "webhook"
+    EVENT = "event"
+
+
+class TriggerStatus(StrEnum):
+    """The state of a trigger; an ended one starts no more runs."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    ENDED = "ended"
+
+
+class RunStatus(StrEnum):
+    """The result of one due time, hook call or event: a workflow, a refusal, or nothing."""
+
+    STARTED = "started"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class OverlapPolicy(StrEnum):
+    """What a due time does while a run of its schedule has not ended."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    ALLOW = "allow"
 
 
 class Availability(StrEnum):

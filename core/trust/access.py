@@ -27,6 +27,8 @@ SET_QUOTAS: Final = "quotas:write"
 REVOKE: Final = "trust:revoke"
 FEDERATE: Final = "federation:admin"
 READ_ALL_AUDIT: Final = "audit:all"
+# Reading audit entries, also by having them sent.
+READ_AUDIT: Final = "audit:read"
 # Reading the deployment's metrics, which name no tenant: for Prometheus.
 READ_METRICS: Final = "metrics:read"
 # Sending heartbeats; the only right of a heartbeat token.

@@ -25,6 +25,7 @@ class KeyPurpose(StrEnum):
     STORED_REPLY = "stored-reply"
     SIGNING_KEY = "signing-key"
     PEER_TOKEN = "peer-token"
+    PUBLISH_WEBHOOK = "publish-webhook"
 
 
 def derived_key(keys: DeploymentKeys, purpose: KeyPurpose, version: int) -> bytes:

@@ -64,7 +64,11 @@ class CompiledNode(Message, frozen=True, kw_only=True):
 
 
 class CompiledWorkflow(Message, frozen=True, kw_only=True):
-    """A whole workflow; `nodes` is in topological order, `budget_micro` is `maxBudgetCredits`."""
+    """A whole workflow; `nodes` is in topological order, `budget_micro` is `maxBudgetCredits`.
+
+    `trigger_result`: JSON of what started the run, which nodes can map as `$.trigger.result`; None
+    where nothing did, or in a template.
+    """
 
     intent: str
     nodes: dict[str, CompiledNode]
@@ -73,6 +77,7 @@ class CompiledWorkflow(Message, frozen=True, kw_only=True):
     allow_fallback_agents: bool = True
     budget_micro: int | None = None
     trigger_type: str = "manual"
+    trigger_result: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +106,7 @@ def compile_workflow(
     plan = plan_graph(
         {name: node.depends_on for name, node in manifest.nodes.items()},
         {name: node.input_mappings for name, node in manifest.nodes.items() if node.input_mappings},
+        has_trigger=manifest.trigger.type != "manual",
     )
     _check_limits(manifest, limits, plan.problems)
     if plan.problems:
@@ -150,7 +156,15 @@ def compile_workflow(
         allow_fallback_agents=settings.allow_fallback_agents,
         budget_micro=manifest.budget_micro,
         trigger_type=manifest.trigger.type,
+        trigger_result=_trigger_result(manifest),
     )
+
+
+def _trigger_result(manifest: WorkflowManifest) -> str | None:
+    config = manifest.trigger.config or {}
+    if manifest.trigger.type == "manual" or "result" not in config:
+        return None
+    return write_json(config["result"]).decode()
 
 
 def _check_limits(

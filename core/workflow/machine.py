@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from core.records.graph import TRIGGER_SOURCE
 from core.trust.deployment_keys import FIRST_VERSION
 from core.workflow.actions import Decision
 from core.workflow.blob_ref import BlobRef
@@ -174,7 +175,11 @@ class WorkflowMachine:
         """Return the texts of the results that this node's inputs need, or their `BlobRef`s."""
         node = self.compiled.nodes[name]
         sources = (*node.depends_on, *(mapping.source for mapping in node.mappings))
-        return {source: self._workflow.results[source] for source in dict.fromkeys(sources)}
+        results, cause = self._workflow.results, self.compiled.trigger_result
+        return {
+            source: results[source] if cause is None or source != TRIGGER_SOURCE else cause
+            for source in dict.fromkeys(sources)
+        }
 
     def unverified_result(self, name: str) -> str | BlobRef | None:
         """Return the text of the result that the node's verifier judges, or its `BlobRef`."""

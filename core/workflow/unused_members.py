@@ -22,7 +22,6 @@ from core.workflow.inputs import template_names
 
 # Of one publish; the others are counted.
 WARNINGS_MAX: Final = 20
-WEBHOOK_WARNING: Final = "webhookUrl: webhooks are not supported yet; this address is not called"
 _SCHEMAS_REMEMBERED: Final = 256  # also: of one publish, the others are not looked at
 _LOOKS_MAX: Final = 64  # of the schemas of one capability, 1 us each
 _NAME_CHARS_MAX: Final = 80
@@ -69,7 +68,9 @@ def list_unused(
             found += _unused(node, inputs.named)
             found += _refused(node, inputs)
         for mapping in node.mappings:
-            source = compiled.nodes[mapping.source]
+            source = compiled.nodes.get(mapping.source)
+            if source is None:  # the trigger's result, which no agent declares
+                continue
             named = members(source, True).named
             if named is not None and mapping.steps and mapping.steps[0] not in named:
                 found.append(_undeclared(node, mapping, source.capability_id, named))
@@ -84,9 +85,7 @@ def _bounded(found: Iterable[str]) -> tuple[str, ...]:
 
 
 def _find_ignored(manifest: WorkflowManifest, compiled: CompiledWorkflow) -> Iterator[str]:
-    if manifest.webhook_url is not None:
-        yield WEBHOOK_WARNING
-    if manifest.trigger.config:
+    if manifest.trigger.type == "manual" and manifest.trigger.config:
         yield "trigger.config: a manual trigger has no configuration"
     for name, definition in manifest.nodes.items():
         node = compiled.nodes[name]

@@ -35,10 +35,21 @@ _REPLIES_SEEN: Final = 1_000
 
 _SEALED: Final = sql.text(
     """
-    SELECT did, signing_secret FROM callboard.agent
-    WHERE signing_secret IS NOT NULL AND substring(signing_secret, 1, 1) = :version
-        AND did > :after
-    ORDER BY did LIMIT :limit
+    (
+        SELECT did AS id, signing_secret AS secret FROM callboard.agent
+        WHERE signing_secret IS NOT NULL AND substring(signing_secret, 1, 1) = :version
+            AND did > :after
+        ORDER BY did LIMIT :limit
+    ) UNION ALL (
+        SELECT id::text, secret FROM callboard.trigger
+        WHERE secret IS NOT NULL AND substring(secret, 1, 1) = :version AND id::text > :after
+        ORDER BY id::text LIMIT :limit
+    ) UNION ALL (
+        SELECT id::text, secrets FROM callboard.webhook
+        WHERE substring(secrets, 1, 1) = :version AND id::text > :after
+        ORDER BY id::text LIMIT :limit
+    )
+    ORDER BY id LIMIT :limit
     """
 ).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
 _COUNT: Final = sql.text(
@@ -47,7 +58,12 @@ _COUNT: Final = sql.text(
         SELECT count(*) FROM callboard.agent
         WHERE signing_secret IS NOT NULL AND substring(signing_secret, 1, 1) = :version
     ) + (
+        SELECT count(*) FROM callboard.trigger
+        WHERE secret IS NOT NULL AND substring(secret, 1, 1) = :version
+    ) + (
         SELECT count(*) FROM callboard.signing_key WHERE substring(sealed, 1, 1) = :version
+    ) + (
+        SELECT count(*) FROM callboard.webhook WHERE substring(secrets, 1, 1) = :version
     ) AS secrets
     """
 ).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
@@ -71,9 +87,9 @@ _REPLIES: Final = sql.text(
     """
 ).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
 _RESEAL: Final = sql.text(
-    "SELECT callboard.reseal_secrets(:dids, :before, :after) AS resealed"
+    "SELECT callboard.reseal_secrets(:ids, :before, :after) AS resealed"
 ).bindparams(
-    sql.bindparam("dids", type_=sql.ARRAY(sql.Text)),
+    sql.bindparam("ids", type_=sql.ARRAY(sql.Text)),
     sql.bindparam("before", type_=sql.ARRAY(sql.LargeBinary)),
     sql.bindparam("after", type_=sql.ARRAY(sql.LargeBinary)),
 )
@@ -90,8 +106,8 @@ _RESEAL_SIGNING_KEY: Final = sql.text(
 
 @dataclass(frozen=True, slots=True)
 class MadeWithKey:
-    """What is left that only one key can read: the signing key and agents' signing secrets, open
-    attempts, kept replies.
+    """What is left that only one key can read: the signing key, the secrets of agents, hooks and
+    webhooks, open attempts, kept replies.
 
     `last_ms`: when the last of the attempts ends, Unix milliseconds; None without one.
     """
@@ -108,15 +124,13 @@ class MadeWithKey:
 async def sealed_secrets(
     reader: LedgerReader, version: int, *, after: str, limit: int
 ) -> list[tuple[str, bytes]]:
-    """Return (DID, sealed secret) of agents whose secret is sealed by a version, in their order.
+    """Return (DID or trigger, sealed secret) of agents and hooks sealed by a version, in order.
 
     Args:
-        after: only agents behind this DID.
+        after: only those behind this DID or id.
     """
     values = {"version": bytes([version]), "after": after, "limit": limit}
-    return [
-        (row["did"], bytes(row["signing_secret"])) for row in await reader.rows(_SEALED, values)
-    ]
+    return [(row["id"], bytes(row["secret"])) for row in await reader.rows(_SEALED, values)]
 
 
 class SealedSecrets:
@@ -143,13 +157,13 @@ class SealedSecrets:
         """Replace secrets that are still as they were read; return how many it were.
 
         Args:
-            changes: (DID, sealed as before, sealed anew).
+            changes: (DID or id of a trigger, sealed as before, sealed anew).
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        dids, before, after = (list(column) for column in zip(*changes, strict=True))
-        values = {"dids": dids, "before": before, "after": after}
+        ids, before, after = (list(column) for column in zip(*changes, strict=True))
+        values = {"ids": ids, "before": before, "after": after}
         (row,) = await self._pool.rows(_RESEAL, values)
         return int(row["resealed"])
 
@@ -192,13 +206,13 @@ async def seal_anew(reader: LedgerReader, store: SealedSecrets, keys: Deployment
     after, resealed = "", 0
     while found := await sealed_secrets(reader, min(keys.versions), after=after, limit=SECRETS_MAX):
         changes = []
-        for did, before in found:
+        for owner, before in found:
             secret = unseal(before, keys, KeyPurpose.SIGNING_SECRET)
             if secret is None:
-                log.error("a signing secret cannot be read did=%s", did)
+                log.error("a signing secret cannot be read of=%s", owner)
                 continue
             nonce = os.urandom(NONCE_BYTES)
-            changes.append((did, before, seal(secret, keys, nonce, KeyPurpose.SIGNING_SECRET)))
+            changes.append((owner, before, seal(secret, keys, nonce, KeyPurpose.SIGNING_SECRET)))
         if changes:
             resealed += await store.replace(changes)
         after = found[-1][0]

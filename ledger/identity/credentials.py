@@ -10,23 +10,26 @@ from __future__ import annotations
 
 from core.errors import ErrorCode
 from core.trust.did_key import key_of_did
-from ledger.authority import AuthorizedCommand, OpenedBy, SignedBy
+from core.trust.requests.did_standing import DidStanding, signing_key
+from ledger.authority import Credential, OpenedBy, SignedBy
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.read_set import ReadSet
 
 
-def add_credential_reads(command: AuthorizedCommand, read_set: ReadSet) -> None:
+def add_credential_reads(credential: Credential, read_set: ReadSet) -> None:
     """Add what is looked at to judge a command's credential."""
-    match command.credential:
+    match credential:
         case SignedBy(did=did):
             read_set.agent_dids.add(did)
+            if key_of_did(did) is None:
+                read_set.signed_dids.add(did)
             read_set.trusted.add(did)
         case OpenedBy(key_id=key_id, owner_did=owner_did):
             read_set.credential_keys.add(key_id)
             read_set.trusted.add(owner_did)
 
 
-def check_credential(command: AuthorizedCommand, batch: Batch) -> None:
+def check_credential(credential: Credential, batch: Batch) -> None:
     """Refuse a command whose credential has ended.
 
     The refusal is not stored: the DID itself may send the same request by its key of now.
@@ -34,10 +37,10 @@ def check_credential(command: AuthorizedCommand, batch: Batch) -> None:
     Raises:
         Refusal: UNAUTHORIZED.
     """
-    match command.credential:
+    match credential:
         case SignedBy(did, public_key):
-            if not is_current_key(did, public_key, batch):
-                raise _ended(f"the key of {did} was replaced meanwhile")
+            if signing_key(did, _standing(did, batch)) != public_key:
+                raise _ended(f"the key that signed does not speak for {did} any more")
             if batch.cache.is_revoked(did, batch.clock_ms):
                 raise _ended(f"{did} is revoked")
         case OpenedBy(key_id, key_hash, owner_did):
@@ -57,6 +60,14 @@ def is_current_key(did: str, public_key: str, batch: Batch) -> bool:
         return own == public_key
     agent = batch.cache.agents.get(did)
     return agent is not None and agent.public_key == public_key
+
+
+def _standing(did: str, batch: Batch) -> DidStanding:
+    agent = batch.cache.agents.get(did)
+    if agent is None:
+        return DidStanding()
+    has_keys = did in batch.cache.key_owners
+    return DidStanding(agent.public_key, agent.owner_did, agent.is_active, has_keys)
 
 
 def _ended(detail: str) -> Refusal:

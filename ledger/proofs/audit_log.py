@@ -6,9 +6,9 @@ role. Reference: money.md (Checkpoints).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sql
 from sqlalchemy import BigInteger
@@ -207,6 +207,14 @@ async def entry_pages(reader: LedgerReader, first_id: int) -> AsyncIterator[RowP
             first_id = page[-1]["id"] + 1
         if not page.is_cut and len(page) < PAGE_ROWS_MAX:
             return
+
+
+def entry_text(row: Mapping[str, Any]) -> str:
+    """Return the canonical form of an entry with its hash, one line."""
+    # Only text members precede `id` in a body, and texts escape quotation marks, so the first
+    # `,"id":` is the member.
+    body: str = row["body"]
+    return body.replace(',"id":', f',"hash":"sha256:{bytes(row["hash"]).hex()}","id":', 1)
 
 
 async def store_tree(pool: OperationalPool, former: int, state: Checkpoint, tiles: Tiles) -> None:

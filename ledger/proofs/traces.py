@@ -13,8 +13,6 @@ from typing import Any, Final
 import sqlalchemy as sql
 
 from core.workflow.spans import NodeRows
-from ledger.connections.pools import OperationalPool
-from ledger.proofs.audit_log import newest_entry_id
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import workflow
@@ -139,25 +137,6 @@ _ENTRIES: Final = sql.text(
     FROM callboard.audit WHERE id > :after ORDER BY id LIMIT :most
     """
 )
-_POSITION: Final = sql.text("SELECT audit_id FROM callboard.trace_export")
-_MOVE: Final = sql.text(
-    "INSERT INTO callboard.trace_export AS p (audit_id) VALUES (:audit_id)"
-    " ON CONFLICT (is_one) DO UPDATE SET audit_id = greatest(p.audit_id, excluded.audit_id)"
-)
-
-
-async def export_position(pool: OperationalPool, reader: LedgerReader) -> int:
-    """Return the audit entry up to which traces were exported; at first it is the newest."""
-    for row in await reader.rows(_POSITION):
-        return int(row["audit_id"])
-    newest = await newest_entry_id(reader)
-    await move_export(pool, newest)
-    return newest
-
-
-async def move_export(pool: OperationalPool, audit_id: int) -> None:
-    """Note that traces were exported up to this entry; the position never goes back."""
-    await pool.rows(_MOVE, {"audit_id": audit_id})
 
 
 async def ended_after(reader: LedgerReader, audit_id: int, most: int) -> tuple[int, list[str]]:

@@ -13,6 +13,8 @@ from ledger.tables.writes import NOW, Guard, change, insert, upsert
 # spent_micro is written when the workflow ends; until then it is escrow.amount - balance.
 # traceparent: the one that the publish brought, in the form of version 00 (W3C Trace Context); NULL
 # without a valid one.
+# template_id, template_version: the trigger that it is a run of, NULL without one.
+# webhook_url: the URL that gets a message when it ends.
 # is_halted: a step was refused; no step is taken until an owner has read the rows again.
 # quarantined_ms, quarantine_code: a step was refused for an unforeseen reason. They are set
 # together, kept when the workflow ends, and cleared when it is resumed.
@@ -39,6 +41,9 @@ WORKFLOW: Final = Table.of(
     "end_details text",
     "ended_by_did text",
     "traceparent text",
+    "template_id uuid",
+    "template_version integer CHECK ((template_version IS NULL) = (template_id IS NULL))",
+    "webhook_url text",
     "is_halted boolean NOT NULL DEFAULT false",
     "quarantined_ms bigint",
     "quarantine_code text",

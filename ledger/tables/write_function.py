@@ -18,6 +18,7 @@ from ledger.tables import (
     market_tables,
     money_tables,
     proof_tables,
+    trigger_tables,
     work_tables,
 )
 from ledger.tables.table import Table
@@ -37,6 +38,7 @@ _DESCRIBED: Final = [
         capability_tables,
         cluster_tables,
         proof_tables,
+        trigger_tables,
     )
     for value in vars(module).values()
 ]

@@ -33,10 +33,11 @@ class UnrevokeAgent(OwnersCommand, frozen=True, kw_only=True):
 
 
 class NoteReading(AuthorizedCommand, frozen=True, kw_only=True):
-    """Say on the chain that a single right was used for reading, by which operation.
+    """Say on the chain that a single right was used, by which operation: to read, or to change what
+    is not audited.
 
-    `operation`: its method and path, as declared. `authority` says the right and the reason. No
-    rejection, no result.
+    `operation`: its method and path, as declared for a read. `authority` says the right and the
+    reason. No rejection, no result.
     """
 
     operation: str

@@ -62,6 +62,12 @@ def workflow_row(command: PublishWorkflow) -> Row:
         "reserved": command.reserved_json,
         "fee_bps": command.fee_bps,
         **({"traceparent": command.traceparent} if command.traceparent else {}),
+        **({"webhook_url": command.webhook_url} if command.webhook_url else {}),
+        **(
+            {"template_id": command.run.trigger_id, "template_version": command.run.version}
+            if command.run
+            else {}
+        ),
     }
 
 

@@ -13,6 +13,7 @@ from core.errors import QuarantineCode
 from core.workflow.events import Record
 from ledger.authority import PermittedCommand
 from ledger.commands import Command
+from ledger.triggers.trigger_commands import TriggerRun
 
 # What the keys of publishes without a client's own begin with; their task's id follows.
 PUBLISH_KEY: Final = "publish:"
@@ -23,10 +24,13 @@ class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
 
     `records` are the machine's (NodeChanged, WorkflowChanged, AttemptFinished). An estimate over
     the budget arrives as a terminal WorkflowChanged(failed) and hold_micro 0: then nothing is held.
-    `traceparent`: the caller's, None without one.
+    `traceparent`: the caller's, None without one. `run`: the trigger's run that it starts.
+    `webhook_url`: URL that gets a message when the workflow ends; None for none.
     `reserved_json`: what each node may cost, micro-credits by node; recovery goes on with it.
-    Rejections: INSUFFICIENT_CREDITS, KEY_REUSED. Result: {"workflowId", "taskId", "status"},
-    and "unstaked" and "revoked" as of `AdvanceWorkflow`.
+    Rejections: INSUFFICIENT_CREDITS, KEY_REUSED; of a run also UNAUTHORIZED: the trigger's
+    credential has ended; QUOTA_EXCEEDED: its daily budget; CONFLICT, as of `NoteRun`. A run's
+    rejections are not stored. Result: {"workflowId", "taskId", "status"}, and "unstaked" and
+    "revoked" as of `AdvanceWorkflow`.
     """
 
     request_hash: bytes
@@ -46,6 +50,8 @@ class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
     has_hold: bool
     records: tuple[Record, ...]
     traceparent: str | None = None
+    run: TriggerRun | None = None
+    webhook_url: str | None = None
 
 
 class AdvanceWorkflow(PermittedCommand, frozen=True, kw_only=True):

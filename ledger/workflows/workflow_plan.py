@@ -31,7 +31,13 @@ from ledger.quotas.quota_plan import give_back, use_quota
 from ledger.stakes.stake_risk import add_risk_reads, move_stakes
 from ledger.tables.money_tables import ESCROWS, RELEASES
 from ledger.tables.table import Row
-from ledger.tables.work_tables import ATTEMPTS, NODES, WORKFLOW_CHANGES, WORKFLOWS
+from ledger.tables.work_tables import (
+    ATTEMPTS,
+    NODES,
+    WORKFLOW_CHANGES,
+    WORKFLOWS,
+)
+from ledger.triggers.run_plan import add_run_reads, check_run, store_run
 from ledger.trust.trust_plan import check_taken, resume, revoked_attempts
 from ledger.workflows.quarantine_plan import held_escrow
 from ledger.workflows.record_rows import (
@@ -71,6 +77,8 @@ def add_publish_reads(command: PublishWorkflow, read_set: ReadSet) -> None:
             read_set.trusted.add(record.agent_did)
     read_set.addresses.add(wallet_address(command.payer_did))
     read_set.published.add((command.payer_did, day_start_ms(command.created_ms)))
+    if command.run is not None:
+        add_run_reads(command.run, command.payer_did, read_set)
 
 
 def add_advance_reads(command: AdvanceWorkflow, read_set: ReadSet) -> None:
@@ -110,12 +118,13 @@ def _opens(command: AdvanceWorkflow, closed: AuctionClosed) -> bool:
 def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     """Store the workflow, hold its budget, open its roots' attempts.
 
-    Steps: (1) the payer can pay, (2) and has room in its quota, (3) the workflow, (4) its escrow,
-    (5) the machine's records, (6) what they put at risk, (7) an end within the same step releases
-    the hold.
+    Steps: (0) a run may start, (1) the payer can pay, (2) and has room in its quota, (3) the
+    workflow, (4) its escrow, (5) the machine's records, (6) what they put at risk, (7) an end
+    within the same step releases the hold, (8) the run of the trigger.
     """
     cache = batch.cache
     hold = command.hold_micro
+    trigger = None if command.run is None else check_run(command.run, hold, batch)  # (0)
     wallet = cache.accounts.get(wallet_address(command.payer_did))
     available = wallet.balance if wallet is not None else 0
     if hold > available:  # (1)
@@ -135,6 +144,7 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
             "payerDid": command.payer_did,
             "taskId": command.task_id,
             "estimateCredits": credits_text(command.estimate_micro),
+            **({} if command.run is None else {"templateId": command.run.trigger_id}),
         },
     )
     if command.has_hold:
@@ -144,6 +154,8 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     unstaked = move_stakes(command, batch)  # (6)
     if end is not None:  # (7)
         _finish(command, batch, row, end)
+    if trigger is not None:  # (8)
+        store_run(command, trigger, batch, has_failed=end is not None)
     # Accepted is `pending`, whatever its first dispatches have made of it by now.
     status = WorkflowStatus.PENDING if end is None else end.status
     result: dict[str, Any] = {

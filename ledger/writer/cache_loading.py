@@ -22,6 +22,7 @@ from ledger.errors import LedgerFenced
 from ledger.keys.key_loading import read_keys
 from ledger.quotas.quota_loading import load_quotas
 from ledger.shards.cluster_loading import load_cluster, load_gone_members
+from ledger.tables.trigger_tables import TRIGGER_STATE
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
     FEE_ADDRESS,
@@ -30,6 +31,7 @@ from ledger.writer.state_cache import (
     Escrow,
     Head,
     KnownAgent,
+    KnownTrigger,
     Leases,
     Revocation,
     StateCache,
@@ -119,10 +121,15 @@ async def load_read_set(connection: Connection, cache: StateCache, read_set: Rea
     missing_nodes = [pair for pair in read_set.kept_bids if pair not in cache.kept_bids]
     if missing_nodes:
         await count_kept_bids(connection, cache, missing_nodes)
+    missing = [one for one in read_set.trigger_ids if one not in cache.triggers]
+    if missing:
+        await _load_triggers(connection, cache, missing)
     if read_set.new_keys:
         await _load_former_keys(connection, cache, read_set.new_keys)
     if read_set.credential_keys:
         cache.live_keys.update(await read_keys(connection, read_set.credential_keys))
+    if read_set.signed_dids:
+        await _load_key_owners(connection, cache, read_set.signed_dids)
     if read_set.member_ids:
         await load_gone_members(connection, cache, read_set.member_ids)
 
@@ -241,6 +248,15 @@ async def _load_callers(connection: Connection, cache: StateCache, dids: list[st
     cache.callers.update(did for (did,) in await cursor.fetchall())
 
 
+async def _load_key_owners(
+    connection: Connection, cache: StateCache, dids: Collection[str]
+) -> None:
+    cursor = await connection.execute(
+        "SELECT DISTINCT owner_did FROM callboard.api_key WHERE owner_did = ANY(%s)", (list(dids),)
+    )
+    cache.key_owners.update(did for (did,) in await cursor.fetchall())
+
+
 async def _load_former_keys(
     connection: Connection, cache: StateCache, new_keys: set[tuple[str, str]]
 ) -> None:
@@ -294,6 +310,17 @@ async def _load_owned(connection: Connection, cache: StateCache, read_set: ReadS
         (list(read_set.owned_dids),),
     )
     cache.owned.update((did, int(micro)) for did, micro in await cursor.fetchall())
+
+
+async def _load_triggers(connection: Connection, cache: StateCache, ids: list[str]) -> None:
+    cache.triggers.update(dict.fromkeys(ids))
+    columns = ", ".join(TRIGGER_STATE)
+    cursor = await connection.execute(
+        f"SELECT {columns} FROM callboard.trigger WHERE id = ANY(%s::uuid[])", (ids,)
+    )
+    for trigger_id, *state in await cursor.fetchall():
+        known = dict(zip(TRIGGER_STATE[1:], state, strict=True))
+        cache.triggers[str(trigger_id)] = KnownTrigger(id=str(trigger_id), **known)
 
 
 async def _load_shares(connection: Connection, cache: StateCache, dids: list[str]) -> None:

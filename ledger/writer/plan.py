@@ -18,11 +18,14 @@ from ledger.authority import AuthorizedCommand, PermittedCommand
 from ledger.commands import Command, Outcome, OutcomeStatus
 from ledger.identity.credentials import check_credential
 from ledger.registry import kind_of
+from ledger.triggers.trigger_commands import RUN_KEY
 from ledger.workflows.quarantine_plan import FORESEEN, quarantined
 from ledger.workflows.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.state_cache import StateCache
 
+# Prefixes of command keys for which refusals are not stored.
+_GIVEN_BACK: Final = (f"{CALLERS_KEY}:", RUN_KEY)
 _QUARANTINED_BY: Final = {ErrorCode.ALREADY_SETTLED: QuarantineCode.ALREADY_SETTLED}
 
 
@@ -40,14 +43,14 @@ def _decide(command: Command, batch: Batch) -> Outcome:
     kind = kind_of(command)
     try:
         if kind.outlives_credential and isinstance(command, AuthorizedCommand):
-            check_credential(command, batch)
+            check_credential(command.credential, batch)
         return kind.plan(command, batch)
     except Refusal as refusal:
         if isinstance(command, AdvanceWorkflow) and refusal.code not in FORESEEN:
             code = _QUARANTINED_BY.get(refusal.code, QuarantineCode.STEP_REFUSED)
             return quarantined(command, code, refusal.code, refusal.detail, batch)
-        # A caller's key is the caller's again after a refusal.
-        if not refusal.is_stored or command.key.startswith(f"{CALLERS_KEY}:"):
+        # A caller's key is the caller's again after a refusal; a refused run's key is for its note.
+        if not refusal.is_stored or command.key.startswith(_GIVEN_BACK):
             batch.untraced.add(command.key)
             if refusal.is_audited:
                 batch.record_refusal(command.key, refusal)

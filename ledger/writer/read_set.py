@@ -18,7 +18,7 @@ class ReadSet:
     `registered`: agents and who registers them, whose active agents are counted.
     `claimed_dids`: DIDs of registered cards, which another caller may have as its own.
     `new_keys`: agents with keys that they shall get, none of which may have been theirs.
-    `credential_keys`: API keys by which commands were given.
+    `credential_keys`: API keys by which commands were given. `signed_dids`: whose signatures were.
     `member_ids`: of members that may be GONE.
 
     `ending` are the workflows whose payers may get something back: their wallets are needed too.
@@ -28,6 +28,7 @@ class ReadSet:
     `staked`, `rounds`: (workflow, node) pairs whose attempt may have stake locked, whose auction
     may be open; `closing`: those of them whose round closes, which frees what its bids have locked.
     `kept_bids`: (workflow, node) pairs whose bids that no round counts are counted.
+    `trigger_ids`: triggers that change, or whose runs are decided.
     """
 
     addresses: set[str] = field(default_factory=set)
@@ -41,6 +42,7 @@ class ReadSet:
     claimed_dids: set[str] = field(default_factory=set)
     new_keys: set[tuple[str, str]] = field(default_factory=set)
     credential_keys: set[str] = field(default_factory=set)
+    signed_dids: set[str] = field(default_factory=set)
     member_ids: set[str] = field(default_factory=set)
     published: set[tuple[str, int]] = field(default_factory=set)
     quota_dids: set[str] = field(default_factory=set)
@@ -48,3 +50,4 @@ class ReadSet:
     staked: set[tuple[str, str]] = field(default_factory=set)
     rounds: set[tuple[str, str]] = field(default_factory=set)
     kept_bids: set[tuple[str, str]] = field(default_factory=set)
+    trigger_ids: set[str] = field(default_factory=set)

@@ -140,6 +140,30 @@ class Revocation:
     expires_ms: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class KnownTrigger:
+    """A trigger's row without its name, template and configuration (`ledger/tables`)."""
+
+    id: str
+    owner_did: str
+    kind: str
+    version: int
+    max_runs: int | None
+    daily_budget_micro: int | None
+    status: str
+    reason: str | None
+    due_ms: int | None
+    taken_ms: int | None = None
+    runs: int = 0
+    refusals: int = 0
+    day_ms: int = 0
+    day_micro: int = 0
+    signed_key: str | None = None
+    key_id: str | None = None
+    expires_ms: int | None = None
+    audit_id: int = 0
+
+
 @dataclass(slots=True)
 class Usage:
     """What a payer uses of its quota, kept for payers that have one.
@@ -245,12 +269,14 @@ class StateCache:
     rounds: dict[tuple[str, str], OpenRound | None] = field(default_factory=dict)
     # By workflow and node: how many bids it has that no round counts.
     kept_bids: dict[tuple[str, str], int] = field(default_factory=dict)
+    triggers: dict[str, KnownTrigger | None] = field(default_factory=dict)
     # Of the batch at hand only: agents with keys that are not theirs any more, API keys that
-    # commands were given by, how many active agents an owner has, which claimed DIDs have
-    # keys or agents of their own, (workflow, node) pairs that are already paid or have succeeded,
-    # and members that are GONE.
+    # commands were given by, signers that own API keys, how many active agents an owner has, which
+    # claimed DIDs have keys or agents of their own, (workflow, node) pairs that are already paid or
+    # have succeeded, and members that are GONE.
     former_keys: set[tuple[str, str]] = field(default_factory=set)
     live_keys: dict[str, KnownKey] = field(default_factory=dict)
+    key_owners: set[str] = field(default_factory=set)
     agent_counts: dict[str, int] = field(default_factory=dict)
     callers: set[str] = field(default_factory=set)
     settled: set[tuple[str, str]] = field(default_factory=set)
@@ -273,6 +299,7 @@ class StateCache:
         """Forget what was read for one batch and keep the caches within their bound."""
         self.former_keys.clear()
         self.live_keys.clear()
+        self.key_owners.clear()
         self.agent_counts.clear()
         self.callers.clear()
         self.settled.clear()
@@ -290,6 +317,7 @@ class StateCache:
         _shrink(self.staked)
         _shrink(self.rounds)
         _shrink(self.kept_bids)
+        _shrink(self.triggers)
         if len(self.accounts) > CACHED_MAX:
             kept = {name: self.accounts[name] for name in (WORLD_ADDRESS, FEE_ADDRESS)}
             _shrink(self.accounts)

@@ -413,7 +413,7 @@ class LedgerStore:
                 if kind.is_barrier(command):
                     load = kind.load
                 if kind.outlives_credential and isinstance(command, AuthorizedCommand):
-                    add_credential_reads(command, read_set)
+                    add_credential_reads(command.credential, read_set)
         except Exception as error:
             raise BatchRefused(f"planning: {error!r}") from error
         try:

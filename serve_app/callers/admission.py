@@ -16,6 +16,8 @@ RETRY_AFTER_S = 1
 BYTES_MAX = 512 * MIB
 # Streamed replies at a time in a replica.
 STREAMS_MAX = 8
+# Event streams per replica. A caller may have 1/24 of the free ones: 20 if it is alone.
+EVENT_STREAMS_MAX, EVENT_STREAMS_PART = 500, 24
 
 
 class Admission:
@@ -36,6 +38,7 @@ class Admission:
         self.body_bytes = Shares(BYTES_MAX, part)
         self.reply_bytes = Shares(BYTES_MAX, part)
         self.streams = Shares(STREAMS_MAX, part)
+        self.event_streams = Shares(EVENT_STREAMS_MAX, EVENT_STREAMS_PART)
 
     def __repr__(self) -> str:
         return f"<Admission requests={self.requests!r} waits={self.waits!r}>"

@@ -28,6 +28,7 @@ from core.trust.access import (
     agent_holder,
 )
 from core.trust.heartbeat_token import PREFIX, read_heartbeat_token
+from core.trust.requests.did_standing import STRANGER, DidStanding, signing_key
 from serve_app.callers.access_tokens import AccessTokens, FetchKeySet, IssuerKeys
 from serve_app.callers.lookups import Lookups, WrongCredentials
 from serve_app.callers.signed_requests import (
@@ -202,6 +203,36 @@ class Authenticator:
             case SignedRequest():
                 return await self._signed.prove(pending, address, clock_ms)
 
+    async def still_opens(
+        self, principal: Principal, address: str, now_ms: int, clock_ms: int
+    ) -> bool:
+        """Say whether the credential of a request that goes on would open it now.
+
+        Args are those of `prove`, which has returned the principal.
+
+        Raises:
+            ServiceError: OVERLOADED, LEDGER_UNAVAILABLE.
+        """
+        if principal.expires_ms is not None and principal.expires_ms <= now_ms:
+            return False
+        if principal.key_hash:
+            key, is_fresh = self._keys.remembered(principal.key_hash, clock_ms)
+            if not is_fresh:
+                key = await self._keys.look_up(
+                    principal.key_hash, address, clock_ms, is_trusted=True
+                )
+            return key is not None and (key.ends_ms is None or key.ends_ms > now_ms)
+        standing = await self._standing(principal.did, address, clock_ms) or STRANGER
+        if principal.signing_key not in (None, signing_key(principal.did, standing)):
+            return False
+        return principal.is_admin or not standing.is_revoked
+
+    async def _standing(self, did: str, address: str, clock_ms: int) -> DidStanding | None:
+        standing, is_fresh = self._standings.remembered(did, clock_ms)
+        if is_fresh:
+            return standing
+        return await self._standings.look_up(did, address, clock_ms, is_trusted=True)
+
     async def _from_token(self, text: bytes, address: str, clock_ms: int) -> Principal:
         if self._wrong.is_spent(address, clock_ms):
             async with self._wrong.place(address):
@@ -211,11 +242,7 @@ class Authenticator:
         except ServiceError:
             self._wrong.take(address, clock_ms)
             raise
-        standing, is_fresh = self._standings.remembered(principal.did, clock_ms)
-        if not is_fresh:
-            standing = await self._standings.look_up(
-                principal.did, address, clock_ms, is_trusted=True
-            )
+        standing = await self._standing(principal.did, address, clock_ms)
         if standing is not None and standing.is_revoked and not principal.is_admin:
             raise unauthorized(f"{principal.did} is revoked")
         return principal

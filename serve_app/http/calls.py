@@ -50,6 +50,8 @@ QUERY_BYTES_MAX = 8_192
 REASON_HEADER = b"x-callboard-reason"
 REASON_CHARS_MAX = 512
 REPLAYED = (b"idempotency-replayed", b"true")
+NO_CONTENT = 204
+EVENT_STREAM = "text/event-stream"
 
 
 class Repeats(StrEnum):
@@ -61,6 +63,8 @@ class Repeats(StrEnum):
     BY_COMMAND = "by_command"
     # The reply itself is kept under the key.
     BY_REPLY = "by_reply"
+    # As by_reply, but no command recognises a repeat: another credential does not do it again.
+    BY_REPLY_ALONE = "by_reply_alone"
     # As by_reply, but only the handler finds out whose key it is.
     BY_HANDLER = "by_handler"
 
@@ -79,6 +83,7 @@ class Reply:
 
     `is_refusal`: it says that nothing was changed, so it is not kept under an idempotency key.
     `is_stream`: the body is an async generator of bytes, which goes on as the client takes them.
+    `is_lasting`: a stream that goes on for as long as the client stays.
     """
 
     body: Any
@@ -87,6 +92,7 @@ class Reply:
     content_type: bytes = b"application/json"
     is_refusal: bool = False
     is_stream: bool = False
+    is_lasting: bool = False
 
 
 @dataclass(slots=True)
@@ -352,7 +358,7 @@ class Operation:
     besides those that every operation has. `repeats`: what an idempotency key means to it.
     `check`: refuses a parsed body as a whole, before its members are read.
     `may_wait`: it heeds `Prefer: wait`. `is_health`: it answers 503 with its usual reply.
-    `other_media_type`: of its reply, for a caller who accepts that.
+    `other_media_type`: of its reply, for a caller who accepts that. `empty`: when it answers 204.
     """
 
     method: str
@@ -378,6 +384,7 @@ class Operation:
     repeats: Repeats = Repeats.IGNORED
     media_type: str = "application/json"
     other_media_type: str | None = None
+    empty: str = ""
 
     @property
     def class_by_method(self) -> RateClass:
@@ -422,6 +429,7 @@ class Declared(TypedDict, total=False):
     repeats: Repeats
     media_type: str
     other_media_type: str
+    empty: str
 
 
 class Operations(list[Operation]):

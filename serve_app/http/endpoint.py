@@ -36,7 +36,7 @@ from serve_app.http.bodies import (
     parse_json,
     read_body,
 )
-from serve_app.http.calls import Call, Operation, Repeats, Reply, reason_in
+from serve_app.http.calls import NO_CONTENT, Call, Operation, Repeats, Reply, reason_in
 from serve_app.http.compiling import in_thread
 from serve_app.http.errors import (
     PROBLEM_TYPE,
@@ -109,8 +109,12 @@ class Endpoint:
             call = self._call(scope, headers, request_id)
             reply = rendered(await self._answer(scope, call, place, receive, sent_headers))
             if reply.is_stream:
+                stock, what = place.admission.streams, "exports are open"
+                if reply.is_lasting:
+                    place.leave()  # of an open request
+                    stock, what = place.admission.event_streams, "event streams are open"
                 # Of an address for DIDs that anybody makes: they would take all places.
-                place.take(place.admission.streams, 1, "exports are open", call.account)
+                place.take(stock, 1, what, call.account)
                 if scope["method"] == "HEAD":
                     reply = replace(reply, body=b"", is_stream=False)
             elif call.method == "GET" and place.holder and len(reply.body) > _PART_BYTES:
@@ -132,7 +136,7 @@ class Endpoint:
             counters["callboard_refusals", inside.code.value] += 1
         counters["callboard_requests", self._class_of(scope), str(reply.status)] += 1
         if reply.is_stream:
-            await send_stream(receive, send, reply, sent_headers, pace=self._pace)
+            await send_stream(send, reply, sent_headers, pace=self._pace)
         else:
             await send_reply(send, reply, sent_headers, pace=self._pace)
 
@@ -201,7 +205,7 @@ class Endpoint:
         # A read that comes as a POST (a dry run) stores nothing, so there is nothing to repeat.
         if operation.repeats is not Repeats.IGNORED and rate is not RateClass.READ:
             call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)
-            if operation.repeats is Repeats.BY_REPLY:
+            if operation.repeats in (Repeats.BY_REPLY, Repeats.BY_REPLY_ALONE):
                 caller = call.caller
                 return await once(call, caller.did, operation.handler, maker=caller)
         reply = await operation.handler(call)
@@ -328,12 +332,8 @@ async def send_reply(
         pace: how slowly a large reply may be taken; afterwards the connection is closed.
     """
     body = rendered(reply).body
-    headers = [
-        (b"content-type", reply.content_type),
-        (b"content-length", b"%d" % len(body)),
-        *more_headers,
-        *reply.headers,
-    ]
+    of_body = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(body))]
+    headers = [*(of_body if reply.status != NO_CONTENT else ()), *more_headers, *reply.headers]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     if len(body) <= _PART_BYTES or pace is None:
         await send({"type": "http.response.body", "body": body})
@@ -352,18 +352,15 @@ async def send_reply(
         _LOG.info("a reply was taken too slowly sent=%d of=%d", sent, len(body))
 
 
-async def send_stream(
-    receive: Receive, send: Send, reply: Reply, more_headers: Headers, *, pace: Pace
-) -> None:
+async def send_stream(send: Send, reply: Reply, more_headers: Headers, *, pace: Pace) -> None:
     """Write a reply whose body is made while it is sent: the next page is read when the client has
     taken the previous one.
 
-    It ends early, and the server closes the connection, when the client is gone or takes it too
-    slowly, or when a page cannot be read.
+    It ends early, and the server closes the connection, when the client takes it too slowly, or
+    when a page cannot be read. When the client leaves, Serve cancels this at once.
     """
     clock = asyncio.get_running_loop().time
     headers = [(b"content-type", reply.content_type), *more_headers, *reply.headers]
-    gone = asyncio.ensure_future(_disconnected(receive))
     sent, sending_s = 0, 0.0
     try:
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
@@ -375,21 +372,13 @@ async def send_stream(
                 async with asyncio.timeout(pace.end(0.0, sent) - sending_s):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
                 sending_s += clock() - began
-                if gone.done():
-                    return
         await send({"type": "http.response.body", "body": b""})
     except TimeoutError:
         _LOG.info("a reply was taken too slowly sent=%d", sent)
     except ServiceError as error:
         _LOG.warning("a reply was cut sent=%d code=%s: %s", sent, error.code, error.detail)
     finally:
-        gone.cancel()
         await reply.body.aclose()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _may_wait(headers: Mapping[bytes, bytes], operation: Operation) -> bool:

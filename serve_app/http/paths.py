@@ -8,6 +8,7 @@ operation declares (`core/records/api/path_values.py`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 from urllib.parse import unquote, unquote_to_bytes
@@ -18,6 +19,9 @@ from core.records.bounds import text_defect
 
 # Half of a character, so that no decoded text has it.
 _SLASH: Final = "\udc2f"
+HOOK_PATH: Final = "/v1/hooks/"
+# The token of a hook, which is a credential.
+_TOKEN: Final = re.compile(rf"({HOOK_PATH})[^/]+")
 
 
 def routed(scope: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -37,9 +41,9 @@ def routed(scope: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
 
 
 def path_text(scope: Mapping[str, Any]) -> str:
-    """Return the decoded path, for people."""
+    """Return the decoded path, for people, without the token of a hook."""
     path: str = scope["path"]
-    return path.replace(_SLASH, "/")
+    return _TOKEN.sub(r"\1…", path.replace(_SLASH, "/"))
 
 
 def path_values(scope: Mapping[str, Any], template: str) -> Mapping[str, str]:

@@ -28,7 +28,7 @@ from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal, unseal
 from ledger.replies import OUTCOME_UNKNOWN, ReplyStore
-from serve_app.http.calls import REPLAYED, Call, RepeatKey, Reply, invalid
+from serve_app.http.calls import REPLAYED, Call, RepeatKey, Repeats, Reply, invalid
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.errors import STATUS
 
@@ -62,11 +62,11 @@ async def repeat_key(call: Call) -> RepeatKey | None:
 def _request_hash(call: Call) -> bytes:
     path = unquote_to_bytes(call.raw_path)
     digest = hashlib.sha256(call.method.encode() + b" " + path + b"\n")
-    digest.update(_body_form(call))
+    digest.update(body_form(call))
     return digest.digest()
 
 
-def _body_form(call: Call) -> bytes:
+def body_form(call: Call) -> bytes:
     """Return the canonical form of a call's JSON body; no body is an empty object.
 
     A body that has no canonical form is taken as it was sent, and so is a large one that the
@@ -94,9 +94,10 @@ async def once(
 
     1. Take the key, or find what is under it. A kept reply is for the credential that it was given
     to: with another one of the same principal the work is done again, as after a crash, so that its
-    rights are checked and the reply holds no secret. 2. Work. 3. A refusal gives the key back, as
-    nothing was changed; after a failure whose outcome is unknown a repeat does the work again.
-    4. Keep the reply. All of it goes on when the client leaves: it will ask again.
+    rights are checked and the reply holds no secret (or is refused, where that would do it twice).
+    2. Work. 3. A refusal gives the key back, as nothing was changed; after a failure whose outcome
+    is unknown a repeat does the work again. 4. Keep the reply. All of it goes on when the client
+    leaves: it will ask again.
 
     Args:
         principal: whose key it is.
@@ -167,7 +168,11 @@ async def _first_reply(replies: ReplyStore, principal: str, key: RepeatKey) -> b
 async def _repeated(
     call: Call, kept: _Kept, work: Callable[[Call], Awaitable[Reply]], maker: Principal | None
 ) -> Reply:
-    reply = kept.reply if kept.is_for(maker) else await work(call)
+    is_for_another = not kept.is_for(maker)
+    if is_for_another and call.repeats is Repeats.BY_REPLY_ALONE:
+        detail = "the Idempotency-Key was used before with another credential"
+        raise ServiceError(ErrorCode.KEY_REUSED, detail)
+    reply = await work(call) if is_for_another else kept.reply
     fresh = [header for header in reply.headers if header != REPLAYED]
     return replace(reply, headers=(*fresh, REPLAYED))
 

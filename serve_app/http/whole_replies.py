@@ -11,7 +11,8 @@ messages-and-large-values.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
 
 from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -20,7 +21,17 @@ _HEAD = b"HTTP/1.1 "
 
 
 class WholeReplies(HttpToolsProtocol):
-    """uvicorn's protocol over a transport that holds heads back."""
+    """uvicorn's protocol over a transport that holds heads back.
+
+    `on_stop`: called when the server begins to stop, which then waits for all replies to end.
+    """
+
+    on_stop: ClassVar[Callable[[], object]] = lambda: None
+
+    def shutdown(self) -> None:
+        """End the event streams, then close the connection when its reply has ended."""
+        type(self).on_stop()
+        super().shutdown()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection."""
@@ -62,6 +73,11 @@ class _HoldingTransport:
             self._transport.write(head)
 
 
-def serve_whole_replies() -> None:
-    """Let uvicorn servers of this process that name no protocol use this one."""
+def serve_whole_replies(on_stop: Callable[[], object]) -> None:
+    """Let uvicorn servers of this process that name no protocol use this one.
+
+    Args:
+        on_stop: called for each connection when a server begins to stop.
+    """
+    WholeReplies.on_stop = on_stop
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{WholeReplies.__name__}"

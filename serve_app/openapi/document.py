@@ -129,6 +129,8 @@ class _Description:
         if operation.other_media_type is not None:
             text = {"schema": {"type": "string"}}
             responses["200"]["content"][operation.other_media_type] = text
+        if operation.empty:
+            responses["204"] = {"description": operation.empty}
         if operation.repeats is not Repeats.IGNORED:
             responses["200"]["headers"]["Idempotency-Replayed"] = {
                 "schema": {"const": "true"},

@@ -49,7 +49,7 @@ def shown(declared: type[Record], row: Row, **others: Any) -> dict[str, Any]:
 
     A member is the column of its name; a time `created_at` is the column `created_ms`, an amount
     `held_credits` the column `held_micro`. A member that may be absent, but not null, is left out
-    where the column is null.
+    where the column is null or missing.
 
     Args:
         others: members that are no such column, by their Python names.
@@ -59,7 +59,7 @@ def shown(declared: type[Record], row: Row, **others: Any) -> dict[str, Any]:
         if name in others:
             value = others[name]
         else:
-            value = row[column]
+            value = row.get(column) if is_left_out else row[column]
             if convert is not None and value is not None:
                 value = convert(value)
         if value is not None or not is_left_out:
@@ -110,7 +110,12 @@ def _columns(
 def workflow_summary(row: Row) -> dict[str, Any]:
     """Return a workflow as a list shows it: the record without its nodes."""
     workflow_id = str(row["id"])
+    of_trigger = {}
+    if row["template_id"] is not None:
+        of_trigger["templateId"] = str(row["template_id"])
+        of_trigger["templateVersion"] = row["template_version"]
     return {
+        **of_trigger,
         "id": workflow_id,
         "workflowId": workflow_id,
         "taskId": str(row["task_id"]),

@@ -19,8 +19,8 @@ _YEAR_S: Final = 31_536_000
 _PREFLIGHT_KEPT_S: Final = 600
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _SENT: Final = (
-    "authorization, content-digest, content-type, idempotency-key, prefer, signature,"
-    " signature-input, traceparent, x-api-key, x-callboard-reason, x-request-id"
+    "authorization, content-digest, content-type, idempotency-key, last-event-id, prefer,"
+    " signature, signature-input, traceparent, x-api-key, x-callboard-reason, x-request-id"
 )
 _READ: Final = (
     "idempotency-replayed, ratelimit, ratelimit-policy, retry-after, www-authenticate,"

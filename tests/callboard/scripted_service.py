@@ -68,7 +68,7 @@ def scripted_service() -> Iterator[ScriptedService]:
             self.end_headers()
             self.wfile.write(text.encode())
 
-        do_GET = do_POST = do_PUT = do_DELETE = _answer
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
 
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""

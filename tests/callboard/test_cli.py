@@ -212,50 +212,6 @@ def test_publish_of_an_estimate_above_its_budget_exits_1(service: ScriptedServic
     assert result.exit_code == 1
 
 
-def test_watch_prints_a_line_per_change_without_a_terminal(service: ScriptedService) -> None:
-    before = {**RECORD, "status": "running", "nodes": {"a": {"status": "running"}}}
-    service.script = [Scripted(200, before), Scripted(200, RECORD)]
-    result = run("workflow", "watch", "w1", "--url", service.url)
-    assert result.stdout.splitlines() == [
-        "   a running",
-        "   a success did:net:a 12 ms 0.05 credits",
-        "   b skipped UPSTREAM_FAILED: a failed",
-        "   w1 success",
-    ]
-
-
-def test_watch_shows_waits_the_error_and_results(service: ScriptedService) -> None:
-    waiting = {"reason": "1 offers it: 1 offline", "since": "S", "until": "U"}
-    error = {"code": "AGENT_UNAVAILABLE", "error": "AGENT_UNAVAILABLE", "message": "gone"}
-    nodes = {"s": {"status": "ready", "waitingFor": waiting}}
-    ended = {
-        "s": {"status": "failed", "error": error},
-        "t": {"status": "success", "result": {"text": "x" * 3_000}},
-    }
-    record = {"id": "w1", "workflowId": "w1", "status": "failed", "error": error, "nodes": ended}
-    published = {"workflowId": "w1", "status": "pending", "warnings": ["w"]}
-    service.script = [
-        Scripted(200, published),
-        Scripted(200, {**record, "status": "running", "nodes": nodes}),
-        Scripted(200, record),
-        Scripted(200, record),
-    ]
-    result = run("workflow", "publish", "-", "--watch", "--url", service.url, stdin='{"nodes": {}}')
-    assert result.exit_code == 1
-    assert result.stderr == "warning: w\n"
-    *lines, shown = result.stdout.splitlines()
-    assert lines == [
-        "workflowId    w1",
-        "   s ready: waiting for an agent (1 offers it: 1 offline) until U",
-        "   s failed AGENT_UNAVAILABLE: gone",
-        "   t success",
-        "   w1 failed AGENT_UNAVAILABLE: gone",
-    ]
-    assert shown.startswith('result of t: {"text": "xxx')
-    assert shown.endswith("… (3012 characters; --output json shows all)")
-    assert shown in run("workflow", "show", "w1", "--url", service.url).stdout
-
-
 def test_an_agent_is_registered_from_a_card_file(service: ScriptedService, tmp_path: Path) -> None:
     (tmp_path / "card.json").write_text('{"did": "did:net:a"}')
     service.script = [Scripted(200, {"ok": True})]

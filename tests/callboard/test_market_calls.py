@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,36 @@ def test_receipts_and_signed_results_are_tables(
     assert result.exit_code == 0, result.output
     assert "node-1" in result.stdout
     assert service.asked[0].target == target
+
+
+@pytest.mark.parametrize(
+    ("verb", "method", "target", "body"),
+    [
+        (
+            ("create", "https://a.example/x", "--event", "*", "--secret", "whsec_x"),
+            "POST", "/v1/webhooks",
+            {"url": "https://a.example/x", "events": ["*"], "secret": "whsec_x"},
+        ),
+        (("update", "w", "--disable"), "PATCH", "/v1/webhooks/w", {"enabled": False}),
+        (
+            ("update", "w", "--new-url", "https://b.example/", "--enable"),
+            "PATCH", "/v1/webhooks/w", {"url": "https://b.example/", "enabled": True},
+        ),
+        (("rotate", "w"), "PATCH", "/v1/webhooks/w", {"rotateSecret": True}),
+        (("test", "w"), "POST", "/v1/webhooks/w/test", {}),
+        (("redeliver", "w", "d"), "POST", "/v1/webhooks/w/deliveries/d/redeliver", {}),
+        (("delete", "w"), "DELETE", "/v1/webhooks/w", None),
+    ],
+)  # fmt: skip
+def test_webhooks_are_changed_by_verbs(
+    service: ScriptedService, verb: tuple[str, ...], method: str, target: str, body: Any
+) -> None:
+    service.script = [Scripted(200, {"success": True, "id": "w"})]
+    result = run("webhook", *verb, "--url", service.url)
+    assert result.exit_code == 0, result.output
+    (asked,) = service.asked
+    assert (asked.method, asked.target, asked.body) == (method, target, body)
+    assert (asked.headers.get("idempotency-key") is None) == (method == "DELETE")
 
 
 @pytest.mark.parametrize(("is_valid", "code"), [(True, 0), (False, 1)])

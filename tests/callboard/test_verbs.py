@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from callboard.client import Client
 from tests.callboard.scripted_service import Scripted, ScriptedService
 from tests.callboard.test_cli import run
 
@@ -169,6 +170,33 @@ IDENTITY: Verbs = [
      {"ownerDid": DID, "scopes": ["admin", "audit:all"]}),
     (("key", "revoke", "k"), "DELETE", "/v1/keys/k", None),
 ]  # fmt: skip
+SCHEDULE, TEMPLATE = "/v1/schedules/s", {"capability": "cap.x", "input": {"a": 1}}
+SCHEDULES: Verbs = [
+    (("schedule", "create", "n", "0 3 * * *", "--capability", "cap.x", "--input", '{"a": 1}',
+      "--timezone", "Asia/Tokyo", "--max-runs", "3", "--overlap", "queue", "--catch-up-ms", "0",
+      "--jitter-ms", "9", "--daily-budget", "1.5", "--paused"), "POST", "/v1/schedules",
+     {"name": "n", "cronExpression": "0 3 * * *", "workflowTemplate": TEMPLATE,
+      "timezone": "Asia/Tokyo", "maxRuns": 3, "overlapPolicy": "queue", "catchUpWindowMs": 0,
+      "jitterMs": 9, "dailyBudgetCredits": "1.5", "enabled": False}),
+    (("schedule", "show", "s"), "GET", SCHEDULE, None),
+    (("schedule", "list", "--status", "paused"), "GET",
+     "/v1/schedules?status=paused&limit=50", None),
+    (("schedule", "runs", "s", "--cursor", "c"), "GET",
+     "/v1/triggers/s/runs?limit=50&cursor=c", None),
+    (("schedule", "next", "s", "--n", "3"), "GET", f"{SCHEDULE}/next?n=3", None),
+    (("schedule", "pause", "s"), "PATCH", "/v1/triggers/s", {"enabled": False}),
+    (("schedule", "resume", "s"), "PATCH", "/v1/triggers/s", {"enabled": True}),
+    (("schedule", "trigger", "s"), "POST", f"{SCHEDULE}/trigger", {}),
+    (("schedule", "delete", "s"), "DELETE", "/v1/triggers/s", None),
+]  # fmt: skip
+HOOKS: Verbs = [
+    (("hook", "list"), "GET", "/v1/triggers?limit=50", None),
+    (("hook", "show", "t"), "GET", "/v1/triggers/t", None),
+    (("hook", "runs", "t"), "GET", "/v1/triggers/t/runs?limit=50", None),
+    (("hook", "pause", "t"), "PATCH", "/v1/triggers/t", {"enabled": False}),
+    (("hook", "resume", "t"), "PATCH", "/v1/triggers/t", {"enabled": True}),
+    (("hook", "delete", "t"), "DELETE", "/v1/triggers/t", None),
+]
 OTHERS: Verbs = [
     (("agent", "deregister", DID), "DELETE", f"/v1/agents/{DID}", None),
     (("agent", "versions", DID), "GET", f"/v1/agents/{DID}/versions?limit=100", None),
@@ -194,13 +222,24 @@ OTHERS: Verbs = [
 
 @pytest.mark.parametrize(
     ("arguments", "method", "target", "body"),
-    [*MARKET, *IDENTITY, *OTHERS],
+    [*MARKET, *IDENTITY, *SCHEDULES, *HOOKS, *OTHERS],
     ids=lambda value: str(value)[:40],
 )
 def test_verb_sends_what_its_operation_takes(
     service: ScriptedService, arguments: tuple[str, ...], method: str, target: str, body: Json
 ) -> None:
-    lists = ("keyHistory", "names", "versions", "agents", "workflows", "entries")
+    lists = (
+        "keyHistory",
+        "names",
+        "versions",
+        "agents",
+        "workflows",
+        "entries",
+        "schedules",
+        "triggers",
+        "runs",
+        "next",
+    )
     reply = {"id": "row-1", "amount": 1.50, **{name: [] for name in lists}}
     service.script = [Scripted(200, reply)]
     result = run(*arguments, "--url", service.url, "--output", "json")
@@ -208,3 +247,43 @@ def test_verb_sends_what_its_operation_takes(
     (asked,) = service.asked
     assert (asked.method, asked.target, asked.body) == (method, target, body)
     assert ("idempotency-key" in asked.headers) is (method == "POST")
+
+
+@pytest.mark.parametrize("kind", ["webhook", "event"])
+def test_hook_create_publishes_its_manifest(service: ScriptedService, kind: str) -> None:
+    manifest = {"nodes": {}, "trigger": {"type": kind}}
+    service.script = [Scripted(200, {"id": "t", "hookUrl": "http://x/v1/hooks/y"})]
+    result = run("hook", "create", "-", "--url", service.url, stdin=json.dumps(manifest))
+    assert result.exit_code == 0, result.output
+    assert "http://x/v1/hooks/y" in result.output
+    (sent,) = service.asked
+    assert (sent.method, sent.target) == ("POST", "/v1/workflows/publish")
+    assert sent.body == manifest
+
+
+def test_schedule_create_reads_its_template_from_standard_input(service: ScriptedService) -> None:
+    template = {"nodes": {"a": {"capabilityId": "cap.x"}}}
+    service.script = [Scripted(200, {"id": "s"})]
+    given = ("schedule", "create", "n", "0 3 * * *", "--template", "-", "--url", service.url)
+    result = run(*given, stdin=json.dumps(template))
+    assert result.exit_code == 0, result.output
+    (sent,) = service.asked
+    assert sent.body["workflowTemplate"] == template
+
+
+@pytest.mark.parametrize("trigger", [None, {"type": "manual"}, {"type": "scheduled"}, "webhook"])
+def test_hook_create_refuses_other_triggers(service: ScriptedService, trigger: Json) -> None:
+    manifest = json.dumps({"nodes": {}, "trigger": trigger})
+    result = run("hook", "create", "-", "--url", service.url, stdin=manifest)
+    assert result.exit_code == 2
+    assert service.asked == []
+
+
+def test_call_hook_takes_the_url_of_the_hook(service: ScriptedService) -> None:
+    service.script = [Scripted(200, {"workflowId": "w"})]
+    with Client(service.url, "k") as client:
+        reply = client.call_hook("https://other/v1/hooks/tok", [1], idempotency_key="d")
+    assert reply.workflow_id == "w"
+    (sent,) = service.asked
+    assert (sent.target, sent.body) == ("/v1/hooks/tok", [1])
+    assert sent.headers["idempotency-key"] == "d"

@@ -15,6 +15,7 @@ PUBLIC: Final = """
     GET /v1/agents/{did}
     GET /v1/agent/{did}
     GET /.well-known/callboard.json
+    POST /v1/hooks/{token}
 """
 EXEMPT: Final = """
     POST /v1/workflows/nodeResult
@@ -68,6 +69,7 @@ _RIGHTS: Final = {
         GET /v1/audit/export
         GET /v1/audit/proof
         GET /v1/audit/verify
+        GET /v1/events/stream
     """,
     "capabilities:read": """
         GET /v1/capabilities/{capability_id}/price
@@ -136,6 +138,24 @@ _RIGHTS: Final = {
     "quotas:write": """
         POST /v1/quotas/{did}
     """,
+    "schedules:read": """
+        GET /v1/schedules
+        GET /v1/schedules/{schedule_id}
+        GET /v1/schedules/{schedule_id}/next
+        GET /v1/schedules/{schedule_id}/runs
+        GET /v1/triggers
+        GET /v1/triggers/{trigger_id}
+        GET /v1/triggers/{trigger_id}/runs
+    """,
+    # What starts workflows needs `workflows:write` as well (test_schedules.py).
+    "schedules:write": """
+        POST /v1/schedules
+        PATCH /v1/schedules/{schedule_id}
+        DELETE /v1/schedules/{schedule_id}
+        POST /v1/schedules/{schedule_id}/trigger
+        PATCH /v1/triggers/{trigger_id}
+        DELETE /v1/triggers/{trigger_id}
+    """,
     "trust:read": """
         GET /v1/revoked
         GET /v1/revoked/{did}
@@ -154,6 +174,19 @@ _RIGHTS: Final = {
         DELETE /v1/revoked/{did}
         POST /v1/trust/revoke
     """,
+    "webhooks:read": """
+        GET /v1/webhooks
+        GET /v1/webhooks/{webhook_id}
+        GET /v1/webhooks/{webhook_id}/deliveries
+    """,
+    # What sends events needs `audit:read` as well (test_webhooks.py).
+    "webhooks:write": """
+        POST /v1/webhooks
+        PATCH /v1/webhooks/{webhook_id}
+        DELETE /v1/webhooks/{webhook_id}
+        POST /v1/webhooks/{webhook_id}/test
+        POST /v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver
+    """,
     "workflows:read workflows:suggest": """
         POST /v1/workflows/suggest
     """,
@@ -166,6 +199,7 @@ _RIGHTS: Final = {
         GET /v1/workflows/{workflow_id}/budget
         GET /v1/workflows/{workflow_id}/escrow
         GET /v1/workflows/{workflow_id}/nodes/{node}/result
+        GET /v1/workflows/{workflow_id}/stream
     """,
     "workflows:write": """
         POST /v1/auctions/{workflow_id}/{node}/bids

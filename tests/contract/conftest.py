@@ -178,7 +178,8 @@ def admin(deployment: RunningDeployment) -> Iterator[Caller]:
 MakeCaller = Callable[..., Caller]
 
 
-@pytest.fixture(scope="session")
+# Not of the session: select() takes no descriptor above 1,023, and each caller has one or more.
+@pytest.fixture(scope="module")
 def make_caller(deployment: RunningDeployment, admin: Caller) -> Iterator[MakeCaller]:
     """Make a caller with a DID, a key and credits of their own."""
     with ExitStack() as stack:
@@ -291,6 +292,12 @@ class Damage:
             "INSERT INTO callboard.command (id, result, error, detail, created_ms)"
             " VALUES (%s, '{}', 'INTERNAL_ERROR', 'damaged by a test', 0)",
             (f"AttemptSucceeded:{workflow_id}:{node}:1:0",),
+        )
+
+    def give_up(self, delivery_id: str) -> None:
+        """Give up what is sent to a webhook."""
+        self._connection.execute(
+            "UPDATE callboard.event_delivery SET status = 'failed' WHERE id = %s", (delivery_id,)
         )
 
     def break_manifest(self, workflow_id: str) -> None:

@@ -18,6 +18,7 @@ import httpx
 from jsonschema_rs import Draft202012Validator
 
 from serve_app.api import all_operations
+from serve_app.http.calls import EVENT_STREAM
 from serve_app.openapi.document import openapi_document
 
 Json = dict[str, Any]
@@ -70,6 +71,8 @@ class Described:
         response = described["responses"].get(str(status))
         if response is None:
             return f"status {status} is not described: {text[:300]}"
+        if "content" not in response:
+            return f"{status} has a body: {text[:300]}" if text else ""
         media_type = headers["content-type"].partition(";")[0]
         content = response["content"].get(media_type)
         if content is None:
@@ -161,18 +164,22 @@ class Replies:
 
     def check(self, response: httpx.Response) -> None:
         """Refuse a reply that is not as described; an event hook of httpx clients."""
-        response.read()
+        media_type = response.headers.get("content-type", "")
+        is_endless = media_type == EVENT_STREAM
+        if not is_endless:
+            response.read()
         request = response.request
         url_path = request.url.raw_path.partition(b"?")[0].decode("ascii")
-        if self.kept is not None:
+        if self.kept is not None and not is_endless:
             self._keep(self.kept, response)
             return
         defect = lacking(response)
         assert not defect, f"{request.method} {url_path}: {defect}"
         if request.method == "HEAD":
             return
+        text = "" if is_endless else response.text
         defect = described().defect(
-            request.method, url_path, response.status_code, response.headers, response.text
+            request.method, url_path, response.status_code, response.headers, text
         )
         assert not defect, f"{request.method} {url_path}: {defect}"
 

@@ -85,7 +85,10 @@ CASES: dict[str, tuple[Json, set[str]]] = {
         {"settings.maxRuntimeMs"},
     ),
     "intent as a number": ({**nodes(), "intent": 3}, {"intent"}),
-    "trigger of a later version": ({**nodes(), "trigger": {"type": "scheduled"}}, {"trigger.type"}),
+    "schedule without a time": (
+        {**nodes(), "trigger": {"type": "scheduled"}},
+        {"trigger.config.cronExpression"},
+    ),
 }
 
 

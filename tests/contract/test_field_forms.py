@@ -389,6 +389,29 @@ def doomed_agent(scene: Scene) -> tuple[Caller, str]:
     return payer, make_agent(owner=payer).did
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"name":"nightly","cronExpression":"0 3 * * *","workflowTemplate":'
+        '{"capability":"$capability","input":{"a":1}}}',
+        '{"name":"nightly","cronExpression":"0 3 * * 1-5","workflowTemplate":'
+        '{"capability":"$capability","input":{"a":1}},"timezone":"Europe/Berlin","maxRuns":5}',
+    ],
+)
+def test_a_schedule_is_made_listed_and_deleted(
+    field: FieldClient, make_caller: MakeCaller, body: str
+) -> None:
+    owner, names = make_caller(), {"capability": unique("cap.field.") + ".v1"}
+    made = answer(field.send("POST", "/v1/schedules", body, key=owner.key, **names))
+    assert made["id"] == made["scheduleId"]
+    assert made["nextRunAt"].endswith("Z")
+    listed = answer(field.send("GET", "/v1/schedules", key=owner.key))["schedules"]
+    assert [(one["id"], one["nextRunAt"]) for one in listed] == [(made["id"], made["nextRunAt"])]
+    target = f"/v1/schedules/{made['id']}"
+    assert answer(field.send("DELETE", target, key=owner.key))["success"] is True
+    assert answer(field.send("GET", "/v1/schedules", key=owner.key))["schedules"] == []
+
+
 def doomed_revocation(scene: Scene) -> tuple[Caller, str]:
     """Revoke an agent."""
     admin, _, make_agent, _ = scene
@@ -422,12 +445,33 @@ def doomed_heir(scene: Scene) -> tuple[Caller, str]:
     return payer, agent.did
 
 
+def doomed_webhook(scene: Scene) -> tuple[Caller, str]:
+    """Make a webhook."""
+    _, payer, _, _ = scene
+    body = {"url": "http://127.0.0.1:9/", "events": ["*"]}
+    return payer, answer(payer.http.post("/v1/webhooks", json=body))["id"]
+
+
+def doomed_schedule(scene: Scene) -> tuple[Caller, str]:
+    """Create a schedule."""
+    _, payer, _, _ = scene
+    body = {
+        "name": "one",
+        "cronExpression": "0 0 1 1 *",
+        "workflowTemplate": {"capability": "cap.test.one.v1", "input": {}},
+    }
+    return payer, answer(payer.http.post("/v1/schedules", json=body))["id"]
+
+
 DOOMED: dict[str, Doomed] = {
     "/v1/agents/{did}": doomed_agent,
     "/v1/revoked/{did}": doomed_revocation,
     "/v1/keys/{key_id}": doomed_key,
     "/v1/identity/names/{name}": doomed_name,
     "/v1/identity/inheritance/{did}": doomed_heir,
+    "/v1/webhooks/{webhook_id}": doomed_webhook,
+    "/v1/schedules/{schedule_id}": doomed_schedule,
+    "/v1/triggers/{trigger_id}": doomed_schedule,
 }
 
 

@@ -44,7 +44,10 @@ CONFIG = {"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}
 SCHEMA = schemathesis.openapi.from_dict(
     openapi_document(all_operations(), "0"), config=schemathesis.Config.from_dict(CONFIG)
 )
+# The reply has no end; test_event_streams.py sends it odd values.
+ENDLESS = "GET /v1/events/stream"
 OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
+del OPERATIONS[ENDLESS]
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -206,7 +206,8 @@ def test_head_is_answered_like_get_without_the_body(
         if operation.method != "GET":
             continue
         path = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "none"), operation.path)
-        got, head = payer.http.get(path), payer.http.head(path)
+        with payer.http.stream("GET", path) as got:  # one of events does not end
+            head = payer.http.head(path)
         assert head.status_code == got.status_code, path
         assert head.headers["content-type"] == got.headers["content-type"], path
         assert head.content == b"", path

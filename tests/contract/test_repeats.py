@@ -82,6 +82,13 @@ def publish_list_form(scene: Scene) -> Request:
     return "/v1/workflows", one, {**one, "maxCents": 500}
 
 
+def call_hook(scene: Scene) -> Request:
+    """The header's value is the id of the delivery."""
+    manifest = {**chain_of(scene.agent, "a"), "trigger": {"type": "webhook"}}
+    stored = answer(scene.http.post("/v1/workflows/publish", json=manifest))
+    return httpx.URL(stored["hookUrl"]).path, {"x": 1}, {"x": 2}
+
+
 def publish_bulk(scene: Scene) -> Request:
     # The reply holds ids and a problem with the first request's id: both come again.
     workflows = [chain_of(scene.agent, "a"), {"nodes": {}}, chain_of(scene.agent, "ab")]
@@ -248,6 +255,16 @@ def submit_receipt(scene: Scene) -> Request:
     return "/v1/receipts", one, {**one, "computeMs": 2}
 
 
+def create_schedule(scene: Scene) -> Request:
+    template = {"nodes": {"a": {"capabilityId": scene.agent}}}
+    one = {"name": "one", "cronExpression": "0 0 1 1 *", "workflowTemplate": template}
+    return "/v1/schedules", one, {**one, "name": "other"}
+
+
+def run_by_hand(scene: Scene) -> Request:
+    return f"/v1/schedules/{made(scene, create_schedule)}/trigger", {}, {"other": 1}
+
+
 def publish_task(scene: Scene) -> Request:
     one = {"description": f"[{scene.agent}] one"}
     return "/v1/tasks/publish", one, {"description": f"[{scene.agent}] other"}
@@ -315,6 +332,23 @@ def rebuild(scene: Scene) -> Request:
     return "/v1/reputation/rebuild", {}, {"check": True}
 
 
+def webhook(scene: Scene) -> Request:
+    one = {"url": f"http://127.0.0.1:9/{unique('h')}", "events": ["quota.set"]}
+    return "/v1/webhooks", one, {**one, "events": ["*"]}
+
+
+def webhook_test(scene: Scene) -> Request:
+    return f"/v1/webhooks/{made(scene, webhook)}/test", {}, {"other": 1}
+
+
+def redelivery(scene: Scene) -> Request:
+    """Send a delivery again that was given up."""
+    path = f"/v1/webhooks/{made(scene, webhook)}"
+    sent = answer(scene.http.post(f"{path}/test"))["id"]
+    scene.damage.give_up(sent)
+    return f"{path}/deliveries/{sent}/redeliver", {}, {"other": 1}
+
+
 def made(scene: Scene, request_of: Callable[[Scene], Request]) -> str:
     """Do a request and return the id of what it made."""
     path, body, _ = request_of(scene)
@@ -332,12 +366,14 @@ def resume_machine(scene: Scene) -> Request:
 NOT_HERE = {"/v1/cluster/machines/{machine}/drain", "/v1/trust/signing-key/rotate"}
 POSTS: tuple[Callable[[Scene], Request], ...] = (
     resume_machine,
-    publish, publish_list_form, publish_bulk, cancel, resume, node_result, register, register_flat,
-    register_bulk, make_key, rotate_key, rotate_agent_key, name_agent, renew_name, transfer_name,
-    name_heir, recover, cancel_recovery, publish_version, deprecate_version, deposit, invoice,
-    pay_invoice, void_invoice, dispute,
+    publish, publish_list_form, call_hook, publish_bulk, cancel, resume, node_result, register,
+    register_flat, register_bulk, make_key, rotate_key, rotate_agent_key, name_agent, renew_name,
+    transfer_name, name_heir, recover, cancel_recovery, publish_version, deprecate_version, deposit,
+    invoice, pay_invoice, void_invoice, dispute,
     resolve, feedback, publish_task, task_feedback, settle_task, put_at_stake, unstake, quota,
     rebuild, bid, bid_for_task, slash, revoke, collect, submit_receipt,
+    webhook, webhook_test, redelivery,
+    create_schedule, run_by_hand,
 )  # fmt: skip
 
 

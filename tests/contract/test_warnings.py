@@ -48,7 +48,12 @@ def test_what_has_an_effect_is_no_warning(payer: Caller, shouter: RegisteredAgen
         timeoutMs=5_000,
         targetAgentId=shouter.did,
         allowBroadcastFallback=True,
-        beside={"intent": "x", "settings": {"maxRuntimeMs": 60_000}, "trigger": {"type": "manual"}},
+        beside={
+            "intent": "x",
+            "settings": {"maxRuntimeMs": 60_000},
+            "trigger": {"type": "manual"},
+            "webhookUrl": "http://127.0.0.1:9/x",
+        },
     )
     assert warned(payer, body) == []
 
@@ -56,7 +61,6 @@ def test_what_has_an_effect_is_no_warning(payer: Caller, shouter: RegisteredAgen
 @pytest.mark.parametrize(
     ("change", "path", "said"),
     [
-        ({"beside": {"webhookUrl": "http://127.0.0.1:9/x"}}, "webhookUrl", "not supported yet"),
         ({"payload": {"txt": "x"}}, "nodes.a.payload.txt", "'text'"),
         ({"payload": {"text": "{{nam}}"}}, "nodes.a.payload", "{{nam}}"),
         ({"payload": {"text": {"deep": ["{{ nam }}"]}}}, "nodes.a.payload", "{{nam}}"),
@@ -187,12 +191,10 @@ def test_one_agent_that_takes_it_is_enough(
     assert answer(payer.publish(body))["warnings"] == []
 
 
-def test_a_task_warns_of_its_webhook_and_of_words_that_nobody_takes(
-    payer: Caller, shouter: RegisteredAgent
-) -> None:
+def test_a_task_warns_of_words_that_nobody_takes(payer: Caller, shouter: RegisteredAgent) -> None:
     task = {"description": f"[{shouter.capability}] go", "webhookUrl": "http://127.0.0.1:9/x"}
-    hook, words = answer(payer.http.post("/v1/tasks/publish", json=task))["warnings"]
-    assert hook.startswith("webhookUrl: ") and words.startswith("nodes.task.payload.description: ")
+    (words,) = answer(payer.http.post("/v1/tasks/publish", json=task))["warnings"]
+    assert words.startswith("nodes.task.payload.description: ")
 
 
 def test_many_warnings_are_counted(payer: Caller, shouter: RegisteredAgent) -> None:

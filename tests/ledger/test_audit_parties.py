@@ -44,6 +44,7 @@ from tests.ledger.test_invoices import of_period, settle
 from tests.ledger.test_prices import priced
 from tests.ledger.test_quotas import quota
 from tests.ledger.test_recoveries import CUSTODIAN, ONE, TWO, guardians
+from tests.ledger.test_triggers import changed, due, ending, note, trigger
 
 pytestmark = pytest.mark.anyio
 
@@ -117,6 +118,11 @@ def list_cases(epoch: int) -> list[tuple[Command, set[str]]]:
         (invoice, {PAYER}),
         (replace(settle(invoice.invoice_id, "paid"), actor_did=ADMIN), {PAYER, ADMIN}),
         (slash(paid), agents | {PAYER, ADMIN}),
+        (trigger(actor_did=OTHER), {OTHER}),
+        (changed(1, actor_did=ADMIN, is_admin=True, is_enabled=False), {OTHER, ADMIN}),
+        (changed(2, actor_did=OTHER), {OTHER}),
+        (note(due(version=3, due_ms=None)), {OTHER}),
+        (ending(OTHER), {OTHER}),
         (revoke(), agents),
         (unrevoke(), agents),
     ]

@@ -54,6 +54,7 @@ from tests.ledger.test_recoveries import (
     named_agents,
     request,
 )
+from tests.ledger.test_triggers import changed, ending, trigger
 
 pytestmark = pytest.mark.anyio
 
@@ -88,6 +89,9 @@ LASTING: Final[dict[str, Callable[[], AuthorizedCommand]]] = {
     "CancelRecovery": lambda: cancel("K7", actor=AGENT),
     "PublishVersion": lambda: publish("1.0.0", 0, actor_did=AGENT),
     "DeprecateVersion": lambda: deprecate("1.0.0", actor=AGENT),
+    "CreateTrigger": lambda: trigger(actor_did=AGENT),
+    "ChangeTrigger": lambda: changed(1, actor_did=AGENT),
+    "EndTrigger": lambda: ending(AGENT),
 }  # fmt: skip
 
 

@@ -33,6 +33,12 @@ from ledger.proofs.submitted_receipts import SubmitReceipt
 from ledger.registry import KINDS
 from ledger.shards.shard_commands import ChangeMember, GiveShards
 from ledger.tasks.task_commands import SettleTask
+from ledger.triggers.trigger_commands import (
+    ChangeTrigger,
+    CreateTrigger,
+    EndTrigger,
+    NoteRun,
+)
 from ledger.trust.trust_commands import NoteReading
 from tests.conftest import Database
 from tests.ledger.checking import Auditor
@@ -75,6 +81,9 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
     KeepBid: "a bid that decides nothing",
     GiveShards: "moves shards as TakeShards does",
     ChangeMember: "says which member gets shards",
+    **dict.fromkeys(
+        (CreateTrigger, ChangeTrigger, EndTrigger, NoteRun), "says what is published later, or not"
+    ),
 }
 
 

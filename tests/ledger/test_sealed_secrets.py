@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from core.errors import ServiceError
+from core.records.statuses import TriggerKind
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal, unseal
@@ -23,9 +24,12 @@ from ledger.agents.sealed_secrets import (
 from ledger.proofs.signing_keys import read_signing_key
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
+from ledger.triggers.trigger_commands import CreateTrigger, TriggerTerms
+from ledger.triggers.trigger_reads import trigger_row
+from ledger.webhooks.webhooks import WebhookStore, webhook_rows
 from ledger.writer.store import Genesis
 from tests.conftest import Database
-from tests.ledger.making import AT, card, open_store
+from tests.ledger.making import AT, PAYER, card, new_id, new_key, open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -143,6 +147,25 @@ async def test_secrets_are_found_by_an_index_and_changed_by_the_function_alone(
             connection.execute("UPDATE callboard.agent SET signing_secret = NULL")
 
 
+async def test_the_secrets_of_webhooks_are_sealed_anew(
+    database: Database, reader: LedgerReader
+) -> None:
+    webhooks, store = WebhookStore(database.service_url), SealedSecrets(database.service_url)
+    for number, keys in enumerate((BEFORE, ROTATED, DeploymentKeys.parse("cd" * 32))):
+        text = seal(f"new{number} old", keys, bytes(NONCE_BYTES), KeyPurpose.SIGNING_SECRET)
+        columns = {"id": new_id(), "url": "http://x", "events": ["*"], "secrets": text}
+        await webhooks.add(name(1), {**columns, "after_id": 0, "created_ms": AT})
+    assert (await made_with_key(reader, store, 1)).secrets == 2
+    assert await seal_anew(reader, store, ROTATED) == 1
+    assert (await made_with_key(reader, store, 1)).secrets == 1  # which no key opens
+    rows = await webhook_rows(reader, None, limit=9, offset=0, after=None)
+    only = ROTATED.with_one()
+    opened = {unseal(bytes(row["secrets"]), only, KeyPurpose.SIGNING_SECRET) for row in rows}
+    assert opened == {"new0 old", "new1 old", None}
+    await webhooks.close()
+    await store.close()
+
+
 async def test_the_signing_key_is_sealed_anew(database: Database) -> None:
     key = SigningKey(b"s" * 32)
     genesis = Genesis("test", 500, key.public_key, key.seal(BEFORE, b"n" * NONCE_BYTES))
@@ -158,3 +181,31 @@ async def test_the_signing_key_is_sealed_anew(database: Database) -> None:
         await read_signing_key(reader, BEFORE)
     await secrets.close()
     await reader.close()
+
+
+async def test_secrets_of_hooks_are_sealed_anew_beside_those_of_agents(
+    database: Database, reader: LedgerReader
+) -> None:
+    await register(database, range(2), BEFORE)
+    ids = sorted(new_id() for _ in range(SECRETS_MAX + 1))
+    ledger = await open_store(database.service_url)
+    hooks = [
+        CreateTrigger(
+            key=new_key(), actor_did=PAYER, trigger_id=one, kind=TriggerKind.WEBHOOK,
+            terms=TriggerTerms(name="n", manifest_json="{}", config={}),
+            secret=sealed(f"hush {one}", BEFORE),
+        )
+        for one in ids
+    ]  # fmt: skip
+    assert {outcome.error for outcome in await ledger.commit(hooks, AT)} == {None}
+    await ledger.close()
+    store = SealedSecrets(database.service_url)
+    assert (await made_with_key(reader, store, 1)).secrets == len(ids) + 2
+    assert await seal_anew(reader, store, ROTATED) == len(ids) + 2
+    assert not await made_with_key(reader, store, 1)
+    await store.close()
+    only, purpose = ROTATED.with_one(), KeyPurpose.SIGNING_SECRET
+    for one in ids:
+        row = await trigger_row(reader, one)
+        assert row is not None
+        assert unseal(bytes(row["secret"]), only, purpose) == f"hush {one}"

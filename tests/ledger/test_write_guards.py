@@ -23,6 +23,7 @@ from ledger.tables.identity_tables import ENDED_INHERITANCES, RECOVERIES, RELEAS
 from ledger.tables.market_tables import CORRECTIONS, RESOLVED_DISPUTES, ROTATED_KEYS
 from ledger.tables.money_tables import RELEASES, SETTLED_INVOICES
 from ledger.tables.table import Row
+from ledger.tables.trigger_tables import TRIGGER_CHANGES
 from ledger.tables.work_tables import CLOSED_AUCTIONS, HALTS, NODES, WORKFLOW_CHANGES
 from ledger.tables.write_function import FUNCTION, PARAMETERS, WRITES
 from ledger.tables.writes import Write
@@ -66,6 +67,7 @@ REFUSED: dict[Write, list[Row]] = {
     ],
     DEPRECATED_VERSIONS: [{"id": "cap.test.unknown.v1@1.0.0"}],
     ROTATED_KEYS: [{"id": UNKNOWN, "hash": hex_text(b"h" * 32)}],
+    TRIGGER_CHANGES: [{"id": UNKNOWN, "status": "active"}],
     CORRECTIONS: [{"agent_did": "did:test:unknown", "total": -1, "failed": -1}],
 }
 

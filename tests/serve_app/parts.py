@@ -15,7 +15,16 @@ from serve_app.http.calls import Call, Operation
 from serve_app.http.endpoint import Endpoint
 from serve_app.services import Services
 
-PARTS = ("authenticator", "limiter", "heartbeats", "replies", "receipts", "admission", "peers")
+PARTS = (
+    "authenticator",
+    "limiter",
+    "heartbeats",
+    "replies",
+    "receipts",
+    "webhooks",
+    "admission",
+    "peers",
+)
 
 
 def gateway_with(settings: Settings, **parts: Any) -> Any:

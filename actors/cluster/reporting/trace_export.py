@@ -18,11 +18,10 @@ from core.workflow.spans import NodeRows, node_spans, workflow_span
 from core.workflow.trace_context import TraceContext, trace_of
 from federation.otlp import OtlpSender
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.proofs.log_position import LogFollower, log_position, move_position
 from ledger.proofs.traces import (
     FIRST_PLACE,
     ended_after,
-    export_position,
-    move_export,
     place_of,
     traced_nodes,
     traced_workflows,
@@ -74,7 +73,7 @@ class TraceExport:
     async def export_once(self) -> bool:
         """Export the workflows that ended in the next audit entries; return whether there were
         such entries, and the collector has the spans."""
-        position = await export_position(self._pool, self._reader)
+        position, _ = await log_position(self._pool, self._reader, LogFollower.TRACES)
         last, ended = await ended_after(self._reader, position, ENTRIES_MAX)
         is_taken = not ended or await self._export(ended)
         if not is_taken and not self._is_delayed:
@@ -84,7 +83,7 @@ class TraceExport:
         self._is_delayed = not is_taken
         if not is_taken or last == position:
             return False
-        await move_export(self._pool, last)
+        await move_position(self._pool, LogFollower.TRACES, last)
         return True
 
     async def _export(self, ids: Sequence[str]) -> bool:

@@ -121,11 +121,18 @@ def matching(pattern: str, expected: str) -> Kind:
     )
 
 
-def _digits(least: int, most: int) -> Kind:
-    """Return the kind of whole numbers in a path or a query, where everything is text."""
+def _digits(least: int, most: int, *, is_as_sent: bool = False) -> Kind:
+    """Return the kind of whole numbers in a path or a query, where everything is text.
+
+    Args:
+        least, most: the bounds.
+        is_as_sent: the service sent the number before, so it has no leading zero.
+    """
 
     def take(value: Any) -> int:
         is_number = isinstance(value, str) and value.isascii() and value.isdigit()
+        if is_number and is_as_sent:
+            is_number = value == "0" or value[0] != "0"
         if not is_number or len(value) > len(str(most)) or not least <= int(value) <= most:
             raise Mismatch(got_of(value), f"a whole number from {least} to {most}")
         return int(value)
@@ -233,6 +240,10 @@ Limit = Annotated[int, _digits(1, 10**9 - 1)]
 Offset = Annotated[int, _digits(0, OFFSET_MAX)]
 # The id of an audit entry, or a number of entries.
 EntryId = Annotated[int, _digits(1, ENTRY_ID_MAX)]
+# Number of due times in a reply.
+DueCount = Annotated[int, _digits(1, 100)]
+# The id of the last event that a reader of a stream has; 0 is before the first.
+LastEventId = Annotated[int, _digits(0, ENTRY_ID_MAX, is_as_sent=True)]
 # The key of the last row of the page before.
 Cursor = Annotated[str, Kind({"type": "string"}, _cursor)]
 Flag = Annotated[bool, Kind({"enum": ["true", "false"]}, _flag)]

@@ -73,6 +73,27 @@ class ReceiptPath(PathValues):
     receipt: Annotated[str, text(1, DID_CHARS_MAX), "Id of the receipt, or the DID of an agent."]
 
 
+class TriggerPath(PathValues):
+    """A trigger."""
+
+    looked_up = "the trigger"
+    trigger_id: Annotated[Uuid, "Id of the trigger, which is also that of its template."]
+
+
+class SchedulePath(PathValues):
+    """A schedule."""
+
+    looked_up = "the schedule"
+    schedule_id: Annotated[Uuid, "Id of the schedule."]
+
+
+class HookPath(PathValues):
+    """A hook."""
+
+    looked_up = "the hook"
+    token: Annotated[str, text(1, 64), "Token of the hook, the end of its `hookUrl`."]
+
+
 class TracePath(PathValues):
     """A trace."""
 

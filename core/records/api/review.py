@@ -247,7 +247,7 @@ class TaskRequest(Body, is_closed=True):
     auction_window_ms: Annotated[
         MaybeNull[Any], _WINDOW, "Milliseconds for which bids are accepted."
     ] = None
-    webhook_url: Annotated[MaybeNull[str], "Accepted; not called yet."] = None
+    webhook_url: Annotated[MaybeNull[str], "URL that gets a message when the task ends."] = None
 
 
 class TaskPublished(Record):
@@ -260,6 +260,7 @@ class TaskPublished(Record):
     capability_id: str
     status: Annotated[str, "State of the task."]
     warnings: Annotated[Maybe[list[str]], "Members of the request that have no effect."]
+    webhook_secret: Maybe[str]
 
 
 class Task(Record):

@@ -72,5 +72,6 @@ SHARED_DESCRIPTIONS: Final[Mapping[str, str]] = {
     "traceId": "W3C trace id, 32 hexadecimal digits.",
     "updatedAt": "Time of the last change; null without one.",
     "versionId": "Id of the version: capability id, `@` and version.",
+    "webhookSecret": "Secret that signs the messages to `webhookUrl`.",
     "workflowId": "Id of the workflow.",
 }

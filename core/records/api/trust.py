@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from core.records.api.kinds import Did, Hash, Limit, TimeMs, Timestamp, Yes, text
+from core.records.api.kinds import (
+    Did,
+    Hash,
+    LastEventId,
+    Limit,
+    TimeMs,
+    Timestamp,
+    Uuid,
+    Yes,
+    text,
+)
 from core.records.api.market import REASON_CHARS_MAX
 from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Mismatch
@@ -135,3 +145,30 @@ class AuditQuery(PageQuery):
     target_id: Annotated[Maybe[str], "Only entries with an event about this target."] = None
     start_time: Annotated[Maybe[TimeMs], "Start of the period, included."] = None
     end_time: Annotated[Maybe[TimeMs], "End of the period, excluded."] = None
+
+
+EventTypes = Annotated[
+    frozenset[str],
+    Kind(
+        {"type": "string", "examples": ["node.succeeded,node.failed"]},
+        lambda value: frozenset(map(_event_type, value.split(","))),
+    ),
+]
+
+
+class StreamQuery(Body):
+    """Where a stream of events begins."""
+
+    last_event_id: Annotated[
+        Maybe[LastEventId],
+        "The stream begins after this audit entry. The header `Last-Event-ID` takes precedence.",
+    ] = None
+
+
+class EventsQuery(StreamQuery):
+    """Where a stream of events begins, and its filters."""
+
+    event_type: Annotated[
+        Maybe[EventTypes], "Only entries with an event of one of these types, parted by commas."
+    ] = None
+    workflow_id: Annotated[Maybe[Uuid], "Only entries about this workflow."] = None

@@ -93,6 +93,8 @@ class _Standing(Record):
     started_at: Annotated[Timestamp | None, "Time of the first dispatch; null before it."]
     completed_at: Annotated[Timestamp | None, "Time at which the workflow ended; null before that."]
     trace_id: TraceId
+    template_id: Annotated[Maybe[Uuid], "Id of the trigger, where the workflow is a run of one."]
+    template_version: Annotated[Maybe[Count], "Version of the trigger that was used."]
 
 
 class WorkflowSummary(_Standing):
@@ -119,6 +121,10 @@ class Workflow(_Standing):
     warnings: Annotated[
         Maybe[list[str]],
         "Members of the manifest that have no effect. Only in the reply to a publish.",
+    ]
+    webhook_secret: Annotated[
+        Maybe[str],
+        "Key of the signatures of what `webhookUrl` is sent. Only in the reply to a publish.",
     ]
 
     @property
@@ -166,6 +172,7 @@ class Published(Record):
     status: Annotated[Status, "`pending`, or `failed` when the estimate exceeds the budget."]
     error: Annotated[MaybeNull[Json], "Why the workflow failed at once; null or absent otherwise."]
     warnings: Maybe[Warnings]
+    webhook_secret: Maybe[str]
 
 
 class DryRun(Record):

@@ -61,6 +61,18 @@ CREATE INDEX workflow_shard ON callboard.workflow ((get_byte(uuid_send(id), 7)))
 -- By the trace id of the caller's traceparent; callers choose it, so it stands before the payer.
 CREATE INDEX workflow_trace ON callboard.workflow
     ((substring(traceparent, 4, 32)), payer_did, id) WHERE traceparent IS NOT NULL;
+-- The runs of a template that have not ended: whether a due time would overlap.
+CREATE INDEX workflow_template ON callboard.workflow (template_id)
+    WHERE template_id IS NOT NULL AND completed_ms IS NULL;
+CREATE INDEX trigger_owner ON callboard.trigger (owner_did, id);
+-- However many an owner has ended.
+CREATE INDEX trigger_live ON callboard.trigger (owner_did, id) WHERE status <> 'ended';
+CREATE INDEX trigger_due ON callboard.trigger ((due_ms + delay_ms)) WHERE due_ms IS NOT NULL;
+CREATE INDEX trigger_event ON callboard.trigger (owner_did)
+    WHERE kind = 'event' AND status = 'active';
+CREATE INDEX trigger_run_entry ON callboard.trigger_run (trigger_id, audit_id);
+CREATE INDEX trigger_run_workflow ON callboard.trigger_run (workflow_id)
+    WHERE workflow_id IS NOT NULL;
 CREATE INDEX workflow_quarantined ON callboard.workflow (id)
     WHERE quarantined_ms IS NOT NULL AND completed_ms IS NULL;
 CREATE INDEX agent_capability ON callboard.agent USING gin (capability_ids);

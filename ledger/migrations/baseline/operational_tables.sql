@@ -78,30 +78,107 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     FROM callboard.readiness r
 $$;
 
--- One row: the audit entry up to which traces were exported.
-CREATE TABLE callboard.trace_export (
-    is_one boolean PRIMARY KEY DEFAULT true CHECK (is_one),
+-- The audit entry up to which each reader of the log has read (ledger/proofs/log_position.py).
+CREATE TABLE callboard.log_position (
+    reader text PRIMARY KEY,
     audit_id bigint NOT NULL
-);
+) WITH (fillfactor = 50);
+INSERT INTO callboard.log_position VALUES ('events', 0);
 
--- Signing secrets are sealed anew when the deployment's key changes. As the owner of the table: the
--- operational role needs no right on agents, and changes nothing of one but how its secret is
+-- Webhooks: where audit entries are sent. secrets: sealed, the current one and, until former_ends_ms,
+-- the previous one. pause_reason: NULL while the webhook is active. The webhook is paused when its
+-- credential ends: signed_key (the key of the owner's DID, unless it is a did:key) or key_id (an API
+-- key); expires_ms: when that credential expires. after_id: only later entries are sent. failing_ms:
+-- the time since which every attempt has failed. skipped_events: how many were left off because too
+-- many were undelivered.
+CREATE TABLE callboard.webhook (
+    id uuid PRIMARY KEY,
+    owner_did text NOT NULL,
+    url text NOT NULL,
+    events text[] NOT NULL,
+    secrets bytea NOT NULL,
+    former_ends_ms bigint,
+    pause_reason text,
+    signed_key text,
+    key_id text,
+    expires_ms bigint,
+    after_id bigint NOT NULL,
+    failing_ms bigint,
+    skipped_events bigint NOT NULL DEFAULT 0,
+    created_ms bigint NOT NULL,
+    updated_ms bigint
+);
+CREATE INDEX webhook_owner ON callboard.webhook (owner_did, id);
+
+-- Deliveries of audit entries: messages to webhooks or to the `webhookUrl` of publishes, and runs of
+-- event triggers. target_id: the webhook, or a hash that stands for all publishes, or all event
+-- triggers, of the owner. address: the URL of the publish, or the trigger's id. audit_id: NULL for a
+-- test. line: the deliveries of one target and line form a queue, in the order of their entries.
+-- next_ms: when a pending delivery is due; while it is leased, the end of the lease. ends_ms: when a
+-- pending delivery is given up, and when an ended one is removed. error: why the last attempt failed,
+-- or why a run is only recorded as skipped.
+CREATE TABLE callboard.event_delivery (
+    id uuid PRIMARY KEY,
+    target_id uuid NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('webhook', 'publish', 'trigger')),
+    owner_did text NOT NULL,
+    address text,
+    event_type text NOT NULL,
+    audit_id bigint,
+    workflow_id uuid,
+    line uuid NOT NULL,
+    status text NOT NULL DEFAULT 'pending'
+        CHECK (status IN ('pending', 'delivered', 'failed')),
+    attempts integer NOT NULL DEFAULT 0,
+    next_ms bigint NOT NULL,
+    ends_ms bigint NOT NULL,
+    http_status smallint,
+    error text,
+    created_ms bigint NOT NULL,
+    ended_ms bigint
+) WITH (fillfactor = 85);
+CREATE INDEX event_delivery_due ON callboard.event_delivery (next_ms) WHERE status = 'pending';
+CREATE INDEX event_delivery_line
+    ON callboard.event_delivery (target_id, line, audit_id) WHERE status = 'pending';
+CREATE INDEX event_delivery_list ON callboard.event_delivery (target_id, id);
+CREATE INDEX event_delivery_status ON callboard.event_delivery (target_id, status, id);
+CREATE INDEX event_delivery_ends ON callboard.event_delivery (ends_ms);
+
+-- Secrets of agents, hooks and webhooks are sealed anew when the deployment's key changes. As the
+-- owner of the tables: the operational role needs no right on agents, and changes nothing of one but how its secret is
 -- sealed. What has changed since it was read is left alone, and so is what is locked: this never
 -- waits for the writer while it holds rows.
-CREATE FUNCTION callboard.reseal_secrets(p_dids text[], p_before bytea[], p_after bytea[])
+CREATE FUNCTION callboard.reseal_secrets(p_ids text[], p_before bytea[], p_after bytea[])
 RETURNS integer LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    WITH free AS MATERIALIZED (
+    WITH given AS (
+        SELECT * FROM unnest(p_ids, p_before, p_after) AS r (id, before, after)
+    ), free AS MATERIALIZED (
         SELECT a.did, r.after
-        FROM callboard.agent a
-        JOIN unnest(p_dids, p_before, p_after) AS r (did, before, after)
-            ON a.did = r.did AND a.signing_secret = r.before
+        FROM callboard.agent a JOIN given r ON a.did = r.id AND a.signing_secret = r.before
         FOR UPDATE OF a SKIP LOCKED
+    ), free_hooks AS MATERIALIZED (
+        SELECT t.id, r.after
+        FROM callboard.trigger t JOIN given r
+            ON t.id = CASE WHEN r.id LIKE 'did:%' THEN NULL ELSE r.id::uuid END
+            AND t.secret = r.before
+        FOR UPDATE OF t SKIP LOCKED
     ), resealed AS (
         UPDATE callboard.agent a SET signing_secret = free.after
         FROM free WHERE a.did = free.did
         RETURNING 1
+    ), resealed_hooks AS (
+        UPDATE callboard.trigger t SET secret = free_hooks.after
+        FROM free_hooks WHERE t.id = free_hooks.id
+        RETURNING 1
+    ), resealed_webhooks AS (
+        UPDATE callboard.webhook w SET secrets = r.after
+        FROM given r WHERE w.secrets = r.before
+            AND w.id = CASE WHEN r.id LIKE 'did:%' THEN NULL ELSE r.id::uuid END
+        RETURNING 1
     )
-    SELECT count(*)::integer FROM resealed
+    SELECT (SELECT count(*) FROM resealed)::integer
+        + (SELECT count(*) FROM resealed_hooks)::integer
+        + (SELECT count(*) FROM resealed_webhooks)::integer
 $$;
 
 -- The same for the deployment's signing key.

@@ -37,13 +37,14 @@ GRANT SELECT ON callboard.compatibility, callboard.head, callboard.agent_live TO
 GRANT UPDATE (epoch, address) ON callboard.head TO ledger_writer;
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON
-    callboard.rate_lease, callboard.agent_live, callboard.http_reply, callboard.request_nonce
+    callboard.rate_lease, callboard.agent_live, callboard.http_reply, callboard.request_nonce,
+    callboard.webhook, callboard.event_delivery
     TO ops_writer;
 GRANT INSERT (hash, bytes) ON callboard.blob TO ops_writer;
 GRANT SELECT, UPDATE ON callboard.readiness TO ops_writer;
 GRANT SELECT, INSERT ON callboard.outage, callboard.checkpoint TO ops_writer;
 GRANT SELECT, INSERT, UPDATE ON callboard.audit_tile TO ops_writer;
-GRANT SELECT, INSERT, UPDATE ON callboard.trace_export TO ops_writer;
+GRANT SELECT, INSERT, UPDATE ON callboard.log_position TO ops_writer;
 
 GRANT EXECUTE ON FUNCTION callboard.ready_ms_since(bigint) TO ledger_reader, ledger_writer;
 GRANT EXECUTE ON FUNCTION callboard.first_audit_id_since(bigint) TO ledger_reader;

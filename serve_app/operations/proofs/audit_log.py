@@ -28,6 +28,7 @@ from ledger.proofs.audit_log import (
     PAGE_BYTES_MAX,
     differing_leaf,
     entry_pages,
+    entry_text,
     newest_entry_id,
     read_checkpoint,
     read_roots,
@@ -164,11 +165,7 @@ def _line(row: Row, *, is_whole: bool) -> bytes:
     """Return the canonical form of an entry, or of its link."""
     if not is_whole:
         return write_sorted_json(audit_link(row)) + b"\n"
-    # Only text members precede `id` in a body, and texts escape quotation marks, so the first
-    # `,"id":` is the member.
-    with_hash = f',"hash":"{_shown(row["hash"])}","id":'
-    body: str = row["body"]
-    return (body.replace(',"id":', with_hash, 1) + "\n").encode()
+    return (entry_text(row) + "\n").encode()
 
 
 async def _tree_size(call: Call, size: int | None) -> int:

@@ -9,26 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from actors.transport.messages import PublishReply, PublishRequest
+from actors.transport.messages import PackedPublish, PublishReply, PublishRequest
 from core.errors import ServiceError
 from core.money import credits_number
 from core.records.manifest import WorkflowManifest
-from core.settings import Settings
 from core.trust.access import Principal, authority_used, denial
+from core.trust.webhook_messages import publish_secrets
 from core.workflow.dag import WorkflowLimits, compile_workflow
 from core.workflow.trace_context import read_traceparent
 from core.workflow.unused_members import list_ignored
 from ledger.authority import Authority
 from ledger.workflows.workflow_commands import PUBLISH_KEY
+from serve_app.operations.events.webhook_urls import check_publish_url
 from serve_app.services import Services
-
-
-def workflow_limits(settings: Settings) -> WorkflowLimits:
-    """Return the bounds and defaults of a manifest that these settings ask for."""
-    return WorkflowLimits(
-        nodes_max=settings.nodes_max,
-        max_runtime_ms_max=settings.max_runtime_ms_max,
-    )
 
 
 def publish_request(
@@ -62,6 +55,7 @@ def publish_request(
         ServiceError: INVALID_MANIFEST with every defect; FORBIDDEN for another's money.
     """
     compiled = compile_workflow(manifest, limits)
+    check_publish_url(manifest.webhook_url, services.settings.egress_allow)
     payer_did = manifest.payer_did or principal.did
     code = denial(principal, None, (payer_did,))
     if code is not None:
@@ -82,13 +76,26 @@ def publish_request(
         authority=None if right is None else Authority(right, reason()),
         warnings=list_ignored(manifest, compiled),
         traceparent=read_traceparent(traceparent),
+        webhook_url=manifest.webhook_url,
     )
 
 
-def published(reply: PublishReply, *, is_dry_run: bool) -> dict[str, Any]:
+def shown_secret(
+    services: Services, request: PublishRequest | PackedPublish, workflow_id: str
+) -> dict[str, str]:
+    """Return the member of a publish reply that shows the signing secret of its `webhookUrl`."""
+    if request.webhook_url is None:
+        return {}
+    secret, *_ = publish_secrets(services.settings.deployment_keys, workflow_id)
+    return {"webhookSecret": secret}
+
+
+def published(
+    services: Services, request: PublishRequest | PackedPublish, reply: PublishReply
+) -> dict[str, Any]:
     """Return a publish reply in its JSON form. A dry run has no ids: nothing was stored."""
     error = {} if reply.error is None else {"error": reply.error}
-    if is_dry_run:
+    if request.is_dry_run:
         return {
             "dryRun": True,
             "status": reply.status,
@@ -108,4 +115,5 @@ def published(reply: PublishReply, *, is_dry_run: bool) -> dict[str, Any]:
         "status": reply.status,
         **error,
         **({"warnings": reply.warnings} if reply.warnings else {}),
+        **shown_secret(services, request, reply.workflow_id),
     }

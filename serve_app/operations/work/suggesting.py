@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from actors.routing.trigger_runs import workflow_limits
 from actors.transport.messages import PublishReply
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
@@ -28,7 +29,7 @@ from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operations, Reply
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.work.model_drafts import ModelDrafts, NoModelDraft
-from serve_app.operations.work.publishing import publish_request, workflow_limits
+from serve_app.operations.work.publishing import publish_request
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from actors.routing.trigger_runs import workflow_limits
 from actors.transport.messages import SettlementRequest
 from core.canonical import hash_bytes
 from core.errors import ErrorCode, ServiceError
@@ -52,7 +53,7 @@ from serve_app.operations.views import current_card, visible_workflow
 from serve_app.operations.whose import visible_record
 from serve_app.operations.work.auctions import bid_in, keep_bid, may_bid
 from serve_app.operations.work.feedback import give_for
-from serve_app.operations.work.publishing import publish_request, workflow_limits
+from serve_app.operations.work.publishing import publish_request, shown_secret
 
 NODE: Final = "task"
 _NAMED: Final = re.compile(r"\s*\[([A-Za-z0-9][A-Za-z0-9._-]{0,127})\]\s*")
@@ -118,6 +119,7 @@ async def publish(call: Call) -> Reply:
             "capabilityId": capability_id,
             "status": reply.status,
             **({"warnings": reply.warnings} if reply.warnings else {}),
+            **shown_secret(services, request, reply.workflow_id),
         },
         headers=(REPLAYED,) if reply.is_repeat else (),
     )

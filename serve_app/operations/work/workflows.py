@@ -13,6 +13,7 @@ from msgspec import MsgspecError, Raw, Struct, structs
 from msgspec.json import decode
 
 from actors.gateway.told_ends import told_workflow
+from actors.routing.trigger_runs import workflow_limits
 from actors.transport.messages import (
     CancelRequest,
     PackedPublish,
@@ -24,6 +25,7 @@ from actors.transport.wire import packed
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
 from core.records.api.path_values import WorkflowPath
+from core.records.api.triggers import TemplateStored
 from core.records.api.workflows import (
     BulkPublished,
     Cancellation,
@@ -42,7 +44,16 @@ from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.reads.stored import StoredWorkflow, WorkflowHead
 from serve_app.callers.limits import RateClass
 from serve_app.http.bulk import judged, refusal
-from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, found, not_found
+from serve_app.http.calls import (
+    REPLAYED,
+    Call,
+    Operations,
+    Repeats,
+    Reply,
+    found,
+    invalid,
+    not_found,
+)
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.capabilities.deprecation_headers import manifest_warnings
@@ -57,7 +68,14 @@ from serve_app.operations.whose import visible_head
 from serve_app.operations.work.publishing import (
     publish_request,
     published,
-    workflow_limits,
+    shown_secret,
+)
+from serve_app.operations.work.templates import (
+    Template,
+    cancel_template,
+    owned_template,
+    published_template,
+    store_template,
 )
 
 PREFER_WAIT_MAX_S: Final = 60
@@ -71,6 +89,7 @@ _PUBLISH_ERRORS = (
     ErrorCode.INSUFFICIENT_CREDITS,
     ErrorCode.QUOTA_EXCEEDED,
     ErrorCode.FORBIDDEN,
+    ErrorCode.CONFLICT,
     ErrorCode.OVERLOADED,
 )
 OPERATIONS = Operations("workflows")
@@ -104,13 +123,13 @@ def _publish_rate(call: Call) -> RateClass:
     "/v1/workflows/publish",
     rate_of=_publish_rate,
     body=Manifest,
-    reply=(Published, DryRun, Workflow),
+    reply=(Published, DryRun, Workflow, TemplateStored),
     may_wait=True,
     errors=_PUBLISH_ERRORS,
     repeats=Repeats.BY_COMMAND,
 )
 async def publish(call: Call) -> Reply:
-    """Publish a workflow."""
+    """Publish a workflow, or store it as the template of a trigger."""
     return await _publish_one(call, lambda: (parse_manifest(call.json), write_json(call.json)))
 
 
@@ -118,7 +137,7 @@ async def publish(call: Call) -> Reply:
     "POST",
     "/v1/workflows",
     body=ManifestList,
-    reply=(Published, DryRun, Workflow),
+    reply=(Published, DryRun, Workflow, TemplateStored),
     may_wait=True,
     errors=_PUBLISH_ERRORS,
     repeats=Repeats.BY_COMMAND,
@@ -137,8 +156,10 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
     services = call.services
     wait_s = _wait_of(call)
 
-    def compiled() -> PublishRequest | PackedPublish:
+    def compiled() -> PublishRequest | PackedPublish | Template:
         manifest, manifest_json = parsed()
+        if manifest.trigger.type != "manual" and not manifest.dry_run:
+            return published_template(call, manifest, manifest_json)
         request = publish_request(
             services,
             call.caller,
@@ -154,17 +175,20 @@ async def _publish_one(call: Call, parsed: Callable[[], tuple[WorkflowManifest, 
         return request if len(call.body) <= IN_LOOP_BYTES_MAX else packed(request)
 
     request = await in_thread(call.account, len(call.body), compiled)
+    if isinstance(request, Template):
+        return await store_template(call, request, await manifest_warnings(call))
     reply = await services.to_the_end(services.gateway.publish(request))
     headers = ((REPLAYED,) if reply.is_repeat else ()) + await manifest_warnings(call)
     if wait_s is None or request.is_dry_run:
-        return Reply(published(reply, is_dry_run=request.is_dry_run), headers=headers)
+        return Reply(published(services, request, reply), headers=headers)
     applied = (b"preference-applied", b"wait=%g" % wait_s)
     finished = await _finished(call, request, reply, wait_s)
     if finished is None:
-        return Reply(published(reply, is_dry_run=False), headers=(*headers, applied))
+        return Reply(published(services, request, reply), headers=(*headers, applied))
     record = workflow_record(finished)
     if reply.warnings:
         record["warnings"] = reply.warnings
+    record |= shown_secret(services, request, reply.workflow_id)
     return Reply(record, headers=(*headers, applied))
 
 
@@ -216,10 +240,13 @@ async def publish_bulk(call: Call) -> Reply:
 
     async def judge(index: int, raw: Any, size: int) -> PackedPublish:
         def compiled() -> PackedPublish:
+            manifest = parse_manifest(raw)
+            if manifest.trigger.type != "manual":
+                raise invalid("trigger.type", manifest.trigger.type, "manual, in a bulk")
             request = publish_request(
                 call.services,
                 call.caller,
-                parse_manifest(raw),
+                manifest,
                 write_json(raw),
                 limits=limits,
                 command_key=f"{base_key}:{index}" if base_key else None,
@@ -234,7 +261,7 @@ async def publish_bulk(call: Call) -> Reply:
     def result(request: PackedPublish, reply: PublishReply | ServiceError) -> dict[str, Any]:
         if isinstance(reply, ServiceError):
             return refusal(call, reply)
-        return published(reply, is_dry_run=request.is_dry_run)
+        return published(call.services, request, reply)
 
     found = await judged(call, "workflows", judge)
     publishing = call.services.gateway.publish_bulk(found.accepted)
@@ -288,12 +315,18 @@ async def list_workflows(call: Call) -> Reply:
     errors=(ErrorCode.NOT_CANCELLABLE,),
 )
 async def cancel(call: Call) -> Reply:
-    """Cancel a workflow.
+    """Cancel a workflow, or end the trigger of a template.
 
     What is left in its escrow returns to the payer.
     """
     body = call.given(Cancellation)
-    stored = await _own(call)
+    try:
+        stored = await _own(call)
+    except ServiceError:
+        template = await owned_template(call, call.given(WorkflowPath).workflow_id)
+        if template is None:
+            raise
+        return Reply(await cancel_template(call, template, body.reason))
     request = CancelRequest(
         workflow_id=stored.id,
         reason=body.reason,
@@ -361,7 +394,11 @@ async def _readable(call: Call) -> WorkflowHead:
         ServiceError: NOT_FOUND, also for what is another's: existence is not disclosed.
     """
     workflow_id = call.given(WorkflowPath).workflow_id
-    return found(await visible_head(call, workflow_id), f"the workflow {workflow_id}")
+    head = await visible_head(call, workflow_id)
+    if head is None and await owned_template(call, workflow_id) is not None:
+        detail = f"{workflow_id} is the template of a trigger: GET /v1/triggers/{workflow_id}"
+        raise ServiceError(ErrorCode.NOT_FOUND, detail)
+    return found(head, f"the workflow {workflow_id}")
 
 
 def _wait_of(call: Call) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.gateway.gateway import Gateway
-from actors.gateway.live_owners import LiveOwners
+from actors.routing.live_owners import LiveOwners
 from actors.transport.messages import (
     CancelReply,
     CancelRequest,

@@ -176,7 +176,18 @@ DEFECTS: dict[str, tuple[Any, str]] = {
     "intent with NUL": ({**with_node(), "intent": "a\x00b"}, "intent"),
     "intent without UTF-8": ({**with_node(), "intent": "\ud800"}, "intent"),
     "trigger without type": ({**with_node(), "trigger": {}}, "trigger.type"),
-    "trigger of another type": ({**with_node(), "trigger": {"type": "webhook"}}, "trigger.type"),
+    "trigger config no object": (
+        {**with_node(), "trigger": {"type": "webhook", "config": 1}},
+        "trigger.config",
+    ),
+    "trigger without config": (
+        {**with_node(), "trigger": {"type": "event"}},
+        "trigger.config.eventType",
+    ),
+    "node with the trigger's name": (
+        {"nodes": {"trigger": NODE}, "trigger": {"type": "webhook"}},
+        "nodes.trigger",
+    ),
     "trigger unknown": ({**with_node(), "trigger": {"type": "moon"}}, "trigger.type"),
     "trigger member": ({**with_node(), "trigger": {"type": "manual", "x": 1}}, "trigger.x"),
     "payer no DID": ({**with_node(), "payerDid": "me"}, "payerDid"),
@@ -210,7 +221,7 @@ def test_all_problems_come_at_once_those_of_the_graph_included() -> None:
         "nodes.b.dependsOn[1]",
         "nodes.b.inputMappings.y",
         "nodes.c.auctionWindowMs",
-        "trigger.type",
+        "trigger.config.eventType",
     }
 
 

@@ -82,7 +82,7 @@ class Api:
             return await take_block(did, rate, wanted, limit)
 
         self.reply_bytes = 2
-        self.is_streaming = False
+        self.is_streaming = self.is_lasting = False
         services = services_of(
             gateway_with(SETTINGS),
             authenticator=Authenticator(Sources(find, find_none, take_none), SETTINGS),
@@ -109,7 +109,7 @@ class Api:
         self.handled += 1
         await self.may_end.wait()
         if self.is_streaming:
-            return Reply(self._pages(), is_stream=True)
+            return Reply(self._pages(), is_stream=True, is_lasting=self.is_lasting)
         return Reply(b"x" * self.reply_bytes)
 
     async def _pages(self) -> AsyncGenerator[bytes, None]:
@@ -157,6 +157,7 @@ class Api:
             shares.statistics().taken
             for shares in (
                 admission.requests,
+                admission.event_streams,
                 admission.lookups,
                 admission.waits,
                 admission.incomplete_bodies,
@@ -254,6 +255,26 @@ async def test_streams_are_counted_until_they_are_taken() -> None:
     assert (await api.ask(BOB, receive=stays.wait))[0] == 200
     may_take.set()
     assert await slow == (200, api.reply_bytes)
+    assert api.is_idle()
+
+
+async def test_streams_of_events_hold_no_place_of_other_requests() -> None:
+    api = Api()
+    api.may_end.set()
+    api.is_streaming = api.is_lasting = True
+    may_take, stays = asyncio.Event(), asyncio.Event()
+    wait = cast(Callable[[], Awaitable[None]], may_take.wait)
+
+    tasks: list[asyncio.Future[tuple[int, Any]]] = []
+    for key in (*([ALICE] * 20), BOB):
+        if key == BOB:
+            assert await api.ask(ALICE, receive=stays.wait) == (429, "RATE_LIMITED")
+        tasks.append(asyncio.ensure_future(api.ask(key, receive=stays.wait, on_send=wait)))
+        while api.admission.event_streams.statistics().taken < len(tasks):
+            await asyncio.sleep(0)
+    assert not api.admission.requests.statistics().taken
+    may_take.set()
+    assert {status for status, _ in await asyncio.gather(*tasks)} == {200}
     assert api.is_idle()
 
 

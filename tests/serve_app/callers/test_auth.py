@@ -261,3 +261,34 @@ async def test_the_free_tier_key_is_known_without_a_look_up_and_may_only_suggest
     assert keys.asked == 0
     with pytest.raises(ServiceError, match="not known"):
         await principal_of(authenticator(keys), {b"x-api-key": b"free"}, 0, 0)
+
+
+async def test_what_goes_on_ends_with_the_key_that_has_opened_it() -> None:
+    digest, keys = key_hash(API_KEY), Keys(None)
+    opened = replace(ALICE, key_hash=digest, expires_ms=9_000)
+    keys.stored[digest] = StoredKey(opened, 5_000)  # until then its previous secret opens
+    asked = authenticator(keys)
+    assert await principal_of(asked, with_key(API_KEY), 0, 0) == opened
+    assert await asked.still_opens(opened, HERE, 4_999, 0)
+    assert not await asked.still_opens(opened, HERE, 5_000, 0)
+    keys.stored[digest] = StoredKey(opened, None)
+    assert await asked.still_opens(opened, HERE, 8_999, 1_000)
+    assert not await asked.still_opens(opened, HERE, 9_000, 1_001)
+    keys.stored.clear()
+    assert await asked.still_opens(opened, HERE, 0, 1_999), "what is remembered for a second"
+    assert not await asked.still_opens(opened, HERE, 0, 2_000)
+
+
+async def test_what_goes_on_ends_with_its_did_and_with_the_key_that_has_signed() -> None:
+    dids = Dids()
+    asked = authenticator(Keys(None), SECRET, dids)
+    bob = await principal_of(asked, {b"authorization": b"Bearer " + token()}, 0, 0)
+    assert bob is not None
+    bob = replace(bob, expires_ms=10_000)
+    assert await asked.still_opens(bob, HERE, 9_999, 0)
+    assert not await asked.still_opens(bob, HERE, 10_000, 0)
+    signer = Principal("did:net:signer", "did", frozenset(), signing_key="a key of before")
+    assert not await asked.still_opens(signer, HERE, 0, 0), "no key is registered any more"
+    dids.revoked = (bob.did,)
+    assert not await asked.still_opens(bob, HERE, 0, 1_000)
+    assert await asked.still_opens(replace(bob, scopes=frozenset({"admin"})), HERE, 0, 1_000)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -22,27 +23,16 @@ USUAL = Pace()
 
 
 class Client:
-    """Takes a reply: some messages at once, and those after never; or goes away."""
+    """Takes a reply: some messages at once, and those after never."""
 
-    def __init__(self, taken: int = 10**9, *, leaves_after: int = 10**9) -> None:
+    def __init__(self, taken: int = 10**9) -> None:
         self.messages: list[dict[str, Any]] = []
         self._taken = taken
-        self._leaves_after = leaves_after
-        self._gone = asyncio.Event()
 
     async def send(self, message: Any) -> None:
         if len(self.messages) >= self._taken:
             await asyncio.Event().wait()
         self.messages.append(message)
-        if len(self.messages) >= self._leaves_after:
-            self._gone.set()
-            await asyncio.sleep(0)
-
-    async def receive(self) -> Any:
-        if not self.messages:
-            return {"type": "http.request", "body": b"", "more_body": False}
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
 
     @property
     def body(self) -> bytes:
@@ -54,12 +44,14 @@ class Client:
 
 
 class Pages:
-    """Pages that are read; `error` is raised after them."""
+    """Pages that are read; `error` is raised after them, or the next one never comes."""
 
-    def __init__(self, count: int, error: Exception | None = None) -> None:
+    def __init__(
+        self, count: int, error: Exception | None = None, *, is_lasting: bool = False
+    ) -> None:
         self.read = 0
         self.is_closed = False
-        self._count, self._error = count, error
+        self._count, self._error, self._is_lasting = count, error, is_lasting
 
     async def iterate(self) -> AsyncGenerator[bytes, None]:
         try:
@@ -68,13 +60,15 @@ class Pages:
                 yield PAGE
             if self._error is not None:
                 raise self._error
+            if self._is_lasting:
+                await asyncio.Event().wait()
         finally:
             self.is_closed = True
 
 
 async def sent(client: Client, pages: Pages, pace: Pace = USUAL) -> None:
     reply = Reply(pages.iterate(), is_stream=True, content_type=b"application/jsonl")
-    await send_stream(client.receive, client.send, reply, [(b"a", b"b")], pace=pace)
+    await send_stream(client.send, reply, [(b"a", b"b")], pace=pace)
 
 
 async def test_a_stream_is_sent_whole_in_parts() -> None:
@@ -88,9 +82,16 @@ async def test_a_stream_is_sent_whole_in_parts() -> None:
     assert max(len(message.get("body", b"")) for message in client.messages) == 64 * 1024
 
 
-async def test_a_reader_that_goes_away_ends_the_reading() -> None:
-    client, pages = Client(leaves_after=3), Pages(10**6)
-    await sent(client, pages)
+@pytest.mark.parametrize("count", [1, 10**6])
+async def test_a_reader_that_goes_away_ends_the_reading(count: int) -> None:
+    """Serve cancels the request, while a part is taken or the next page is waited for."""
+    client, pages = Client(taken=3), Pages(count, is_lasting=True)
+    sending = asyncio.create_task(sent(client, pages))
+    while len(client.messages) < 3:
+        await asyncio.sleep(0)
+    sending.cancel()
+    with suppress(asyncio.CancelledError):
+        await sending
     assert pages.read <= 2
     assert pages.is_closed
 

@@ -154,3 +154,41 @@ async def test_a_head_of_an_ended_connection_is_dropped(is_ended: bool) -> None:
     transport.is_ended = is_ended
     await asyncio.sleep(0)
     assert (len(transport.written), errors) == (0 if is_ended else 1, [])
+
+
+def test_a_server_that_stops_first_ends_what_never_ends_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Serve ends a replica when its server has ended, which waits for all replies."""
+    loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        may_end = asyncio.Event()
+        loops.append((asyncio.get_running_loop(), may_end))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": SMALL, "more_body": True})
+        await may_end.wait()
+        await send({"type": "http.response.body", "body": b""})
+
+    def end_all() -> None:
+        for loop, may_end in loops:
+            loop.call_soon_threadsafe(may_end.set)
+
+    monkeypatch.setattr(WholeReplies, "on_stop", end_all)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(
+            endless, http=WholeReplies, lifespan="off", access_log=False, log_config=None
+        )
+        server = uvicorn.Server(config)
+        serving = threading.Thread(
+            target=lambda: uvloop.run(server.serve(sockets=[listening])), daemon=True
+        )
+        serving.start()
+        with connected(listening.getsockname()[1]) as connection:
+            connection.sendall(asked("/"))
+            assert connection.recv(65_536)
+            server.should_exit = True
+            received = b"".join(iter(lambda: connection.recv(65_536), b""))
+            assert received.endswith(b"0\r\n\r\n"), "the reply is whole"
+            serving.join(WAIT_S)
+        assert not serving.is_alive()

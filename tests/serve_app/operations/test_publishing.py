@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from actors.gateway.gateway import Gateway
+from actors.routing.trigger_runs import workflow_limits
 from actors.transport.messages import PublishRequest
 from core.records.manifest import parse_manifest
 from core.shards.lease_messages import MemberState
 from core.shards.shard import shard_of
 from core.trust.access import Principal
 from ledger.workflows.workflow_commands import PUBLISH_KEY
-from serve_app.operations.work.publishing import publish_request, workflow_limits
+from serve_app.operations.work.publishing import publish_request
 from tests.actors.gateway.maps import lease, member
 from tests.actors.gateway.served import gateway_of
 from tests.serve_app.parts import services_of

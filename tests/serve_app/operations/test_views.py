@@ -164,7 +164,15 @@ def test_node_without_a_result_has_neither() -> None:
 
 def test_a_record_is_made_without_the_payloads_of_its_manifest() -> None:
     """Reads of 483 KiB of empty lists made another tenant's read wait for half a second."""
-    nulls = ("intent", "error", "started_ms", "completed_ms", "quarantined_ms", "traceparent")
+    nulls = (
+        "intent",
+        "error",
+        "started_ms",
+        "completed_ms",
+        "quarantined_ms",
+        "traceparent",
+        "template_id",
+    )
     row = dict.fromkeys(nulls)
     row |= {"id": uuid.UUID(int=7), "task_id": uuid.UUID(int=8), "status": "running"}
     row |= {"payer_did": "did:test:p", "created_ms": 1, "spent_micro": 0}

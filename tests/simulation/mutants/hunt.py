@@ -25,6 +25,8 @@ PATCHES = (
     "shards.toml",
     "market.toml",
     "cluster.toml",
+    "triggers.toml",
+    "trigger_runs.toml",
 )
 COPIED = ("core", "actors", "ledger", "federation", "tests", "pyproject.toml")
 # The simulation first: whatever it cannot see, the runner's own tests must.

@@ -16,9 +16,9 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from actors.gateway.owner_channels import OwnerChannels
-from actors.gateway.placement import Placement
-from actors.gateway.shard_map import ShardMap
+from actors.routing.owner_channels import OwnerChannels
+from actors.routing.placement import Placement
+from actors.routing.shard_map import ShardMap
 from actors.transport.actor_calls import BatchCall, is_unknown_outcome
 from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.messages import (

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from actors.gateway.placement import AVOIDED_S, NEAR_LOAD_LEAD, Placement
-from actors.gateway.shard_map import ShardMap
+from actors.routing.placement import AVOIDED_S, NEAR_LOAD_LEAD, Placement
+from actors.routing.shard_map import ShardMap
 from core.ids import uuid7
 from core.shards.assignment import target_addresses
 from core.shards.lease_messages import MemberState, MemberView

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from actors.gateway.gateway import Gateway
-from actors.gateway.publishes import MEMBERS_TRIED_MAX, publish_once
+from actors.routing.publishes import MEMBERS_TRIED_MAX, publish_once
 from actors.transport.messages import (
     Moved,
     NotYet,

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from actors.gateway.shard_map import ShardMap
+from actors.routing.shard_map import ShardMap
 from core.shards.lease_messages import MemberView
 from core.shards.leases import LEASE_MS
 from core.shards.shard import id_in_shard, shard_of

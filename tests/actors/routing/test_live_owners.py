@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from actors.gateway.gateway import Gateway
-from actors.gateway.live_owners import LiveOwners
-from actors.gateway.publishes import publish_once
+from actors.routing.live_owners import LiveOwners
+from actors.routing.publishes import publish_once
 from actors.shards.lease_calls import LeaseCalls
 from actors.transport.ledger_route import LedgerRoute
 from actors.transport.messages import Moved, WorkflowEnd

@@ -14,11 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Final
 
-from actors.gateway.live_owners import RETRY_DELAY_S, LiveOwners, Tries
+from actors.process.bulk_window import request_all
+from actors.process.foreground import Foreground
+from actors.routing.live_owners import RETRY_DELAY_S, LiveOwners, Tries
 from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.messages import (
+    CALL_BYTES_MAX,
     Moved,
     NotYet,
     PackedPublish,
@@ -31,6 +35,9 @@ from core.errors import ErrorCode, ServiceError
 # Members that one request is shown to before it is refused: where all are full, each request
 # would cost as many calls as there are members.
 MEMBERS_TRIED_MAX: Final = 3
+PUBLISH_TIMEOUT_S: Final = 15.0
+# Of one bulk, in flight to the owners: other bulks wait for two calls, not for the whole bulk.
+BULK_BYTES_IN_FLIGHT_MAX: Final = 2 * CALL_BYTES_MAX
 
 
 async def publish_once(
@@ -77,6 +84,34 @@ async def publish_once(
             other = owners.place(request.workflow_id)
         if other is not None:
             request = await _under(request, other)
+
+
+async def publish_all(
+    owners: LiveOwners, requests: Sequence[PackedPublish], foreground: Foreground
+) -> list[PublishReply | ServiceError]:
+    """Publish many workflows; return a reply for each, in order.
+
+    Args:
+        owners: as of `publish_once`.
+        foreground: the single requests of this process, which pass first.
+    """
+
+    async def publish(request: PackedPublish) -> PublishReply:
+        return await publish_once(owners, request, PUBLISH_TIMEOUT_S)
+
+    replies = await request_all(
+        publish,
+        requests,
+        weight_of=lambda request: len(request.body),
+        weight_max=BULK_BYTES_IN_FLIGHT_MAX,
+        foreground=foreground,
+    )
+    answers: list[PublishReply | ServiceError] = []
+    for reply in replies:
+        if not isinstance(reply, PublishReply | ServiceError):
+            raise reply
+        answers.append(reply)
+    return answers
 
 
 def _is_without_trace(refusal: ServiceError) -> bool:

@@ -1,0 +1,1 @@
+"""What the timekeeper does because it is due: runs of triggers, deliveries to webhooks."""

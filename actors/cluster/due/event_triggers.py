@@ -1,0 +1,105 @@
+"""Starts a run of an event trigger that is due, or notes why it does not start.
+
+The run's key is the audit entry, so an entry starts one run, however often this is repeated.
+Reference: features.md (Triggers).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from actors.cluster.due.event_follower import RATE
+from actors.cluster.due.run_starter import Cause, RunStarter, failed_note, note_of
+from actors.routing.trigger_runs import run_of, run_request, workflow_limits
+from actors.transport.wire import packed
+from core.errors import ServiceError
+from core.json_text import read_json
+from core.settings import Settings
+from core.triggers.event_match import first_match
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.triggers.trigger_commands import TriggerRun
+from ledger.triggers.trigger_reads import event_row, trigger_row
+
+# Longest chain of runs that start each other by events.
+DEPTH_MAX: Final = 5
+_MINUTE_MS: Final = 60_000
+
+
+class EventRuns:
+    """Starts the runs of event triggers.
+
+    Args:
+        settings: the deployment's.
+        reader: of the committed rows.
+        starter: publishes and notes.
+    """
+
+    def __init__(self, settings: Settings, reader: LedgerReader, starter: RunStarter) -> None:
+        self._limits = workflow_limits(settings)
+        self._reader = reader
+        self._starter = starter
+
+    def __repr__(self) -> str:
+        return f"<EventRuns {self._starter!r}>"
+
+    async def start(self, delivery: RowDict, *, now_ms: int) -> str | None:
+        """Start or note a run; return why it stays due, None if it was decided.
+
+        Raises:
+            ServiceError: the outcome is unknown.
+        """
+        is_refused, trigger_id = delivery["error"] == RATE, delivery["address"]
+        minute = delivery["created_ms"] // _MINUTE_MS
+        key = f"rate:{minute}" if is_refused else str(delivery["audit_id"])
+        trigger = await trigger_row(self._reader, trigger_id)
+        event = await event_row(self._reader, delivery["audit_id"], trigger_id=trigger_id, key=key)
+        if trigger is None or event["is_decided"]:
+            return None
+        is_late = now_ms >= delivery["ends_ms"]
+        if trigger["status"] == "paused" and not is_late and not is_refused:
+            return "the trigger is paused"
+        run = run_of(trigger, key, depth=min(event["depth"], DEPTH_MAX))
+        if trigger["status"] != "active":
+            cause: Cause | None = Cause(run, note_of(run, "skipped", "inactive"))
+        elif is_refused:
+            cause = Cause(run, note_of(run, "skipped", RATE))
+        elif event["depth"] > DEPTH_MAX:
+            cause = Cause(run, note_of(run, "skipped", "depth"))
+        else:
+            ids = self._starter.new_ids()
+            cause = await asyncio.to_thread(self._publish, run, trigger, event, *ids)
+        if cause is not None and await self._starter.take([cause]):
+            return RATE if is_refused else "it could not be started now"
+        return None
+
+    def _publish(
+        self, run: TriggerRun, trigger: RowDict, entry: RowDict, workflow_id: str, task_id: str
+    ) -> Cause | None:
+        """Return the publish of a run; None: the entry no longer matches."""
+        shown, config = read_json(entry["body"]), trigger["config"]
+        wanted = config.get("filter") or {}
+        event = first_match(shown["payload"]["events"], config["eventType"], wanted)
+        if event is None:
+            return None
+        result: dict[str, Any] = {
+            "id": shown["id"],
+            "eventType": event["type"],
+            "targetType": event["targetType"],
+            "targetId": event["targetId"],
+            "workflowId": entry["workflow_id"],
+            "payload": event["payload"],
+            "createdAt": shown["createdAt"],
+        }
+        try:
+            request = run_request(
+                trigger,
+                run,
+                {"auditId": shown["id"], "result": result},
+                limits=self._limits,
+                workflow_id=workflow_id,
+                task_id=task_id,
+            )
+        except ServiceError as error:  # the deployment's limits were lowered since
+            return Cause(run, failed_note(run, error))
+        return Cause(run, packed(request))

@@ -1,0 +1,136 @@
+"""Starts runs of triggers, and notes those that are refused, skipped or missed.
+
+Each cause of a run is one command whose key names it, whether the run starts or not. If the outcome
+is unknown, the cause stays due and is decided again from the stored rows.
+Reference: features.md (Triggers, Schedules).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+from actors.process.foreground import Foreground
+from actors.routing.live_owners import LiveOwners
+from actors.routing.publishes import publish_all
+from actors.shards.lease_calls import LeaseCalls
+from actors.transport.ledger_route import LedgerRoute
+from actors.transport.messages import PackedPublish, PublishReply
+from actors.transport.names import TIMEKEEPER
+from core.errors import ErrorCode, ServiceError
+from core.ids import uuid7
+from core.settings import Settings
+from ledger.triggers.trigger_commands import NoteRun, TriggerRun, run_command_key
+
+log = logging.getLogger("callboard.triggers")
+
+COMMIT_TIMEOUT_S: Final = 10.0
+# Codes after which a cause stays due: nothing was stored, the outcome is unknown, or another
+# process decided it.
+LEFT_DUE: Final = (
+    ErrorCode.OVERLOADED,
+    ErrorCode.LEDGER_UNAVAILABLE,
+    ErrorCode.CONFLICT,
+    ErrorCode.KEY_REUSED,
+)
+
+
+class Cause(NamedTuple):
+    """A cause of a run, and what is done about it: a workflow is published, or a note stored."""
+
+    run: TriggerRun
+    act: PackedPublish | NoteRun
+
+
+def note_of(
+    run: TriggerRun,
+    status: Literal["failed", "skipped"],
+    reason: str,
+    *,
+    detail: str = "",
+    missed_until_ms: int | None = None,
+) -> NoteRun:
+    """Return the command that records a cause that has started no run."""
+    return NoteRun(
+        key=run_command_key(run.trigger_id, run.key),
+        actor_did=TIMEKEEPER,
+        run=run,
+        status=status,
+        reason=reason,
+        detail=detail,
+        missed_until_ms=missed_until_ms,
+    )
+
+
+def failed_note(run: TriggerRun, error: ServiceError) -> NoteRun:
+    """Return the command that records a refused run; a spent budget is no fault of the trigger."""
+    is_spent = error.code is ErrorCode.QUOTA_EXCEEDED
+    return note_of(run, "skipped" if is_spent else "failed", error.code, detail=error.detail)
+
+
+class RunStarter:
+    """Publishes runs to workflow owners and commits notes to the ledger, for the timekeeper.
+
+    Args:
+        settings: the deployment's.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._route = LedgerRoute(settings)
+        self._ledger = self._route.client()
+        leases = LeaseCalls(self._route)
+        self._owners = LiveOwners(settings, lambda *_: None, leases.renew, machine="")
+        self._foreground = Foreground()
+        self.started = 0
+        self.noted = 0
+
+    def __repr__(self) -> str:
+        return f"<RunStarter started={self.started} noted={self.noted}>"
+
+    def follow(self) -> None:
+        """Keep the map of the owners fresh."""
+        self._owners.follow()
+
+    def new_ids(self) -> tuple[str, str]:
+        """Return the ids of a new workflow, in a shard of an owner that has room, and its task."""
+        at_ms = time.time_ns() // 1_000_000
+        workflow_id, task_id = (uuid7(at_ms=at_ms, entropy=os.urandom(10)) for _ in range(2))
+        return self._owners.place(workflow_id) or workflow_id, task_id
+
+    async def take(self, causes: Sequence[Cause]) -> list[TriggerRun]:
+        """Publish and note; return the runs that are left due.
+
+        Raises:
+            ServiceError: a note was not committed in time.
+        """
+        publishes = [(run, act) for run, act in causes if isinstance(act, PackedPublish)]
+        replies = await publish_all(self._owners, [act for _, act in publishes], self._foreground)
+        notes = [act for _, act in causes if isinstance(act, NoteRun)]
+        left: list[TriggerRun] = []
+        reasons: list[ServiceError] = []
+        for (run, _), reply in zip(publishes, replies, strict=True):
+            if isinstance(reply, PublishReply):
+                self.started += 1
+            elif reply.code not in LEFT_DUE:
+                notes.append(failed_note(run, reply))
+            else:
+                left.append(run)
+                reasons.append(reply)
+        if reasons:
+            log.info("runs left due=%d first=%s: %s", len(left), left[0].trigger_id, reasons[0])
+        return left + await self._note(notes)
+
+    async def _note(self, notes: Sequence[NoteRun]) -> list[TriggerRun]:
+        commits = [self._ledger.commit(note, timeout_s=COMMIT_TIMEOUT_S) for note in notes]
+        outcomes = await asyncio.gather(*commits)
+        left = [
+            note.run
+            for note, outcome in zip(notes, outcomes, strict=True)
+            if outcome.error is not None
+        ]
+        self.noted += len(notes) - len(left)
+        return left

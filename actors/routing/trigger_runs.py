@@ -1,0 +1,96 @@
+"""From a trigger and a cause to the request that publishes a run of it.
+
+The timekeeper, hooks and callers use it alike. Nothing is read or stored here.
+Reference: features.md (Triggers, Schedules).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from actors.transport.messages import PublishRequest
+from core.json_text import read_json, write_json
+from core.records.manifest import parse_manifest
+from core.settings import Settings
+from core.workflow.dag import WorkflowLimits, compile_workflow
+from ledger.authority import Authority
+from ledger.reads.stored import RowDict
+from ledger.triggers.run_plan import credential_of
+from ledger.triggers.trigger_commands import TriggerRun, run_command_key
+
+
+def workflow_limits(settings: Settings) -> WorkflowLimits:
+    """Return the bounds and defaults of a manifest that these settings ask for."""
+    return WorkflowLimits(
+        nodes_max=settings.nodes_max,
+        max_runtime_ms_max=settings.max_runtime_ms_max,
+    )
+
+
+def run_of(row: RowDict, key: str, **others: Any) -> TriggerRun:
+    """Return a run of a trigger, as its row has it.
+
+    Args:
+        row: of the trigger.
+        key: of the cause.
+        others: members of the `TriggerRun` that the row does not tell.
+    """
+    return TriggerRun(
+        trigger_id=str(row["id"]),
+        key=key,
+        version=row["version"],
+        credential=credential_of(row["owner_did"], row["signed_key"], row["key_id"]),
+        **others,
+    )
+
+
+def run_request(
+    row: RowDict,
+    run: TriggerRun,
+    cause: Mapping[str, Any],
+    *,
+    limits: WorkflowLimits,
+    workflow_id: str,
+    task_id: str,
+    actor_did: str = "",
+    authority: Authority | None = None,
+    request_hash: bytes = b"",
+) -> PublishRequest:
+    """Return the request that publishes a run.
+
+    Args:
+        row: of its trigger.
+        run: as `run_of` returns it.
+        cause: further members of the run's `trigger.config`: `dueAt`, `deliveryId` or `auditId`,
+            and `result`, which its nodes can map.
+        limits: bounds and defaults of manifests.
+        workflow_id, task_id: new ids.
+        actor_did, authority: the caller, if not the trigger's owner, and the single right used.
+        request_hash: what a repeat of the cause must equal.
+
+    Raises:
+        ServiceError: INVALID_MANIFEST: the template is not valid any more.
+    """
+    config = {
+        "templateId": run.trigger_id,
+        "version": run.version,
+        "depth": run.depth,
+        **cause,
+    }
+    trigger = {"type": row["kind"], "config": config}
+    manifest_json = write_json({**read_json(row["manifest"]), "trigger": trigger})
+    manifest = parse_manifest(read_json(manifest_json), is_stored=True)
+    return PublishRequest(
+        command_key=run_command_key(run.trigger_id, run.key),
+        request_hash=request_hash,
+        actor_did=actor_did or row["owner_did"],
+        workflow_id=workflow_id,
+        task_id=task_id,
+        payer_did=row["owner_did"],
+        manifest_json=manifest_json.decode(),
+        compiled=compile_workflow(manifest, limits),
+        authority=authority,
+        run=run,
+        webhook_url=manifest.webhook_url,
+    )

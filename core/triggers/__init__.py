@@ -1,0 +1,1 @@
+"""Rules of triggers: when a schedule is due, and which events start a run."""

@@ -1,0 +1,1 @@
+"""Triggers: templates that start workflows, and their runs."""

@@ -1,0 +1,1 @@
+"""Webhooks and what is sent to them: operational rows, never audited."""

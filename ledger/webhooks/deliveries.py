@@ -1,0 +1,328 @@
+"""Deliveries of audit entries: created, claimed when due, ended and removed.
+
+Theory of operation. A delivery is a row for an audit entry and a target: a webhook, the publishes
+of a payer, or the event triggers of an owner. A taker leases a due row by moving `next_ms` into the
+future; if the taker dies, the lease expires and the row is due again. The rows of one target and
+line form a queue: only the first pending one may be claimed. Reference: features.md (Webhooks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sql
+
+from core.json_text import write_json
+from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.proofs.log_position import LogFollower
+from ledger.reads.event_entries import END_EVENTS
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.webhooks.webhooks import DAY_MS, DELIVERY
+
+KEPT_MS: Final = 7 * DAY_MS
+# Rows per statement that removes.
+_REMOVED_MAX: Final = 500
+
+_LONG: Final = sql.BigInteger
+_NOW: Final = sql.bindparam("now", type_=_LONG)
+# The audit entries that have the owner of an active webhook or event trigger as a party. Found
+# first: the planner would go through the chain for the limit.
+_SEEN: Final = sql.text(
+    """
+    WITH found AS MATERIALIZED (
+        SELECT o.owner_did, p.audit_id
+        FROM (
+            SELECT owner_did FROM callboard.webhook WHERE pause_reason IS NULL
+            UNION
+            SELECT owner_did FROM callboard.trigger WHERE kind = 'event' AND status = 'active'
+        ) AS o CROSS JOIN LATERAL (
+            SELECT audit_id FROM callboard.audit_party
+            WHERE party = o.owner_did AND audit_id > :after AND audit_id <= :last OFFSET 0
+        ) AS p
+        ORDER BY p.audit_id FETCH FIRST (:most) ROWS WITH TIES
+    )
+    SELECT p.owner_did, e.id AS audit_id, e.workflow_id::text, e.event_types, e.created_ms,
+        f.payer_did IS NOT NULL AND f.payer_did <> p.owner_did AS is_others
+    FROM found AS p JOIN callboard.audit e ON e.id = p.audit_id
+    LEFT JOIN callboard.workflow f ON f.id = e.workflow_id ORDER BY e.id
+    """
+).bindparams(
+    sql.bindparam("after", type_=_LONG),
+    sql.bindparam("last", type_=_LONG),
+    sql.bindparam("most", type_=_LONG),
+)
+_SUBSCRIBERS: Final = sql.text(
+    """
+    SELECT id::text, 'webhook' AS kind, owner_did, events, after_id, siblings,
+        CAST(NULL AS json) AS config
+    FROM (SELECT *, count(*) OVER (PARTITION BY owner_did) AS siblings
+        FROM callboard.webhook WHERE owner_did = ANY (:owners)) AS w WHERE pause_reason IS NULL
+    UNION ALL
+    SELECT id::text, 'trigger', owner_did, ARRAY[config ->> 'eventType'], audit_id, 1, config
+    FROM callboard.trigger
+    WHERE kind = 'event' AND status = 'active' AND owner_did = ANY (:owners)
+    """
+)
+_ENDS: Final = sql.text(
+    """
+    SELECT f.payer_did AS owner_did, f.webhook_url AS url, e.id AS audit_id, e.workflow_id::text,
+        e.event_types, e.created_ms
+    FROM callboard.audit e JOIN callboard.workflow f ON f.id = e.workflow_id
+    WHERE e.id > :after AND e.id <= :last AND e.event_types && CAST(:ends AS text[])
+        AND f.webhook_url IS NOT NULL
+    """
+).bindparams(sql.bindparam("after", type_=_LONG), sql.bindparam("last", type_=_LONG))
+_ENTRIES: Final = sql.text(
+    "SELECT e.id, e.body, e.hash, f.template_id::text FROM callboard.audit e"
+    " LEFT JOIN callboard.workflow f ON f.id = e.workflow_id WHERE e.id = ANY (:ids)"
+)
+_PENDING: Final = sql.text(
+    """
+    SELECT t.id::text AS id, (SELECT count(*) FROM (
+        SELECT FROM callboard.event_delivery d WHERE d.target_id = t.id AND d.status = 'pending'
+        LIMIT :most) AS p) AS pending
+    FROM unnest(CAST(:ids AS uuid[])) AS t (id)
+    """
+)
+# Deliveries are inserted only if the position moves, so no entry makes deliveries twice.
+_FOLLOW: Final = sql.text(
+    f"""
+    WITH moved AS (
+        UPDATE callboard.log_position SET audit_id = :last
+        WHERE reader = '{LogFollower.EVENTS}' AND audit_id = :after RETURNING 1
+    ), counted AS (
+        UPDATE callboard.webhook w SET skipped_events = skipped_events + CAST(s.value AS bigint)
+        FROM moved, json_each_text(CAST(:skipped AS json)) AS s WHERE w.id = CAST(s.key AS uuid)
+    )
+    INSERT INTO callboard.event_delivery (id, target_id, kind, owner_did, address, event_type,
+        audit_id, workflow_id, line, error, created_ms, next_ms, ends_ms)
+    SELECT f.*, :now, :now + {DAY_MS}
+    FROM moved, json_to_recordset(CAST(:made AS json)) AS f (id uuid, target_id uuid, kind text,
+        owner_did text, address text, event_type text, audit_id bigint, workflow_id uuid, line uuid,
+        error text, created_ms bigint)
+    """
+).bindparams(_NOW)
+_DUE: Final = sql.text(
+    "SELECT DISTINCT target_id::text AS id, kind, owner_did FROM callboard.event_delivery"
+    " WHERE status = 'pending' AND next_ms > :after_ms AND next_ms <= :now"
+).bindparams(_NOW, sql.bindparam("after_ms", type_=_LONG))
+# One probe of the index for each target, however many deliveries it has.
+_WAITING: Final = sql.text(
+    """
+    WITH RECURSIVE found AS (
+        (SELECT target_id, kind, owner_did FROM callboard.event_delivery
+        WHERE status = 'pending' ORDER BY target_id LIMIT 1)
+        UNION ALL
+        SELECT next.* FROM found CROSS JOIN LATERAL (
+            SELECT d.target_id, d.kind, d.owner_did FROM callboard.event_delivery d
+            WHERE d.status = 'pending' AND d.target_id > found.target_id
+            ORDER BY d.target_id LIMIT 1) AS next
+    )
+    SELECT target_id::text AS id, kind, owner_did FROM found
+    """
+)
+_CLAIM: Final = sql.text(
+    """
+    UPDATE callboard.event_delivery d SET next_ms = :lease_ms, attempts = attempts + 1
+    FROM (
+        SELECT first.id FROM (
+            SELECT DISTINCT ON (line) id, next_ms, audit_id FROM callboard.event_delivery
+            WHERE target_id = CAST(:target_id AS uuid) AND status = 'pending'
+            ORDER BY line, audit_id
+        ) AS first WHERE first.next_ms <= :now ORDER BY first.next_ms, first.audit_id LIMIT :most
+    ) AS c WHERE d.id = c.id AND d.status = 'pending' AND d.next_ms <= :now
+    RETURNING d.id::text AS id, d.target_id::text, d.owner_did, d.address, d.event_type, d.audit_id,
+        d.workflow_id::text, d.error, d.attempts, d.created_ms, d.ends_ms
+    """
+).bindparams(_NOW)
+_NOTE: Final = sql.text(
+    f"""
+    UPDATE callboard.webhook SET
+        failing_ms = CASE WHEN :is_failed THEN coalesce(failing_ms, :now) END,
+        pause_reason = CASE WHEN :is_failed AND failing_ms <= :now - {DAY_MS}
+            THEN coalesce(pause_reason, 'every attempt of a day has failed') ELSE pause_reason END
+    WHERE id = CAST(:id AS uuid) AND (:is_failed OR failing_ms IS NOT NULL)
+    """
+).bindparams(_NOW, sql.bindparam("is_failed", type_=sql.Boolean))
+# An API key ends with those that it was made with, and a DID's signature with its key.
+_ENDED: Final = sql.text(
+    """
+    SELECT w.id::text AS id, CASE
+        WHEN w.expires_ms <= :now THEN 'the credential that it was made with has expired'
+        WHEN w.key_id IS NOT NULL AND (k.id IS NULL OR k.revoked_ms IS NOT NULL)
+            THEN 'the API key that it was made with has ended'
+        WHEN w.signed_key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM callboard.agent a
+            WHERE a.did = w.owner_did AND a.public_key = w.signed_key AND (a.owner_did = a.did
+                OR a.status = 'active' AND NOT EXISTS (
+                    SELECT 1 FROM callboard.api_key o WHERE o.owner_did = a.did)))
+            THEN 'the key that made it does not speak for the DID any more'
+        WHEN NOT coalesce('admin' = ANY (k.scopes), false) AND EXISTS (
+            SELECT 1 FROM callboard.revocation r WHERE r.did = w.owner_did
+                AND r.ended_ms IS NULL AND coalesce(r.expires_ms > :now, true))
+            THEN 'the DID that made it is revoked' END AS reason
+    FROM callboard.webhook w LEFT JOIN callboard.api_key k ON k.id = w.key_id
+    WHERE w.pause_reason IS NULL
+    """
+).bindparams(_NOW)
+_PAUSE: Final = sql.text(
+    "UPDATE callboard.webhook w SET pause_reason = p.reason"
+    " FROM json_to_recordset(CAST(:found AS json)) AS p (id uuid, reason text)"
+    " WHERE w.id = p.id AND w.pause_reason IS NULL"
+)
+# Runs of triggers are not given up: an overloaded workflow owner is no reason to lose one.
+_GIVE_UP: Final = sql.text(
+    f"""
+    UPDATE callboard.event_delivery SET status = 'failed', ended_ms = :now,
+        ends_ms = :now + {KEPT_MS}, error = coalesce(error, 'it could not be sent within 24 hours')
+    WHERE id IN (SELECT id FROM callboard.event_delivery
+        WHERE ends_ms <= :now AND status = 'pending' AND next_ms <= :now AND kind <> 'trigger'
+        ORDER BY ends_ms LIMIT {_REMOVED_MAX}) AND status = 'pending' RETURNING 1
+    """
+).bindparams(_NOW)
+_REMOVE_OLD: Final = sql.text(
+    f"""
+    DELETE FROM callboard.event_delivery WHERE id IN (SELECT id FROM callboard.event_delivery
+        WHERE ends_ms <= :now AND status <> 'pending' ORDER BY ends_ms LIMIT {_REMOVED_MAX})
+        AND status <> 'pending' RETURNING 1
+    """
+).bindparams(_NOW)
+
+
+class Target(NamedTuple):
+    """The receiver of deliveries: a webhook, a payer's publishes, or an owner's event triggers."""
+
+    id: str
+    kind: str
+    owner_did: str
+
+
+class DeliveryStore:
+    """The deliveries, written as the role `ops_writer`.
+
+    Two connections: a page of new deliveries does not delay the claims of others.
+
+    Not durable: a crash of the database may undo the last statements. Their work is repeated; a
+    delivery may be sent twice.
+
+    Args:
+        url: `postgresql://…` of a login that is a member of `ops_writer`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.pool = OperationalPool(
+            url, "callboard-deliveries", size=2, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=False
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.pool.close()
+
+    async def follow(
+        self,
+        made: Sequence[Mapping[str, Any]],
+        skipped: Mapping[str, int],
+        *,
+        after: int,
+        last: int,
+        now_ms: int,
+    ) -> None:
+        """Store deliveries and move the position, unless another timekeeper has moved it.
+
+        Args:
+            made: new deliveries.
+            skipped: how many were left off, by the id of the webhook.
+            after, last: the position before, and after it.
+        """
+        given = {"made": write_json(made).decode(), "skipped": write_json(skipped).decode()}
+        await self.pool.rows(_FOLLOW, {**given, "after": after, "last": last, "now": now_ms})
+
+    async def pending(self, target_ids: Collection[str], *, most: int) -> dict[str, int]:
+        """Return how many deliveries of each target are pending, counting to `most`."""
+        rows = await self.pool.rows(_PENDING, {"ids": list(target_ids), "most": most})
+        return {row["id"]: row["pending"] for row in rows}
+
+    async def due(self, *, after_ms: int, now_ms: int) -> list[Target]:
+        """Return the targets that have deliveries which came due in a span of time."""
+        values = {"after_ms": after_ms, "now": now_ms}
+        return [Target(**row) for row in await self.pool.rows(_DUE, values)]
+
+    async def waiting(self) -> list[Target]:
+        """Return the targets that have pending deliveries, due or not."""
+        return [Target(**row) for row in await self.pool.rows(_WAITING)]
+
+    async def claim(
+        self, target_id: str, *, most: int, now_ms: int, lease_ms: int
+    ) -> list[RowDict]:
+        """Claim due deliveries of a target until `lease_ms`: of each line the first pending one."""
+        values = {"target_id": target_id, "most": most, "now": now_ms, "lease_ms": lease_ms}
+        return await self.pool.rows(_CLAIM, values)
+
+    async def end(self, delivery_id: str, changes: RowDict, *, lease_ms: int) -> bool:
+        """Store the result of an attempt; return False where the lease did not hold any more.
+
+        Args:
+            changes: columns of the delivery.
+            lease_ms: of the claim.
+        """
+        is_held = (DELIVERY.c.status == "pending", DELIVERY.c.next_ms == lease_ms)
+        ended = sql.update(DELIVERY).where(DELIVERY.c.id == delivery_id, *is_held).values(changes)
+        return bool(await self.pool.rows(ended.returning(DELIVERY.c.id)))
+
+    async def note(self, webhook_id: str, *, is_failed: bool, now_ms: int) -> None:
+        """Note whether an attempt at a webhook failed; a day of failures pauses it."""
+        values = {"id": webhook_id, "is_failed": is_failed, "now": now_ms}
+        await self.pool.rows(_NOTE, values)
+
+    async def pause(self, reasons: Mapping[str, str]) -> None:
+        """Pause webhooks, each with a reason."""
+        found = [{"id": one, "reason": reason} for one, reason in reasons.items()]
+        await self.pool.rows(_PAUSE, {"found": write_json(found).decode()})
+
+    async def tidy(self, *, now_ms: int) -> None:
+        """Give up deliveries that could not be sent in time, and remove old ended ones."""
+        for statement in (_GIVE_UP, _REMOVE_OLD):
+            while len(await self.pool.rows(statement, {"now": now_ms})) == _REMOVED_MAX:
+                pass
+
+
+async def entries_of_subscribers(
+    reader: LedgerReader, *, after: int, last: int, most: int
+) -> list[RowDict]:
+    """Return the entries that have owners of webhooks or event triggers as parties, by owner.
+
+    In the order of their ids.
+
+    Args:
+        after, last: the entries to look at.
+        most: rows after which the rest is left off; an entry is returned whole or not at all.
+    """
+    return await reader.rows(_SEEN, {"after": after, "last": last, "most": most})
+
+
+async def subscribers(reader: LedgerReader, owners: Collection[str]) -> list[RowDict]:
+    """Return the active webhooks and event triggers of some owners."""
+    return await reader.rows(_SUBSCRIBERS, {"owners": list(owners)})
+
+
+async def ended_publishes(reader: LedgerReader, *, after: int, last: int) -> list[RowDict]:
+    """Return the entries that end workflows with a `webhookUrl`, each with the URL."""
+    return await reader.rows(
+        _ENDS, {"after": after, "last": last, "ends": [one.value for one in END_EVENTS]}
+    )
+
+
+async def entry_rows(reader: LedgerReader, ids: Collection[int]) -> dict[int, RowDict]:
+    """Return `id`, `body`, `hash` and the `template_id` of the workflow of audit entries, by id."""
+    return {row["id"]: row for row in await reader.rows(_ENTRIES, {"ids": list(ids)})}
+
+
+async def entry_row(reader: LedgerReader, audit_id: int) -> RowDict:
+    """Return an audit entry, as `entry_rows` returns several."""
+    return (await entry_rows(reader, [audit_id]))[audit_id]
+
+
+async def ended_credentials(reader: LedgerReader, *, now_ms: int) -> dict[str, str]:
+    """Return the active webhooks whose credential has ended, by id, with the reason."""
+    rows = await reader.rows(_ENDED, {"now": now_ms})
+    return {row["id"]: row["reason"] for row in rows if row["reason"] is not None}

@@ -1,0 +1,1 @@
+"""Operations about events: audit entries that are sent and followed."""

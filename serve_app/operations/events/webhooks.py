@@ -1,0 +1,286 @@
+"""Webhooks: create, change, test and delete them, and list their deliveries.
+
+A webhook is paused when the credential ends with which its owner last created, changed or enabled
+it. Otherwise events would still go to an address that a revoked key has chosen. Nothing here is
+audited but what an administrator does to another's webhook.
+Reference: features.md (Webhooks).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from core.errors import ErrorCode, ServiceError
+from core.records.api.record import PageQuery
+from core.records.api.webhooks import (
+    DeliveriesQuery,
+    DeliveryPage,
+    DeliveryPath,
+    Webhook,
+    WebhookChange,
+    WebhookDeleted,
+    WebhookDelivery,
+    WebhookPage,
+    WebhookPath,
+    WebhookRequest,
+)
+from core.trust.access import JWT_KEY_ID, READ_AUDIT
+from core.trust.derived_keys import KeyPurpose
+from core.trust.did_key import key_of_did
+from core.trust.sealing import NONCE_BYTES, seal, unseal
+from core.trust.webhook_messages import SECRET_BYTES, webhook_secret
+from ledger.proofs.audit_log import newest_entry_id
+from ledger.reads.reader import RowDict
+from ledger.trust.trust_commands import NoteReading
+from ledger.webhooks.webhooks import (
+    DAY_MS,
+    WEBHOOKS_MAX,
+    delivery_row,
+    delivery_rows,
+    webhook_row,
+    webhook_rows,
+)
+from serve_app.http.calls import Call, Operations, Repeats, Reply, found, not_found
+from serve_app.http.lists import id_after, listed, page_of
+from serve_app.operations.events.webhook_urls import check_webhook_url
+from serve_app.operations.views import iso_time, shown
+
+_SECRETS = KeyPurpose.SIGNING_SECRET
+
+OPERATIONS = Operations("webhooks")
+
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/webhooks",
+    body=WebhookRequest,
+    reply=Webhook,
+    errors=(ErrorCode.POLICY_DENIED, ErrorCode.QUOTA_EXCEEDED),
+    repeats=Repeats.BY_REPLY_ALONE,
+)
+async def create(call: Call) -> Reply:
+    """Create a webhook; its secret is shown once.
+
+    It receives later audit entries that have the caller as a party.
+    """
+    call.require(READ_AUDIT)
+    body = call.given(WebhookRequest)
+    await check_webhook_url(call, body.url)
+    services = call.services
+    secret = body.secret or webhook_secret(os.urandom(SECRET_BYTES))
+    columns = {
+        **_made_with(call),
+        "id": services.new_id(),
+        "url": body.url,
+        "events": body.events,
+        "secrets": _sealed(call, secret),
+        "after_id": await newest_entry_id(services.reader),
+        "created_ms": services.now_ms(),
+    }
+    row = await services.webhooks.add(call.caller.did, columns)
+    if row is None:
+        detail = f"{call.caller.did} has {WEBHOOKS_MAX} webhooks, the maximum: delete one first"
+        raise ServiceError(ErrorCode.QUOTA_EXCEEDED, detail)
+    return Reply(_record(row, secret))
+
+
+@OPERATIONS.add("GET", "/v1/webhooks", query=PageQuery, reply=WebhookPage)
+async def list_webhooks(call: Call) -> Reply:
+    """List webhooks, oldest first."""
+    page = page_of(call, call.given(PageQuery))
+    rows = await webhook_rows(
+        call.services.reader,
+        call.party_did,
+        limit=page.limit + 1,
+        offset=page.offset,
+        after=id_after(page),
+    )
+    return Reply(listed("webhooks", rows, page, lambda row: row["id"], form=_record))
+
+
+@OPERATIONS.add("GET", "/v1/webhooks/{webhook_id}", reply=Webhook, errors=(ErrorCode.NOT_FOUND,))
+async def get(call: Call) -> Reply:
+    """Read a webhook."""
+    return Reply(_record(await _own(call, call.given(WebhookPath).webhook_id)))
+
+
+@OPERATIONS.add(
+    "PATCH",
+    "/v1/webhooks/{webhook_id}",
+    body=WebhookChange,
+    reply=Webhook,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.POLICY_DENIED, ErrorCode.CONFLICT),
+    repeats=Repeats.BY_REPLY_ALONE,
+)
+async def change(call: Call) -> Reply:
+    """Change, pause or enable a webhook, or rotate its secret.
+
+    An owner's change, other than a pause, binds the webhook to the credential of this request.
+    """
+    body = call.given(WebhookChange)
+    row = await _own(call, call.given(WebhookPath).webhook_id)
+    if body.url or body.events or body.enabled is not None:
+        call.require(READ_AUDIT)
+    if body.url is not None:
+        await check_webhook_url(call, body.url)
+    now_ms = call.services.now_ms()
+    given: dict[str, Any] = {"url": body.url, "events": body.events}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if body.enabled or (body.url is not None and body.url != row["url"]):
+        changes["failing_ms"] = None
+    secret = None
+    if body.rotate_secret:
+        secret = webhook_secret(os.urandom(SECRET_BYTES))
+        kept = unseal(bytes(row["secrets"]), call.services.settings.deployment_keys, _SECRETS)
+        former = [] if kept is None else kept.split(" ")[:1]
+        changes |= {"secrets": _sealed(call, secret, *former), "former_ends_ms": now_ms + DAY_MS}
+    if changes and call.is_party((row["owner_did"],)):
+        changes |= _made_with(call)
+    if body.enabled is not None:
+        changes["pause_reason"] = None if body.enabled else "it is disabled"
+    changes["updated_ms"] = now_ms
+    changed = await call.services.webhooks.change(row, changes)
+    if changed is None:
+        raise ServiceError(
+            ErrorCode.CONFLICT,
+            f"the webhook {row['id']} was deleted, or its secret was rotated, at the same time",
+        )
+    if body.enabled:
+        await call.services.webhooks.resume(str(row["id"]), now_ms=now_ms)
+    return Reply(_record(changed, secret))
+
+
+@OPERATIONS.add(
+    "DELETE",
+    "/v1/webhooks/{webhook_id}",
+    reply=WebhookDeleted,
+    errors=(ErrorCode.NOT_FOUND,),
+)
+async def delete(call: Call) -> Reply:
+    """Delete a webhook; its undelivered events are not sent."""
+    row = await _own(call, call.given(WebhookPath).webhook_id)
+    await call.services.webhooks.delete(str(row["id"]), now_ms=call.services.now_ms())
+    return Reply({"success": True, "id": str(row["id"])})
+
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/webhooks/{webhook_id}/test",
+    reply=WebhookDelivery,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+    repeats=Repeats.BY_REPLY_ALONE,
+)
+async def test(call: Call) -> Reply:
+    """Send a message of the type `webhook.test` to a webhook."""
+    row = await _own(call, call.given(WebhookPath).webhook_id)
+    _check_enabled(row)
+    services = call.services
+    made = await services.webhooks.test(row, services.new_id(), now_ms=services.now_ms())
+    return Reply(_delivery(made))
+
+
+@OPERATIONS.add(
+    "GET",
+    "/v1/webhooks/{webhook_id}/deliveries",
+    query=DeliveriesQuery,
+    reply=DeliveryPage,
+    errors=(ErrorCode.NOT_FOUND,),
+)
+async def list_deliveries(call: Call) -> Reply:
+    """List the deliveries of a webhook, newest first.
+
+    One that has ended is listed for 7 days.
+    """
+    row = await _own(call, call.given(WebhookPath).webhook_id)
+    query = call.given(DeliveriesQuery)
+    page = page_of(call, query)
+    rows = await delivery_rows(
+        call.services.reader,
+        str(row["id"]),
+        status=query.status,
+        limit=page.limit + 1,
+        offset=page.offset,
+        before=id_after(page),
+    )
+    return Reply(listed("deliveries", rows, page, lambda one: one["id"], form=_delivery))
+
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
+    reply=WebhookDelivery,
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+    repeats=Repeats.BY_REPLY_ALONE,
+)
+async def redeliver(call: Call) -> Reply:
+    """Send a delivery again that has ended, with the same id."""
+    path = call.given(DeliveryPath)
+    row = await _own(call, path.webhook_id)
+    services = call.services
+    delivery = await delivery_row(services.reader, path.webhook_id, path.delivery_id)
+    found(delivery, f"the delivery {path.delivery_id}")
+    _check_enabled(row)
+    made = await services.webhooks.redeliver(path.delivery_id, now_ms=services.now_ms())
+    if made is None:
+        detail = f"the delivery {path.delivery_id} is pending: it is sent without this call"
+        raise ServiceError(ErrorCode.CONFLICT, detail)
+    return Reply(_delivery(made))
+
+
+async def _own(call: Call, webhook_id: str) -> RowDict:
+    """Return a webhook of the caller; note a change that a single right permits.
+
+    Raises:
+        ServiceError: NOT_FOUND.
+    """
+    row = await webhook_row(call.services.reader, webhook_id)
+    if row is None or not call.may((row["owner_did"],)):
+        raise not_found(f"the webhook {webhook_id}")
+    if call.method != "GET" and call.authority is not None:
+        # Nothing else of the change is audited.
+        await call.commit(NoteReading(operation=f"{call.method} {call.raw_path.decode()}"))
+    return row
+
+
+def _check_enabled(row: RowDict) -> None:
+    if row["pause_reason"] is not None:
+        detail = f"the webhook is paused: {row['pause_reason']}. Enable it first"
+        raise ServiceError(ErrorCode.CONFLICT, detail)
+
+
+def _made_with(call: Call) -> dict[str, Any]:
+    """Return the parts of the caller's credential that can end, as columns."""
+    caller, key_id = call.caller, None
+    # The key of a did:key cannot be replaced.
+    is_fixed = key_of_did(caller.did) == caller.signing_key
+    if caller.signing_key is None and caller.key_id != JWT_KEY_ID:
+        key_id = caller.key_id
+    return {
+        "signed_key": None if is_fixed else caller.signing_key,
+        "key_id": key_id,
+        "expires_ms": caller.expires_ms,
+    }
+
+
+def _sealed(call: Call, *secrets: str) -> bytes:
+    keys = call.services.settings.deployment_keys
+    return seal(" ".join(secrets), keys, os.urandom(NONCE_BYTES), _SECRETS)
+
+
+def _record(row: RowDict, secret: str | None = None) -> dict[str, Any]:
+    return shown(
+        Webhook,
+        row,
+        enabled=row["pause_reason"] is None,
+        failing_since=iso_time(row["failing_ms"]),
+        previous_secret_ends_at=iso_time(row["former_ends_ms"]),
+        secret=secret,
+    )
+
+
+def _delivery(row: RowDict) -> dict[str, Any]:
+    is_pending = row["status"] == "pending"
+    return shown(
+        WebhookDelivery, row, next_attempt_at=iso_time(row["next_ms"]) if is_pending else None
+    )

@@ -1,0 +1,263 @@
+"""Triggers and schedules: templates that start workflows later. A schedule is a scheduled trigger.
+
+`/v1/schedules` and `/v1/triggers` have the same handlers; the former knows no other kinds.
+Reference: features.md (Triggers, Schedules).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from actors.routing.trigger_runs import run_of
+from core.errors import ErrorCode, ServiceError
+from core.json_text import Raw
+from core.records.api.path_values import SchedulePath, TriggerPath
+from core.records.api.record import PageQuery
+from core.records.api.triggers import (
+    DueQuery,
+    DueTimes,
+    RunPage,
+    RunStarted,
+    SchedulePage,
+    Trigger,
+    TriggerChanged,
+    TriggeredRun,
+    TriggerPage,
+    TriggersQuery,
+)
+from core.records.manifest_forms import ScheduleRequest, TriggerChange
+from core.records.statuses import TriggerKind, TriggerStatus
+from core.timestamps import iso_ms
+from core.triggers.due import due_times, next_due_of
+from core.trust.webhook_messages import publish_secrets
+from ledger.reads.stored import RowDict
+from ledger.triggers.trigger_commands import EndTrigger
+from ledger.triggers.trigger_reads import run_rows, trigger_row, trigger_rows
+from serve_app.http.calls import Call, Operations, Repeats, Reply, not_found
+from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
+from serve_app.http.lists import id_after, listed, number_after, page_of
+from serve_app.operations.views import Row, iso_time, shown
+from serve_app.operations.work import hooks
+from serve_app.operations.work.trigger_making import (
+    WORKFLOWS_WRITE,
+    changed_trigger,
+    create_trigger,
+    new_schedule,
+)
+
+DUE_DEFAULT: Final = 10
+# Rare due times take long to find: those of the next 50 years are listed.
+DUE_SPAN_MS: Final = 50 * 365 * 24 * 3_600_000
+_SCHEDULE: Final = "/v1/schedules/{schedule_id}"
+_TRIGGER: Final = "/v1/triggers/{trigger_id}"
+_MAKING_ERRORS: Final = (ErrorCode.INVALID_MANIFEST, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
+OPERATIONS = Operations("schedules")
+
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/schedules",
+    body=ScheduleRequest,
+    reply=TriggerChanged,
+    errors=_MAKING_ERRORS,
+)
+async def create(call: Call) -> Reply:
+    """Create a schedule."""
+    call.require(WORKFLOWS_WRITE)
+    make = partial(new_schedule, call, call.object_body())
+    command = await in_thread(call.account, len(call.body), make)
+    outcome = await create_trigger(call, command)
+    return Reply(await shown_trigger(call, outcome.result["id"], TriggerChanged, success=True))
+
+
+@OPERATIONS.add("GET", "/v1/schedules", query=TriggersQuery, reply=SchedulePage)
+async def list_schedules(call: Call) -> Reply:
+    """List schedules, newest first."""
+    return await _list(call, "schedules", TriggerKind.SCHEDULED)
+
+
+@OPERATIONS.add("GET", "/v1/triggers", query=TriggersQuery, reply=TriggerPage)
+async def list_triggers(call: Call) -> Reply:
+    """List triggers, newest first."""
+    return await _list(call, "triggers", None)
+
+
+@OPERATIONS.add("GET", _TRIGGER, reply=Trigger)
+@OPERATIONS.add("GET", _SCHEDULE, reply=Trigger)
+async def get(call: Call) -> Reply:
+    """Read a trigger."""
+    row = await _own(call)
+    return Reply(trigger_record(row, **_hook_of(call, row)))
+
+
+@OPERATIONS.add("PATCH", _TRIGGER, body=TriggerChange, reply=TriggerChanged, errors=_MAKING_ERRORS)
+@OPERATIONS.add("PATCH", _SCHEDULE, body=TriggerChange, reply=TriggerChanged, errors=_MAKING_ERRORS)
+async def change(call: Call) -> Reply:
+    """Change, pause or resume a trigger."""
+    row = await _own(call)
+    make = partial(changed_trigger, call, row, call.object_body())
+    command = await in_thread(call.account, len(call.body), make)
+    await call.commit(command)
+    return Reply(await shown_trigger(call, str(row["id"]), TriggerChanged, success=True))
+
+
+@OPERATIONS.add("DELETE", _TRIGGER, reply=TriggerChanged)
+@OPERATIONS.add("DELETE", _SCHEDULE, reply=TriggerChanged)
+async def delete(call: Call) -> Reply:
+    """End a trigger; its runs go on."""
+    trigger_id = str((await _own(call))["id"])
+    await call.commit(EndTrigger(trigger_id=trigger_id))
+    return Reply(await shown_trigger(call, trigger_id, TriggerChanged, success=True))
+
+
+@OPERATIONS.add(
+    "POST",
+    f"{_SCHEDULE}/trigger",
+    reply=RunStarted,
+    errors=(
+        ErrorCode.INVALID_MANIFEST,
+        ErrorCode.BUDGET_REQUIRED,
+        ErrorCode.INSUFFICIENT_CREDITS,
+        ErrorCode.QUOTA_EXCEEDED,
+        ErrorCode.FORBIDDEN,
+        ErrorCode.CONFLICT,
+        ErrorCode.OVERLOADED,
+    ),
+    repeats=Repeats.BY_COMMAND,
+)
+async def start_run(call: Call) -> Reply:
+    """Start a run of a schedule now; no due time moves."""
+    call.require(WORKFLOWS_WRITE)
+    services, row = call.services, await _own(call)
+    key = call.repeat_key.text if call.repeat_key is not None else services.new_id()
+    now = iso_ms(services.now_ms())
+    started = hooks.start_run(
+        call,
+        row,
+        run_of(row, f"manual:{key}"),
+        {"dueAt": now, "result": {"dueAt": now}},
+        actor_did=call.caller.did,
+        authority=call.authority,
+        request_hash=call.request_hash,
+    )
+    try:
+        return await services.to_the_end(started)
+    except ServiceError as error:
+        if error.code is ErrorCode.UNAUTHORIZED:  # the credential of the trigger, not the caller's
+            detail = f"the schedule cannot run, credentialEnded: {error.detail}"
+            raise ServiceError(ErrorCode.CONFLICT, detail) from None
+        raise
+
+
+@OPERATIONS.add("GET", f"{_SCHEDULE}/next", query=DueQuery, reply=DueTimes)
+async def next_due(call: Call) -> Reply:
+    """List the next due times of a schedule."""
+    row, count = await _own(call), call.given(DueQuery).n or DUE_DEFAULT
+    now_ms = call.services.now_ms()
+
+    def found() -> list[str]:
+        next_after, due_ms = next_due_of(row["config"]), row["due_ms"]
+        if due_ms is None and row["status"] == TriggerStatus.PAUSED:
+            due_ms = next_after(now_ms)
+        times = due_times(due_ms, next_after, count=count, until_ms=now_ms + DUE_SPAN_MS)
+        return [iso_ms(one) for one in times]
+
+    times = await in_thread(call.account, IN_LOOP_BYTES_MAX + 1, found)
+    return Reply({"scheduleId": str(row["id"]), "next": times})
+
+
+@OPERATIONS.add("GET", f"{_TRIGGER}/runs", query=PageQuery, reply=RunPage)
+@OPERATIONS.add("GET", f"{_SCHEDULE}/runs", query=PageQuery, reply=RunPage)
+async def list_runs(call: Call) -> Reply:
+    """List runs of a trigger, newest first."""
+    row, page = await _own(call), page_of(call, call.given(PageQuery))
+    rows = await run_rows(
+        call.services.reader,
+        str(row["id"]),
+        limit=page.limit + 1,
+        offset=page.offset,
+        before_audit_id=number_after(page),
+    )
+    form = partial(shown, TriggeredRun)
+    return Reply(listed("runs", rows, page, lambda one: one["audit_id"], form=form))
+
+
+def trigger_record(row: Row, declared: type[Trigger] = Trigger, **others: Any) -> dict[str, Any]:
+    """Return a trigger as the API shows it, with the configuration of its kind."""
+    trigger_id = str(row["id"])
+    is_schedule = row["kind"] == TriggerKind.SCHEDULED
+    known = {
+        "trigger_id": trigger_id,
+        "schedule_id": trigger_id if is_schedule else None,
+        "workflow_template": Raw(row["manifest"]),
+        "next_run_at": iso_time(row["due_ms"]),
+        **others,
+    }
+    return {**shown(declared, row, **known), **row["config"]}
+
+
+async def shown_trigger(
+    call: Call, trigger_id: str, declared: type[Trigger], **others: Any
+) -> dict[str, Any]:
+    """Return a trigger that the caller has created or changed."""
+    row = await trigger_row(call.services.reader, trigger_id)
+    assert row is not None, trigger_id
+    given = {**_hook_of(call, row), **_secret_of(call, row)}
+    return trigger_record(row, declared, **given, **others)
+
+
+def _hook_of(call: Call, row: RowDict) -> dict[str, Any]:
+    """Return the URL of a hook, for its owner alone: with it a caller starts runs."""
+    is_shown = call.is_party((row["owner_did"],)) and call.holds(WORKFLOWS_WRITE)
+    if row["kind"] != TriggerKind.WEBHOOK or not is_shown:
+        return {}
+    return {"hook_url": hooks.hook_url(call.services.settings, row)}
+
+
+def _secret_of(call: Call, row: RowDict) -> dict[str, Any]:
+    """Return the secret that signs messages to the `webhookUrl` of the runs, for the owner alone.
+
+    A template that has no `webhookUrl`, but a member of that name further inside, gets one too.
+    """
+    if '"webhookUrl":' not in row["manifest"] or not call.is_party((row["owner_did"],)):
+        return {}
+    secret, *_ = publish_secrets(call.services.settings.deployment_keys, str(row["id"]))
+    return {"webhook_secret": secret}
+
+
+async def _list(call: Call, plural: str, kind: TriggerKind | None) -> Reply:
+    query = call.given(TriggersQuery)
+    page = page_of(call, query)
+    rows = await trigger_rows(
+        call.services.reader,
+        owner_did=call.party_did,
+        kind=kind,
+        status=query.status,
+        limit=page.limit + 1,
+        offset=page.offset,
+        before_id=id_after(page),
+        bytes_max=page.bytes_max,
+    )
+    made = listed(
+        plural, rows, page, lambda row: row["id"], form=trigger_record, is_cut=rows.is_cut
+    )
+    return Reply(made)
+
+
+async def _own(call: Call) -> RowDict:
+    """Return the trigger of the path, if the caller has made it or administers.
+
+    Raises:
+        ServiceError: NOT_FOUND, also for what is another's, and for another kind than a schedule.
+    """
+    if is_schedule := "scheduleId" in call.path_values:
+        trigger_id = call.given(SchedulePath).schedule_id
+    else:
+        trigger_id = call.given(TriggerPath).trigger_id
+    what = f"the {'schedule' if is_schedule else 'trigger'} {trigger_id}"
+    row = await trigger_row(call.services.reader, trigger_id)
+    if row is None or (is_schedule and row["kind"] != TriggerKind.SCHEDULED):
+        raise not_found(what)
+    call.require_party((row["owner_did"],), what)
+    return row
