@@ -209,7 +209,7 @@ async def test_a_noted_due_time_starts_nothing_any_more(
 async def test_stale_deciders_take_nothing_and_leave_no_trace(
     database: Database, auditor: Auditor
 ) -> None:
-    """Another due time, a version of before, a trigger that has ended or was never there."""
+    """Another due time, an earlier version, a trigger that has ended or was never there."""
     store, epoch = await opened(database)
     entries = auditor.one("SELECT max(id) FROM audit")
     stale = [due(1), due(version=2), due(trigger_id=new_id()), due(credential=OpenedBy("k"))]

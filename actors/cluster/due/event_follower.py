@@ -42,7 +42,8 @@ COUNTED_MAX: Final = 50
 PAIRS_OF_OWNER_MAX: Final = 2_000
 # The `error` of a run that is only recorded as skipped, with this reason.
 RATE: Final = "rate"
-_MINUTE_MS: Final = 60_000
+# Of the skipped runs of a trigger one per minute is noted.
+MINUTE_MS: Final = 60_000
 
 
 class Pair(NamedTuple):
@@ -141,7 +142,7 @@ class EventFollower:
         self, pairs: Iterable[Pair], bodies: Mapping[int, RowDict]
     ) -> list[Delivery]:
         """Return the deliveries to webhooks, and the runs of triggers whose filter matches."""
-        minute = self._now_ms() // _MINUTE_MS
+        minute = self._now_ms() // MINUTE_MS
         if minute != self._minute:
             self._minute, self._runs, self._noted = minute, Counter(), set()
         events = {one: read_json(row["body"])["payload"]["events"] for one, row in bodies.items()}
@@ -184,7 +185,7 @@ class EventFollower:
                 skipped[one.target_id] += 1
                 continue
             if is_refused:
-                note = (one.address, one.entry["created_ms"] // _MINUTE_MS)
+                note = (one.address, one.entry["created_ms"] // MINUTE_MS)
                 if note in self._noted:
                     continue
                 self._noted.add(note)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from actors.cluster.due.event_follower import RATE
+from actors.cluster.due.event_follower import MINUTE_MS, RATE
 from actors.cluster.due.run_starter import Cause, RunStarter, failed_note, note_of
 from actors.routing.trigger_runs import run_of, run_request, workflow_limits
 from actors.transport.wire import packed
@@ -23,7 +23,6 @@ from ledger.triggers.trigger_reads import event_row, trigger_row
 
 # Longest chain of runs that start each other by events.
 DEPTH_MAX: Final = 5
-_MINUTE_MS: Final = 60_000
 
 
 class EventRuns:
@@ -50,7 +49,7 @@ class EventRuns:
             ServiceError: the outcome is unknown.
         """
         is_refused, trigger_id = delivery["error"] == RATE, delivery["address"]
-        minute = delivery["created_ms"] // _MINUTE_MS
+        minute = delivery["created_ms"] // MINUTE_MS
         key = f"rate:{minute}" if is_refused else str(delivery["audit_id"])
         trigger = await trigger_row(self._reader, trigger_id)
         event = await event_row(self._reader, delivery["audit_id"], trigger_id=trigger_id, key=key)

@@ -85,11 +85,9 @@ class RunStarter:
         leases = LeaseCalls(self._route)
         self._owners = LiveOwners(settings, lambda *_: None, leases.renew, machine="")
         self._foreground = Foreground()
-        self.started = 0
-        self.noted = 0
 
     def __repr__(self) -> str:
-        return f"<RunStarter started={self.started} noted={self.noted}>"
+        return f"<RunStarter {self._owners!r}>"
 
     def follow(self) -> None:
         """Keep the map of the owners fresh."""
@@ -114,8 +112,8 @@ class RunStarter:
         reasons: list[ServiceError] = []
         for (run, _), reply in zip(publishes, replies, strict=True):
             if isinstance(reply, PublishReply):
-                self.started += 1
-            elif reply.code not in LEFT_DUE:
+                continue
+            if reply.code not in LEFT_DUE:
                 notes.append(failed_note(run, reply))
             else:
                 left.append(run)
@@ -127,10 +125,8 @@ class RunStarter:
     async def _note(self, notes: Sequence[NoteRun]) -> list[TriggerRun]:
         commits = [self._ledger.commit(note, timeout_s=COMMIT_TIMEOUT_S) for note in notes]
         outcomes = await asyncio.gather(*commits)
-        left = [
+        return [
             note.run
             for note, outcome in zip(notes, outcomes, strict=True)
             if outcome.error is not None
         ]
-        self.noted += len(notes) - len(left)
-        return left
