@@ -21,7 +21,7 @@ override WORDS := $(value WORDS)
 export DOC WORDS
 DEMO_ARGS = $${DOC:+--doc "$$DOC"} $${WORDS:+--words "$$WORDS"}
 
-.PHONY: venv peers demo cluster-demo cluster-smoke test test-fast faults first-hour soak bench bench-quick lint style types usual format lock \
+.PHONY: venv peers demo cluster-demo cluster-smoke federation-demo test test-fast faults first-hour soak bench bench-quick lint style types usual format lock \
 	peers-lock wheels clean
 
 $(STAMP): requirements.lock pyproject.toml .ci/venv
@@ -47,6 +47,10 @@ cluster-demo: $(STAMP)
 
 cluster-smoke: $(STAMP)
 	@$(BIN)/python -m scripts.cluster_demo --smoke
+
+# Two regions on this machine, of which one does a part of the other's work and is ended then.
+federation-demo: $(STAMP)
+	@$(BIN)/python -m scripts.federation_demo
 
 # Types are checked beside the first tests, which wait for the start of deployments.
 test: style

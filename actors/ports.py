@@ -6,7 +6,7 @@ simulation's virtual clock. No implementation here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Protocol
@@ -18,12 +18,15 @@ from core.market.pricing import Price, TokenPrice
 from core.market.promises import PROMISED_MS
 from core.market.standing_bid import Offer
 from core.message import Message
+from core.peers.routing import KnownPeer
 from core.records.bounds import TRUSTED_VERIFIERS
+from core.subnets.policies import NodeRate
 from core.trust.deployment_keys import FIRST_VERSION
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
 from core.workflow.events import AgentNotSelected, AgentSelected, Event, Failure, VerifierSelected
+from core.workflow.peer_orders import OrderTerms
 from ledger.commands import Command, Outcome
 
 
@@ -91,6 +94,7 @@ class DispatchOrder(Message, frozen=True):
     `promised_ms`: the time in which its agent promises its reply: a shorter `timeout_ms` says
     nothing of the agent.
     `traceparent`: the one that the workflow's publish brought, None without one.
+    `peer`: it goes to a peer, whose clearing account is `agent_did`; None: to an agent.
     """
 
     workflow_id: str
@@ -117,6 +121,7 @@ class DispatchOrder(Message, frozen=True):
     rejected: int = 0
     promised_ms: int = PROMISED_MS
     traceparent: str | None = None
+    peer: OrderTerms | None = None
 
     def without_inputs(self) -> DispatchOrder:
         """Return the order without what its inputs are made of, which may be large."""
@@ -144,7 +149,8 @@ class DispatchPort(Protocol):
     accepted order occupies its agent's capacity until `abort` or `release`; `hold` occupies it for
     an order that was accepted before this process started. Orders are compared by identity.
     `waiting`: how many orders are queued and not sent, `waiting_of`: how many of them of one payer.
-    `cancel` stops waiting for the reply of an order, and does not tell the agent.
+    `cancel` stops waiting for the reply of an order, and does not tell the agent. `give_up` has the
+    peer of an order cancel it; the order's final event follows.
     """
 
     @property
@@ -162,6 +168,8 @@ class DispatchPort(Protocol):
 
     def cancel(self, order: DispatchOrder) -> object: ...
 
+    def give_up(self, order: DispatchOrder) -> None: ...
+
 
 class AgentEntry(Message, frozen=True):
     """The part of an agent card that dispatching reads.
@@ -172,6 +180,9 @@ class AgentEntry(Message, frozen=True):
     `is_trusted`: it may verify without being chosen. `accepted_verifiers`: whose judgement it
     accepts where the payer chooses: "trusted", "any", or the DIDs of verifiers.
     `promised_ms`: in which time it promises its result, of those capabilities whose card says it.
+    `private_subnet`: the private subnet that its card names, `region`: the region; "" for none.
+    `peer`: the peer that has this clearing account; None: the entry is an agent. `fee_bps`: the fee
+    here on what the peer charges.
     """
 
     did: str
@@ -192,6 +203,10 @@ class AgentEntry(Message, frozen=True):
     is_trusted: bool = False
     accepted_verifiers: str | tuple[str, ...] = TRUSTED_VERIFIERS
     promised_ms: dict[str, int] = field(default_factory=dict)
+    private_subnet: str = ""
+    region: str = ""
+    peer: KnownPeer | None = None
+    fee_bps: int = 0
 
     def find_promise_ms(self, capability_id: str) -> int:
         """Return the time in which the agent's card promises its result, milliseconds."""
@@ -260,7 +275,9 @@ class DirectoryPort(Protocol):
 
     def note_back(self, did: str) -> None: ...
 
-    def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices: ...
+    def asking_prices(
+        self, capability_id: str, target_agent_id: str | None, *, payer_did: str
+    ) -> AskingPrices: ...
 
     def available_prices(
         self,
@@ -271,7 +288,15 @@ class DirectoryPort(Protocol):
         is_trusted: bool = False,
         timeout_ms: int | None = None,
         verifier_capability_id: str = "",
+        payer_did: str,
     ) -> AskingPrices: ...
+
+    @property
+    def find_rates(self) -> Callable[[str, Iterable[str]], tuple[NodeRate, ...]]: ...
+
+    def peer_prices(
+        self, node: CompiledNode, capability_id: str, payer_did: str
+    ) -> Sequence[int]: ...
 
     def schemas_of(
         self, capability_id: str, target_agent_id: str | None, *, is_output: bool

@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial, update_wrapper
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
@@ -25,7 +24,9 @@ from callboard import (
     event_streams,
     identity_calls,
     market_calls,
+    peer_calls,
     replies,
+    subnet_calls,
     trigger_calls,
     trust_calls,
     webhook_calls,
@@ -355,6 +356,31 @@ class _Operations(Generic[H]):
     delete_trigger = _Operation(trigger_calls.delete_trigger, replies.TriggerChanged)
     change_schedule, delete_schedule = change_trigger, delete_trigger
 
+    add_peer = _Operation(peer_calls.add_peer, replies.PeerAdded)
+    peer = _reading("/v1/federation/peers/{}", replies.Peer)
+    peers = _listing("/v1/federation/peers", replies.PeersQuery, replies.PeerPage)
+    remove_peer = _Operation(peer_calls.remove_peer, replies.PeerRemoved)
+    peer_heartbeat = _Operation(peer_calls.peer_heartbeat, replies.PeerHeartbeatTaken)
+    peer_balance = _reading("/v1/federation/peers/{}/balance", replies.PeerBalance)
+    peer_statement = _listing_of(
+        "/v1/federation/peers/{}/statement", replies.StatementQuery, replies.Statement
+    )
+    check_peer = _listing_of("/v1/federation/peers/{}/check", replies.CheckQuery, replies.PeerCheck)
+    settle_peer = _Operation(peer_calls.settle_peer, replies.Settled)
+    route = _listing_of("/v1/federation/route/{}", replies.RouteQuery, replies.RouteResult)
+    trust_events = _listing(
+        "/v1/federation/trust-events", replies.TrustEventsQuery, replies.TrustPage
+    )
+    create_subnet = _Operation(subnet_calls.create_subnet, replies.Subnet)
+    subnet = _reading("/v1/federation/subnets/{}", replies.Subnet)
+    remove_subnet = _Operation(subnet_calls.remove_subnet, replies.SubnetRemoved)
+    subnets = _listing("/v1/federation/subnets", replies.SubnetsQuery, replies.SubnetPage)
+    add_subnet_member = _Operation(subnet_calls.add_subnet_member, replies.MemberChanged)
+    remove_subnet_member = _Operation(subnet_calls.remove_subnet_member, replies.MemberChanged)
+    create_policy = _Operation(subnet_calls.create_policy, replies.SubnetPolicy)
+    policies = _listing("/v1/federation/policies", replies.PoliciesQuery, replies.PolicyPage)
+    remove_policy = _Operation(subnet_calls.remove_policy, replies.PolicyRemoved)
+
     stream = _Stream(event_streams.stream)
     events = _Stream(event_streams.events)
     iterate_workflows = _Iteration(workflows)
@@ -562,12 +588,7 @@ class Client(_Operations[httpx.Client]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -627,12 +648,7 @@ class AsyncClient(_Operations[httpx.AsyncClient]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

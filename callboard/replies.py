@@ -17,12 +17,15 @@ from core.records.api.money import *
 from core.records.api.operators.books import *
 from core.records.api.operators.cluster import *
 from core.records.api.operators.keys import *
+from core.records.api.peer_money import *
+from core.records.api.peers import *
 from core.records.api.planning import *
 from core.records.api.problems import *
 from core.records.api.proofs import *
 from core.records.api.receipts import *
 from core.records.api.registry.capability_versions import *
 from core.records.api.review import *
+from core.records.api.subnets import *
 from core.records.api.traces import *
 from core.records.api.triggers import *
 from core.records.api.trust import *

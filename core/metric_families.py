@@ -62,6 +62,9 @@ FAMILIES: Final = (
     Family("callboard_ledger_reopened", "counter", "Connections of the writer that were lost"),
     Family("callboard_requests", "counter", "Requests to the API", ("class", "status")),
     Family("callboard_refusals", "counter", "Refused requests", ("code",)),
+    Family(
+        "callboard_peer_heartbeats", "counter", "Signed heartbeats that peers sent", ("outcome",)
+    ),
     Family("callboard_workflows", "gauge", "Unfinished workflows", ("status",)),
     Family("callboard_workflows_quarantined", "gauge", "Quarantined workflows"),
     Family(
@@ -70,6 +73,8 @@ FAMILIES: Final = (
     Family("callboard_escrows_held", "gauge", "Escrows of unfinished workflows"),
     Family("callboard_escrow_held_credits", "gauge", "Credits in these escrows"),
     Family("callboard_issued_credits", "gauge", "Credits that were deposited in all"),
+    Family("callboard_peers", "gauge", "Peers, by the age of their heartbeats", ("status",)),
+    Family("callboard_clearing_credits", "gauge", "Credits in the clearing accounts of peers"),
     Family("callboard_dispatch_queued", "gauge", "Dispatches that wait for their agent"),
     Family("callboard_dispatch_in_flight", "gauge", "Dispatches that were sent and not answered"),
     Family("callboard_dispatch_accepted", "gauge", "Dispatches whose agent answered 202"),

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from core.machine_size import DEDICATED_ACTORS_MAX, READER_POOL_SIZE, Wanted
 from core.market.sharing.fair_queue import parse_weights
-from core.records.bounds import is_did
+from core.records.bounds import REGION_PATTERN, is_did
 from core.trust.deployment_keys import FORM, DeploymentKeys, parse_deployment_keys
 from core.wording import did_you_mean
 
@@ -91,6 +91,11 @@ class Settings:
     host: str = _setting("127.0.0.1", "address the API listens on")
     port: int = _setting(8000, "port of the API", low=1, high=65_535)
     region: str = _setting("local", "region of this deployment, for federation")
+    fallback_regions: tuple[str, ...] = _setting(
+        (),
+        "regions to try, in order, when no peer of the wanted region can take a node; only those"
+        " to which the inputs may leave",
+    )
     service: str = _setting("callboard", "name in dispatch paths and x-<service>- headers")
     public_url: str = _setting("", "address under which others reach the API; empty: host and port")
     signed_urls: tuple[str, ...] = _setting(
@@ -271,6 +276,9 @@ class Settings:
         if self.signing_key and not _SEED.fullmatch(self.signing_key):
             got = f"{len(self.signing_key)} characters"
             raise SettingsError("signing_key", got, "64 hex digits, which are 32 bytes")
+        if re.fullmatch(REGION_PATTERN, self.region) is None:
+            expected = "1 to 64 letters, digits, dots, dashes and underscores, as eu-west-1"
+            raise SettingsError("region", repr(self.region[:_GOT_MAX]), expected)
         _check_urls(self)
         _check_origins(self.cors_origins)
         _check_model(self)

@@ -23,6 +23,8 @@ import ledger.identity.name_plan
 import ledger.identity.recovery_plan
 import ledger.invoices.invoice_plan
 import ledger.keys.key_plan
+import ledger.peers.peer_money
+import ledger.peers.peers
 import ledger.prices.price_plan
 import ledger.proofs.signing_keys
 import ledger.proofs.submitted_receipts
@@ -30,6 +32,7 @@ import ledger.quotas.quota_plan
 import ledger.shards.shard_plan
 import ledger.stakes.stake_plan
 import ledger.stakes.stake_risk
+import ledger.subnets.subnet_plan
 import ledger.tasks.task_plan
 import ledger.triggers.run_plan
 import ledger.triggers.trigger_plan

@@ -28,6 +28,7 @@ from serve_app.operations.capabilities import capability_versions
 from serve_app.operations.events import webhooks
 from serve_app.operations.identity import inheritance, key_rotation, names, recovery
 from serve_app.operations.money import accounts, disputes, invoices, ledger, quotas
+from serve_app.operations.peers import peer_money, peers
 from serve_app.operations.proofs import audit_log, receipts, signed_results
 from serve_app.operations.service import (
     audit,
@@ -39,6 +40,7 @@ from serve_app.operations.service import (
     signing_keys,
 )
 from serve_app.operations.streams import event_streams
+from serve_app.operations.subnets import subnets
 from serve_app.operations.work import (
     auctions,
     feedback,
@@ -123,6 +125,9 @@ def all_operations() -> tuple[Operation, ...]:
         books,
         metrics,
         webhooks,
+        peer_money,
+        peers,
+        subnets,
     )
     described = [operation for file in files for operation in file.OPERATIONS]
     return (*described, *health.operations(service_version(), described))

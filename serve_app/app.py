@@ -28,11 +28,14 @@ from actors.process.arguments import parse_settings_argument, settings_argument
 from actors.process.garbage import collect_rarely
 from actors.process.logs import configure_logging
 from actors.process.metrics import start_loop_watchdog, unheld_shards_gauge
+from actors.routing.peer_client import PeerClient
 from core.settings import Settings
 from core.shards.scaling import counted_machines
 from ledger.agents.agent_live import LivenessStore
 from ledger.keys.nonces import NonceStore
 from ledger.operational import OperationalStore
+from ledger.peers.peer_reads import PeerReader
+from ledger.peers.peer_store import PeerStore
 from ledger.proofs.receipts import ReceiptStore
 from ledger.replies import ReplyStore
 from ledger.webhooks.webhooks import WebhookStore
@@ -101,6 +104,9 @@ class ApiDeployment:
             ReplyStore(settings.database_url, kept_s=REPLY_KEPT_S),
             ReceiptStore(settings.database_url, gateway.reader),
             WebhookStore(settings.database_url),
+            PeerStore(settings.database_url),
+            PeerReader(gateway.reader),
+            PeerClient(settings, gateway.reader),
             Admission(settings),
             Peers(settings.deployment_keys),
             model_drafts_of(settings),

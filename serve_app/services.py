@@ -15,12 +15,18 @@ from typing import Any, TypeVar
 
 from actors.gateway.gateway import Gateway
 from actors.gateway.workflow_reads import WorkflowReads
+from actors.process.cached_answer import CachedAnswer
+from actors.routing.peer_client import PeerClient
+from actors.routing.peer_heartbeats import HEARTBEAT_S
 from core.ids import uuid7
 from core.metric_families import Key
 from core.settings import Settings
 from core.topology.policy import address_denied
 from federation.documents import fetch_document
 from federation.name_resolver import NameResolver
+from ledger.peers.own_state import read_own_state
+from ledger.peers.peer_reads import PeerReader
+from ledger.peers.peer_store import PeerStore
 from ledger.proofs.receipts import ReceiptStore
 from ledger.reads.reader import LedgerReader
 from ledger.replies import ReplyStore
@@ -54,6 +60,9 @@ class Services:
     replies: ReplyStore
     receipts: ReceiptStore
     webhooks: WebhookStore
+    peer_store: PeerStore
+    peer_reader: PeerReader
+    peer_client: PeerClient
     admission: Admission
     peers: Peers
     # None where the settings name no model.
@@ -64,6 +73,8 @@ class Services:
     names: NameResolver = field(default_factory=NameResolver)
     # One invoice of a payer at a time: two at once would be added up twice, for one of them.
     invoicing: KeyedLocks[str] = field(default_factory=KeyedLocks)
+    # The region, counts and offers in this deployment's heartbeats.
+    own_state: CachedAnswer[dict[str, Any]] = field(init=False)
     did_documents: DidDocuments = field(init=False)
     readings: Readings = field(init=False)
     event_tail: EventTail = field(init=False)
@@ -71,6 +82,9 @@ class Services:
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.own_state = CachedAnswer(
+            lambda: read_own_state(self.reader, self.settings), age_max_s=HEARTBEAT_S
+        )
         self.did_documents = DidDocuments(self._fetch_document)
         self.readings = Readings(lambda note: self.gateway.commit(note))
         self.served_cards = ServedCards(self._fetch_document)

@@ -38,7 +38,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schemas",),
         ("capabilities", "triggers"),
         ("planning", "records", "trust", "topology", "shards"),
-        ("market",),
+        ("market", "peers", "subnets"),
         ("workflow",),
         ("settings",),
     ),

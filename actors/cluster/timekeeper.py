@@ -27,6 +27,7 @@ from actors.cluster.escrow_watch import EscrowWatch
 from actors.cluster.identity_watch import IdentityWatch
 from actors.cluster.ledgers.ledger_watch import LedgerWatch
 from actors.cluster.owner_actors import OwnerActors, cores_of_machines
+from actors.cluster.peers.peer_watch import PeerWatch
 from actors.cluster.process_watch import Silence
 from actors.cluster.reporting.audit_log_watch import AuditLogWatch
 from actors.cluster.reporting.books_watch import BooksResult, BooksWatch
@@ -89,6 +90,7 @@ class Timekeeper:
             self._totals,
             self._books,
             ScheduleWatch(settings, due_reader, starter),
+            PeerWatch(settings, due_reader),
             EventFollower(due_reader, deliveries),
             EventDeliveries(
                 due_reader,

@@ -8,7 +8,6 @@ and probes. Reference: features.md (Targeted routing).
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import islice
@@ -26,9 +25,8 @@ from actors.directory.health.agent_health import (
     find_owners,
     find_payer_owners,
 )
-from actors.directory.health.circuits import Opened
 from actors.directory.offered_schemas import OfferedSchemas
-from actors.directory.offers.acceptance import Acceptance
+from actors.directory.offers.acceptance import Acceptance, both
 from actors.directory.offers.asked_prices import AskedPrices
 from actors.directory.offers.verifier_offers import VerifierOffers
 from actors.directory.published_versions import NOT_OFFERED, PublishedVersions
@@ -40,13 +38,15 @@ from actors.directory.ranked_offers import (
     Weighed,
     build_weighed,
 )
-from actors.ports import AgentEntry, AskingPrices, Contact
+from actors.directory.subnets import Subnets
+from actors.ports import AgentEntry, AskingPrices
 from actors.values.agent_schemas import AgentSchemas
 from core.errors import NodeErrorCode
 from core.market.no_candidates import (
     FAILED_BEFORE,
     NOT_ACCEPTED,
     OWNER_FAILED,
+    REGION_REFUSED,
     SAME_OWNER,
     TOO_SLOW,
     VERIFIER_NOT_ACCEPTED,
@@ -62,11 +62,12 @@ from core.market.pricing import (
     cost_micro,
     effective_price,
 )
-from core.market.ranked_candidates import Best, Node
+from core.market.ranked_candidates import Accepts, Best, Node
 from core.market.ranking import DEFAULT_RULES, SHOWN_MAX, TOO_DEAR, Candidate, Choice, RankingRules
 from core.money import credits_text
 from core.trust.deployment_keys import DeploymentKeys
 from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
+from core.workflow.dag import CompiledNode
 from core.workflow.events import AgentNotSelected, AgentSelected, Failure, Verdict, VerifierSelected
 
 log = logging.getLogger("callboard.owner")
@@ -89,6 +90,7 @@ class Directory(AgentHealth):
         stake_bps: the stake required of an agent, basis points of the node's price.
         schemas: keeps the schemas of the cards; None: one of its own.
         trusted_verifiers: the DIDs that the settings trust to verify.
+        region: this deployment's.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Directory(AgentHealth):
         stake_bps: int = 0,
         schemas: AgentSchemas | None = None,
         trusted_verifiers: Collection[str] = (),
+        region: str = "",
     ) -> None:
         super().__init__()
         kept = schemas or AgentSchemas()
@@ -116,13 +119,14 @@ class Directory(AgentHealth):
         self.note_refusal = self.standings.note_refusal
         self.stakes = Stakes(stake_bps, self._mark)
         self.published = PublishedVersions()
+        self.subnets = Subnets(self._by_capability, region)
+        self.find_rates = self.subnets.find_rates
         self._prices = AskedPrices(
-            self._by_capability, self._rankings, self.published, requires_stake=stake_bps > 0
+            self.subnets.find_offers, self._rankings, self.published, requires_stake=stake_bps > 0
         )
         self._hints = CapabilityHints()
         self._verifiers = VerifierOffers(self._entries, self._by_capability)
-        self._acceptance = Acceptance(self._entries, self._verifiers)
-        self._in_flight: Counter[str] = Counter()
+        self._acceptance = Acceptance(self._entries, self._verifiers, self.subnets)
         self._order = 0
 
     def __repr__(self) -> str:
@@ -185,9 +189,11 @@ class Directory(AgentHealth):
             for entry in self._by_capability.get(capability_id, {}).values():
                 self._note_asking(entry)
 
-    def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
+    def asking_prices(
+        self, capability_id: str, target_agent_id: str | None, *, payer_did: str = ""
+    ) -> AskingPrices:
         """Return the prices that a node may be asked to pay (`AskedPrices.find`)."""
-        return self._prices.find(capability_id, target_agent_id)
+        return self._prices.find(capability_id, target_agent_id, payer_did)
 
     def available_prices(
         self,
@@ -198,12 +204,22 @@ class Directory(AgentHealth):
         is_trusted: bool = False,
         timeout_ms: int | None = None,
         verifier_capability_id: str = "",
+        payer_did: str = "",
     ) -> AskingPrices:
         """Return the prices of agents that can take a node now (`AskedPrices.find_available`)."""
         find_accepts = self._acceptance.find_of_node(timeout_ms, verifier_capability_id)
         return self._prices.find_available(
-            capability_id, versions, at_ms, is_trusted=is_trusted, find_accepts=find_accepts
+            capability_id,
+            versions,
+            at_ms,
+            is_trusted=is_trusted,
+            payer_did=payer_did,
+            find_accepts=find_accepts,
         )
+
+    def peer_prices(self, node: CompiledNode, capability_id: str, payer_did: str) -> Sequence[int]:
+        """Return what a node pays at the peers that may take it: this directory knows none."""
+        return ()
 
     def schemas_of(
         self, capability_id: str, target_agent_id: str | None, *, is_output: bool
@@ -227,6 +243,8 @@ class Directory(AgentHealth):
         Args:
             payer_did: the workflow's, here and below; "" for one whose attempts never timed out.
         """
+        if (refused := self.subnets.find_refusal(payer_did, action.capability_id)) is not None:
+            return AgentNotSelected(action.node, refused, at_ms)
         if action.versions:
             return self._select_version(action, at_ms, payer_did)
         if action.target_agent_id is not None:
@@ -236,7 +254,7 @@ class Directory(AgentHealth):
                 return self._selected(action, action.target_agent_id, at_ms, None, payer_did)
             if not action.allow_fallback:
                 return AgentNotSelected(action.node, unavailable, at_ms)
-        ranking = self._find_ranking(action, at_ms)
+        ranking = self._find_ranking(action, at_ms, payer_did)
         node = self._find_node(action, at_ms, payer_did)
         best = self._acceptance.choose(ranking, action, node)
         if best is None:
@@ -254,10 +272,10 @@ class Directory(AgentHealth):
         node = self._find_node(action, at_ms, payer_did)
 
         def can_take(version_id: str) -> bool:
-            ranked = self._find_ranking(action, at_ms, version_id)
+            ranked = self._find_ranking(action, at_ms, payer_did, version_id)
             return self._acceptance.choose(ranked, action, node) is not None
 
-        for one in self._split_by_version(action, can_take):
+        for one in self._split_by_version(action, can_take, payer_did):
             answer = self.select(one, at_ms, payer_did=payer_did)
             if isinstance(answer, AgentSelected):
                 return answer
@@ -271,11 +289,15 @@ class Directory(AgentHealth):
         return replace(failure, is_passing=is_passing)
 
     def _split_by_version(
-        self, action: SelectAgent, can_take: Callable[[str], bool]
+        self, action: SelectAgent, can_take: Callable[[str], bool], payer_did: str
     ) -> Iterator[SelectAgent]:
         target = self._entries.get(action.target_agent_id or "")
         own = None if target is None else target.versions.get(action.capability_id)
-        return self.published.split(action, self._by_capability, own, can_take)
+
+        def is_offered(version_id: str) -> bool:
+            return bool(self.subnets.find_offers(version_id, payer_did)[1])
+
+        return self.published.split(action, is_offered, own, can_take)
 
     def select_verifier(
         self, action: SelectVerifier, at_ms: int, *, payer_did: str = ""
@@ -284,10 +306,13 @@ class Directory(AgentHealth):
 
         It is a trusted one, or where the payer has chosen, one that the primary's card accepts.
         """
+        if (refusal := self.subnets.find_refusal(payer_did, action.capability_id)) is not None:
+            return AgentNotSelected(action.node, refusal, at_ms)
         primary = self._entries.get(action.primary_did)
         primary_owner = primary.owner_did if primary is not None else action.primary_did
-        accepts, only = self._verifiers.who_may_verify(action, payer_did)
-        ranking = self._find_ranking(action, at_ms, only=only)
+        may_verify, only = self._verifiers.who_may_verify(action, payer_did)
+        accepts = both(may_verify, self._acceptance.find_permitted(action, payer_did))
+        ranking = self._find_ranking(action, at_ms, payer_did, only=only)
         refused = self._find_refused(action, at_ms, payer_did)
         most_micro = action.price_max_micro
         node = Node(most_micro, most_micro, refused, (primary_owner,), accepts)
@@ -309,6 +334,8 @@ class Directory(AgentHealth):
         As `select`, but without selecting an agent, without a price limit and without a stake; only
         some of the agents when there are many.
         """
+        if (refused := self.subnets.find_refusal(payer_did, action.capability_id)) is not None:
+            return [], refused
         if action.versions:
             return self._list_of_version(action, at_ms, payer_did)
         dids: list[str] = []
@@ -318,7 +345,7 @@ class Directory(AgentHealth):
                 dids.append(action.target_agent_id)
             if not action.allow_fallback:
                 return dids, failure
-        ranking = self._find_ranking(action, at_ms)
+        ranking = self._find_ranking(action, at_ms, payer_did)
         node = self._find_node(action, at_ms, payer_did)
         node = node._replace(refused=node.refused | set(dids))
         dids += islice(filter(node.admits, ranking.able), SHOWN_MAX)
@@ -333,9 +360,10 @@ class Directory(AgentHealth):
         node = self._find_node(action, at_ms, payer_did)
 
         def can_take(version_id: str) -> bool:
-            return any(map(node.admits, self._find_ranking(action, at_ms, version_id).able))
+            ranked = self._find_ranking(action, at_ms, payer_did, version_id)
+            return any(map(node.admits, ranked.able))
 
-        for one in self._split_by_version(action, can_take):
+        for one in self._split_by_version(action, can_take, payer_did):
             dids, failure = self.list_available_agents(one, at_ms, payer_did=payer_did)
             if failure is None:
                 return dids, None
@@ -375,13 +403,7 @@ class Directory(AgentHealth):
             return effective_price(own, self._prices.registered.get(action.capability_id))
         return effective_price(own, action.price)
 
-    def _weigh(
-        self,
-        capability_id: str,
-        terms: Terms,
-        entry: AgentEntry,
-        at_ms: int,
-    ) -> Weighed:
+    def _weigh(self, capability_id: str, terms: Terms, entry: AgentEntry, at_ms: int) -> Weighed:
         """Return an agent as a candidate of all payers, and when time alone may change it.
 
         The stake that is required of one paid by tokens follows from the node's limit.
@@ -423,13 +445,14 @@ class Directory(AgentHealth):
         self,
         action: SelectAgent | SelectVerifier,
         at_ms: int,
+        payer_did: str,
         version_id: str = "",
         *,
         only: str = "",
     ) -> RankedOffers:
         """Return the agents that offer the capability, or a version, as choices rank them now."""
         offered_id = version_id or action.capability_id
-        entries = self._by_capability.get(offered_id, {})
+        scope, entries = self.subnets.find_offers(offered_id, payer_did)
         if isinstance(action, SelectVerifier):
             terms = Terms(self._prices.registered.get(action.capability_id), False, False, only)
         else:
@@ -438,6 +461,8 @@ class Directory(AgentHealth):
             ):
                 only = CHOOSY_ONLY  # skip agents that accept only trusted verifiers: there is none
             terms = Terms(action.price, action.is_by_token, self.stakes.is_required, only)
+        if scope:
+            terms = terms._replace(scope=scope)
         return self._rankings.find(offered_id, terms, entries, at_ms)
 
     def _find_node(self, action: SelectAgent, at_ms: int, payer_did: str) -> Node:
@@ -463,7 +488,7 @@ class Directory(AgentHealth):
         payer_did: str,
     ) -> str | None:
         """Return the text of a choice's reasons, None where there was no choice."""
-        entries = self._by_capability[action.capability_id]
+        _, entries = self.subnets.find_offers(action.capability_id, payer_did)
         offering = len(entries) - len(entries.keys() & action.exclude)
         if offering == 1:
             return None
@@ -477,8 +502,11 @@ class Directory(AgentHealth):
             failed = find_owners(self._entries, action.exclude)
             if best.candidates[0].owner_did not in failed:
                 node = node._replace(owners=failed)
+            permitted = self._acceptance.find_permitted(action, payer_did)
             for one in map(ranking.find, others):
-                reason = self._find_reason(one, action, node, at_ms, payer_did, is_free=is_free)
+                reason = self._find_reason(
+                    one, action, node, at_ms, payer_did, permitted, is_free=is_free
+                )
                 if reason is not None and len(excluded) < room:
                     excluded.append((one, reason))
         unshown = offering - len(best.candidates) - len(excluded)
@@ -494,12 +522,14 @@ class Directory(AgentHealth):
         node: Node,
         at_ms: int,
         payer_did: str,
+        permitted: Accepts | None,
         *,
         is_free: bool = True,
     ) -> str | None:
         """Return why a node may not take an agent, None when it may.
 
         Args:
+            permitted: says which agents the payer's region policies permit; None: all.
             is_free: an agent may not be taken if its stake is locked.
         """
         did, is_verification = one.did, isinstance(action, SelectVerifier)
@@ -508,6 +538,8 @@ class Directory(AgentHealth):
             return FAILED_BEFORE
         if timely is not None and not timely(did):
             return TOO_SLOW
+        if permitted is not None and not permitted(did):
+            return REGION_REFUSED
         if node.accepts is not None and not node.accepts(did):
             return NOT_ACCEPTED if is_verification else VERIFIER_NOT_ACCEPTED
         if one.owner_did in node.owners:
@@ -546,11 +578,12 @@ class Directory(AgentHealth):
             message += " for the node: dearer agents were left out"
             code = NodeErrorCode.BUDGET_EXCEEDED
         else:
-            offers, hint = self._by_capability.get(capability_id, {}), ""
+            (_, offers), hint = self.subnets.find_offers(capability_id, payer_did), ""
             if not offers:
                 hint = self._hints.find(capability_id, self._by_capability, at_ms)
+            permitted = self._acceptance.find_permitted(action, payer_did)
             found = (
-                self._find_reason(ranking.find(did), action, node, at_ms, payer_did)
+                self._find_reason(ranking.find(did), action, node, at_ms, payer_did, permitted)
                 for did in offers
             )
             reasons = (reason or UNDER_STAKED for reason in found)
@@ -570,6 +603,12 @@ class Directory(AgentHealth):
             target, at_ms, payer_did=payer_did, is_excluded=target in action.exclude
         )
         entry = self._entries.get(target)
+        if entry is not None and self.subnets.is_hidden(entry, payer_did):
+            entry, details = None, "agent_not_found"
+        if entry is not None:
+            refused = self.subnets.find_refusal(payer_did, action.capability_id, entry.region)
+            if refused is not None:
+                return refused
         unpayable = None
         if entry is not None and action.capability_id in entry.prices:
             unpayable = self._verifiers.find_failure(entry, action, payer_did)
@@ -577,7 +616,7 @@ class Directory(AgentHealth):
             if details is None:
                 return unpayable
         details = details or NOT_OFFERED
-        is_away = target in self._by_capability.get(action.capability_id, {})
+        is_away = entry is not None and bool(entry.url) and action.capability_id in entry.prices
         is_passing = is_away and details in PASSING and target not in action.exclude
         return Failure(
             NodeErrorCode.AGENT_UNAVAILABLE,
@@ -618,40 +657,6 @@ class Directory(AgentHealth):
         is_asking = asks_price(entry.prices, self._prices.registered, has_bid=has_bid)
         self.standings.note_asking(entry.did, asks_price=is_asking)
 
-    def begin(self, did: str) -> None:
-        """Count an order as in flight at the agent, also while it is queued."""
-        self._in_flight[did] += 1
-        self._mark(did)
-
-    def note_outcome(
-        self, did: str, contact: Contact, at_ms: int, *, payer_did: str = ""
-    ) -> Opened:
-        """Count an order as closed; returns for whom its end opened a circuit of the agent."""
-        self._in_flight[did] -= 1
-        if self._in_flight[did] <= 0:
-            del self._in_flight[did]
-        had_circuit = did in self._circuits
-        opened = self._circuits.note_outcome(did, contact, at_ms, payer_did=payer_did)
-        if had_circuit or did in self._circuits:
-            self._note_changed(did)
-        else:
-            self._mark(did)
-        return opened
-
-    def note_declined(self, did: str, retry_after_ms: int, at_ms: int) -> int | None:
-        """Leave an agent out that has declined a dispatch; lower its rank if it was not left out.
-
-        Args:
-            retry_after_ms: for how long it asks to be left alone, 0: it does not say.
-
-        Returns: until when it is left out, None if that is known already.
-        """
-        if not self._declines.is_full(did, at_ms):  # else one of a burst
-            self.standings.note_refusal(did)
-        until_ms = self._declines.note_declined(did, retry_after_ms, at_ms)
-        self._note_changed(did)
-        return until_ms
-
     # -- rows -------------------------------------------------------------------------------------
 
     def _remove(self, did: str) -> AgentEntry | None:
@@ -659,7 +664,9 @@ class Directory(AgentHealth):
         entry = self._entries.pop(did, None)
         self._stored_ms.pop(did, None)
         self._left_ms.pop(did, None)
-        if entry is not None and entry.url:
+        if entry is not None and entry.url and entry.private_subnet:
+            self.subnets.remove(entry)
+        elif entry is not None and entry.url:
             self._offered_schemas.count(entry, -1)
             self._verifiers.count(entry, -1)
             for capability_id in entry.prices:
@@ -677,6 +684,9 @@ class Directory(AgentHealth):
         self._note_asking(entry)
         if not entry.url:
             return  # a card without an address can be read, but its agent gets no dispatch
+        if entry.private_subnet:
+            self.subnets.add(entry)
+            return
         self._offered_schemas.count(entry, 1)
         self._verifiers.count(entry, 1)
         for capability_id in entry.prices:

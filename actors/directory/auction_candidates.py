@@ -18,6 +18,7 @@ from actors.directory.agent_directory import Directory
 from actors.directory.agent_stakes import UNDER_STAKED
 from actors.directory.health.agent_health import PASSING, find_owners, find_payer_owners
 from actors.directory.ranked_offers import RankedOffers, Terms, Weighed, build_weighed
+from actors.directory.subnets import Offers, Scope
 from actors.ports import AgentEntry
 from core.errors import NodeErrorCode
 from core.json_text import write_json
@@ -35,6 +36,7 @@ from core.market.auction import (
 from core.market.no_candidates import (
     FAILED_BEFORE,
     FULL,
+    REGION_REFUSED,
     TOO_SLOW,
     VERIFIER_NOT_ACCEPTED,
     bids_text,
@@ -96,6 +98,9 @@ class AuctioningDirectory(Directory):
         self, action: SelectBidder, at_ms: int, *, payer_did: str = ""
     ) -> AgentSelected | AgentNotSelected:
         """Award a round, or select the winner of an earlier round again."""
+        refused = self.subnets.find_refusal(payer_did, action.capability_id)
+        if refused is not None:
+            return AgentNotSelected(action.node, refused, at_ms)
         if action.holder_did is not None:
             return self._reselect_winner(action, action.holder_did, at_ms, payer_did)
         live = [
@@ -128,7 +133,7 @@ class AuctioningDirectory(Directory):
                 break
         closed = _build_closed(action, won, bids, excluded, unweighed)
         if won is None:
-            offers, made = self._offers(action), len(bids) + unweighed
+            offers, made = self._offers(action, payer_did), len(bids) + unweighed
             told = [
                 excluded[bid.agent_did]
                 for bid in bids
@@ -172,7 +177,7 @@ class AuctioningDirectory(Directory):
         self, action: SelectBidder, did: str, at_ms: int, payer_did: str
     ) -> AgentSelected | AgentNotSelected:
         details = self._find_unavailability(did, at_ms, payer_did=payer_did)
-        if details is None and did not in self._offers(action):
+        if details is None and did not in self._offers(action, payer_did):
             details = "capability_not_offered"
         if details is None:
             self._note_chosen(did, at_ms)
@@ -185,7 +190,7 @@ class AuctioningDirectory(Directory):
             Verdict.RETRYABLE,
             details=details,
             target_agent_id=did,
-            is_passing=details in PASSING and did in self._offers(action),
+            is_passing=details in PASSING and did in self._offers(action, payer_did),
         )
         return AgentNotSelected(action.node, failure, at_ms)
 
@@ -196,7 +201,7 @@ class AuctioningDirectory(Directory):
         winner and price are those of all bids, and the thousands of one owner hide none of another.
         """
         action = round_.action
-        bidders = self._bidders.get(action.capability_id, {})
+        _, bidders = self._find_bidders(action, round_.payer_did)
         if len(bidders) <= WEIGHED_MAX:
             return [self._standing_bid(action, entry) for entry in bidders.values()], 0
         ranking = self._rank_bidders(round_)
@@ -221,7 +226,7 @@ class AuctioningDirectory(Directory):
         Of very many standing bids, of which only eligible ones are weighed, some are looked at.
         """
         action = round_.action
-        offers = self._offers(action)
+        offers = self._offers(action, round_.payer_did)
         if any(why in PASSING and did in offers for did, why in excluded.items()):
             return True
         ranking = self._rank_bidders(round_)
@@ -234,8 +239,8 @@ class AuctioningDirectory(Directory):
 
     def _rank_bidders(self, round_: _Round) -> RankedOffers:
         capability_id = round_.action.capability_id
-        terms = Terms(None, False, True, bid_stake_bps=round_.action.stake_bps)
-        bidders = self._bidders.get(capability_id, {})
+        scope, bidders = self._find_bidders(round_.action, round_.payer_did)
+        terms = Terms(None, False, True, bid_stake_bps=round_.action.stake_bps, scope=scope)
         return self._rankings.find(capability_id, terms, bidders, round_.at_ms)
 
     def _weigh(
@@ -322,10 +327,13 @@ class AuctioningDirectory(Directory):
         if why is not None:
             return str(why)
         unavailability = self._find_unavailability(did, at_ms, payer_did=payer_did)
-        if unavailability is None and did not in self._offers(action):
+        if unavailability is None and did not in self._offers(action, payer_did):
             unavailability = "capability_not_offered"
         if unavailability is None and accepts is not None and not accepts(did):
             return VERIFIER_NOT_ACCEPTED
+        permitted = self._acceptance.find_permitted(action, payer_did)
+        if unavailability is None and permitted is not None and not permitted(did):
+            return REGION_REFUSED
         return unavailability
 
     def _is_slow(self, bid: Bid, action: SelectBidder) -> bool:
@@ -339,13 +347,13 @@ class AuctioningDirectory(Directory):
 
     def _index(self, entry: AgentEntry) -> None:
         super()._index(entry)
-        if entry.url:
+        if entry.url and not entry.private_subnet:
             for capability_id in entry.standing:
                 self._bidders.setdefault(capability_id, {})[entry.did] = entry
 
     def _remove(self, did: str) -> AgentEntry | None:
         entry = super()._remove(did)
-        if entry is not None and entry.url:
+        if entry is not None and entry.url and not entry.private_subnet:
             for capability_id in entry.standing:
                 del self._bidders[capability_id][did]
                 if not self._bidders[capability_id]:
@@ -356,8 +364,16 @@ class AuctioningDirectory(Directory):
         entry = self._entries.get(did)
         return "" if entry is None else entry.owner_did
 
-    def _offers(self, action: SelectBidder) -> Mapping[str, AgentEntry]:
-        return self._by_capability.get(action.capability_id, {})
+    def _offers(self, action: SelectBidder, payer_did: str) -> Mapping[str, AgentEntry]:
+        return self.subnets.find_offers(action.capability_id, payer_did)[1]
+
+    def _find_bidders(self, action: SelectBidder, payer_did: str) -> tuple[Scope, Offers]:
+        """Return the agents with a standing bid, as `find_offers`."""
+        capability_id = action.capability_id
+        scope, offers = self.subnets.find_offers(capability_id, payer_did)
+        if scope:
+            return scope, {did: one for did, one in offers.items() if capability_id in one.standing}
+        return scope, self._bidders.get(capability_id, {})
 
     def _score(self, did: str) -> float:
         return self.standings.of(did).score

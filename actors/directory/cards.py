@@ -16,6 +16,7 @@ from core.capabilities.semver import is_version, version_id
 from core.json_text import read_json
 from core.market.pricing import FREE, Price, TokenPrice, effective_price, parse_price
 from core.market.standing_bid import standing_offers
+from core.records.agent import said_in_card
 from core.records.bounds import TRUSTED_VERIFIERS
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
@@ -89,6 +90,8 @@ class CardReader:
             is_trusted=bool(row.get("is_trusted") or self._is_named(row)),
             accepted_verifiers=_accepted_verifiers(card.get("acceptedVerifiers")),
             promised_ms=promised_ms or _NONE,
+            private_subnet=row.get("private_subnet") or "",
+            region=_region_of(card),
         )
 
     def _is_named(self, row: Mapping[str, Any]) -> bool:
@@ -126,6 +129,11 @@ def _versions_of(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def _accepted_verifiers(said: str | list[str] | None) -> str | tuple[str, ...]:
     """Return whose judgement a card accepts."""
     return tuple(map(intern, said)) if isinstance(said, list) else said or TRUSTED_VERIFIERS
+
+
+def _region_of(card: Mapping[str, Any]) -> str:
+    region = said_in_card(card, "region")
+    return intern(region) if isinstance(region, str) else ""
 
 
 def _promises_of(capabilities: Iterable[Mapping[str, Any]]) -> dict[str, int]:

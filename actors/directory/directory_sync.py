@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -22,6 +22,7 @@ from actors.directory.agent_directory import Directory
 from actors.process.slices import Slices
 from actors.transport.messages import PublishRequest
 from core.errors import ServiceError
+from core.workflow.dag import CompiledNode
 from ledger.agents.agent_live import liveness_of
 from ledger.agents.directory_reads import (
     AGENTS,
@@ -31,6 +32,7 @@ from ledger.agents.directory_reads import (
     REPUTATIONS,
     REVOCATIONS,
     STAKES,
+    SUBNETS,
     VERSIONS,
     Kept,
     Since,
@@ -44,6 +46,7 @@ log = logging.getLogger("callboard.owner")
 
 RETRY_S: Final = 0.5
 POLL_S: Final = 0.5
+PEERS_MS: Final = 1_000
 # Between a notice and the look: a request for what it is about mostly comes meanwhile.
 NOTICE_DELAY_S: Final = 0.025
 # Between two looks on notices: 1,000 changes a second may cost an owner 1 % of a core, and to wake
@@ -67,6 +70,7 @@ class DirectorySync:
         owner: the owner's name, for the log.
         on_revoked: called when revocations were added or ended.
         now_ms: wall time.
+        read_peers: reads the peers, which have no notices: once a second.
     """
 
     def __init__(
@@ -77,8 +81,11 @@ class DirectorySync:
         owner: str,
         on_revoked: Callable[[], None],
         now_ms: Callable[[], int],
+        read_peers: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._directory = directory
+        self._read_peers = read_peers
+        self._peers_read_ms = 0
         self._tail = tail
         self._owner = owner
         self._on_revoked = on_revoked
@@ -87,6 +94,7 @@ class DirectorySync:
         # What the last look that was made use of had seen, of each kind that was read.
         self._since: dict[Kept, Since] = {}
         self._uses: dict[Kept, Callable[[Sequence[RowDict]], None]] = {
+            SUBNETS: directory.subnets.apply_rows,
             AGENTS: self._put_agents,
             PRICES: self._apply_prices,
             VERSIONS: directory.published.apply_rows,
@@ -137,12 +145,18 @@ class DirectorySync:
     def is_known(self, request: PublishRequest) -> bool:
         """Whether a workflow names only capabilities and agents that are known here.
 
-        The replica that registered an agent may not have known this owner yet.
+        The replica that registered an agent may not have known this owner yet. A capability is
+        known, too, if the node may go to a peer that offers it.
         """
-        is_missing = self._directory.is_missing
+        known, payer_did = self._directory, request.payer_did
+
+        def is_missing(node: CompiledNode, capability_id: str, target: str | None) -> bool:
+            is_unknown = known.is_missing(capability_id, target, payer_did)
+            return is_unknown and not known.peer_prices(node, capability_id, payer_did)
+
         return not any(
-            is_missing(node.capability_id, node.target_agent_id)
-            or (node.requires_verification and is_missing(node.verifier_capability_id, None))
+            is_missing(node, node.capability_id, node.target_agent_id)
+            or (node.requires_verification and is_missing(node, node.verifier_capability_id, None))
             for node in request.compiled.nodes.values()
         )
 
@@ -183,7 +197,11 @@ class DirectorySync:
 
         What cannot be used keeps nothing else from being used, and is read again by the next look.
         """
-        self._directory.forget_departed(self._now_ms())
+        now_ms = self._now_ms()
+        self._directory.forget_departed(now_ms)
+        if self._read_peers is not None and abs(now_ms - self._peers_read_ms) >= PEERS_MS:
+            await self._read_peers()
+            self._peers_read_ms = now_ms
         seen = {name: value for since in self._since.values() for name, value in since.items()}
         look = await self._tail.look(seen)
         failed: list[Exception] = []

@@ -7,7 +7,7 @@ there are. Decision versions-and-schemas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ class PublishedVersions:
     def split(
         self,
         action: SelectAgent,
-        offered: Container[str],
+        is_offered: Callable[[str], bool],
         target_version: str | None,
         can_take: Callable[[str], bool],
     ) -> Iterator[SelectAgent]:
@@ -69,7 +69,7 @@ class PublishedVersions:
         why there is no agent; of those behind them, as many again that `can_take` says have one.
 
         Args:
-            offered: the ids of capabilities and versions that have agents.
+            is_offered: says whether a version, by its id, has agents.
             target_version: the version of the capability that the target offers, None for none.
             can_take: says at little cost whether an agent of a version could take the node.
         """
@@ -80,7 +80,7 @@ class PublishedVersions:
             yield replace(action, capability_id=sought, versions="", allow_fallback=False)
             if not action.allow_fallback:
                 return
-        ids = islice((one for one in found if one in offered), LOOKED_AT_MAX)
+        ids = islice(filter(is_offered, found), LOOKED_AT_MAX)
         for some in (ids, filter(can_take, ids)):
             for one in islice(some, TRIED_MAX):
                 yield replace(action, capability_id=one, versions="", target_agent_id=None)

@@ -57,7 +57,8 @@ class Terms(NamedTuple):
     `price`: of agents whose card has none. `is_by_token`: agents paid by tokens may be taken.
     `requires_stake`: only agents with enough stake may. `only`: which agents may, `TRUSTED_ONLY` or
     `CHOOSY_ONLY`; "" for all. `bid_stake_bps`: of auctions, whose prices are the standing bids: the
-    stake that one requires, basis points.
+    stake that one requires, basis points. `scope`: private subnets whose agents may be taken too,
+    with their versions.
     """
 
     price: Price | None
@@ -65,6 +66,7 @@ class Terms(NamedTuple):
     requires_stake: bool
     only: str = ""
     bid_stake_bps: int | None = None
+    scope: tuple[tuple[str, int], ...] = ()
 
     def find_bar(self, entry: AgentEntry) -> str | None:
         """Return why an agent is none of those that `only` names, None where it is."""
@@ -220,6 +222,9 @@ class RankedOffers:
                 for kept in self._kinds:
                     kept.drop(did)
             return
+        former = self._known.get(did)
+        if former is not None and former.candidate.order != entry.order:  # it has left and is back
+            self._able.discard((former.candidate.order, did))
         weighed = self._weigh_now(entry, self._at_ms)
         note_able = self._able.add if weighed.is_able else self._able.discard
         note_able((entry.order, did))
@@ -277,6 +282,12 @@ class OfferRankings:
         """Keep a ranking, without the capability's others, or any, where there are too many."""
         rankings = self._rankings.setdefault(capability_id, {})
         known = rankings.get(terms)
+        if known is None and terms.scope and len(rankings) >= TERMS_MAX // 2:
+            # Members of private subnets leave room for what all payers share.
+            former = next((one for one in rankings if one.scope), None)
+            if former is None:
+                return
+            self._candidates -= rankings.pop(former).made_of
         if known is not None:
             self._candidates -= known.made_of
         elif len(rankings) == TERMS_MAX:

@@ -27,6 +27,7 @@ from actors.dispatch.order_inputs import (
     build_in_loop,
     is_small,
 )
+from actors.dispatch.peer_orders import Ended, PeerOrders, Signer, build_peer_failure
 from actors.dispatch.ticket import DEFAULT_LIMITS, DispatchLimits, Receive, Ticket
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
@@ -52,8 +53,9 @@ from core.workflow.events import (
     Verdict,
     WorkStarted,
 )
+from core.workflow.peer_orders import Failed
 from federation.http_client import HttpClient, HttpRequest
-from federation.http_connection import HttpFailure, HttpFailureKind, Outcome
+from federation.http_connection import Exchange, HttpFailure, HttpFailureKind
 from federation.name_resolver import NameResolver
 
 log = logging.getLogger("callboard.dispatch")
@@ -85,6 +87,7 @@ class Dispatcher:
         valid_keys: an agent's keys that are valid now; none of an agent that is not known here.
         may_send: whether anything may be sent now; while it may not, open orders wait for `resume`.
         schemas: the agents' schemas, of which orders carry the names.
+        signer: signs orders to peers; None: there are none.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Dispatcher:
         may_send: Callable[[], bool] = lambda: True,
         schemas: AgentSchemas | None = None,
         limits: DispatchLimits = DEFAULT_LIMITS,
+        signer: Signer | None = None,
     ) -> None:
         self._limits = limits
         self._service = settings.service
@@ -144,6 +148,7 @@ class Dispatcher:
         self._sent = 0
         self._client = HttpClient(settings.egress_allow, names, may_write=may_send)
         self._notices = CancelNotices(self._service, self._client, limits)
+        self._peer_orders = PeerOrders(self._client, signer)
 
     def __repr__(self) -> str:
         return f"<Dispatcher {self._queues!r}>"
@@ -318,9 +323,14 @@ class Dispatcher:
         if self._beginning and self._begins is None:
             self._begins = asyncio.get_running_loop().call_soon(self._begin_orders)
 
+    def give_up(self, order: DispatchOrder) -> None:
+        """Have an order cancelled by its peer; its end is delivered as any other's."""
+        self._peer_orders.give_up(sent_event_id(order))
+
     def notify(self, order: DispatchOrder, reason: str) -> None:
         """Send the agent a cancel notice, once, best effort (spec: Events 3)."""
-        self._notices.add(order, reason)
+        if order.peer is None:  # an order to a peer is cancelled there by who has sent it
+            self._notices.add(order, reason)
 
     async def close(self) -> None:
         """Cancel everything in flight and close the connections."""
@@ -338,6 +348,7 @@ class Dispatcher:
         for task in self._refusing.values():
             task.cancel()
         self._notices.close()
+        self._peer_orders.close()
         self._value_process.close()
         await self._client.close()
 
@@ -537,12 +548,14 @@ class Dispatcher:
     def _post(self, ticket: Ticket, built: OrderInputs) -> None:
         """Send the request of an order whose inputs are complete."""
         order, input_hash = ticket.order, built.inputs.hash
-        event = sent_event_id(order)
-        body = dispatch_body(
-            order, event, built.inputs.inputs, built.parents, ticket.started_ms, self._keys
-        )
-        bytes_max = self._limits.body_bytes_max
-        if len(body) > bytes_max:
+        event, inputs = sent_event_id(order), built.inputs.inputs
+        send: Callable[..., asyncio.Task[None] | Exchange] = self._client.send
+        if order.peer is None:
+            body = dispatch_body(order, event, inputs, built.parents, ticket.started_ms, self._keys)
+            headers = dispatch_headers(order, event, body, self._service)
+        else:
+            body, headers, send = self._peer_orders.prepare(order, event, inputs, ticket.started_ms)
+        if len(body) > (bytes_max := self._limits.body_bytes_max):
             message = f"the dispatch has {len(body)} bytes, limit {bytes_max}"
             too_large = Failure(NodeErrorCode.INPUT_TOO_LARGE, message, Verdict.FINAL)
             self._fail(ticket, too_large, Contact.UNKNOWN)
@@ -550,7 +563,7 @@ class Dispatcher:
         request = HttpRequest(
             "POST",
             order.url,
-            dispatch_headers(order, event, body, self._service),
+            headers,
             body,
             connect_timeout_s=self._limits.connect_timeout_ms / 1000,
             timeout_s=order.timeout_ms / 1000,
@@ -561,7 +574,7 @@ class Dispatcher:
         def taken() -> None:
             self._note_taken(ticket)
 
-        def answered(outcome: Outcome) -> None:
+        def answered(outcome: Ended) -> None:
             taken()  # the reply may come before the request was taken
             self._take_step(ticket, self._answer, event, input_hash, outcome)
 
@@ -577,13 +590,17 @@ class Dispatcher:
 
             ticket.untaken = asyncio.get_running_loop().call_later(limit_s, not_taken)
         try:
-            ticket.step = self._client.send(request, answered, taken if is_timed else None)
+            ticket.step = send(request, answered, taken if is_timed else None)
             ticket.is_sent = True
         except ValueError as error:  # of a card that was registered before it was judged like this
             answered(HttpFailure(HttpFailureKind.BROKEN, str(error)))
 
-    def _answer(self, ticket: Ticket, event: str, input_hash: str, outcome: Outcome) -> None:
+    def _answer(self, ticket: Ticket, event: str, input_hash: str, outcome: Ended) -> None:
         order = ticket.order
+        if isinstance(outcome, Failed):
+            failed = build_peer_failure(order, outcome, ticket.started_ms, _ended_ms(ticket))
+            self._end(ticket, failed, Contact.REACHED)
+            return
         if isinstance(outcome, HttpFailure):
             failure, contact = judge_failure(order, outcome, self._limits.connect_timeout_ms)
             self._fail(ticket, failure, contact)

@@ -33,6 +33,8 @@ def judge_failure(
     match outcome.kind:
         case HttpFailureKind.CONNECT_TIMEOUT:
             failure = offline_failure(order, outcome.detail)
+            if order.peer is not None:  # nothing was sent: another candidate may take the node
+                failure = replace(failure, is_declined=True)
             if order.timeout_ms >= connect_timeout_ms:
                 return failure, Contact.UNREACHABLE  # no payer has chosen that time
             return failure, _contact_of_timeout(order)
@@ -53,7 +55,9 @@ def judge_failure(
             message = f"the request was not sent: {outcome.detail}"
             return Failure(NodeErrorCode.AGENT_ERROR, message, Verdict.LOST), Contact.UNKNOWN
         case HttpFailureKind.UNREACHABLE:
-            failure = offline_failure(order, "the connection was refused")
+            is_peer = order.peer is not None
+            detail = outcome.detail if is_peer else "the connection was refused"
+            failure = offline_failure(order, detail)
             return replace(failure, is_declined=True), Contact.UNREACHABLE
         case HttpFailureKind.TOO_LARGE:
             message = f"the reply is larger than {AGENT_REPLY_BYTES_MAX} bytes"

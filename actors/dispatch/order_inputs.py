@@ -73,15 +73,15 @@ class OrderInputs(Struct, frozen=True):
     parents: dict[str, Any]
 
 
-def verifier_sources(
+def mapped_sources(
     node: CompiledNode, results: Mapping[str, str | BlobRef], unverified: str | BlobRef | None
 ) -> InputSources:
-    """Return what the inputs of a verification are made of: its parents only where it maps them.
+    """Return what inputs without the results of parents are made of: for verifiers and peers.
 
     Args:
-        node: the node whose result is to be judged.
+        node: the node whose inputs they are.
         results: those that its own inputs need.
-        unverified: the result to be judged.
+        unverified: the result to be judged, None for a peer.
     """
     mapped = {mapping.source: results[mapping.source] for mapping in node.mappings}
     return InputSources(replace(node, depends_on=()), mapped, unverified)

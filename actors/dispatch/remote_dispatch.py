@@ -49,6 +49,7 @@ from actors.transport.messages import CALL_BYTES_MAX
 from actors.transport.wire import Unencodable
 from actors.values.reply_events import build_failed_event
 from core.errors import NodeErrorCode, ServiceError
+from core.peers.documents import CLEARING_DID
 from core.shards.agent_shares import AgentShares
 from core.workflow.events import (
     AttemptAccepted,
@@ -210,7 +211,7 @@ class RemoteDispatch:
 
     def send(self, order: DispatchOrder, receive: Receive) -> None:
         """Send the order here while there is room, else from another owner."""
-        if self._is_always and self._may_send():
+        if self._is_always and order.peer is None and self._may_send():
             takers = self._takers(order.agent_did)
             # This owner takes its turn too, so that `spread` over n owners sends 1/n from each.
             names = takers if takers and not self._own_share(order.agent_did) else ["", *takers]
@@ -236,6 +237,10 @@ class RemoteDispatch:
 
     def _note_waiting(self, did: str) -> None:
         """Offer the orders of an agent to other owners, from a later turn of the loop."""
+        if did.startswith(
+            CLEARING_DID
+        ):  # an order to a peer is sent where its workflow can give it up
+            return
         if self._shares is not None and self._peers and did not in self._waiting:
             self._waiting[did] = {}
             self._offer_in(0)
@@ -332,6 +337,10 @@ class RemoteDispatch:
             self._local.notify(order, reason)
         else:
             self._local.abort(order, reason)
+
+    def give_up(self, order: DispatchOrder) -> None:
+        """Have an order cancelled by its peer; orders to peers never leave this process."""
+        self._local.give_up(order)
 
     def cancel(self, order: DispatchOrder) -> None:
         """Stop waiting for an order's reply, or never send it; its agent is not told."""

@@ -26,9 +26,9 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from actors.directory.auction_candidates import AuctioningDirectory
 from actors.directory.directory_sync import DirectorySync
 from actors.directory.health.circuits import Opened
+from actors.directory.peer_directory import PeerDirectory
 from actors.dispatch.dispatcher import Dispatcher
 from actors.dispatch.large_results import BLOB_CACHE_BYTES_MAX, Blobs
 from actors.dispatch.peer_messages import PeerCalls
@@ -71,6 +71,8 @@ from ledger.blobs import BlobStore
 from ledger.code_version import CODE_VERSION
 from ledger.commands import Command, Outcome
 from ledger.merged_runs import MergedRuns
+from ledger.peers.peer_reads import PeerReader, read_peer_dids
+from ledger.peers.request_signer import RequestSigner
 from ledger.reads.directory_tail import DirectoryTail
 from ledger.reads.reader import LedgerReader
 from ledger.shards.shard_commands import JoinCluster
@@ -156,6 +158,7 @@ class Owner:
         self._blob_store = BlobStore(settings.database_url, self._reader)
         self._schemas = AgentSchemas(self._read_card)
         self._directory = _build_directory(settings, self._schemas)
+        self._peer_reader = PeerReader(self._reader)
         self._revoked_work = MergedRuns("work of revoked agents", self._end_revoked_work)
         self._directory_sync = DirectorySync(
             self._directory,
@@ -163,6 +166,7 @@ class Owner:
             owner=address,
             on_revoked=self._revoked_work.soon,
             now_ms=self._clock.now_ms,
+            read_peers=self._read_peers,
         )
         # Among owners it has the member's id; the process of one workflow has one of its own.
         name = self.held.member if parent is None else parent.child
@@ -179,6 +183,7 @@ class Owner:
             valid_keys=lambda did: self._directory.valid_keys(did, self._clock.now_ms()),
             may_send=self.may_send,
             schemas=self._schemas,
+            signer=RequestSigner(self._reader, settings.deployment_keys),
         )
         self.remote_dispatch = RemoteDispatch(
             self._dispatcher,
@@ -260,6 +265,10 @@ class Owner:
             self._set_peers()
         self.membership.start()
         log.info("owner started member=%s ms=%d", member, self._clock.now_ms() - started_ms)
+
+    async def _read_peers(self) -> None:
+        dids = await read_peer_dids(self._reader)
+        self._directory.put_peers(await self._peer_reader.read(), dids)
 
     def restore_one(self, workflow_id: str) -> None:
         """Read a workflow's rows and drive it on, in the background, if its shard is held."""
@@ -605,8 +614,11 @@ def _pool_size(settings: Settings, parent: Parentage | None) -> int:
     return settings.reader_pool_size if parent is None else 1
 
 
-def _build_directory(settings: Settings, schemas: AgentSchemas) -> AuctioningDirectory:
-    return AuctioningDirectory(
+def _build_directory(settings: Settings, schemas: AgentSchemas) -> PeerDirectory:
+    return PeerDirectory(
+        region=settings.region,
+        fallback_regions=settings.fallback_regions,
+        fee_bps=settings.fee_bps,
         service=settings.service,
         deployment_keys=settings.deployment_keys,
         default_secret=settings.signing_secret or None,

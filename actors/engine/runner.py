@@ -53,6 +53,7 @@ from actors.workflows.quarantined_workflows import Cancel, Quarantine, Resume
 from actors.workflows.running_workflow import (
     Done,
     DrivenWorkflows,
+    OrderEnds,
     RunnerStatistics,
     RunningWorkflow,
 )
@@ -87,6 +88,7 @@ from core.workflow.actions import (
 )
 from core.workflow.events import (
     AgentRevoked,
+    AttemptFailed,
     AttemptSucceeded,
     CancelRequested,
     Event,
@@ -104,6 +106,8 @@ log = logging.getLogger("callboard.runner")
 
 # Delay after the ledger reports a round as still open: clocks differ by little.
 EARLY_MS: Final = 50
+# How long a cancellation waits for the ends of orders at peers.
+ORDERS_END_MS: Final = 5_000
 # The cancel reason for agents whose work is repeated.
 HALTED_REASON: Final = "error"
 # Names of timers that belong to no node.
@@ -212,7 +216,11 @@ class Runner:
         check_mappings(request.compiled, self._directory)
         done = add_warnings(request, self._directory, done)
         estimate = estimate_cost(
-            request.compiled, self._directory, auction_stake_bps=bps, at_ms=now_ms
+            request.compiled,
+            self._directory,
+            auction_stake_bps=bps,
+            at_ms=now_ms,
+            payer_did=request.payer_did,
         )
         if request.is_dry_run:
             done(build_dry_run_reply(request, estimate, self._directory, now_ms))
@@ -224,7 +232,9 @@ class Runner:
             records: list[Record] = [build_budget_refusal(estimate, now_ms)]
         else:
             records, actions = self._decide(run, WorkflowAccepted(now_ms))
-        command = self._commands.publish(request, estimate, records, now_ms)
+        capability_ids = (node.capability_id for node in request.compiled.nodes.values())
+        rates = self._directory.find_rates(request.payer_did, capability_ids)
+        command = self._commands.publish(request, estimate, records, now_ms, rates)
         if request.workflow_id in self._running:
             # A repeated request whose first reply was lost: the ledger's outcome is the reply.
             self._submit(run, command, lambda outcome: done(build_outcome_reply(outcome)))
@@ -245,11 +255,14 @@ class Runner:
         run.watchers.add(watcher)
         return True
 
-    def cancel(self, request: CancelRequest, done: Cancel) -> None:
+    def cancel(
+        self, request: CancelRequest, done: Cancel, *, has_ended_orders: bool = False
+    ) -> None:
         """Cancel a workflow (spec: Verification and budget 4).
 
         Args:
             done: gets the reply after the commit; None when the workflow is not driven here.
+            has_ended_orders: its orders at peers have ended, or their time to end is over.
         """
         run = self._running.get(request.workflow_id)
         again = partial(done, rereading_error(request.workflow_id))
@@ -261,8 +274,27 @@ class Runner:
             again()  # a repeated publish may be behind the rows
         elif run.machine.is_finished:
             done(not_cancellable_error(request.workflow_id))
+        elif not has_ended_orders and (run.order_ends or run.orders_at_peers()):
+            self._end_orders(run, partial(self.cancel, request, done, has_ended_orders=True))
         else:
             self._guard(run, self._cancel, run, request, done, otherwise=again)
+
+    def _end_orders(self, run: RunningWorkflow, then: Callable[[], None]) -> None:
+        """Have the orders at peers cancelled, and go on when their ends are known.
+
+        An order may have been charged already, and then its node is paid: otherwise a payer could
+        cancel as the result comes, and leave the charge to the clearing account. Until then nothing
+        more is dispatched.
+        """
+        if run.order_ends is None:
+            orders = run.orders_at_peers()
+            run.order_ends = OrderEnds({order.node for order in orders})
+            for order in orders:
+                self._dispatcher.give_up(order)
+            run.unsent.clear()
+            due_ms = self._clock.now_ms() + ORDERS_END_MS
+            self._clock.call_at(due_ms, run.end_orders, run.order_ends)
+        run.order_ends.then.append(then)
 
     def _cancel(self, run: RunningWorkflow, request: CancelRequest, done: Cancel) -> None:
         now_ms = self._clock.now_ms()
@@ -392,6 +424,13 @@ class Runner:
         if order is not None:
             self._orders.release(order, event)
             self._on_answered(shard_of(run.workflow_id))
+        ends = run.order_ends
+        if ends is not None and order is not None and order.peer is not None:
+            ends.nodes.discard(order.node)
+            if not ends.nodes:
+                self._clock.call_at(event.at_ms, run.end_orders, ends)
+            if isinstance(event, AttemptFailed) and not event.charged_micro:
+                return  # the workflow ends: no other candidate gets the node
         records, actions = self._decide(run, event)
         if records:
             by = event.settled_by if isinstance(event, AttemptSucceeded) else None
@@ -617,7 +656,7 @@ class Runner:
                         self._dispatcher.abort(order, reason)
                 case _:
                     raise AssertionError(f"{action} was not resolved before the commit")
-        if wanted:
+        if wanted and run.order_ends is None:
             self._orders.send(run, wanted)
 
     def _end_bidding(self, run: RunningWorkflow, action: CloseAuction) -> None:

@@ -15,7 +15,9 @@ from actors.values.agent_schemas import refused_result
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.json_bounds import holds_wide_integer
+from core.market.settlement import gross_of
 from core.message import Message
+from core.money import micro_from_credits
 from core.schemas.value_schema import ValueSchema
 from core.trust.signatures import is_signed_by, result_message
 from core.workflow.events import (
@@ -224,6 +226,10 @@ def _build_success_event(
         refused = refused_result(order.agent_did, breach)
         return build_failed_event(order, refused, started_ms, at_ms)
     metrics: dict[str, Any] = {**reply.metrics, "latency_ms": at_ms - started_ms}
+    charged_micro = None
+    if order.peer is not None:  # these metrics are `peer_orders.py`'s, not an agent's
+        charged_micro = micro_from_credits(metrics["peer"]["chargedCredits"])
+        charged_micro = gross_of(charged_micro, order.peer.fee_bps)
     return AttemptSucceeded(
         order.node,
         order.attempt,
@@ -235,4 +241,5 @@ def _build_success_event(
         metrics,
         signature=reply.signature if signed_key else None,
         signed_key=signed_key,
+        charged_micro=charged_micro,
     )

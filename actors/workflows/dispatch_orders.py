@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from actors.dispatch.order_inputs import verifier_sources
+from actors.dispatch.order_inputs import mapped_sources
 from actors.ports import (
     UNREAD_SCHEMA,
     AgentEntry,
@@ -22,7 +22,9 @@ from actors.ports import (
 from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import NodeErrorCode
 from core.market.no_candidates import UNHEALTHY
+from core.market.settlement import split_payment
 from core.workflow.actions import AwaitResult, DispatchNode, DispatchVerification
+from core.workflow.dag import CompiledNode
 from core.workflow.events import (
     AgentRevoked,
     AttemptFailed,
@@ -33,6 +35,7 @@ from core.workflow.events import (
     failed_event,
 )
 from core.workflow.machine import WorkflowMachine
+from core.workflow.peer_orders import OrderTerms
 
 # The name of a timer that belongs to no node.
 _UNSENT = "\x00unsent"
@@ -152,7 +155,7 @@ def build_order(
         cancel_url=entry.cancel_url,
         secret=entry.secret,
         timeout_ms=action.timeout_ms,
-        sources=_input_sources(machine, action),
+        sources=_input_sources(machine, action, is_for_peer=entry.peer is not None),
         is_verification=verify_attempt > 0,
         verify_attempt=verify_attempt,
         public_key=entry.public_key,
@@ -166,15 +169,36 @@ def build_order(
         rejected=machine.node(action.node).verify_attempt,
         promised_ms=promised_ms,
         traceparent=run.traceparent,
+        peer=_peer_terms(machine, node, entry),
     )
 
 
-def _input_sources(machine: WorkflowMachine, action: Dispatch) -> InputSources:
-    """Return what the inputs of a dispatch are made of."""
+def _peer_terms(
+    machine: WorkflowMachine, node: CompiledNode, entry: AgentEntry
+) -> OrderTerms | None:
+    """Return the terms of an order to a peer, which may charge the price less the fee here."""
+    peer, fee_bps = entry.peer, entry.fee_bps
+    if peer is None:
+        return None
+    most_micro = machine.find_most_due(node.name)
+    return OrderTerms(
+        peer.id,
+        split_payment(most_micro, fee_bps).agent_micro,
+        fee_bps,
+        node.versions,
+        node.requires_verification,
+        node.chosen_verifier_capability_id,
+    )
+
+
+def _input_sources(
+    machine: WorkflowMachine, action: Dispatch, *, is_for_peer: bool
+) -> InputSources:
+    """Return what the inputs of a dispatch are made of. A peer gets no results of parents."""
     node, results = machine.compiled.nodes[action.node], machine.results_for(action.node)
     if isinstance(action, DispatchVerification):
-        return verifier_sources(node, results, machine.unverified_result(action.node))
-    return InputSources(node, results)
+        return mapped_sources(node, results, machine.unverified_result(action.node))
+    return mapped_sources(node, results, None) if is_for_peer else InputSources(node, results)
 
 
 def rebuild_accepted_orders(

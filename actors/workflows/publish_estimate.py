@@ -5,7 +5,7 @@ Pure, apart from reads of the given directory. Reference: money.md (Estimate, Bu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Final
@@ -68,6 +68,7 @@ def estimate_cost(
     *,
     auction_stake_bps: int = 0,
     at_ms: int = 0,
+    payer_did: str = "",
 ) -> Estimate:
     """Reserve for each node what it may pay, its verifier's price included.
 
@@ -79,6 +80,7 @@ def estimate_cost(
     Args:
         auction_stake_bps: the stake required of bidders, basis points of the reserve.
         at_ms: now, Unix milliseconds.
+        payer_did: who may see the agents, and whose policies say which peers may take the nodes.
 
     Raises:
         ServiceError: BUDGET_REQUIRED, the cost of a node has no bound; INVALID_MANIFEST, the nodes
@@ -87,7 +89,7 @@ def estimate_cost(
     budget_micro = compiled.budget_micro
     has_budget = budget_micro is not None
 
-    find_prices = _prices_of(directory, at_ms)
+    find_prices = _prices_of(directory, at_ms, payer_did)
     costs: dict[str, _NodeCost] = {}
     for name, node in compiled.nodes.items():
         # A target with a fallback reserves what its replacements cost.
@@ -100,6 +102,9 @@ def estimate_cost(
             chosen_verifier_id=node.chosen_verifier_capability_id,
         )
         prices = find_node_prices(target=bound_to)
+        at_peers = directory.peer_prices(node, node.capability_id, payer_did)
+        if at_peers:
+            prices = _add_peers(prices, at_peers)
         if _is_open(prices) and not node.is_auction:
             target = prices
             if has_budget and node.target_agent_id is not None:
@@ -118,13 +123,16 @@ def estimate_cost(
             cost.verifier_micro = max(
                 _find_verifier_micro(one, has_budget=has_budget) for one in verifiers
             )
+            if at_peers:  # a peer has the result verified itself
+                asked = directory.peer_prices(node, node.verifier_capability_id, payer_did)
+                cost.verifier_micro = max(cost.verifier_micro, _limit_at_peers(asked))
         if node.max_cost_micro is not None:
             cost.micro = min(cost.micro, node.max_cost_micro)
         costs[name] = cost
     return _share_out(compiled, costs, auction_stake_bps)
 
 
-def _prices_of(directory: DirectoryPort, at_ms: int) -> Callable[..., AskingPrices]:
+def _prices_of(directory: DirectoryPort, at_ms: int, payer_did: str) -> Callable[..., AskingPrices]:
     """Return a function that finds the prices of the agents that a node may take."""
 
     # Each capability's agents are asked once, however many nodes want one of them.
@@ -138,7 +146,7 @@ def _prices_of(directory: DirectoryPort, at_ms: int) -> Callable[..., AskingPric
         timeout_ms: int | None = None,
         chosen_verifier_id: str = "",
     ) -> AskingPrices:
-        prices = directory.asking_prices(capability_id, target)
+        prices = directory.asking_prices(capability_id, target, payer_did=payer_did)
         if not _is_open(prices):
             return prices
         return directory.available_prices(
@@ -148,9 +156,31 @@ def _prices_of(directory: DirectoryPort, at_ms: int) -> Callable[..., AskingPric
             is_trusted=is_trusted,
             timeout_ms=timeout_ms,
             verifier_capability_id=chosen_verifier_id,
+            payer_did=payer_did,
         )
 
     return find_prices
+
+
+def _limit_at_peers(asked: Sequence[int]) -> int:
+    """Return what a verifier at a peer may cost: the dearest one does not decide alone."""
+    positive_micro = min(filter(None, asked), default=None)
+    return market_limit_micro(positive_micro, max(asked, default=0), has_free=0 in asked)
+
+
+def _add_peers(prices: AskingPrices, at_peers: Sequence[int]) -> AskingPrices:
+    """Return the prices of agents with those of peers; a registered price stays the limit."""
+    if prices.registered is not None:
+        return prices
+    known = (prices.dearest_micro, prices.cheapest_micro, prices.positive_micro)
+    asked = [*at_peers, *(micro for micro in known if micro is not None)]
+    positive_micro = min(filter(None, asked), default=None)
+    return replace(
+        prices,
+        dearest_micro=max(asked),
+        cheapest_micro=min(asked),
+        positive_micro=positive_micro,
+    )
 
 
 def _share_out(
@@ -418,6 +448,9 @@ def _build_look(node: CompiledNode) -> SelectAgent:
         versions=node.versions,
         verifier_capability_id=node.chosen_verifier_capability_id,
         timeout_ms=node.timeout_ms,
+        region=None if node.is_auction else node.region,
+        is_federated=node.is_federated,
+        peer_verifier_id=node.peer_verifier_id,
     )
 
 

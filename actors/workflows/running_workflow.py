@@ -25,6 +25,17 @@ ORDER_US: Final = 20
 
 
 @dataclass(slots=True)
+class OrderEnds:
+    """Orders at peers whose ends a cancellation waits for.
+
+    `nodes`: whose orders have not ended. `then`: called when all have, or after a time.
+    """
+
+    nodes: set[str]
+    then: list[Callable[[], None]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class RunningWorkflow:
     """One unfinished workflow in this process.
 
@@ -34,6 +45,7 @@ class RunningWorkflow:
     `halts`: how often it was halted in this process, earlier runs included.
     `unsent`: dispatches that later turns of the loop send, in order.
     `traceparent`: the one that its publish brought, None without one.
+    `order_ends`: the cancellation waits for the ends of orders at peers.
     """
 
     task_id: str
@@ -48,6 +60,7 @@ class RunningWorkflow:
     halts: int = 0
     unsent: deque[DispatchNode | DispatchVerification] = field(default_factory=deque)
     traceparent: str | None = None
+    order_ends: OrderEnds | None = None
 
     @property
     def workflow_id(self) -> str:
@@ -66,6 +79,17 @@ class RunningWorkflow:
         for timer in self.timers.values():
             timer.cancel()
         self.timers.clear()
+
+    def orders_at_peers(self) -> list[DispatchOrder]:
+        """Return the open orders at peers."""
+        return [order for order in self.orders.values() if order.peer is not None]
+
+    def end_orders(self, ends: OrderEnds) -> None:
+        """Let the cancellations go on that wait for the ends of orders at peers."""
+        if self.order_ends is ends:
+            self.order_ends = None
+            for then in ends.then:
+                then()
 
     def pop_orders(self, node: str) -> list[DispatchOrder]:
         """Remove and return the open orders of a node."""

@@ -18,6 +18,7 @@ from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import ErrorCode, QuarantineCode, ServiceError
 from core.market.auction import Bid
 from core.settings import Settings
+from core.subnets.policies import NodeRate
 from core.workflow.actions import Action, CloseAuction, SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.events import (
     AgentRevoked,
@@ -47,9 +48,18 @@ class OwnerCommands:
     settings: Settings
 
     def publish(
-        self, request: PublishRequest, estimate: Estimate, records: Iterable[Record], now_ms: int
+        self,
+        request: PublishRequest,
+        estimate: Estimate,
+        records: Iterable[Record],
+        now_ms: int,
+        rates: tuple[NodeRate, ...] = (),
     ) -> PublishWorkflow:
-        """Return the command that stores a workflow, its hold and its first attempts."""
+        """Return the command that stores a workflow, its hold and its first attempts.
+
+        Args:
+            rates: how many of its nodes the payer's rate policies count.
+        """
         return PublishWorkflow(
             key=request.command_key,
             request_hash=request.request_hash,
@@ -73,6 +83,7 @@ class OwnerCommands:
             traceparent=request.traceparent,
             webhook_url=request.webhook_url,
             run=request.run,
+            rates=rates,
         )
 
     def advance(

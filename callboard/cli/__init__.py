@@ -15,8 +15,10 @@ from callboard.cli import (
     identity,
     ledger,
     market,
+    peers,
     receipts,
     reviews,
+    subnets,
     triggers,
     webhooks,
     workflows,
@@ -75,7 +77,10 @@ app.add_typer(reviews.task, name="task", rich_help_panel="Use")
 app.add_typer(receipts.app, name="receipt", rich_help_panel="Use")
 app.add_typer(triggers.schedules, name="schedule", rich_help_panel="Use")
 app.add_typer(triggers.hooks, name="hook", rich_help_panel="Use")
+app.add_typer(subnets.subnets, name="subnet", rich_help_panel="Use")
+app.add_typer(subnets.policies, name="policy", rich_help_panel="Use")
 app.add_typer(webhooks.app, name="webhook", rich_help_panel="Use")
+app.add_typer(peers.app, name="peer", rich_help_panel="Operate")
 
 
 def add_server_verbs(app: typer.Typer, *, is_installed: bool) -> None:
@@ -109,6 +114,7 @@ add_server_verbs(app, is_installed=find_spec("callboard.cli.deployment") is not 
 # In the order of the panels of the help.
 agents.add_to(app)
 cluster.add_to(app)
+peers.add_to(app)
 audit.add_to(app)
 
 

@@ -40,15 +40,19 @@ _PLACES: Final[dict[str, tuple[Any, ...]]] = {
     "agent": ("The agent's DID.",),
     "credits": ("Credits, at most 6 decimals.",),
     "cron": ("Cron expression, five fields in quotes.",),
+    "capability": ("Id of the capability.",),
     "description": ("Description of the problem.",),
     "did": ("The DID.",),
+    "endpoint": ("Base URL of its API.",),
     "heir": ("DID of the new owner.",),
     "manifest": ("Manifest with a trigger of type webhook or event; - reads standard input.",),
     "name": ("The name.",),
     "node": ("The node's name.",),
     "owner": ("DID of the key's owner.",),
+    "public_key": ("Its current public key, base64.",),
     "rating": ("Rating, 0 to 1 or 1 to 5.", float),
     "reason": ("Reason of the slash.",),
+    "region": ("Its region.",),
     "resolution": ("Reason of the decision.",),
     "status": (
         "Decision: resolved_complainant, resolved_respondent, resolved_split or dismissed.",
@@ -73,7 +77,8 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "author": ("--author", "Only agents of this author."),
     "comment": ("--comment", "Comment."),
     "concurrent_workflows": ("--concurrent", "Concurrent workflows.", int),
-    "capability": ("--capability", "Capability of a workflow of one node."),
+    "capabilities": ("--capability", "Capability that it may offer; repeatable.", list[str]),
+    "capability": ("--capability", "The capability's ID."),
     "catch_up_window_ms": ("--catch-up-ms", "How late a run may start; default: an hour.", int),
     "cursor": ("--cursor", "nextCursor of the previous page."),
     "custodian_did": ("--custodian", "DID that can replace the key alone."),
@@ -83,22 +88,29 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     ),
     "days": ("--days", "Days without a heartbeat.", int),
     "delay_hours": ("--delay-hours", "Hours of the time lock; default: 72.", int),
+    "description": ("--description", "What it is for."),
     "details": ("--details", "Details of the reason."),
+    "did": ("--did", "DID of the peer, if it has rotated its key."),
     "enabled": ("--enable/--disable", "Enable or pause the webhook.", bool),
     "estimated_spend_cents": ("--spend", "Estimated cost in cents.", int),
     "eta_ms": ("--eta-ms", "Estimated milliseconds.", int),
     "events": ("--event", "Audit event type, or *; repeatable.", list[str]),
     "event_type": ("--event-type", "Only entries of this event type."),
     "evidence": ("--evidence", "Evidence, a JSON object."),
+    "end_time": ("--end", "End of the period (exclusive)."),
     "expires_at": ("--expires-at", "Expiry, an ISO 8601 time."),
     "guardians": ("--guardian", "A guardian's DID; repeatable.", list[str]),
     "from_id": ("--from", "First entry; default: 1.", int),
     "inputs": ("--input", "Inputs of that node, a JSON object."),
     "input_rate": ("--input-rate", "Credits per input token."),
     "jitter_ms": ("--jitter-ms", "Longest delay after the due times.", int),
+    "limit_per_minute": ("--per-minute", "Nodes of each member in a minute.", int),
     "limit": ("--limit", "Maximum number of results.", int),
     "max_runs": ("--max-runs", "Runs after which it ends.", int),
+    "member_did": ("--did", "Only subnets that list this DID."),
+    "member_dids": ("--member", "DID to list; repeatable.", list[str]),
     "model": ("--model", "Only agents that use this model."),
+    "month": ("--month", "Month in UTC, such as 2026-11; default: the current one."),
     "months": ("--months", "Calendar months; default: 12.", int),
     "name": ("--name", "The name."),
     "new_url": ("--new-url", "New URL."),
@@ -114,14 +126,22 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "owner_did": ("--for", "DID of the account; default: the caller."),
     "paused": ("--paused", "Do not start it yet.", bool),
     "payer_did": ("--payer", "The payer's DID; default: the caller."),
+    "peer_id": ("--id", "ID of the peer here; default: the last part of its DID."),
     "period_end": ("--end", "End of the period (exclusive)."),
     "period_start": ("--start", "Start of the period, ISO 8601."),
+    "policy_type": (
+        "--type",
+        "Of a subnet: private, invite_only or public. Of a policy: allow_capability,"
+        " deny_capability, require_approval, rate_limit, allow_region or deny_region.",
+    ),
     "preferred": ("--preferred", "Preferred version."),
     "price_cents": ("--cents", "Whole cents per node.", int),
     "quarantined": ("--quarantined", "Only quarantined workflows.", bool),
     "rate_class": ("--rate-class", "Rate limit of the key: standard or unlimited."),
     "reason": ("--reason", "A cancellation reason; default: user_request."),
     "refund_credits": ("--refund", "Credits to refund."),
+    "region": ("--region", "Region of the peers, or of the policy."),
+    "request_region": ("--region", "Preferred region."),
     "requires_inactivity": (
         "--requires-inactivity",
         "The owner's own requests also restart the timer.",
@@ -134,7 +154,9 @@ _OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
     "signature": ("--signature", "Signature of cancel:ID by the current key, base64."),
     "spend_per_day_cents": ("--spend-per-day", "Cents per day.", int),
     "stake_credits": ("--stake-offered", "Credits offered as stake."),
+    "start_time": ("--start", "Start of the period, ISO 8601."),
     "status": ("--status", "Only results with this status."),
+    "subnet_id": ("--subnet", "Only policies of this subnet."),
     "successor": ("--successor", "Version to use instead."),
     "template": ("--template", "Manifest, a JSON file; - reads standard input."),
     "threshold": ("--threshold", "Number of guardians who must sign.", int),
@@ -155,6 +177,7 @@ def calling_verb(
     options: str = "",
     columns: str = "",
     row: Callable[[Any], Row] = dict,
+    panel: str | None = None,
     **fixed: Any,
 ) -> None:
     """Add a verb that calls the client and shows the record, or the rows of the page, it returns.
@@ -166,6 +189,7 @@ def calling_verb(
         options: the client's names of its options; `limit=50` has a default, `days!` must be given.
         columns: of the table of a list, members of its rows.
         row: makes what the table shows of a row.
+        panel: of the help.
         fixed: arguments of the client's method that the verb always gives.
     """
     places = takes.split()
@@ -187,7 +211,7 @@ def calling_verb(
     own = [*map(_argument, places), *map(_option, options.split())]
     # What `verb` reads.
     call.__signature__ = Signature([first, *own])  # type: ignore[attr-defined]
-    verb(app, name)(call)
+    verb(app, name, panel)(call)
 
 
 def _argument(place: str) -> Parameter:

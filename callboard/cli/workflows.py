@@ -37,7 +37,7 @@ calling_verb(
 )  # fmt: skip
 calling_verb(
     app, "list", "workflows", "List the caller's workflows, newest first.",
-    options="status quarantined limit=50 cursor",
+    options="status quarantined start_time end_time limit=50 cursor",
     columns="id status intent createdAt spentCredits quarantine",
 )  # fmt: skip
 calling_verb(

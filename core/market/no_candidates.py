@@ -23,6 +23,10 @@ NOT_TRUSTED: Final = "not_trusted"
 NOT_ACCEPTED: Final = "not_accepted"
 VERIFIER_NOT_ACCEPTED: Final = "verifier_not_accepted"
 TOO_SLOW: Final = "too_slow"
+REGION_REFUSED: Final = "region_refused"
+# Only of peers.
+INPUTS_STAY: Final = "inputs_stay"
+TIME_TOO_SHORT: Final = "time_too_short"
 # Only of a choice: such an agent is taken where there is no other.
 OWNER_FAILED: Final = "owner_failed_before"
 # Agents of one capability that are looked at for their reasons.
@@ -48,6 +52,10 @@ _WORDS: Final = {
     NOT_ACCEPTED: "of the payer's owner, or not accepted by the agent to be verified",
     VERIFIER_NOT_ACCEPTED: "accepting none of the verifiers that the node asks for",
     TOO_SLOW: "promising its result later than the node's timeoutMs",
+    REGION_REFUSED: "in a region that a policy of the payer's subnets refuses",
+    INPUTS_STAY: "to which the inputs may not leave: set settings.federate or the node's region, or"
+    " add an allow_region policy",
+    TIME_TOO_SHORT: "with less than 3 s of timeoutMs or maxRuntimeMs left for an order",
     "late": "too late",
     "above_reserve": "above the reserve price",
     "payers_own": "of the payer's owner",

@@ -1,6 +1,7 @@
 """The split of a node's payment between its agent and the protocol.
 
-Integers only; the parts always sum to the whole. Reference: money.md (Settlement, Fees).
+Integers only; the parts always sum to the whole. Reference: money.md (Settlement, Fees, Work of
+peers).
 """
 
 from __future__ import annotations
@@ -34,3 +35,15 @@ def split_payment(gross_micro: int, fee_bps: int) -> PaymentSplit:
     assert 0 <= fee_bps <= FEE_BPS_MAX, fee_bps
     fee_micro = gross_micro * fee_bps // FEE_BPS_MAX
     return PaymentSplit(agent_micro=gross_micro - fee_micro, fee_micro=fee_micro)
+
+
+def gross_of(net_micro: int, fee_bps: int) -> int:
+    """Return the payment of which the agent's part is exactly this.
+
+    Args:
+        net_micro: micro-credits, ≥ 0.
+        fee_bps: basis points, below 10 000.
+    """
+    gross_micro = net_micro * FEE_BPS_MAX // (FEE_BPS_MAX - fee_bps)
+    assert split_payment(gross_micro, fee_bps).agent_micro == net_micro, (net_micro, fee_bps)
+    return gross_micro

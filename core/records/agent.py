@@ -7,7 +7,7 @@ Reference: features.md (Agent cards).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
 from pydantic import (
@@ -152,6 +152,10 @@ class AgentCard(_OpenRecord):
     max_concurrency: Annotated[Whole, Field(ge=1, le=INTEGER_MAX)] | None = Field(
         default=None, description="Dispatches that the agent takes at once. Default: 32."
     )
+    region: ShortText | None = Field(default=None, description="Region in which the agent runs.")
+    subnet: ShortText | None = Field(
+        default=None, description="Id of a subnet that the agent's owner has joined."
+    )
     accepted_verifiers: AcceptedVerifiers = Field(
         default=None, description="Verifiers that the agent accepts. Default: `trusted`."
     )
@@ -159,6 +163,13 @@ class AgentCard(_OpenRecord):
     def to_json(self) -> dict[str, Any]:
         """Return the card in its JSON form, absent members left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def said_in_card(card: Mapping[str, Any], member: str) -> Any:
+    """Return what a card says of the agent's place, in itself or in its metadata."""
+    metadata = card.get("metadata")
+    inside = metadata.get(member) if isinstance(metadata, dict) else None
+    return card.get(member, inside)
 
 
 def find_secrets(card: Any, path: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ TEXT_CHARS_MAX: Final = 10_000
 NODE_NAME_CHARS_MAX: Final = 128
 # An agent's metrics of one attempt, as compact JSON, which are stored with the node.
 METRICS_BYTES_MAX: Final = 16 * 1024
+REPEAT_KEY_CHARS_MAX: Final = 255
 # Manifests or cards in one bulk request.
 BULK_ITEMS_MAX: Final = 1_000
 # Larger results of nodes go by reference.
@@ -41,6 +42,7 @@ AGENT_NAME_PATTERN: Final = r"^[A-Za-z0-9](?:[A-Za-z0-9-]{1,30}[A-Za-z0-9])$"
 CAPABILITY_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 # A capability, perhaps with the versions of it that will do: `cap.x.y.v1@>=1.2`.
 CAPABILITY_OF_VERSIONS_PATTERN: Final = rf"{CAPABILITY_ID_PATTERN[:-1]}(@{RANGE_PATTERN})?$"
+REGION_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 AGENT_ID_PATTERN: Final = r"^[^\x00-\x1f\x7f]{1,256}$"
 # Of credits that are given as a text.
 CREDITS_PATTERN: Final = r"^[0-9]{1,12}(\.[0-9]{1,6})?$"

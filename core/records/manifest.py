@@ -48,6 +48,7 @@ from core.records.bounds import (
     HTTP_URL_PATTERN,
     NODE_NAME_CHARS_MAX,
     PLAIN_TEXT_PATTERN,
+    REGION_PATTERN,
     TEXT_CHARS_MAX,
     URL_CHARS_MAX,
     is_node_name,
@@ -113,6 +114,7 @@ CapabilityOfVersions = Annotated[
     AfterValidator(_with_versions),
 ]
 NodeName = Annotated[str, BeforeValidator(_node_name)]
+Region = Annotated[str, StringConstraints(pattern=REGION_PATTERN)]
 DurationMs = Annotated[Whole, Field(ge=1, le=DURATION_MS_MAX)]
 CreditsMicro = Annotated[
     int | None,
@@ -161,6 +163,9 @@ class NodeDefinition(_ClosedRecord):
     payload: dict[str, Any] = Field(
         default_factory=dict, description="Static inputs; may hold `{{name}}`. Default: empty."
     )
+    fill_templates: bool = Field(
+        default=True, description="Whether `{{name}}` in the payload is replaced. Default: true."
+    )
     input_mappings: dict[str, str] = Field(
         default_factory=dict,
         description="Input names and paths such as `$.node.result.field`. Default: none.",
@@ -198,6 +203,9 @@ class NodeDefinition(_ClosedRecord):
         default=None,
         description="How long the node waits for an agent, in milliseconds. Default: 60,000.",
     )
+    region: Region | None = Field(
+        default=None, description="Region that should run the node. Default: the workflow's."
+    )
 
 
 class WorkflowTrigger(_ClosedRecord):
@@ -225,6 +233,13 @@ class WorkflowSettings(_ClosedRecord):
         default=None,
         alias="maxBudgetCredits",
         description="Budget in credits; it is held in escrow. Default: the estimate is held.",
+    )
+    federate: bool = Field(
+        default=False,
+        description="Whether peers may run nodes for which no agent is available here.",
+    )
+    region: Region | None = Field(
+        default=None, description="Region that should run the nodes. Default: none."
     )
 
 

@@ -20,6 +20,7 @@ from core.records.bounds import (
     DISPATCH_PATH_PATTERN,
     HTTP_URL_PATTERN,
     PLAIN_TEXT_PATTERN,
+    REGION_PATTERN,
 )
 from core.wording import counted, value_text
 
@@ -29,6 +30,7 @@ PATTERN_WORDS: Final[Mapping[str, str]] = {
     CAPABILITY_ID_PATTERN: f"a capability id: {_CAPABILITY}",
     CAPABILITY_OF_VERSIONS_PATTERN: f"a capability id: {_CAPABILITY}; versions follow @, as @>=1.2",
     DID_PATTERN: "a DID such as did:example:me",
+    REGION_PATTERN: "1 to 64 letters, digits, dots, dashes and underscores",
     AGENT_ID_PATTERN: "1 to 256 characters without control characters",
     CREDITS_PATTERN: "0 or more credits with at most 6 decimals",
     PLAIN_TEXT_PATTERN: "text without U+0000",

@@ -1,4 +1,4 @@
-"""The words for where nodes, workflows, triggers and agents stand, each list once.
+"""The words for where nodes, workflows, triggers, subnets, peers and agents stand, each list once.
 
 `core/workflow/transitions.py` and `core/market/agent_liveness.py` decide what moves between them.
 Reference: features.md (States, Targeted routing).
@@ -56,6 +56,42 @@ class RunStatus(StrEnum):
     STARTED = "started"
     FAILED = "failed"
     SKIPPED = "skipped"
+
+
+class SubnetType(StrEnum):
+    """Who may see and join a subnet."""
+
+    PRIVATE = "private"
+    INVITE_ONLY = "invite_only"
+    PUBLIC = "public"
+
+
+class PolicyType(StrEnum):
+    """What a policy does."""
+
+    ALLOW_CAPABILITY = "allow_capability"
+    DENY_CAPABILITY = "deny_capability"
+    REQUIRE_APPROVAL = "require_approval"
+    RATE_LIMIT = "rate_limit"
+    ALLOW_REGION = "allow_region"
+    DENY_REGION = "deny_region"
+
+
+class PeerStatus(StrEnum):
+    """State of a peer by the age of its last heartbeat. `added`: it has sent none."""
+
+    ADDED = "added"
+    ACTIVE = "active"
+    STALE = "stale"
+    UNREACHABLE = "unreachable"
+
+
+class RoutingReason(StrEnum):
+    """Why a peer was chosen, in the order of the choices."""
+
+    PREFERRED_REGION = "preferred_region"
+    FALLBACK_REGION = "fallback_region"
+    LEAST_LOADED = "least_loaded"
 
 
 class OverlapPolicy(StrEnum):

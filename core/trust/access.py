@@ -39,16 +39,26 @@ SINGLE_RIGHTS: Final = (
 )  # fmt: skip
 # What a free-tier key may do, and nothing else. No scope of an API key: those have what covers it.
 SUGGEST: Final = "workflows:suggest"
+# Reading revocations as peers do. No scope of an API key, either: peers have it.
+READ_TRUST: Final = "federation:trust"
 # Scopes that another scope includes. Their use is not recorded in the audit chain.
 COVERED_BY: Final[Mapping[str, str]] = {
     HEARTBEAT: "agents:write",
     SUGGEST: "workflows:read",
     READ_METRICS: ADMIN,
+    READ_TRUST: FEDERATE,
 }
 # A new key reads and writes every resource, but has no single right.
 DEFAULT_SCOPES: Final = tuple(
     f"{resource}:{verb}" for resource in RESOURCES for verb in ("read", "write")
 )
+# What a peer may do: give work to this deployment as a payer, and read what it needs for that.
+PEER_SCOPES: Final = frozenset(
+    {
+        "workflows:read", "workflows:write", "agents:read", "capabilities:read", "federation:read",
+        READ_TRUST, "ledger:read",
+    }
+)  # fmt: skip
 _USUAL: Final = frozenset(DEFAULT_SCOPES)
 RIGHTS: Final = frozenset((*DEFAULT_SCOPES, *SINGLE_RIGHTS))
 # The key id of every caller with an access token, and of every one whose DID signed the request.
@@ -58,6 +68,8 @@ DID_KEY_ID: Final = "did"
 # their addresses alone.
 FREE_TIER: Final = "free-tier"
 BY_ADDRESS: Final = "address"
+# The rate class of peers.
+PEER: Final = "peer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +78,9 @@ class Principal:
 
     `did`: the owner whom the caller speaks for; with an agent's token, the agent's holder.
     `key_id`: the credential (an API key's id, `jwt` or `did`). `rate_class`: `standard`,
-    `unlimited`, or `address` for calls that count for their address. `rate_limits`: overrides of
-    single classes, calls per minute. `expires_ms`: the end of the credential, None for never.
+    `unlimited`, `peer`, or `address` for calls that count for their address. `rate_limits`:
+    overrides of single classes, calls per minute. `expires_ms`: the end of the credential, None for
+    never.
     `is_stranger`: its calls count for its address as well, because nothing is stored of a DID that
     costs nothing to make. `signing_key`: base64 of the key by which its DID has signed the request,
     None without a signature. `key_hash`: SHA-256 of the API key, none of another credential.

@@ -25,7 +25,9 @@ class SelectAgent(Message, frozen=True):
     `versions`: only agents that offer a published version of this range; "": whatever they offer.
     `verifier_capability_id`: only agents that accept a verifier which offers it; "": all agents.
     `timeout_ms`: the node's; who promises a later result is no candidate, but for a target. None:
-    however late.
+    however late. `deadline_ms`: the workflow's; None: not known.
+    `region`, `is_federated`, `peer_verifier_id`: the node's; a region of None: it stays in this
+    deployment.
     """
 
     node: str
@@ -41,6 +43,10 @@ class SelectAgent(Message, frozen=True):
     versions: str = ""
     verifier_capability_id: str = ""
     timeout_ms: int | None = None
+    region: str | None = ""
+    is_federated: bool = False
+    deadline_ms: int | None = None
+    peer_verifier_id: str = ""
 
 
 class SelectBidder(Message, frozen=True):

@@ -30,6 +30,7 @@ class CompiledNode(Message, frozen=True, kw_only=True):
     `versions`: which versions of the capability it may be done by, as a range; "" for all.
     `is_verifier_chosen`: the payer has chosen the capability of the verifier of its result.
     `wait_for_agent_ms`: how long it waits for an agent that is away for a passing reason, 0: never.
+    `region`: the one that should run it, "" for any. `is_federated`: any peer may run it.
 
     `payload_bytes`: of the payload's text; `template_count`: how often `{{` stands in it. They tell
     what it costs to build the node's inputs.
@@ -56,11 +57,18 @@ class CompiledNode(Message, frozen=True, kw_only=True):
     versions: str = ""
     wait_for_agent_ms: int = 0
     is_verifier_chosen: bool = False
+    region: str = ""
+    is_federated: bool = False
 
     @property
     def chosen_verifier_capability_id(self) -> str:
         """The verifiers' capability that the payer has chosen, "" where it has chosen none."""
         return self.verifier_capability_id if self.is_verifier_chosen else ""
+
+    @property
+    def peer_verifier_id(self) -> str:
+        """Capability of the verifier that judges the node's result at a peer, "" for none."""
+        return self.verifier_capability_id if self.requires_verification else ""
 
 
 class CompiledWorkflow(Message, frozen=True, kw_only=True):
@@ -111,6 +119,7 @@ def compile_workflow(
     _check_limits(manifest, limits, plan.problems)
     if plan.problems:
         raise refused_manifest(plan.problems)
+    settings = manifest.settings
     nodes: dict[str, CompiledNode] = {}
     for name in plan.order:
         node = manifest.nodes[name]
@@ -122,7 +131,7 @@ def compile_workflow(
             depends_on=plan.parents[name],
             children=tuple(plan.children[name]),
             payload=node.payload,
-            has_templates=_has_template(node.payload),
+            has_templates=node.fill_templates and _has_template(node.payload),
             mappings=plan.mappings.get(name, ()),
             requires_verification=node.requires_verification,
             verifier_capability_id=(
@@ -138,7 +147,7 @@ def compile_workflow(
             is_auction=node.selection == "auction",
             auction_window_ms=node.auction_window_ms or 0,
             payload_bytes=len(payload),
-            template_count=payload.count(b"{{"),
+            template_count=payload.count(b"{{") if node.fill_templates else 0,
             versions=versions,
             wait_for_agent_ms=(
                 WAIT_FOR_AGENT_MS if node.wait_for_agent_ms is None else node.wait_for_agent_ms
@@ -146,8 +155,9 @@ def compile_workflow(
             is_verifier_chosen=(
                 node.requires_verification and node.verifier_capability_id is not None
             ),
+            region=node.region or settings.region or "",
+            is_federated=settings.federate,
         )
-    settings = manifest.settings
     return CompiledWorkflow(
         intent=manifest.intent,
         nodes=nodes,

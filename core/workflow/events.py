@@ -147,6 +147,8 @@ class AttemptSucceeded(Message, frozen=True):
     Hashes are `sha256:` + hex over the JCS forms. `settled_by`: who has ended the attempt of an
     agent that had accepted it; None: an agent's reply. `signature`: `ed25519:` + base64 over the
     result, valid by the agent's key `signed_key` (base64); None: not signed, or not checked.
+    `charged_micro`: what a peer charged for it, the fee here included, which is what is paid; the
+    peer has had the result verified where the node requires that. None: the reply of an agent.
     """
 
     node: str
@@ -161,16 +163,22 @@ class AttemptSucceeded(Message, frozen=True):
     settled_by: SettledBy | None = None
     signature: str | None = None
     signed_key: str | None = None
+    charged_micro: int | None = None
 
 
 class AttemptFailed(Message, frozen=True):
-    """The agent refused, failed, timed out, or could not be reached."""
+    """The agent refused, failed, timed out, or could not be reached.
+
+    `charged_micro`: what a peer charged for a result that is refused, as of `AttemptSucceeded`: a
+    verification there rejected it, or its agent is revoked.
+    """
 
     node: str
     attempt: int
     failure: Failure
     started_ms: int
     at_ms: int
+    charged_micro: int = 0
 
 
 class VerifierSelected(Message, frozen=True):

@@ -55,6 +55,7 @@ from core.workflow.rules.attempts import (
 )
 from core.workflow.rules.auction_rounds import bids_heard
 from core.workflow.rules.node_ends import cancel_requested, runtime_exceeded
+from core.workflow.rules.payment import peer_price_max_micro
 from core.workflow.rules.restoration import load_nodes, resume_nodes
 from core.workflow.rules.revocation import agent_revoked, agents_at_work
 from core.workflow.rules.selection import workflow_accepted
@@ -155,6 +156,10 @@ class WorkflowMachine:
     def node(self, name: str) -> NodeState:
         """Return a node's state, for reading only. Raises KeyError."""
         return self._workflow.nodes[name]
+
+    def find_most_due(self, name: str) -> int:
+        """Return the most that a node's open attempt may cost at a peer, micro-credits."""
+        return peer_price_max_micro(self._workflow, self._workflow.nodes[name])
 
     def row_of(self, name: str) -> NodeChanged:
         """Return the last stored form of a node that has succeeded. Raises KeyError."""

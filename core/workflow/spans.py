@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from core.ids import span_id
-from core.workflow.rules.verification import payment_line
+from core.workflow.rules.payment import payment_line
 from core.workflow.trace_context import trace_of
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 

@@ -270,7 +270,7 @@ def _judge_http_error(
         NodeErrorCode.AGENT_ERROR,
         message,
         Verdict.FINAL_FOR_AGENT if is_final else Verdict.RETRYABLE,
-        retry_after_ms=0 if is_final else _retry_after_ms(retry_after, at_ms),
+        retry_after_ms=0 if is_final else retry_after_ms(retry_after, at_ms),
         is_spared=is_declined,
         is_refusal=is_refusal,
         is_declined=is_declined and not is_final,
@@ -308,7 +308,7 @@ def _names_unknown_capability(text: str, code: str, capability_id: str) -> bool:
     )
 
 
-def _retry_after_ms(header: str | None, at_ms: int) -> int:
+def retry_after_ms(header: str | None, at_ms: int) -> int:
     """Return how long an agent asks to be left alone; 0 for what is no number and no date."""
     text = (header or "").strip()
     if text.isascii() and text.isdigit():

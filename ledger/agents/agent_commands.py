@@ -22,6 +22,7 @@ class RegisterAgent(OwnersCommand, frozen=True, kw_only=True):
     `card_version`: its own number. `metadata`: name, author and model, by which agents are listed.
     `lines_taken`: capabilities whose versions pass to `owner_did` where an unproven claim yields to
     it; None: there was no such claim.
+    `subnet_id`: the subnet that the card names.
     `owner_agents_max`: active agents of its owner, at most; None: no bound.
     Rejections: FORBIDDEN; CONFLICT when the card has changed or the DID was claimed meanwhile, the
     counter is no higher than the stored one, or the owner has so many agents.
@@ -45,6 +46,7 @@ class RegisterAgent(OwnersCommand, frozen=True, kw_only=True):
     is_unchanged: bool = False
     owner_agents_max: int | None = None
     lines_taken: tuple[str, ...] | None = None
+    subnet_id: str | None = None
 
 
 class DeregisterAgent(OwnersCommand, frozen=True, kw_only=True):

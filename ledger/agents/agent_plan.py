@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from core.errors import ErrorCode
+from core.peers.documents import DEPLOYMENT_DID
 from core.records.audit import AuditEventType
 from core.records.statuses import OwnershipProof
 from core.trust.identity.did_web import is_did_web
@@ -179,6 +180,7 @@ def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch, *, is_yieldi
         "card_hash": agent.card_hash,
         "lineage_hash": agent.lineage_hash,
         "is_trusted": agent.is_trusted,
+        "subnet_id": command.subnet_id,
         **dict(zip(META_COLUMNS, command.metadata, strict=True)),
     }
     if new_key is not None:
@@ -329,9 +331,12 @@ def _registered(command: RegisterAgent, agent: KnownAgent, *, is_new: bool) -> d
 def _check_claim(command: RegisterAgent, batch: Batch) -> None:
     """Refuse to claim a DID that another has in use, except as itself: it is not a new one.
 
-    In use: it has a wallet account or a stake account, or has had API keys or agents. Decision
-    stakes-and-slashing.
+    The DIDs of deployments and of their clearing accounts are no agent's. In use: it has a wallet
+    account or a stake account, or has had API keys or agents. Decision stakes-and-slashing.
     """
+    if command.did.startswith(DEPLOYMENT_DID):
+        detail = f"{command.did}: DIDs that begin with {DEPLOYMENT_DID} are those of deployments"
+        raise Refusal(ErrorCode.INVALID_REQUEST, detail)
     if command.owner_did == command.did or command.is_admin or command.proof is not None:
         return
     accounts = (wallet_address(command.did), stake_address(command.did))

@@ -26,6 +26,7 @@ from ledger.schema import (
     reputation,
     revocation,
     stake,
+    subnet,
 )
 
 # A page of cards is not small.
@@ -130,6 +131,7 @@ AGENTS: Final = Kept(
             sql.func.coalesce(agent.c.inherited_from_did, agent.c.owner_did) == agent.c.owner_did,
         ).label("is_trusted"),
         agent.c.proven_by.is_not(None).label("is_proven"),
+        sql.case((subnet.c.policy_type == "private", agent.c.subnet_id)).label("private_subnet"),
         former_key.c.public_key.label("former_key"),
         former_key.c.valid_until_ms.label("former_until_ms"),
     ).select_from(
@@ -137,7 +139,7 @@ AGENTS: Final = Kept(
             former_key,
             (former_key.c.agent_did == agent.c.did)
             & (former_key.c.number == agent.c.key_number - 1),
-        )
+        ).outerjoin(subnet, subnet.c.id == agent.c.subnet_id)
     ),
     agent.c.registered_ms,
     agent.c.did,
@@ -182,6 +184,25 @@ STAKES: Final = Kept(
     stake.c.agent_did,
     changed=stake.c.changed_id,
 )
+# Whole, each with who has joined and its policies.
+SUBNETS: Final = Kept(
+    "subnets",
+    sql.select(
+        subnet.c.id,
+        subnet.c.policy_type,
+        subnet.c.changed_id,
+        sql.literal_column(
+            "ARRAY(SELECT did FROM callboard.subnet_member m"
+            " WHERE m.subnet_id = callboard.subnet.id AND m.status = 'joined')"
+        ).label("joined_dids"),
+        sql.literal_column(
+            "(SELECT coalesce(json_agg(p ORDER BY p.id), '[]') FROM callboard.subnet_policy p"
+            " WHERE p.subnet_id = callboard.subnet.id AND p.removed_ms IS NULL)"
+        ).label("policies"),
+    ),
+    subnet.c.id,
+    changed=subnet.c.changed_id,
+)
 LIVE: Final = Kept(
     "live",
     sql.select(agent_live),
@@ -198,7 +219,7 @@ LIVE: Final = Kept(
     ),
 )
 # Revocations last: they end work, which agents that were found by the same look may take over.
-KINDS: Final = (AGENTS, PRICES, VERSIONS, LIVE, REPUTATIONS, STAKES, REVOCATIONS)
+KINDS: Final = (SUBNETS, AGENTS, PRICES, VERSIONS, LIVE, REPUTATIONS, STAKES, REVOCATIONS)
 
 # What an owner has seen that has read nothing.
 NOTHING_SEEN: Final[Since] = {

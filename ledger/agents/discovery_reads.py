@@ -56,7 +56,9 @@ _WALKED: Final = """
 _CARDS: Final = PreparedStatement(
     f"""
     SELECT s.did, s.capability_id, s.owner_did, s.card, s.endpoint, s.status, s.public_key,
-        s.key_number, s.updated_ms, p.price_cents, p.input_rate, p.output_rate, {LIVE_COLUMNS}
+        s.key_number, s.updated_ms, EXISTS (SELECT FROM callboard.subnet_member m
+            WHERE m.subnet_id = s.subnet_id AND m.did = s.owner_did AND m.status = 'joined'
+        ) AS is_in_subnet, p.price_cents, p.input_rate, p.output_rate, {LIVE_COLUMNS}
     FROM (
         SELECT h.capability_id, h.number, a.*, sum(octet_length(a.card)) OVER (ORDER BY h.number)
             - octet_length(a.card) AS bytes_before

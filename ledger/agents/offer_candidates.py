@@ -156,6 +156,7 @@ async def find_hits(
     """Return the offers that a search ranks, each once.
 
     Args:
+        caller: the DID that searches, which finds no agents that are hidden from it.
         near: SQL that selects them; None: those that have one of the words.
         most: how many offers are taken; None: `HITS_MAX`.
         each: how many offers of one word are taken; None: as many.
@@ -169,6 +170,7 @@ async def find_hits(
         "words": [_quoted(word) for word in wanted],
         "offers": [words.counts[word] for word in wanted],
         "each": each or most or HITS_MAX,
+        "viewer": caller,
         **(values or {}),
     }
     statement = _statement(near, most or HITS_MAX, RARE_MAX, WALKED_MAX)

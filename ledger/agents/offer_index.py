@@ -21,7 +21,7 @@ from core.json_text import read_json
 from core.planning.lexemes import offered_lexemes
 from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
 from ledger.merged_runs import MergedRuns
-from ledger.reads.agent_pages import IS_REVOKED
+from ledger.reads.agent_pages import IS_HIDDEN, IS_REVOKED
 from ledger.reads.stored import RowDict
 from ledger.step_rows import StepRows
 
@@ -41,10 +41,10 @@ FOLLOWED_MAX_S: Final = 5.0
 OWNER_OFFERS_MAX: Final = 20_000
 
 # A condition of searches on an offer `h`: what has changed since it was read is left out, as it may
-# have been taken back; so are agents that are revoked.
+# have been taken back; so are agents that are revoked, and those that are hidden from the viewer.
 IS_CURRENT: Final = f"""
     NOT EXISTS (SELECT 1 FROM callboard.offer_due d WHERE d.did = h.did)
-        AND NOT {IS_REVOKED.format(did="h.did")}
+        AND NOT {IS_REVOKED.format(did="h.did")} AND NOT {IS_HIDDEN.format(did="h.did")}
 """
 _DUE: Final = sql.text(
     "SELECT did, seq, card FROM callboard.due_offers(:dids, :rows_max, :bytes_max)"

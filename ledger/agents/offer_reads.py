@@ -80,7 +80,9 @@ async def offers_for_draft(
             taken[owner_did] += 1
             best[capability_id] = (turn, -hit.fit)
     ids = sorted(best, key=lambda one: (best[one], one))[:OFFERS_MAX]
-    rows = await reader.searches.prepared_rows(_SPEAKING, {"ids": ids}, caller=caller)
+    rows = await reader.searches.prepared_rows(
+        _SPEAKING, {"ids": ids, "viewer": caller}, caller=caller
+    )
     return lambda: [parse_offer(row) for row in rows]
 
 

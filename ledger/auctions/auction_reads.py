@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sql
 
+from ledger.reads.agent_pages import is_shown
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import agent, auction, bid
 
@@ -18,10 +19,15 @@ async def auction_rows(reader: LedgerReader, workflow_id: str, node: str) -> lis
     return await reader.rows(query)
 
 
-async def bid_rows(reader: LedgerReader, workflow_id: str, node: str) -> list[RowDict]:
+async def bid_rows(
+    reader: LedgerReader, workflow_id: str, node: str, viewer: str | None
+) -> list[RowDict]:
     """Return the bids of a node's closed rounds, the lowest first; sealed ones stay sealed.
 
     `owner_did`: who owns the agent now.
+
+    Args:
+        viewer: the DID from which bids of hidden agents are left out; None: an administrator.
     """
     query = (
         sql.select(bid, agent.c.owner_did)
@@ -32,7 +38,12 @@ async def bid_rows(reader: LedgerReader, workflow_id: str, node: str) -> list[Ro
             & (auction.c.node == bid.c.node)
             & (auction.c.round == bid.c.round),
         )
-        .where(bid.c.workflow_id == workflow_id, bid.c.node == node, auction.c.status != "open")
+        .where(
+            bid.c.workflow_id == workflow_id,
+            bid.c.node == node,
+            auction.c.status != "open",
+            is_shown("callboard.bid.agent_did", viewer),
+        )
         .order_by(bid.c.round, bid.c.amount_micro, bid.c.received_ms, bid.c.agent_did)
     )
     return await reader.rows(query)

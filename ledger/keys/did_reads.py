@@ -17,7 +17,7 @@ from ledger.reads.reader import LedgerReader, RowDict
 _STANDINGS: Final = sql.text(
     """
     SELECT * FROM (
-        SELECT given.did, agent.public_key, agent.owner_did,
+        SELECT given.did, agent.public_key, agent.owner_did, peer.public_key AS peer_key,
             coalesce(agent.status = 'active', false) AS is_active,
             EXISTS (SELECT FROM callboard.api_key AS own WHERE own.owner_did = given.did)
                 AS has_keys,
@@ -28,8 +28,9 @@ _STANDINGS: Final = sql.text(
             ) AS is_revoked
         FROM unnest(:dids) AS given (did)
         LEFT JOIN callboard.agent AS agent ON agent.did = given.did
+        LEFT JOIN callboard.peer AS peer ON peer.did = given.did AND peer.removed_ms IS NULL
     ) AS standing
-    WHERE owner_did IS NOT NULL OR has_keys OR is_revoked
+    WHERE owner_did IS NOT NULL OR has_keys OR is_revoked OR peer_key IS NOT NULL
     """
 ).bindparams(sql.bindparam("dids", type_=ARRAY(Text)))
 

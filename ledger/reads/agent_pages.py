@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+import sqlalchemy as sql
+
 from ledger.reads.prepared import PreparedStatement
 from ledger.schema import agent
 
@@ -48,6 +50,18 @@ IS_REVOKED: Final = """
         AND v.ended_ms IS NULL
         AND (v.expires_ms IS NULL OR v.expires_ms > extract(epoch FROM now()) * 1000))
 """
+# Whether the agent of a DID is in a private subnet that the viewer, or the agent's owner, has not
+# joined. The agent and its owner always see it. `viewer` NULL: an administrator, who sees all.
+IS_HIDDEN: Final = """
+    EXISTS (SELECT FROM callboard.agent p JOIN callboard.subnet s ON s.id = p.subnet_id
+        WHERE p.did = {did} AND p.subnet_id IS NOT NULL AND s.policy_type = 'private'
+            AND %(viewer)s::text NOT IN (p.did, p.owner_did)
+            AND (SELECT count(*) FROM callboard.subnet_member m WHERE m.subnet_id = s.id
+                AND m.did IN (%(viewer)s::text, p.owner_did) AND m.status = 'joined') < 2)
+"""
+HIDDEN_AGENT: Final = PreparedStatement(
+    f"SELECT {IS_HIDDEN.format(did='%(did)s')} AS is_hidden", {}
+)
 # One by one: a plan that was made when a table was small never reads it whole.
 _HEARD: Final = f"""
     SELECT found.*, {LIVE_COLUMNS}, {IS_REVOKED.format(did="found.did")} AS is_revoked
@@ -89,16 +103,29 @@ _OF_CAPABILITY: Final = f"""
 """
 
 
+def is_shown(did: str, viewer: str | None) -> sql.TextClause:
+    """Return the condition of a query that an agent is not hidden (`IS_HIDDEN`).
+
+    Args:
+        did: the column with its DID, as SQL.
+    """
+    hidden = IS_HIDDEN.format(did=did).replace("%(viewer)s::text", "CAST(:viewer AS text)")
+    return sql.text(f"NOT {hidden}").bindparams(viewer=viewer)
+
+
+_IS_SHOWN: Final = f"(subnet_id IS NULL OR NOT {IS_HIDDEN.format(did='agent.did')})"
+
+
 @lru_cache(maxsize=256)
 def agents_statement(asked: frozenset[str]) -> PreparedStatement:
-    """Return the statement of a page; its parameters: what is asked by, `limit`, `offset` and
-    `bytes_max`. Its rows have `page_rows`, how many the page would have without `bytes_max`.
+    """Return the statement of a page; its parameters: what is asked by, `viewer`, `limit`, `offset`
+    and `bytes_max`. Its rows have `page_rows`, how many the page would have without `bytes_max`.
 
     Args:
         asked: of `capability_id`, `owner_did`, `status`, `name`, `author`, `model`, `after_did`.
     """
     named = sorted(asked - {"capability_id"})
-    conditions = " AND ".join(_CONDITIONS[name] for name in named) or "true"
+    conditions = " AND ".join((_IS_SHOWN, *(_CONDITIONS[name] for name in named)))
     if "capability_id" in asked:
         few = _FEW.format(status=_CONDITIONS["status"] if "status" in asked else "true")
         agents = _OF_CAPABILITY.format(conditions=conditions)

@@ -18,7 +18,7 @@ from sqlalchemy import LargeBinary
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from ledger.connections.pools import Pool
-from ledger.reads.agent_pages import HEARD_AGENT, agents_statement
+from ledger.reads.agent_pages import HEARD_AGENT, HIDDEN_AGENT, agents_statement
 from ledger.reads.audit_filter import LOOKED_AT_MAX, OWN_LOOKED_AT_MAX, audit_select, own_select
 from ledger.reads.prepared import PreparedReads
 from ledger.reads.search_reads import SearchReads
@@ -34,6 +34,7 @@ from ledger.schema import (
     agent,
     api_key,
     audit_party,
+    command,
     entry,
     escrow,
     revocation,
@@ -148,13 +149,18 @@ class LedgerReader:
         payer_did: str | None = None,
         status: str | None = None,
         is_quarantined: bool | None = None,
+        start_ms: int | None = None,
+        end_ms: int | None = None,
         limit: int = 50,
         offset: int = 0,
         before_id: str | None = None,
+        command_key: str | None = None,
     ) -> list[RowDict]:
         """Return workflow rows without nodes and manifest, newest first.
 
         Args:
+            command_key: of the publish.
+            start_ms, end_ms: when they were created; the end is excluded.
             is_quarantined: whether they wait for being resumed; None: whether or not.
             before_id: the last id of the page before (keyset paging).
         """
@@ -166,12 +172,25 @@ class LedgerReader:
         if is_quarantined is not None:
             waits = sql.and_(workflow.c.quarantined_ms.is_not(None), _IS_UNFINISHED)
             query = query.where(waits if is_quarantined else sql.not_(waits))
+        if command_key is not None:
+            known = await self._workflow_of(command_key)
+            if known is None:
+                return []
+            query = query.where(workflow.c.id == known)
+        if start_ms is not None:
+            query = query.where(workflow.c.created_ms >= start_ms)
+        if end_ms is not None:
+            query = query.where(workflow.c.created_ms < end_ms)
         if before_id is not None:
             known = _uuid(before_id)
             if known is None:
                 return []
             query = query.where(workflow.c.id < known)
         return await self.rows(query.limit(limit).offset(offset))
+
+    async def _workflow_of(self, command_key: str) -> str | None:
+        rows = await self.rows(sql.select(command.c.result).where(command.c.id == command_key))
+        return (rows[0]["result"] or {}).get("workflowId") if rows else None
 
     async def escrow(self, workflow_id: str) -> RowDict | None:
         """Return a workflow's escrow with what is left in it (`remaining_micro`)."""
@@ -201,10 +220,12 @@ class LedgerReader:
         offset: int = 0,
         after_did: str | None = None,
         bytes_max: int = PAGE_BYTES_MAX,
+        viewer: str | None = None,
     ) -> RowPage:
         """Return agent rows, as `heard_agent`, in the order of their DIDs.
 
         Args:
+            viewer: the DID that may see them, "" for a caller without one; None: all are shown.
             name: of the card's metadata, here and below, exactly.
             bytes_max: of the cards: the page ends with the row that passes it.
         """
@@ -220,7 +241,7 @@ class LedgerReader:
         values = {one: wanted for one, wanted in asked.items() if wanted is not None}
         found = await self.records.rows(
             agents_statement(frozenset(values)),
-            {**values, "limit": limit, "offset": offset, "bytes_max": bytes_max},
+            {**values, "viewer": viewer, "limit": limit, "offset": offset, "bytes_max": bytes_max},
         )
         row_count = 0
         for row in found:
@@ -240,6 +261,11 @@ class LedgerReader:
         """
         rows = await self.lookups.rows(HEARD_AGENT, {"did": did})
         return rows[0] if rows else None
+
+    async def is_hidden(self, did: str, viewer: str | None) -> bool:
+        """Say whether an agent's card is in a private subnet that a DID may not see; "": nobody."""
+        rows = await self.lookups.rows(HIDDEN_AGENT, {"did": did, "viewer": viewer})
+        return bool(rows[0]["is_hidden"])
 
     async def api_keys_by_hashes(self, hashes: Sequence[bytes]) -> dict[bytes, RowDict]:
         """Return the rows of API keys by their SHA-256, revoked ones too: one statement.

@@ -11,7 +11,10 @@ import sqlalchemy as sql
 
 from core.metric_families import Key
 from core.money import MICRO_PER_CREDIT
+from core.peers.routing import status_of
+from core.records.statuses import PeerStatus
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
+from ledger.peers.peer_reads import present_peers
 from ledger.reads.reader import LedgerReader
 
 _WORKFLOWS: Final = sql.text("""
@@ -26,6 +29,8 @@ WHERE w.completed_ms IS NULL GROUP BY n.status
 _MONEY: Final = sql.text("""
 SELECT h.entry_seq, h.audit_seq,
     (SELECT -balance FROM callboard.account WHERE address = 'world') AS issued,
+    (SELECT coalesce(sum(balance), 0)::bigint FROM callboard.account
+        WHERE address IN (SELECT 'wallet:' || clearing_did FROM callboard.peer)) AS cleared,
     held.found, held.micro
 FROM callboard.head h, (
     SELECT count(*) AS found, coalesce(sum(a.balance), 0)::bigint AS micro
@@ -47,6 +52,8 @@ async def state_counts(reader: LedgerReader) -> dict[Key, float]:
     found: dict[Key, float] = {
         **{("callboard_workflows", one): 0 for one in WorkflowStatus if not is_terminal(one)},
         **{("callboard_nodes", one): 0 for one in NodeStatus},
+        **{("callboard_peers", one): 0 for one in PeerStatus},
+        ("callboard_clearing_credits",): money["cleared"] / MICRO_PER_CREDIT,
         ("callboard_workflows_quarantined",): 0,
         ("callboard_ledger_entries",): money["entry_seq"],
         ("callboard_audit_entries",): money["audit_seq"],
@@ -59,6 +66,8 @@ async def state_counts(reader: LedgerReader) -> dict[Key, float]:
         found["callboard_workflows_quarantined",] += row["quarantined"]
     for row in await reader.rows(_NODES):
         found["callboard_nodes", row["status"]] = row["found"]
+    for row in await present_peers(reader):
+        found["callboard_peers", status_of(row["heard_ms"])] += 1
     for row in await reader.rows(_CHECKPOINT):
         found["callboard_audit_checkpoint_size",] = row["size"]
         found["callboard_audit_checkpoint_timestamp_seconds",] = row["created_ms"] / 1_000

@@ -24,7 +24,7 @@ from ledger.tables.writes import CHANGED, NOW, Guard, change, insert, upsert
 # with U+0000. is_trusted: an administrator registered the agent, so it may verify where the payer
 # names no verifier.
 # offered_since_ms: since when the agent offers each capability, in the order of capability_ids;
-# NULL: since it was registered.
+# NULL: since it was registered. subnet_id: the subnet that its card names.
 AGENT: Final = Table.of(
     "agent",
     "did text PRIMARY KEY",
@@ -52,6 +52,7 @@ AGENT: Final = Table.of(
     "meta_model text",
     "is_trusted boolean NOT NULL DEFAULT false",
     "offered_since_ms bigint[]",
+    "subnet_id text",
     "changed_id bigint NOT NULL DEFAULT 0",
 )
 # The lineage of agents' cards: each place has the hash of the one before it.

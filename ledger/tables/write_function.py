@@ -17,7 +17,9 @@ from ledger.tables import (
     identity_tables,
     market_tables,
     money_tables,
+    peer_tables,
     proof_tables,
+    subnet_tables,
     trigger_tables,
     work_tables,
 )
@@ -38,7 +40,9 @@ _DESCRIBED: Final = [
         capability_tables,
         cluster_tables,
         proof_tables,
+        subnet_tables,
         trigger_tables,
+        peer_tables,
     )
     for value in vars(module).values()
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sql
 
+from ledger.reads.agent_pages import is_shown
 from ledger.reads.reader import (
     PAGE_BYTES_MAX,
     LedgerReader,
@@ -35,14 +36,17 @@ async def revocation_rows(
     limit: int,
     offset: int,
     after_did: str | None,
+    viewer: str | None,
     bytes_max: int = PAGE_BYTES_MAX,
 ) -> RowPage:
     """Return the revocations in force at a time, in the order of their DIDs.
 
     Args:
+        viewer: the DID that may see them; None: an administrator.
         bytes_max: of the evidence: the page ends with the row that passes it.
     """
-    query = sql.select(revocation).where(in_force(at_ms))
+    condition = is_shown("callboard.revocation.did", viewer)
+    query = sql.select(revocation).where(in_force(at_ms), condition)
     if after_did is not None:
         query = query.where(revocation.c.did > after_did)
     return await reader.page(

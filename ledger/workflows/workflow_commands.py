@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from core.errors import QuarantineCode
+from core.subnets.policies import NodeRate
 from core.workflow.events import Record
 from ledger.authority import PermittedCommand
 from ledger.commands import Command
@@ -27,10 +28,11 @@ class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
     `traceparent`: the caller's, None without one. `run`: the trigger's run that it starts.
     `webhook_url`: URL that gets a message when the workflow ends; None for none.
     `reserved_json`: what each node may cost, micro-credits by node; recovery goes on with it.
-    Rejections: INSUFFICIENT_CREDITS, KEY_REUSED; of a run also UNAUTHORIZED: the trigger's
-    credential has ended; QUOTA_EXCEEDED: its daily budget; CONFLICT, as of `NoteRun`. A run's
-    rejections are not stored. Result: {"workflowId", "taskId", "status"}, and "unstaked" and
-    "revoked" as of `AdvanceWorkflow`.
+    `rates`: the payer's rate policies. Rejections: INSUFFICIENT_CREDITS, KEY_REUSED; RATE_LIMITED,
+    not stored, by a rate policy; of a run also UNAUTHORIZED: the trigger's credential has ended;
+    QUOTA_EXCEEDED: its daily budget; CONFLICT, as of `NoteRun`. A run's rejections are not stored.
+    Result: {"workflowId", "taskId", "status"}, and "unstaked" and "revoked" as of
+    `AdvanceWorkflow`.
     """
 
     request_hash: bytes
@@ -52,6 +54,7 @@ class PublishWorkflow(PermittedCommand, frozen=True, kw_only=True):
     traceparent: str | None = None
     run: TriggerRun | None = None
     webhook_url: str | None = None
+    rates: tuple[NodeRate, ...] = ()
 
 
 class AdvanceWorkflow(PermittedCommand, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from ledger.auctions.auction_plan import record_auctions
 from ledger.commands import Outcome
 from ledger.quotas.quota_plan import give_back, use_quota
 from ledger.stakes.stake_risk import add_risk_reads, move_stakes
+from ledger.subnets.rates import count_nodes
 from ledger.tables.money_tables import ESCROWS, RELEASES
 from ledger.tables.table import Row
 from ledger.tables.work_tables import (
@@ -118,9 +119,9 @@ def _opens(command: AdvanceWorkflow, closed: AuctionClosed) -> bool:
 def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     """Store the workflow, hold its budget, open its roots' attempts.
 
-    Steps: (0) a run may start, (1) the payer can pay, (2) and has room in its quota, (3) the
-    workflow, (4) its escrow, (5) the machine's records, (6) what they put at risk, (7) an end
-    within the same step releases the hold, (8) the run of the trigger.
+    Steps: (0) a run may start, (1) the payer can pay, (2) and has room in its rate policies and
+    its quota, (3) the workflow, (4) its escrow, (5) the machine's records, (6) what they put at
+    risk, (7) an end within the same step releases the hold, (8) the run of the trigger.
     """
     cache = batch.cache
     hold = command.hold_micro
@@ -133,7 +134,9 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
             f"{command.payer_did} has {credits_text(available)} credits available, the workflow"
             f" needs {credits_text(hold)}: deposit credits, or lower its budget",
         )
-    use_quota(command, hold, batch)  # (2)
+    counts = count_nodes(command, batch)  # (2)
+    use_quota(command, hold, batch)
+    batch.cache.rates.update(counts)
     row = workflow_row(command)  # (3)
     batch.put(WORKFLOWS, command.workflow_id, row)
     audit_id = batch.record(

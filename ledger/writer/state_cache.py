@@ -270,6 +270,8 @@ class StateCache:
     # By workflow and node: how many bids it has that no round counts.
     kept_bids: dict[tuple[str, str], int] = field(default_factory=dict)
     triggers: dict[str, KnownTrigger | None] = field(default_factory=dict)
+    # By payer and rate policy: a minute, and how many nodes were published in it.
+    rates: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     # Of the batch at hand only: agents with keys that are not theirs any more, API keys that
     # commands were given by, signers that own API keys, how many active agents an owner has, which
     # claimed DIDs have keys or agents of their own, (workflow, node) pairs that are already paid or
@@ -318,6 +320,7 @@ class StateCache:
         _shrink(self.rounds)
         _shrink(self.kept_bids)
         _shrink(self.triggers)
+        _shrink(self.rates)
         if len(self.accounts) > CACHED_MAX:
             kept = {name: self.accounts[name] for name in (WORLD_ADDRESS, FEE_ADDRESS)}
             _shrink(self.accounts)

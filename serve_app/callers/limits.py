@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
-from core.trust.access import BY_ADDRESS, Principal
+from core.trust.access import BY_ADDRESS, PEER, Principal
 from serve_app.callers.keyed_locks import KeyedLocks
 from serve_app.callers.windows import ADDRESSES_MAX, WINDOW_MS, AddressWindows, Window
 
@@ -26,6 +26,9 @@ UNLIMITED = "unlimited"
 # By this header of a refusal HAProxy refuses the caller's next calls itself (decision
 # limits-and-admission).
 SPENT_HEADER = b"x-callboard-spent"
+
+# Calls of each class a minute that a peer may make: it speaks for all payers of its region.
+PEER_RATE = 60_000
 
 _BLOCKS_PER_WINDOW = 10
 _LEASES_MAX = 50_000
@@ -184,6 +187,8 @@ class RateLimiter:
                 return limit
         if principal.rate_class == UNLIMITED:
             return None
+        if principal.rate_class == PEER:
+            return max(self._limits[rate], PEER_RATE)
         return self._limits[rate]
 
     def _spend(self, key: tuple[str, RateClass], limit: int, clock_ms: int) -> Standing | None:

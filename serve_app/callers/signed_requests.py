@@ -20,7 +20,7 @@ from actors.transport.channel import Channel
 from core.errors import ErrorCode, ServiceError
 from core.records.bounds import is_did
 from core.settings import Settings
-from core.trust.access import DID_KEY_ID, Principal
+from core.trust.access import DID_KEY_ID, PEER, Principal
 from core.trust.did_key import key_of_did
 from core.trust.requests.did_standing import (
     STRANGER,
@@ -193,6 +193,7 @@ class SignedRequests:
             did=did,
             key_id=DID_KEY_ID,
             scopes=scopes_of_signer(did, standing),
+            rate_class="standard" if standing.peer_key is None else PEER,
             is_stranger=known is None,
             signing_key=key,
         )

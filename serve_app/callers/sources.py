@@ -45,6 +45,7 @@ def _standing(row: RowDict | None) -> DidStanding | None:
         is_active=row["is_active"],
         has_keys=row["has_keys"],
         is_revoked=row["is_revoked"],
+        peer_key=row["peer_key"],
     )
 
 

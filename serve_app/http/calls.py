@@ -24,7 +24,7 @@ from core.records.api import shape
 from core.records.api.path_values import BY_NAMES, PathValues
 from core.records.api.shape import Body, members_of
 from core.records.api.shape import invalid as invalid
-from core.records.bounds import text_defect
+from core.records.bounds import DID_CHARS_MAX, text_defect
 from core.trust.access import (
     ADMIN,
     BY_ADDRESS,
@@ -45,6 +45,9 @@ from serve_app.services import Services
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")
 C = TypeVar("C", bound=Message)
+
+# The members of paths and bodies that name an agent.
+_AGENT_NAMES = ("did", "agent_did")
 
 QUERY_BYTES_MAX = 8_192
 REASON_HEADER = b"x-callboard-reason"
@@ -213,6 +216,35 @@ class Call:
         """Whose things a list shows: the caller's, None for everybody's."""
         return None if self.may(()) else self.caller.did
 
+    @property
+    def viewer_did(self) -> str | None:
+        """The DID to which agents in private subnets are shown: the caller's, "" without a caller;
+        None for an administrator, who sees all."""
+        if self.may(()):
+            return None
+        return "" if self.principal is None else self.principal.did
+
+    async def is_hidden(self, did: str) -> bool:
+        """Say whether the caller may not know of an agent: its card is in a private subnet."""
+        return await self.services.reader.is_hidden(did, self.viewer_did)
+
+    async def handle(self, operation: Operation) -> Reply:
+        """Return the handler's reply. A refusal that tells of a hidden agent becomes NOT_FOUND.
+
+        Raises:
+            ServiceError: what the handler refused.
+        """
+        try:
+            return await operation.handler(self)
+        except ServiceError as error:
+            is_telling = error.code in (ErrorCode.FORBIDDEN, ErrorCode.INVALID_SIGNATURE)
+            if is_telling and ErrorCode.NOT_FOUND in operation.errors:
+                given = [getattr(one, n, "") for one in self._parsed.values() for n in _AGENT_NAMES]
+                for did in filter(None, given):
+                    if await self.is_hidden(did):
+                        raise not_found(f"the agent {did[:DID_CHARS_MAX]}") from None
+            raise
+
     def _denial(
         self, right: str | None, parties: Collection[str] | None = None
     ) -> ErrorCode | None:
@@ -320,10 +352,12 @@ class Call:
         key = self.repeat_key
         if key is None:
             return fallback
-        parts = [CALLERS_KEY, self.caller.did, key.text]
-        if self.repeats is not Repeats.BY_COMMAND:
-            parts.append(key.request_hash.hex())
-        return composed_key(*parts)
+        hashes = () if self.repeats is Repeats.BY_COMMAND else (key.request_hash.hex(),)
+        return self.key_of(key.text, *hashes)
+
+    def key_of(self, text: str, *parts: str) -> str:
+        """Return the ledger key of what this caller asks for with an idempotency key."""
+        return composed_key(CALLERS_KEY, self.caller.did, text, *parts)
 
     @property
     def act_hash(self) -> bytes:

@@ -19,10 +19,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from actors.dispatch.ticket import DEFAULT_LIMITS
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
 from core.records.bounds import AGENT_REPLY_BYTES_MAX
-from core.trust.access import BY_ADDRESS
+from core.trust.access import BY_ADDRESS, PEER
 from serve_app.callers.admission import Place
 from serve_app.callers.auth import Pending, Unproven
 from serve_app.callers.limits import Headers, RateClass
@@ -207,8 +208,10 @@ class Endpoint:
             call.repeats, call.repeat_key = operation.repeats, await repeat_key(call)
             if operation.repeats in (Repeats.BY_REPLY, Repeats.BY_REPLY_ALONE):
                 caller = call.caller
-                return await once(call, caller.did, operation.handler, maker=caller)
-        reply = await operation.handler(call)
+                return await once(
+                    call, caller.did, partial(Call.handle, operation=operation), maker=caller
+                )
+        reply = await call.handle(operation)
         if call.used_right is not None and rate is RateClass.READ:
             await self._note_reading(call, operation, address)
         return reply
@@ -264,6 +267,8 @@ class Endpoint:
             bytes_max = bounds.bulk_body_bytes_max
         elif operation.is_agent_reply:
             bytes_max = AGENT_REPLY_BYTES_MAX
+        elif call.principal is not None and call.principal.rate_class == PEER:
+            bytes_max = DEFAULT_LIMITS.body_bytes_max  # inputs of a node as large as a dispatch
         admission = place.admission
         declared = call.headers.get(b"content-length")
         size = held_bytes(declared, bytes_max)

@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes
 from core.canonical import canonical
 from core.errors import ErrorCode, ServiceError
 from core.json_text import read_foreign_json, read_json, write_json
-from core.records.bounds import TIME_MS_MAX
+from core.records.bounds import REPEAT_KEY_CHARS_MAX, TIME_MS_MAX
 from core.trust.access import Principal
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
@@ -32,7 +32,6 @@ from serve_app.http.calls import REPLAYED, Call, RepeatKey, Repeats, Reply, inva
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.errors import STATUS
 
-KEY_LENGTH_MAX: Final = 255
 # So long a repeat waits for the reply to the first request, which may have died with its replica.
 FIRST_REPLY_WAIT_S: Final = 10.0
 _PAUSE_S: Final = 0.02
@@ -52,8 +51,8 @@ async def repeat_key(call: Call) -> RepeatKey | None:
     if given is None:
         return None
     text = given.decode("latin-1")
-    if not 0 < len(text) <= KEY_LENGTH_MAX or not text.isascii() or not text.isprintable():
-        expected = f"1 to {KEY_LENGTH_MAX} printable ASCII characters"
+    if not 0 < len(text) <= REPEAT_KEY_CHARS_MAX or not text.isascii() or not text.isprintable():
+        expected = f"1 to {REPEAT_KEY_CHARS_MAX} printable ASCII characters"
         raise invalid("Idempotency-Key", f"{len(given)} bytes", expected)
     request_hash = await in_thread(call.account, len(call.body), partial(_request_hash, call))
     return RepeatKey(text, request_hash)

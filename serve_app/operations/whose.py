@@ -84,6 +84,14 @@ def card_for(call: Call, row: RowDict, card: dict[str, Any]) -> dict[str, Any]:
     return sealed if is_sealed else card
 
 
+async def known_did(call: Call, did: str) -> str:
+    """Return a DID, or "", of which nothing is stored, for an agent that is hidden from the caller.
+
+    What is read by it is then what is read for a DID that does not exist.
+    """
+    return "" if await call.is_hidden(did) else did
+
+
 async def paid_workflow(call: Call, workflow_id: str) -> StoredWorkflow:
     """Return a workflow whose money only its payer and administrators may see; as in its head.
 

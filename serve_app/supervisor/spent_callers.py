@@ -39,6 +39,7 @@ NOT_WRITES: Final = (
     "/v1/workflows/suggest",
     "/v1/receipts/verify",
     "/v1/signed-results/{node}/verify",
+    "/v1/federation/peers/heartbeat",
 )
 # What is not counted at all, besides what is in the list above.
 UNCOUNTED: Final = ("/", "/health", "/ready", "/openapi.json", "/docs")

@@ -197,6 +197,19 @@ HOOKS: Verbs = [
     (("hook", "resume", "t"), "PATCH", "/v1/triggers/t", {"enabled": True}),
     (("hook", "delete", "t"), "DELETE", "/v1/triggers/t", None),
 ]
+PEERS: Verbs = [
+    (("peer", "add", "https://p", "eu", "K", "--id", "p", "--did", "did:callboard:p",
+      "--capability", "cap.x"), "POST", "/v1/federation/peers",
+     {"endpoint": "https://p", "region": "eu", "publicKey": "K", "peerId": "p",
+      "did": "did:callboard:p", "capabilities": ["cap.x"]}),
+    (("peer", "list", "--region", "eu"), "GET", "/v1/federation/peers?region=eu&limit=50", None),
+    (("peer", "check", "p", "--start", "A", "--end", "B"), "GET",
+     "/v1/federation/peers/p/check?startTime=A&endTime=B", None),
+    (("peer", "show", "p"), "GET", "/v1/federation/peers/p", None),
+    (("peer", "remove", "p"), "DELETE", "/v1/federation/peers/p", None),
+    (("route", "cap.x", "--region", "eu"), "GET",
+     "/v1/federation/route/cap.x?requestRegion=eu", None),
+]  # fmt: skip
 OTHERS: Verbs = [
     (("agent", "deregister", DID), "DELETE", f"/v1/agents/{DID}", None),
     (("agent", "versions", DID), "GET", f"/v1/agents/{DID}/versions?limit=100", None),
@@ -222,7 +235,7 @@ OTHERS: Verbs = [
 
 @pytest.mark.parametrize(
     ("arguments", "method", "target", "body"),
-    [*MARKET, *IDENTITY, *SCHEDULES, *HOOKS, *OTHERS],
+    [*MARKET, *IDENTITY, *SCHEDULES, *HOOKS, *PEERS, *OTHERS],
     ids=lambda value: str(value)[:40],
 )
 def test_verb_sends_what_its_operation_takes(
@@ -239,6 +252,7 @@ def test_verb_sends_what_its_operation_takes(
         "triggers",
         "runs",
         "next",
+        "peers",
     )
     reply = {"id": "row-1", "amount": 1.50, **{name: [] for name in lists}}
     service.script = [Scripted(200, reply)]

@@ -84,6 +84,14 @@ _RIGHTS: Final = {
     "disputes:resolve": """
         POST /v1/disputes/{dispute_id}/resolve
     """,
+    "federation:write": """
+        POST /v1/federation/policies
+        DELETE /v1/federation/policies/{policy_id}
+        POST /v1/federation/subnets
+        DELETE /v1/federation/subnets/{subnet_id}
+        POST /v1/federation/subnets/{subnet_id}/members
+        DELETE /v1/federation/subnets/{subnet_id}/members
+    """,
     "identity:read": """
         GET /v1/identity/guardians/{did}
         GET /v1/identity/inheritance/{did}
@@ -173,6 +181,27 @@ _RIGHTS: Final = {
     "trust:write trust:revoke": """
         DELETE /v1/revoked/{did}
         POST /v1/trust/revoke
+    """,
+    "federation:admin": """
+        POST /v1/federation/peers
+        DELETE /v1/federation/peers/{peer_id}
+        POST /v1/federation/peers/heartbeat
+        GET /v1/federation/peers/{peer_id}/statement
+        GET /v1/federation/peers/{peer_id}/balance
+        GET /v1/federation/peers/{peer_id}/check
+        POST /v1/federation/peers/{peer_id}/settle
+    """,
+    # Peers have it (test_peers.py).
+    "federation:admin federation:trust": """
+        GET /v1/federation/trust-events
+    """,
+    "federation:read": """
+        GET /v1/federation/peers
+        GET /v1/federation/peers/{peer_id}
+        GET /v1/federation/policies
+        GET /v1/federation/subnets
+        GET /v1/federation/subnets/{subnet_id}
+        GET /v1/federation/route/{capability_id}
     """,
     "webhooks:read": """
         GET /v1/webhooks

@@ -20,6 +20,7 @@ import pytest
 from core.trust.access import (
     DEFAULT_SCOPES,
     FREE_TIER,
+    READ_TRUST,
     RIGHTS,
     SINGLE_RIGHTS,
     SUGGEST,
@@ -59,15 +60,20 @@ OF_ANOTHER: Final = {
     "GET /v1/agents/{did}/versions": 200,
     "DELETE /v1/identity/inheritance/{did}": 403,
     "PUT /v1/identity/guardians/{did}": 403,
+    # Without a memberDid.
+    "DELETE /v1/federation/subnets/{subnet_id}/members": 400,
 }
 # Bodies without which a request is refused before its owner is looked at.
 BODIES: Final[dict[str, dict[str, Any]]] = {
+    "POST /v1/federation/subnets/{subnet_id}/members": {"memberDid": "did:net:x"},
     "POST /v1/workflows/{workflow_id}/cancel": {"reason": "user_request"},
     "POST /v1/workflows/{workflow_id}/feedback": {"rating": 0.5},
     "POST /v1/auctions/{workflow_id}/{node}/bids": {"bidAmount": 1},
     "PUT /v1/identity/guardians/{did}": {"guardians": [], "threshold": 0},
 }
 UNKNOWN: Final = {
+    "subnet_id": "0199c0de-0000-7000-8000-000000000001",
+    "policy_id": "0199c0de-0000-7000-8000-000000000001",
     "workflow_id": "0199c0de-0000-7000-8000-000000000001",
     "task_id": "0199c0de-0000-7000-8000-000000000001",
     "invoice_id": "0199c0de-0000-7000-8000-000000000001",
@@ -88,6 +94,7 @@ UNKNOWN: Final = {
     "token": "no-such-token",
     "webhook_id": "0199c0de-0000-7000-8000-000000000001",
     "delivery_id": "0199c0de-0000-7000-8000-000000000001",
+    "peer_id": "no-such-peer",
 }
 
 
@@ -185,13 +192,10 @@ def test_each_credential_gets_the_code_of_the_table(
 def test_the_table_has_every_operation_and_every_right() -> None:
     assert RIGHTS_OF.keys() == {name_of(operation) for operation in OPERATIONS}
     opening = frozenset[str]().union(*(rights or () for rights in RIGHTS_OF.values()))
-    # Rights of operations that are still to come open nothing yet; `audit:all` opens more of the
-    # entries that `audit:read` does.
-    coming = {"federation"}
-    unused = {f"{resource}:{verb}" for resource in coming for verb in ("read", "write")}
-    unused |= {"audit:all", "audit:write", "federation:admin", "admin"}
+    # `audit:all` opens more of the entries that `audit:read` does.
+    unused = {"audit:all", "audit:write", "admin"}
     # A free-tier key's, which no API key names.
-    assert opening == (RIGHTS - unused) | {SUGGEST}
+    assert opening == (RIGHTS - unused) | {SUGGEST, READ_TRUST}
 
 
 @pytest.fixture(scope="module")
@@ -207,8 +211,14 @@ def ids(make_caller: MakeCaller) -> dict[str, str]:
     hook = {"url": "http://127.0.0.1:9/", "events": ["workflow.published"]}
     webhook_id = answer(owner.http.post("/v1/webhooks", json=hook))["id"]
     sent = answer(owner.http.post(f"/v1/webhooks/{webhook_id}/test"))
+    team = {"name": "team", "policyType": "private"}
+    subnet_id = answer(owner.http.post("/v1/federation/subnets", json=team))["id"]
+    denying = {"subnetId": subnet_id, "policyType": "require_approval"}
+    policy_id = answer(owner.http.post("/v1/federation/policies", json=denying))["id"]
     return {
         **UNKNOWN,
+        "subnet_id": subnet_id,
+        "policy_id": policy_id,
         "webhook_id": webhook_id,
         "delivery_id": sent["id"],
         "workflow_id": workflow_id,
@@ -218,7 +228,7 @@ def ids(make_caller: MakeCaller) -> dict[str, str]:
     }
 
 
-OWNED_NAMES: Final = ("workflow_id", "did", "key_id", "webhook_id")
+OWNED_NAMES: Final = ("workflow_id", "did", "key_id", "webhook_id", "subnet_id", "policy_id")
 IS_ANOTHERS: Final = [
     operation
     for operation in OPERATIONS

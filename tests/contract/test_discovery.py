@@ -86,7 +86,7 @@ def test_get_finds_by_words_id_beginning_and_owner(
         ({"maxPriceCents": 10}, {"maxPriceCents": 9}),
         ({"minReputation": 0.5}, {"minReputation": 0.51}),
         ({"maxLatencyMs": 1}, {"region": "elsewhere"}),
-        ({"subnet": "lab"}, {"subnet": "elsewhere"}),
+        ({"subnet": "own"}, {"subnet": "elsewhere"}),
         ({"availability": "available"}, {"availability": "offline"}),
     ],
 )
@@ -95,7 +95,10 @@ def test_filters(
 ) -> None:
     name = word()
     agent = described(make_agent, name)
-    card = {**agent.card, "metadata": {"subnet": "lab"}}
+    team = {"name": "lab", "policyType": "public"}
+    subnet_id = answer(admin.http.post("/v1/federation/subnets", json=team))["id"]
+    card = {**agent.card, "metadata": {"subnet": subnet_id}}
+    kept = {name: subnet_id if value == "own" else value for name, value in kept.items()}
     answer(admin.http.post("/v1/agents/register", json={"acard": card}))
     found = answer(payer.http.get("/v1/discover", params={"q": name, **kept}))
     assert [one["agentDid"] for one in found["results"]] == [agent.did]

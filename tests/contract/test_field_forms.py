@@ -11,6 +11,7 @@ answer in `test_execution_replies.py` and `test_execution_async.py`, signed hear
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from string import Template
@@ -19,10 +20,12 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from nacl.signing import SigningKey
 
 from serve_app.api import all_operations
 from tests.contract.conftest import Caller, MakeAgent, MakeCaller, answer, client, refusal, unique
 from tests.contract.test_execution_async import handed_in, later, wait_node
+from tests.contract.test_key_rotation import public
 from tests.contract.test_tasks import bidder
 from tests.platform.deployments import RunningDeployment
 
@@ -463,6 +466,44 @@ def doomed_schedule(scene: Scene) -> tuple[Caller, str]:
     return payer, answer(payer.http.post("/v1/schedules", json=body))["id"]
 
 
+def doomed_peer(scene: Scene) -> tuple[Caller, str]:
+    """Add a peer."""
+    admin, _, _, _ = scene
+    key = public(SigningKey.generate())
+    body = {"endpoint": "http://127.0.0.1:9", "region": unique("r-"), "publicKey": key}
+    return admin, answer(admin.http.post("/v1/federation/peers", json=body))["id"]
+
+
+def test_the_peers_of_a_region_are_listed(field: FieldClient, admin: Caller, payer: Caller) -> None:
+    region, key = unique("r-"), public(SigningKey.generate())
+    body = {"endpoint": "http://127.0.0.1:9", "region": region, "publicKey": key}
+    peer_id = answer(admin.http.post("/v1/federation/peers", json=body))["id"]
+    (peer,) = answer(field.send("GET", f"/v1/federation/peers?region={region}", key=payer.key))[
+        "peers"
+    ]
+    assert (peer["id"], peer["region"], peer["workflowCount"]) == (peer_id, region, 0)
+    answer(admin.http.delete(f"/v1/federation/peers/{peer_id}"))
+
+
+def doomed_member(scene: Scene) -> tuple[Caller, str]:
+    """Create a subnet, which its owner leaves."""
+    return doomed_subnet(scene)
+
+
+def doomed_policy(scene: Scene) -> tuple[Caller, str]:
+    """Add a policy to a subnet."""
+    payer, subnet_id = doomed_subnet(scene)
+    body = {"subnetId": subnet_id, "policyType": "deny_capability", "capability": "cap.x"}
+    return payer, answer(payer.http.post("/v1/federation/policies", json=body))["id"]
+
+
+def doomed_subnet(scene: Scene) -> tuple[Caller, str]:
+    """Create a subnet."""
+    _, payer, _, _ = scene
+    body = {"name": "team", "memberDids": [], "policyType": "private"}
+    return payer, answer(payer.http.post("/v1/federation/subnets", json=body))["id"]
+
+
 DOOMED: dict[str, Doomed] = {
     "/v1/agents/{did}": doomed_agent,
     "/v1/revoked/{did}": doomed_revocation,
@@ -470,8 +511,12 @@ DOOMED: dict[str, Doomed] = {
     "/v1/identity/names/{name}": doomed_name,
     "/v1/identity/inheritance/{did}": doomed_heir,
     "/v1/webhooks/{webhook_id}": doomed_webhook,
+    "/v1/federation/subnets/{subnet_id}": doomed_subnet,
+    "/v1/federation/subnets/{subnet_id}/members": doomed_member,
+    "/v1/federation/policies/{policy_id}": doomed_policy,
     "/v1/schedules/{schedule_id}": doomed_schedule,
     "/v1/triggers/{trigger_id}": doomed_schedule,
+    "/v1/federation/peers/{peer_id}": doomed_peer,
 }
 
 
@@ -490,5 +535,7 @@ def test_a_DELETE_without_a_body_answers_success(
     path: str,
 ) -> None:
     caller, what = DOOMED[path]((admin, payer, make_agent, make_caller))
-    target = path.partition("{")[0] + "$what"
+    target = re.sub(r"\{\w+\}", "$what", path)
+    if path.endswith("/members"):
+        target += f"?memberDid={caller.did}"
     assert answer(field.send("DELETE", target, key=caller.key, what=what))["success"] is True

@@ -109,6 +109,8 @@ def test_what_is_documented_is_shown_with_its_labels_and_nothing_else(
     verifier = make_agent(scripted(APPROVED), price_cents=1, ownerDid=make_caller().did)
     assert payer.run(verified(make_agent().capability, verifier.capability))["status"] == "success"
     refusal(payer.http.get("/v1/ledger/check"), 403, "INSUFFICIENT_SCOPE")
+    heartbeat = "/v1/federation/peers/heartbeat"
+    refusal(payer.http.post(heartbeat, json={"signature": "AAAA"}), 400, "INVALID_REQUEST")
     assert admin.http.post("/v1/ledger/check").is_success
     rows = re.findall(
         r"^\| `(callboard_\w+)(?:\{([a-z, ]+)\})?` \| (\w+) \|", DOCUMENT.read_text(), re.M

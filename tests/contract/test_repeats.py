@@ -349,6 +349,35 @@ def redelivery(scene: Scene) -> Request:
     return f"{path}/deliveries/{sent}/redeliver", {}, {"other": 1}
 
 
+def peer(scene: Scene) -> Request:
+    key = public(SigningKey.generate())
+    one = {"endpoint": "http://127.0.0.1:9", "region": unique("r"), "publicKey": key}
+    return "/v1/federation/peers", one, {**one, "region": unique("r")}
+
+
+def subnet(scene: Scene) -> Request:
+    one = {"name": "team", "memberDids": [unique("did:net:")], "policyType": "private"}
+    return "/v1/federation/subnets", one, {**one, "name": "another"}
+
+
+def subnet_member(scene: Scene) -> Request:
+    path = f"/v1/federation/subnets/{made(scene, subnet)}/members"
+    return path, {"memberDid": unique("did:net:")}, {"memberDid": unique("did:net:")}
+
+
+def subnet_policy(scene: Scene) -> Request:
+    one = {"subnetId": made(scene, subnet), "policyType": "deny_capability", "capability": "cap.x"}
+    return "/v1/federation/policies", one, {**one, "capability": "cap.y"}
+
+
+def settle_peer(scene: Scene) -> Request:
+    path, body, _ = peer(scene)
+    added = answer(scene.http.post(path, json=body))
+    paid = {"amount": 2, "ownerDid": added["clearingDid"]}
+    answer(scene.http.post("/v1/ledger/deposit", json=paid))
+    return f"{path}/{added['id']}/settle", {"amount": 1}, {"amount": 0.5}
+
+
 def made(scene: Scene, request_of: Callable[[Scene], Request]) -> str:
     """Do a request and return the id of what it made."""
     path, body, _ = request_of(scene)
@@ -373,7 +402,7 @@ POSTS: tuple[Callable[[Scene], Request], ...] = (
     resolve, feedback, publish_task, task_feedback, settle_task, put_at_stake, unstake, quota,
     rebuild, bid, bid_for_task, slash, revoke, collect, submit_receipt,
     webhook, webhook_test, redelivery,
-    create_schedule, run_by_hand,
+    create_schedule, run_by_hand, peer, settle_peer, subnet, subnet_member, subnet_policy,
 )  # fmt: skip
 
 

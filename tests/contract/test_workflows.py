@@ -10,7 +10,15 @@ import uuid
 
 import pytest
 
-from tests.contract.conftest import Caller, MakeAgent, MakeCaller, answer, chain_of, refusal
+from tests.contract.conftest import (
+    Caller,
+    MakeAgent,
+    MakeCaller,
+    answer,
+    chain_of,
+    refusal,
+    unique,
+)
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 REASONS = ["user_request", "budget_exceeded", "timeout", "error", "policy_violation"]
@@ -150,8 +158,31 @@ def test_list_is_newest_first_with_status_limit_offset_and_cursor(
     assert rest["nextCursor"] is None
     page = answer(payer.http.get("/v1/workflows?limit=2&offset=1"))
     assert [row["id"] for row in page["workflows"]] == newest_first[1:3]
+    created = [row["createdAt"] for row in answer(payer.http.get("/v1/workflows"))["workflows"]]
+    period = {"startTime": created[2], "endTime": created[0]}
+    page = answer(payer.http.get("/v1/workflows", params=period))
+    assert [row["id"] for row in page["workflows"]] == newest_first[1:3], "the end is excluded"
     page = answer(payer.http.get("/v1/workflows?status=failed"))
     assert [row["id"] for row in page["workflows"]] == [failed]
+
+
+def test_the_workflow_of_an_idempotency_key_is_found_by_its_publisher(
+    payer: Caller, make_caller: MakeCaller, make_agent: MakeAgent
+) -> None:
+    manifest, key = chain_of(make_agent().capability, "a"), unique("a key/")
+    ids = [
+        answer(payer.publish(manifest, **{"Idempotency-Key": one}))["workflowId"]
+        for one in (key, unique("other"))
+    ]
+
+    def found(caller: Caller, text: str) -> list[str]:
+        query = {"idempotencyKey": text}
+        rows = answer(caller.http.get("/v1/workflows", params=query))["workflows"]
+        return [row["id"] for row in rows]
+
+    assert found(payer, key) == ids[:1]
+    assert found(payer, unique("unused")) == found(make_caller(), key) == []
+    refusal(payer.http.get("/v1/workflows?idempotencyKey="), 400, "INVALID_REQUEST")
 
 
 @pytest.mark.parametrize("reason", REASONS)

@@ -44,6 +44,7 @@ from tests.ledger.test_invoices import of_period, settle
 from tests.ledger.test_prices import priced
 from tests.ledger.test_quotas import quota
 from tests.ledger.test_recoveries import CUSTODIAN, ONE, TWO, guardians
+from tests.ledger.test_subnets import added, ended, lifted, policy, removed, subnet
 from tests.ledger.test_triggers import changed, due, ending, note, trigger
 
 pytestmark = pytest.mark.anyio
@@ -123,6 +124,13 @@ def list_cases(epoch: int) -> list[tuple[Command, set[str]]]:
         (changed(2, actor_did=OTHER), {OTHER}),
         (note(due(version=3, due_ms=None)), {OTHER}),
         (ending(OTHER), {OTHER}),
+        (subnet(PAYER, OTHER, actor_did=OTHER), {OTHER}),
+        (added(HEIR, actor_did=OTHER), {OTHER, HEIR}),
+        (added(AGENT, is_admin=True, actor_did=ADMIN), agents | {OTHER, ADMIN}),
+        (policy(actor_did=OTHER), {OTHER}),
+        (lifted(actor_did=OTHER), {OTHER}),
+        (removed(HEIR, actor_did=OTHER), {OTHER, HEIR}),
+        (ended(actor_did=OTHER), {OTHER}),
         (revoke(), agents),
         (unrevoke(), agents),
     ]

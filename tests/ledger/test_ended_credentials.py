@@ -21,6 +21,7 @@ from core.trust.did_key import did_of_key
 from ledger.authority import AuthorizedCommand, OpenedBy, SignedBy
 from ledger.commands import Command, OutcomeStatus
 from ledger.keys.key_commands import RevokeKey, RotateKey
+from ledger.peers.peers import AddPeer, RemovePeer
 from ledger.proofs.signing_keys import RotateSigningKey
 from ledger.registry import KINDS
 from ledger.writer.store import LedgerStore
@@ -54,6 +55,7 @@ from tests.ledger.test_recoveries import (
     named_agents,
     request,
 )
+from tests.ledger.test_subnets import added, ended, lifted, policy, removed, subnet
 from tests.ledger.test_triggers import changed, ending, trigger
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +74,11 @@ LASTING: Final[dict[str, Callable[[], AuthorizedCommand]]] = {
     "RotateSigningKey": lambda: RotateSigningKey(
         key=new_key(), actor_did=AGENT, former_key_id="", public_key="", sealed=b"", proof="",
     ),
+    "AddPeer": lambda: AddPeer(
+        key=new_key(), actor_did=AGENT, peer_id="p", did="did:callboard:p", endpoint="https://p",
+        region="eu", public_key="", capabilities=None,
+    ),
+    "RemovePeer": lambda: RemovePeer(key=new_key(), actor_did=AGENT, peer_id="p"),
     "RevokeKey": lambda: RevokeKey(key=new_key(), actor_did=AGENT, key_id="own", owner_did=AGENT),
     "RegisterAgent": lambda: card(owner_did=AGENT, public_key="K9"),
     "DeregisterAgent": lambda: leave(owner_did=AGENT),
@@ -92,6 +99,12 @@ LASTING: Final[dict[str, Callable[[], AuthorizedCommand]]] = {
     "CreateTrigger": lambda: trigger(actor_did=AGENT),
     "ChangeTrigger": lambda: changed(1, actor_did=AGENT),
     "EndTrigger": lambda: ending(AGENT),
+    "CreateSubnet": lambda: subnet(actor_did=AGENT),
+    "RemoveSubnet": lambda: ended(actor_did=AGENT),
+    "AddSubnetMember": lambda: added(AGENT, actor_did=AGENT),
+    "RemoveSubnetMember": lambda: removed(AGENT, actor_did=AGENT),
+    "CreatePolicy": lambda: policy(actor_did=AGENT),
+    "RemovePolicy": lambda: lifted(actor_did=AGENT),
 }  # fmt: skip
 
 
@@ -103,7 +116,7 @@ def test_every_command_that_lasts_is_here() -> None:
     assert given - lasting == {
         "Deposit", "DepositStake", "WithdrawStake", "SlashStake", "PlaceBid", "CreateInvoice",
         "SettleInvoice", "OpenDispute", "ResolveDispute", "GiveFeedback", "RebuildReputation",
-        "NoteReading", "KeepBid", "SettleTask", "CollectCredits", "SubmitReceipt",
+        "NoteReading", "KeepBid", "SettleTask", "CollectCredits", "SettlePeer", "SubmitReceipt",
     }  # fmt: skip
 
 

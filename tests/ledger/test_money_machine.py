@@ -27,11 +27,21 @@ from ledger.identity.recovery_commands import (
     SetGuardians,
 )
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
+from ledger.peers.peer_money import SettlePeer
+from ledger.peers.peers import AddPeer, RemovePeer, RotatePeerKey
 from ledger.prices.price_commands import SetPrice
 from ledger.proofs.signing_keys import RotateSigningKey
 from ledger.proofs.submitted_receipts import SubmitReceipt
 from ledger.registry import KINDS
 from ledger.shards.shard_commands import ChangeMember, GiveShards
+from ledger.subnets.subnet_commands import (
+    AddSubnetMember,
+    CreatePolicy,
+    CreateSubnet,
+    RemovePolicy,
+    RemoveSubnet,
+    RemoveSubnetMember,
+)
 from ledger.tasks.task_commands import SettleTask
 from ledger.triggers.trigger_commands import (
     ChangeTrigger,
@@ -73,6 +83,8 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
     NoteReading: "says what was read",
     PublishVersion: "says what a capability takes and gives",
     DeprecateVersion: "says what a capability takes and gives",
+    **dict.fromkeys((AddPeer, RemovePeer, RotatePeerKey), "says who is a peer, by which key"),
+    SettlePeer: "moves credits between two wallets as CollectCredits does, and nothing else",
     SetPrice: "binds members when they choose; what is paid comes as NodePaid, within the escrow",
     RotateSigningKey: "says by which key the deployment signs",
     SubmitReceipt: "what a party says of a node",
@@ -83,6 +95,17 @@ WITHOUT_MONEY: Final[dict[type, str]] = {
     ChangeMember: "says which member gets shards",
     **dict.fromkeys(
         (CreateTrigger, ChangeTrigger, EndTrigger, NoteRun), "says what is published later, or not"
+    ),
+    **dict.fromkeys(
+        (
+            CreateSubnet,
+            RemoveSubnet,
+            AddSubnetMember,
+            RemoveSubnetMember,
+            CreatePolicy,
+            RemovePolicy,
+        ),
+        "says who shares agents and what they may ask for",
     ),
 }
 

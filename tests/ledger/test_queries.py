@@ -41,7 +41,7 @@ async def test_agents_of_a_capability_are_read_in_order_whether_few_or_many(
     assert await reader.agents(capability_id="z.v1") == []
     statement = agents_statement(frozenset({"capability_id", "status"}))
     explained = PreparedStatement(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.text}", {})
-    values = {"status": "active", "limit": 5, "offset": 0, "bytes_max": 1_000}
+    values = {"status": "active", "viewer": None, "limit": 5, "offset": 0, "bytes_max": 1_000}
     for capability_id, most in (("y.v1", 4), ("x.v1", FEW_MAX + 6)):
         asked = {**values, "capability_id": capability_id}
         (plan,) = await reader.records.rows(explained, asked)

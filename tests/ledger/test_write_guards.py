@@ -14,6 +14,7 @@ from psycopg import DatabaseError
 
 from core.shards.lease_messages import MemberState
 from core.trust.identity.recovery import recovery_id
+from ledger.peers.peers import RemovePeer
 from ledger.schema import WRITER_ROLE
 from ledger.shards.shard_commands import ChangeMember
 from ledger.tables.capability_tables import DEPRECATED_VERSIONS
@@ -22,6 +23,7 @@ from ledger.tables.encoding import Encoded, EncodedDumper, hex_text
 from ledger.tables.identity_tables import ENDED_INHERITANCES, RECOVERIES, RELEASED_NAMES
 from ledger.tables.market_tables import CORRECTIONS, RESOLVED_DISPUTES, ROTATED_KEYS
 from ledger.tables.money_tables import RELEASES, SETTLED_INVOICES
+from ledger.tables.peer_tables import PEERS, REMOVED_PEERS, ROTATED_PEER_KEYS
 from ledger.tables.table import Row
 from ledger.tables.trigger_tables import TRIGGER_CHANGES
 from ledger.tables.work_tables import CLOSED_AUCTIONS, HALTS, NODES, WORKFLOW_CHANGES
@@ -32,11 +34,21 @@ from ledger.writer.state_cache import StateCache
 from tests.conftest import Database
 from tests.ledger.checking import connect
 from tests.ledger.making import AGENT, AT, CREDIT, MEMBER, Flow, join, open_store, open_with_member
+from tests.ledger.test_peers import add
 from tests.ledger.test_recoveries import BY_CUSTODIAN, CUSTODIAN, named_agents, request
 
 PAID, ENDED, UNKNOWN = (f"0199c0de-0000-7000-8000-0000000000a{number}" for number in (1, 2, 3))
 GONE = "member-0"
 _MEMBER: Row = {"machine": "m", "address": "a", "version": "1", "joined_ms": 1}
+_PEER: Row = {
+    "id": "p1",
+    "did": add().did,
+    "endpoint": "https://peer.example",
+    "region": "eu",
+    "public_key": "K",
+    "clearing_did": "did:test:clearing",
+    "added_by_did": "did:test:operator",
+}
 # By write: a row that may not change, and others that are not there.
 REFUSED: dict[Write, list[Row]] = {
     WORKFLOW_CHANGES: [{"id": ENDED, "status": "running"}, {"id": UNKNOWN, "status": "running"}],
@@ -69,6 +81,10 @@ REFUSED: dict[Write, list[Row]] = {
     ROTATED_KEYS: [{"id": UNKNOWN, "hash": hex_text(b"h" * 32)}],
     TRIGGER_CHANGES: [{"id": UNKNOWN, "status": "active"}],
     CORRECTIONS: [{"agent_did": "did:test:unknown", "total": -1, "failed": -1}],
+    # One that is a peer, and a removed one with another DID.
+    PEERS: [_PEER, {**_PEER, "id": "p2"}],
+    ROTATED_PEER_KEYS: [{"id": "p2", "public_key": "K"}, {"id": "unknown", "public_key": "K"}],
+    REMOVED_PEERS: [{"id": "p2"}, {"id": "unknown"}],
 }
 
 
@@ -86,6 +102,8 @@ def cache(shared_database: Database) -> StateCache:
         # The agent has been paid: by an administrator alone it is registered now.
         made = [replace(one, is_admin=True) for one in named_agents()]
         await store.commit([*made, request(BY_CUSTODIAN, CUSTODIAN)], AT)
+        left = RemovePeer(key="left", actor_did="", peer_id="p2")
+        assert all(not one.error for one in await store.commit([add(), add(2), left], AT))
         await store.close()
         last = await open_store(shared_database.service_url)
         await last.close()

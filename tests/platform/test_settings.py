@@ -44,6 +44,13 @@ def values(loaded: LoadedSettings) -> dict[str, tuple[object, str]]:
     return {name: (value, source) for name, value, source in loaded.rows()}
 
 
+@pytest.mark.parametrize("region", ["EU West", "", "-eu", "e" * 65, "eu\n"])
+def test_a_region_that_peers_would_refuse_is_refused_at_the_start(region: str) -> None:
+    with pytest.raises(SettingsError, match="region") as refused:
+        Settings(region=region)
+    assert "1 to 64 letters" in str(refused.value)
+
+
 def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
     toml = 'port = 8001\nhost = "0.0.0.0"\nregion = "file"\negress_allow = ["10.0.0.0/8"]\n'
     (tmp_path / "callboard.toml").write_text(toml, encoding="utf-8")

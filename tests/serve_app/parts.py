@@ -22,6 +22,9 @@ PARTS = (
     "replies",
     "receipts",
     "webhooks",
+    "peer_store",
+    "peer_reader",
+    "peer_client",
     "admission",
     "peers",
 )

@@ -193,7 +193,12 @@ def test_every_post_that_changes_something_honours_idempotency_keys() -> None:
         and operation.repeats is Repeats.IGNORED
     }
     # Of heartbeats the newest counts (decision idempotent-requests).
-    assert ignoring == {"/v1/agents/{did}/heartbeat", "/v1/heartbeat", "/v1/ledger/check"}
+    assert ignoring == {
+        "/v1/agents/{did}/heartbeat",
+        "/v1/heartbeat",
+        "/v1/ledger/check",
+        "/v1/federation/peers/heartbeat",
+    }
 
 
 def test_the_page_shows_every_path_and_loads_nothing() -> None:

@@ -36,10 +36,12 @@ class ChargedDirectory(AuctioningDirectory):
         self._charge = charge
         self._fault = fault
 
-    def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
+    def asking_prices(
+        self, capability_id: str, target_agent_id: str | None, *, payer_did: str = ""
+    ) -> AskingPrices:
         """As the directory's, at a cost."""
         self._charge(ESTIMATED_NODE_US)
-        return super().asking_prices(capability_id, target_agent_id)
+        return super().asking_prices(capability_id, target_agent_id, payer_did=payer_did)
 
     def select(
         self, action: SelectAgent, at_ms: int, *, payer_did: str = ""

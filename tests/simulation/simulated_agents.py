@@ -184,6 +184,9 @@ class SimulatedDispatch:
     def notify(self, order: DispatchOrder, reason: str) -> None:
         """Tell an agent: simulated ones do not listen."""
 
+    def give_up(self, order: DispatchOrder) -> None:
+        """Implement `DispatchPort`: there are no peers."""
+
     @property
     def open_calls(self) -> int:
         """Return how many orders wait for a reply."""

@@ -8,13 +8,15 @@ Reference: features.md (Targeted routing). Decision agent-health-and-waiting.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
-from actors.directory.health.circuits import Circuits
+from actors.directory.health.circuits import Circuits, Opened
 from actors.directory.health.declines import Declines
 from actors.directory.health.revoked_agents import Revocations
-from actors.ports import AgentEntry
+from actors.directory.subnets import Subnets
+from actors.ports import AgentEntry, Contact
 from core.market.agent_liveness import (
     UNHEARD,
     Availability,
@@ -64,7 +66,13 @@ def find_owners(entries: Mapping[str, AgentEntry], dids: Iterable[str]) -> Set[s
 
 
 class AgentHealth:
-    """The health of the agents in a directory, which knows their cards."""
+    """The health of the agents in a directory, which knows their cards.
+
+    `note_refusal` lowers the rank of an agent that has refused work.
+    """
+
+    note_refusal: Callable[[str], None]
+    subnets: Subnets
 
     def __init__(self) -> None:
         self._entries: dict[str, AgentEntry] = {}
@@ -79,6 +87,7 @@ class AgentHealth:
         self.revocations = Revocations(self._note_changed)
         self._circuits = Circuits()
         self._declines = Declines()
+        self._in_flight: Counter[str] = Counter()
         # Called with an agent that may be able to take work again, or never again, and with what
         # it offers.
         self.on_changed: Callable[[str, Collection[str]], None] = lambda did, offered: None
@@ -202,11 +211,47 @@ class AgentHealth:
         """Let nodes that wait know that the time is over in which an agent was left out."""
         self._note_changed(did)
 
-    def is_missing(self, capability_id: str, target_agent_id: str | None) -> bool:
-        """Whether the ledger may have an agent that this cache lacks."""
-        if target_agent_id is not None and target_agent_id not in self._entries:
-            return True
-        return not self._by_capability.get(capability_id)
+    def is_missing(self, capability_id: str, target_agent_id: str | None, payer_did: str) -> bool:
+        """Whether the ledger may have an agent that this cache lacks, or hides from the payer."""
+        if target_agent_id is not None:
+            entry = self._entries.get(target_agent_id)
+            if entry is None or self.subnets.is_hidden(entry, payer_did):
+                return True
+        return not self.subnets.find_offers(capability_id, payer_did)[1]
+
+    def begin(self, did: str) -> None:
+        """Count an order as in flight at the agent, also while it is queued."""
+        self._in_flight[did] += 1
+        self._mark(did)
+
+    def note_outcome(
+        self, did: str, contact: Contact, at_ms: int, *, payer_did: str = ""
+    ) -> Opened:
+        """Count an order as closed; returns for whom its end opened a circuit of the agent."""
+        self._in_flight[did] -= 1
+        if self._in_flight[did] <= 0:
+            del self._in_flight[did]
+        had_circuit = did in self._circuits
+        opened = self._circuits.note_outcome(did, contact, at_ms, payer_did=payer_did)
+        if had_circuit or did in self._circuits:
+            self._note_changed(did)
+        else:
+            self._mark(did)
+        return opened
+
+    def note_declined(self, did: str, retry_after_ms: int, at_ms: int) -> int | None:
+        """Leave an agent out that has declined a dispatch; lower its rank if it was not left out.
+
+        Args:
+            retry_after_ms: for how long it asks to be left alone, 0: it does not say.
+
+        Returns: until when it is left out, None if that is known already.
+        """
+        if not self._declines.is_full(did, at_ms):  # else one of a burst
+            self.note_refusal(did)
+        until_ms = self._declines.note_declined(did, retry_after_ms, at_ms)
+        self._note_changed(did)
+        return until_ms
 
     def open_circuits(self) -> list[str]:
         """Return the agents with an open or half-open circuit, which should be probed."""

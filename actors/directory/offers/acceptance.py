@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from actors.directory.health.agent_health import find_owners
 from actors.directory.offers.verifier_offers import VerifierOffers
 from actors.directory.ranked_offers import RankedOffers
+from actors.directory.subnets import Subnets
 from actors.ports import AgentEntry
 from core.market.ranked_candidates import Accepts, Best, Node
 from core.market.ranking import trial_seed
 from core.money import MICRO_MAX
-from core.workflow.actions import SelectAgent, SelectVerifier
+from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 
 
 class Acceptance:
@@ -25,11 +26,15 @@ class Acceptance:
     Args:
         entries: the directory's agents, by DID.
         verifiers: says which of them accept a verifier.
+        subnets: say in which regions the payer's policies permit agents.
     """
 
-    def __init__(self, entries: Mapping[str, AgentEntry], verifiers: VerifierOffers) -> None:
+    def __init__(
+        self, entries: Mapping[str, AgentEntry], verifiers: VerifierOffers, subnets: Subnets
+    ) -> None:
         self._entries = entries
         self._verifiers = verifiers
+        self._subnets = subnets
 
     def __repr__(self) -> str:
         return f"<Acceptance agents={len(self._entries)}>"
@@ -37,7 +42,15 @@ class Acceptance:
     def find(self, action: SelectAgent, payer_did: str) -> Accepts | None:
         """Return what says which agents a node may take, None for all; a target is not asked."""
         chosen = self._verifiers.who_may_work(action, payer_did)
-        return _both(chosen, self.find_timely(action))
+        return both(both(chosen, self.find_timely(action)), self.find_permitted(action, payer_did))
+
+    def find_permitted(
+        self, action: SelectAgent | SelectBidder | SelectVerifier, payer_did: str
+    ) -> Accepts | None:
+        """Return what says which agents the payer's region policies permit, None for all."""
+        if not self._subnets:
+            return None
+        return self._subnets.find_accepts(payer_did, action.capability_id, self._entries)
 
     def find_of_node(
         self, timeout_ms: int | None, verifier_capability_id: str
@@ -81,7 +94,8 @@ def _choose(ranking: RankedOffers, action: SelectAgent, node: Node) -> Best | No
     return ranking.free.choose(node, seed) or ranking.locked.choose(node, seed)
 
 
-def _both(one: Accepts | None, other: Accepts | None) -> Accepts | None:
+def both(one: Accepts | None, other: Accepts | None) -> Accepts | None:
+    """Return what says which agents both accept; None accepts all."""
     if one is None or other is None:
         return one or other
     return lambda did: one(did) and other(did)

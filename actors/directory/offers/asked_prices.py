@@ -14,16 +14,20 @@ from itertools import islice
 from actors.directory.cards import find_asking_prices, find_target_prices
 from actors.directory.published_versions import TRIED_MAX, PublishedVersions
 from actors.directory.ranked_offers import TRUSTED_ONLY, OfferRankings, Terms
-from actors.ports import AgentEntry, AskingPrices
+from actors.directory.subnets import Offers, Scope
+from actors.ports import AskingPrices
 from core.market.pricing import Price
 from core.market.ranked_candidates import Accepts
+
+FindOffers = Callable[[str, str], tuple[Scope, Offers]]
 
 
 class AskedPrices:
     """The registered prices, by capability, and what agents ask where there is none.
 
     Args:
-        by_capability: the agents that can be sent work, by capability.
+        find_offers: returns the agents that offer a capability to a payer, by DID, after the
+            private subnets of some of them.
         rankings: those of the selections to come.
         published: the versions of capabilities.
         requires_stake: whether an agent needs stake for a node with a price.
@@ -31,13 +35,13 @@ class AskedPrices:
 
     def __init__(
         self,
-        by_capability: Mapping[str, Mapping[str, AgentEntry]],
+        find_offers: FindOffers,
         rankings: OfferRankings,
         published: PublishedVersions,
         *,
         requires_stake: bool,
     ) -> None:
-        self._by_capability = by_capability
+        self._find_offers = find_offers
         self._rankings = rankings
         self._published = published
         self._requires_stake = requires_stake
@@ -56,22 +60,22 @@ class AskedPrices:
         """Forget what a capability's agents ask: one of them has changed."""
         self._asked.pop(capability_id, None)
 
-    def find(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
+    def find(self, capability_id: str, target_agent_id: str | None, payer_did: str) -> AskingPrices:
         """Return the prices that a node may be asked to pay.
 
         A registered price is the limit; without one the agents' prices count. For a known target
         that offers the capability, the target's own price.
         """
-        offers = self._by_capability.get(capability_id, {})
+        scope, offers = self._find_offers(capability_id, payer_did)
         registered = self.registered.get(capability_id)
         if target_agent_id is not None and target_agent_id in offers:
             return find_target_prices(offers[target_agent_id], capability_id, registered)
         if registered is not None:
             return AskingPrices(registered)
-        known = self._asked.get(capability_id)
+        known = None if scope else self._asked.get(capability_id)
         if known is None:
             known = find_asking_prices(offers.values(), capability_id)
-            if offers:
+            if offers and not scope:
                 self._asked[capability_id] = known
         return known
 
@@ -82,6 +86,7 @@ class AskedPrices:
         at_ms: int,
         *,
         is_trusted: bool,
+        payer_did: str,
         find_accepts: Callable[[str], Accepts | None],
     ) -> AskingPrices:
         """Return the prices that agents ask; the lowest ones of those that can take work now.
@@ -94,17 +99,20 @@ class AskedPrices:
             is_trusted: only trusted agents are asked.
             find_accepts: returns which agents of a capability a node may take; None: all.
         """
-        known = self.find(capability_id, None)
+        known = self.find(capability_id, None, payer_did)
         ids = [capability_id]
         if versions:
             found = self._published.find_within(capability_id, versions)
-            ids = list(islice((one for one in found if one in self._by_capability), TRIED_MAX))
+            offered = (one for one in found if self._find_offers(one, payer_did)[1])
+            ids = list(islice(offered, TRIED_MAX))
         terms = Terms(None, False, self._requires_stake)
         if is_trusted:  # verifiers, which lock no stake
             terms = Terms(None, False, False, TRUSTED_ONLY)
-        rankings = [
-            self._rankings.find(one, terms, self._by_capability.get(one, {}), at_ms) for one in ids
-        ]
+        rankings = []
+        for one in ids:
+            scope, offers = self._find_offers(one, payer_did)
+            terms = terms._replace(scope=scope)
+            rankings.append(self._rankings.find(one, terms, offers, at_ms))
         for kind in zip(*((one.free, one.locked, one.away) for one in rankings), strict=True):
             lowest = [
                 micro

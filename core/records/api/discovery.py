@@ -95,7 +95,7 @@ class DiscoverQuery(Body):
         Maybe[str], text(1, NAME_CHARS_MAX), "Only agents whose card names this region."
     ] = None
     subnet: Annotated[
-        Maybe[str], text(1, NAME_CHARS_MAX), "Only agents whose card names this subnet."
+        Maybe[str], text(1, NAME_CHARS_MAX), "Only agents in the subnet with this id."
     ] = None
     availability: Annotated[Maybe[AvailabilityWord], "Only agents with this availability."] = None
 

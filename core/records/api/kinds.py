@@ -25,6 +25,7 @@ from core.records.bounds import (
     DID_PATTERN,
     NAME_CHARS_MAX,
     NODE_NAME_CHARS_MAX,
+    REGION_PATTERN,
     TEXT_CHARS_MAX,
     is_agent_name,
     is_capability_id,
@@ -215,6 +216,10 @@ AgentName = Annotated[
         {"type": "string", "pattern": AGENT_NAME_PATTERN, "maxLength": AGENT_NAME_CHARS_MAX},
         _agent_name,
     ),
+]
+Region = Annotated[
+    str,
+    matching(REGION_PATTERN[1:-1], "1 to 64 letters, digits, dots, dashes, underscores"),
 ]
 TraceId = Annotated[str, matching("[0-9a-f]{32}", "32 lowercase hexadecimal digits")]
 Hash = Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from core.records.api.kinds import Timestamp, Yes
+from core.records.api.kinds import Did, Timestamp, Yes
 from core.records.api.record import Record
 
 
@@ -22,6 +22,8 @@ class ServiceDescription(Record):
     """What a verifier needs to know of the deployment."""
 
     service: Annotated[str, "Name of the service."]
+    did: Annotated[Did, "DID of the deployment; it stays the same when the key is rotated."]
+    region: Annotated[str, "Region of the deployment."]
     origin: Annotated[str, "Origin of the checkpoints of its audit log."]
     signing_keys: Annotated[list[SigningKey], "Signing keys, the newest first."]
 

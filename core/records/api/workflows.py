@@ -16,15 +16,18 @@ from core.records.api.kinds import (
     Flag,
     Hash,
     LongText,
+    TimeMs,
     Timestamp,
     TraceId,
     Uuid,
     Yes,
+    text,
     words,
 )
 from core.records.api.problems import Problem
 from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Named
+from core.records.bounds import REPEAT_KEY_CHARS_MAX
 from core.records.statuses import NodeStatus, WorkflowStatus
 
 CANCEL_REASONS = ("user_request", "budget_exceeded", "timeout", "error", "policy_violation")
@@ -158,6 +161,13 @@ class WorkflowsQuery(PageQuery):
     payer_did: Annotated[
         Maybe[str], "Payer of the workflows; only administrators may name another than themselves."
     ] = None
+    idempotency_key: Annotated[
+        Maybe[str],
+        text(1, REPEAT_KEY_CHARS_MAX),
+        "Only the workflow that the caller has published with this `Idempotency-Key`.",
+    ] = None
+    start_time: Annotated[Maybe[TimeMs], "Only workflows created at this time or later."] = None
+    end_time: Annotated[Maybe[TimeMs], "Only workflows created before this time."] = None
 
 
 Warnings = Annotated[list[str], "members of the manifest that have no effect, each with its path"]

@@ -36,9 +36,11 @@ from core.workflow.rules.history import record_failed_attempt
 from core.workflow.rules.node_ends import begin_work, end_if_done, fail_node
 from core.workflow.rules.payment import (
     agent_price_max_micro,
+    pay_rejection_at_peer,
     price_above_limit,
     price_of_attempt,
     set_named_price,
+    set_peer_price,
     set_token_price,
     settle_tokens,
 )
@@ -148,7 +150,8 @@ def attempt_accepted(workflow: WorkflowState, event: AttemptAccepted, decision: 
 def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision: Decision) -> None:
     """Take the agent's result: have it verified, or pay for it.
 
-    A payer that ends the attempt itself has seen what it pays for: nothing is verified then.
+    A payer that ends the attempt itself has seen what it pays for: nothing is verified then. A peer
+    has its results verified itself.
     """
     state = open_attempt(workflow, event.node, event.attempt)
     if state is None:
@@ -158,10 +161,12 @@ def attempt_succeeded(workflow: WorkflowState, event: AttemptSucceeded, decision
         state.status = next_node_status(state.status, NodeTrigger.WORK_STARTED)
     state.is_accepted = False
     state.started_ms = event.started_ms
-    is_settled = event.settled_by is not None
+    is_settled = event.settled_by is not None or event.charged_micro is not None
+    unpayable = None
     if event.settled_by is not None:
         set_named_price(workflow, state, event.settled_by.named_micro)
-        unpayable = None
+    elif event.charged_micro is not None:
+        set_peer_price(workflow, state, event.charged_micro)
     else:
         unpayable = settle_tokens(workflow, state, event.metrics)
     if unpayable is not None:
@@ -206,6 +211,8 @@ def attempt_failed(workflow: WorkflowState, event: AttemptFailed, decision: Deci
     if failure.is_unstaked:
         state.stake_micro = 0
     record_failed_attempt(state, failure, outcome, event.at_ms, decision)
+    if event.charged_micro:
+        pay_rejection_at_peer(workflow, state, event, decision)
     fail_attempt(workflow, state, failure, event.at_ms, decision)
 
 

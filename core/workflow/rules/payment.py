@@ -2,7 +2,7 @@
 
 An agent paid by tokens has the node's reservation as its limit. A higher cost is paid from
 unreserved money, if there is enough and the node's own limit allows it; otherwise the node fails
-unpaid. Reference: money.md (Prices, Per-token prices, Budgets and holds, Settlement).
+unpaid. Reference: money.md (Prices, Per-token prices, Budgets and holds, Work of peers).
 """
 
 from __future__ import annotations
@@ -13,8 +13,17 @@ from typing import Any
 from core.errors import NodeErrorCode
 from core.market.pricing import cost_micro, price_from_json, price_json, read_tokens
 from core.money import credits_text
-from core.workflow.events import AgentSelected, Failure, Verdict, VerifierSelected
+from core.workflow.actions import Decision
+from core.workflow.events import (
+    AgentSelected,
+    AttemptFailed,
+    Failure,
+    NodePaid,
+    Verdict,
+    VerifierSelected,
+)
 from core.workflow.node_state import NodeState
+from core.workflow.rules.history import record_verification
 from core.workflow.terms import NO_TERMS
 from core.workflow.workflow_state import WorkflowState
 
@@ -97,6 +106,53 @@ def set_named_price(workflow: WorkflowState, state: NodeState, named_micro: int 
         available_micro = workflow.budget.available_micro(state.compiled.name)
         state.price_micro = min(max(promised_micro, named_micro), available_micro)
     workflow.budget.reserve(state.compiled.name, state.price_micro)
+
+
+def payment_line(node: str, verify_attempt: int) -> str:
+    """Return the payment line of a verification, which is paid once (money.md, Verifiers)."""
+    return f"{node}#verify" if verify_attempt == 1 else f"{node}#verify{verify_attempt}"
+
+
+def pay_verification(
+    workflow: WorkflowState, state: NodeState, payee_did: str, micro: int, decision: Decision
+) -> None:
+    """Pay for the last verification of a node from its reservation."""
+    name = state.compiled.name
+    workflow.budget.pay(name, micro)
+    state.cost_micro += micro
+    decision.records.append(NodePaid(payment_line(name, state.verify_attempt), payee_did, micro))
+
+
+def pay_rejection_at_peer(
+    workflow: WorkflowState, state: NodeState, event: AttemptFailed, decision: Decision
+) -> None:
+    """Pay what a peer charged for a result that is refused, as far as it was agreed.
+
+    A verification there has rejected it, or its agent is revoked. Unpaid, a payer could drain the
+    clearing account through a verifier of its own at the peer, or an agent that it revokes here.
+    """
+    micro = min(event.charged_micro, peer_price_max_micro(workflow, state))
+    is_revoked = event.failure.code is NodeErrorCode.REVOKED
+    if micro > 0 and (state.compiled.requires_verification or is_revoked):
+        assert state.agent_did is not None
+        state.verify_attempt += 1
+        state.verifier_did = state.agent_did
+        state.verify_queued_ms = state.verify_dispatched_ms = event.started_ms
+        record_verification(state, None, "rejected", event.at_ms, decision)
+        pay_verification(workflow, state, state.agent_did, micro, decision)
+
+
+def peer_price_max_micro(workflow: WorkflowState, state: NodeState) -> int:
+    """Return the most that an attempt costs at a peer, which has the result verified itself."""
+    name, micro = state.compiled.name, state.price_micro
+    if state.compiled.requires_verification:
+        micro += _verifier_micro(workflow, name)
+    return min(micro, workflow.budget.reserved_micro(name))
+
+
+def set_peer_price(workflow: WorkflowState, state: NodeState, charged_micro: int) -> None:
+    """Set the price of an attempt to what the peer charged, at most what it may cost."""
+    state.price_micro = min(charged_micro, peer_price_max_micro(workflow, state))
 
 
 def price_above_limit(event: AgentSelected | VerifierSelected, limit_micro: int) -> Failure:

@@ -74,6 +74,10 @@ def ask_agent(workflow: WorkflowState, state: NodeState, at_ms: int, decision: D
             node.versions,
             node.chosen_verifier_capability_id,
             node.timeout_ms,
+            node.region,
+            node.is_federated,
+            workflow.deadline_ms,
+            node.peer_verifier_id,
         )
     )
 

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from core.errors import NodeErrorCode
 from core.workflow.actions import Decision, DispatchVerification, ScheduleRetry
-from core.workflow.events import Failure, NodePaid, Verdict, VerificationFinished, VerifierSelected
+from core.workflow.events import Failure, Verdict, VerificationFinished, VerifierSelected
 from core.workflow.node_state import AwaitedSelection, NodeState
 from core.workflow.rules.attempts import fail_attempt, succeed_node
 from core.workflow.rules.history import record_verification
-from core.workflow.rules.payment import price_above_limit, verifier_price_max_micro
+from core.workflow.rules.payment import (
+    pay_verification,
+    price_above_limit,
+    verifier_price_max_micro,
+)
 from core.workflow.rules.retry import AGENTS_PER_NODE_MAX, MOVES_MAX, delay_ms
 from core.workflow.rules.selection import ask_verifier
 from core.workflow.rules.waiting import end_wait, wait_for_agent
@@ -27,11 +31,6 @@ from core.workflow.workflow_state import (
     is_open_verification,
     timeout_ms,
 )
-
-
-def payment_line(node: str, verify_attempt: int) -> str:
-    """Return the payment line of a verification, which is paid once (money.md, Verifiers)."""
-    return f"{node}#verify" if verify_attempt == 1 else f"{node}#verify{verify_attempt}"
 
 
 def verifier_selected(workflow: WorkflowState, event: VerifierSelected, decision: Decision) -> None:
@@ -164,12 +163,9 @@ def verifier_failed(
 
 
 def _pay_verifier(workflow: WorkflowState, state: NodeState, decision: Decision) -> None:
-    price_micro = state.verifier_price_micro
     assert state.verifier_did is not None
-    if price_micro:
-        workflow.budget.pay(state.compiled.name, price_micro)
-        state.cost_micro += price_micro
-        line = payment_line(state.compiled.name, state.verify_attempt)
-        decision.records.append(NodePaid(line, state.verifier_did, price_micro))
+    if state.verifier_price_micro:
+        micro = state.verifier_price_micro
+        pay_verification(workflow, state, state.verifier_did, micro, decision)
     state.verifier_did = None
     state.verifier_price_micro = 0

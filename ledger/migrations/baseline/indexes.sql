@@ -38,6 +38,9 @@ CREATE INDEX entry_refund_credit ON callboard.entry (credit_account_id, created_
 -- What came to a DID that is no payment for its work: few entries, which a collect adds up.
 CREATE INDEX entry_given ON callboard.entry (credit_account_id) INCLUDE (amount)
     WHERE kind IN ('deposit', 'inheritance');
+-- The orders at peers.
+CREATE INDEX attempt_of_peer ON callboard.attempt (agent_did, completed_ms)
+    WHERE starts_with(agent_did, 'did:callboard:clearing-');
 CREATE INDEX escrow_held ON callboard.escrow (payer_did) WHERE status = 'held';
 -- By ranges, not by rows: an update that touches no other index stays in its page. A range knows
 -- its newest row, which is what owners ask for.
@@ -76,6 +79,12 @@ CREATE INDEX trigger_run_workflow ON callboard.trigger_run (workflow_id)
 CREATE INDEX workflow_quarantined ON callboard.workflow (id)
     WHERE quarantined_ms IS NOT NULL AND completed_ms IS NULL;
 CREATE INDEX agent_capability ON callboard.agent USING gin (capability_ids);
+-- Few agents are in a subnet: searches ask for each offer whether it is hidden.
+CREATE INDEX agent_subnet ON callboard.agent (did) WHERE subnet_id IS NOT NULL;
+CREATE INDEX subnet_changed ON callboard.subnet (changed_id);
+CREATE INDEX subnet_owner ON callboard.subnet (owner_did);
+CREATE INDEX subnet_member_did ON callboard.subnet_member (did);
+CREATE INDEX subnet_policy_subnet ON callboard.subnet_policy (subnet_id, id);
 CREATE INDEX agent_owner ON callboard.agent (owner_did, did);
 CREATE INDEX agent_registered ON callboard.agent (registered_ms, did);
 CREATE INDEX agent_changed ON callboard.agent (changed_id);
@@ -96,6 +105,7 @@ CREATE INDEX api_key_live ON callboard.api_key (owner_did, coalesce(expires_ms, 
 CREATE INDEX api_key_live_child
     ON callboard.api_key (parent_id, coalesce(expires_ms, 253402300799999))
     WHERE revoked_ms IS NULL AND parent_id IS NOT NULL;
+CREATE UNIQUE INDEX peer_did ON callboard.peer (did) WHERE removed_ms IS NULL;
 CREATE INDEX capability_price_changed ON callboard.capability_price (changed_id);
 CREATE INDEX capability_line_owner ON callboard.capability_line (owner_did) INCLUDE (versions);
 CREATE INDEX capability_version_capability ON callboard.capability_version (capability_id);

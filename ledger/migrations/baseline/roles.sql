@@ -38,7 +38,7 @@ GRANT UPDATE (epoch, address) ON callboard.head TO ledger_writer;
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     callboard.rate_lease, callboard.agent_live, callboard.http_reply, callboard.request_nonce,
-    callboard.webhook, callboard.event_delivery
+    callboard.webhook, callboard.event_delivery, callboard.peer_live, callboard.peer_agent
     TO ops_writer;
 GRANT INSERT (hash, bytes) ON callboard.blob TO ops_writer;
 GRANT SELECT, UPDATE ON callboard.readiness TO ops_writer;

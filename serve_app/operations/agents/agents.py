@@ -180,6 +180,7 @@ async def list_agents(call: Call) -> Reply:
         offset=page.offset,
         after_did=page.after,
         bytes_max=page.bytes_max,
+        viewer=call.viewer_did,
     )
     shown = await _shown(call, rows)
     return Reply(listed("agents", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
@@ -296,9 +297,12 @@ async def _owned(call: Call) -> RowDict:
 
 
 async def _stored(call: Call) -> RowDict:
-    """Return the row of the agent in the path."""
+    """Return the row of the agent in the path, if its card is not hidden from the caller."""
     did = call.given(AnyDidPath).did
-    return found(await call.services.reader.heard_agent(did), f"the agent {did[:255]}")
+    row = found(await call.services.reader.heard_agent(did), f"the agent {did[:255]}")
+    if row["subnet_id"] is not None and await call.is_hidden(did):
+        raise not_found(f"the agent {did[:255]}")
+    return row
 
 
 async def _shown(call: Call, rows: list[RowDict]) -> list[dict[str, Any]]:

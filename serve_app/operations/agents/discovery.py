@@ -16,6 +16,7 @@ from core.market.pricing import FixedPrice, Price, asks_price, effective_price, 
 from core.market.reputation import LATENCY_MS_MAX, Tally, score
 from core.market.standing_bid import standing_offers
 from core.money import MICRO_PER_CENT
+from core.records.agent import said_in_card
 from core.records.api.discovery import (
     FOUND_DEFAULT,
     FOUND_MAX,
@@ -23,12 +24,14 @@ from core.records.api.discovery import (
     DiscoverQuery,
     DiscoveryRequest,
 )
+from core.subnets.policies import Policy, decide
 from ledger.agents.discovery_reads import Asked, find_offers, words_share
 from ledger.agents.offer_candidates import HITS_MAX
 from ledger.capabilities.version_reads import published, version_rows
 from ledger.prices.price_reads import has_price, price_of_row
 from ledger.reads.agent_pages import live_of
 from ledger.reads.reader import RowDict
+from ledger.subnets.subnet_reads import binding_policies
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operations, Reply, invalid
 from serve_app.operations.views import availability_of, current_card
@@ -97,7 +100,8 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
         query.availability,
         asked.versions,
     )
-    is_filtered = by_card != (None,) * len(by_card)
+    policies = await binding_policies(services.reader, call.caller.did)
+    is_filtered = bool(policies) or by_card != (None,) * len(by_card)
     looks = sorted({min(2 * limit, LOOKED_AT_MAX), LOOKED_AT_MAX}) if is_filtered else [limit]
     for looked_at in looks:
         rows = await find_offers(
@@ -108,7 +112,7 @@ async def _found(call: Call, query: DiscoverQuery) -> Reply:
             caller=call.caller.did,
         )
         results, agents = await _kept(
-            call, query, asked, rows, limit=limit, now_ms=services.now_ms()
+            call, query, asked, rows, limit=limit, now_ms=services.now_ms(), policies=policies
         )
         if len(results) == limit or len(rows) < looked_at:
             break
@@ -124,6 +128,7 @@ async def _kept(
     *,
     limit: int,
     now_ms: int,
+    policies: Sequence[Policy],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the results that pass the filters of cards, at most `limit`, and their agents."""
     results: list[dict[str, Any]] = []
@@ -148,6 +153,12 @@ async def _kept(
             continue
         availability = availability_of(row, live_of(row), now_ms)
         if not _passes(query, card, price, availability):
+            continue
+        if query.subnet is not None and not row["is_in_subnet"]:
+            continue  # its card names a subnet that its owner has left
+        own = call.services.settings.region
+        region = said_in_card(card, "region") or own or None
+        if not decide(policies, row["capability_id"], region, is_own=region == own).is_allowed:
             continue
         if row["did"] not in cards:
             cards[row["did"]] = card_for(call, row, card)
@@ -184,21 +195,14 @@ async def _versions(call: Call, capability_id: str, wanted: str) -> tuple[str, .
 def _passes(query: DiscoverQuery, card: Mapping[str, Any], price: Price, availability: str) -> bool:
     if query.availability is not None and availability != query.availability:
         return False
-    if query.region is not None and _said(card, "region") != query.region:
+    if query.region is not None and said_in_card(card, "region") != query.region:
         return False
-    if query.subnet is not None and _said(card, "subnet") != query.subnet:
+    if query.subnet is not None and said_in_card(card, "subnet") != query.subnet:
         return False
     if query.max_price_cents is None:
         return True
     # What one paid by tokens will cost is not known beforehand.
     return isinstance(price, FixedPrice) and price.micro <= query.max_price_cents * MICRO_PER_CENT
-
-
-def _said(card: Mapping[str, Any], member: str) -> Any:
-    """Return what a card says of the agent's place, in itself or in its metadata."""
-    metadata = card.get("metadata")
-    inside = metadata.get(member) if isinstance(metadata, dict) else None
-    return card.get(member, inside)
 
 
 def _why(

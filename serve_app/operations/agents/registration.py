@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -17,7 +18,7 @@ from core.errors import ErrorCode, ProblemList, ServiceError
 from core.json_text import write_json
 from core.market.pricing import parse_price
 from core.market.standing_bid import parse_eta, parse_offer
-from core.records.agent import AgentCard, without_standing_bids
+from core.records.agent import AgentCard, said_in_card, without_standing_bids
 from core.records.agent_forms import BESIDE_BYTES_MAX, Registration
 from core.records.statuses import OwnershipProof
 from core.schemas.schema_cost import SchemaDefect
@@ -30,10 +31,11 @@ from core.trust.identity.card_signature import check_age, check_audience, check_
 from core.trust.identity.did_web import is_did_web
 from core.trust.sealing import NONCE_BYTES, seal
 from core.trust.signatures import is_signed_by, key_bytes
-from core.wording import kind_of
+from core.wording import got_of, kind_of
 from ledger.agents.agent_commands import RegisterAgent
 from ledger.capabilities.version_reads import lines_of_claim
 from ledger.reads.reader import RowDict
+from ledger.subnets.subnet_reads import has_joined
 from serve_app.http.calls import invalid
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.operations.agents.endpoints import endpoint_refusals
@@ -44,6 +46,8 @@ CARD_BYTES_MAX: Final = 64 * 1024
 # Active agents of one owner.
 AGENTS_PER_OWNER_MAX: Final = 10_000
 
+# As subnets are named, so that the same id is the same text.
+_SUBNET_ID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Larger schemas are not remembered.
 SMALL_SCHEMA_BYTES: Final = 4 * 1024
 
@@ -131,7 +135,24 @@ async def registration_before_endpoint(
         is_unchanged=signed.is_unchanged,
         owner_agents_max=AGENTS_PER_OWNER_MAX,
         lines_taken=lines_taken,
+        subnet_id=None if signed.is_unchanged else await _subnet_of(services, card, owner_did),
     )
+
+
+async def _subnet_of(services: Services, card: AgentCard, owner_did: str) -> str | None:
+    """Return the id of the subnet that a card names, None where it names none.
+
+    Raises:
+        ServiceError: INVALID_REQUEST; there is no such subnet, or the owner has not joined it.
+    """
+    named = said_in_card(card.to_json(), "subnet")
+    if named is None:
+        return None
+    expected = f"the id of a subnet that {owner_did} has joined"
+    is_id = isinstance(named, str) and _SUBNET_ID.fullmatch(named) is not None
+    if not (is_id and await has_joined(services.reader, named, owner_did)):
+        raise invalid("acard.subnet", got_of(named), expected)
+    return str(named)
 
 
 def _canonical_json(card: AgentCard) -> str:

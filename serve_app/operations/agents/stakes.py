@@ -36,7 +36,7 @@ from serve_app.http.calls import (
     replayed,
 )
 from serve_app.operations.views_market import counts_record, reputation_record, stake_record
-from serve_app.operations.whose import money_did_in_path
+from serve_app.operations.whose import known_did, money_did_in_path
 
 # Of agents whose counts differ from history: who looks at more looks at the database.
 DIFFERENCES_MAX = 100
@@ -150,8 +150,9 @@ async def get_reputation(call: Call) -> Reply:
     Made of the outcomes that count for it now; without any it is neutral.
     """
     did = call.given(AnyDidPath).did
-    tally, updated_ms = await reputation_row(call.services.reader, did)
-    counted = tally.counted(asks_price=await _asks_price(call, did))
+    known = await known_did(call, did)
+    tally, updated_ms = await reputation_row(call.services.reader, known)
+    counted = tally.counted(asks_price=await _asks_price(call, known))
     latency_ms_max = LATENCY_MS_MAX
     return Reply(reputation_record(did, counted, updated_ms, latency_ms_max=latency_ms_max))
 

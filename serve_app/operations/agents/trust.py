@@ -33,6 +33,7 @@ from serve_app.http.calls import (
 )
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import iso_time, shown, shown_result
+from serve_app.operations.whose import known_did
 
 OPERATIONS = Operations("trust")
 
@@ -93,8 +94,9 @@ async def unrevoke(call: Call) -> Reply:
 @OPERATIONS.add("GET", "/v1/revoked/{did}", reply=Revocation, path_values=DidPath)
 async def look_up(call: Call) -> Reply:
     """Read whether a DID is revoked."""
-    did = call.given(DidPath).did
-    row = await revocation_row(call.services.reader, did, at_ms=call.services.now_ms())
+    did, services = call.given(DidPath).did, call.services
+    known = await known_did(call, did)
+    row = await revocation_row(services.reader, known, at_ms=services.now_ms())
     return Reply(_trusted(did) if row is None else _record(row, call))
 
 
@@ -108,6 +110,7 @@ async def list_revoked(call: Call) -> Reply:
         limit=page.limit + 1,
         offset=page.offset,
         after_did=page.after,
+        viewer=call.viewer_did,
         bytes_max=page.bytes_max,
     )
     shown = [_record(row, call) for row in rows]

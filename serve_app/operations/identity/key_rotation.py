@@ -21,6 +21,7 @@ from ledger.reads.reader import RowDict
 from serve_app.http.calls import Call, Operations, Reply, found, invalid
 from serve_app.http.lists import listed, number_after, page_of
 from serve_app.operations.views import shown, shown_result
+from serve_app.operations.whose import known_did
 
 OPERATIONS = Operations("trust")
 
@@ -87,7 +88,7 @@ async def key_history(call: Call) -> Reply:
     did, page = call.given(AnyDidPath).did, page_of(call, call.given(PageQuery))
     rows = await key_rows(
         call.services.reader,
-        did,
+        await known_did(call, did),
         limit=page.limit + 1,
         offset=page.offset,
         before=number_after(page),

@@ -23,9 +23,10 @@ from core.records.api.record import PageQuery
 from ledger.commands import Command
 from ledger.identity.identity_reads import name_row, name_rows
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
-from serve_app.http.calls import Call, Operations, Reply, found
+from serve_app.http.calls import Call, Operations, Reply, found, not_found
 from serve_app.http.lists import listed, page_of
 from serve_app.operations.views import shown, shown_result
+from serve_app.operations.whose import known_did
 
 NAMES_PER_OWNER_MAX: Final = 100
 NAMES_PER_AGENT_MAX: Final = 10
@@ -83,9 +84,13 @@ async def renew(call: Call) -> Reply:
 async def transfer(call: Call) -> Reply:
     """Transfer a name to another agent, or offer it to another owner's agent."""
     name, settings = call.given(NamePath).name, call.services.settings
+    agent_did = call.given(NameTransfer).agent_did
+    if await call.is_hidden(agent_did):
+        await resolve(call)
+        raise not_found(f"the agent {agent_did}")
     command = TransferName(
         name=name,
-        agent_did=call.given(NameTransfer).agent_did,
+        agent_did=agent_did,
         owner_names_max=NAMES_PER_OWNER_MAX,
         agent_names_max=NAMES_PER_AGENT_MAX,
         needs_proof=settings.needs_proof,
@@ -106,6 +111,8 @@ async def resolve(call: Call) -> Reply:
     """Look up the agent of a name."""
     name = call.given(NamePath).name
     row = await name_row(call.services.reader, name, at_ms=call.services.now_ms())
+    if row is not None and await call.is_hidden(row["agent_did"]):
+        row = None
     return Reply(shown(Name, found(row, f"the name {name}")))
 
 
@@ -117,7 +124,7 @@ async def names_of_agent(call: Call) -> Reply:
     page = page_of(call, call.given(PageQuery))
     rows = await name_rows(
         call.services.reader,
-        call.given(AnyDidPath).did,
+        await known_did(call, call.given(AnyDidPath).did),
         at_ms=call.services.now_ms(),
         limit=page.limit + 1,
         offset=page.offset,

@@ -77,7 +77,8 @@ async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None
     named = [*body.guardians, *([] if body.custodian_did is None else [body.custodian_did])]
     keys = await _keys_of(call, named)
     for one in named:
-        if one == did or one not in keys:
+        is_hidden = key_of_did(one) is None and await call.is_hidden(one)
+        if one == did or one not in keys or is_hidden:
             where = "guardians" if one in body.guardians else "custodianDid"
             raise invalid(where, one, "a did:key, or another registered agent with a key")
 

@@ -16,6 +16,7 @@ from core.trust.signing_keys import (
     next_signing_key,
     signing_key_rotation_message,
 )
+from ledger.peers.own_state import read_own_did
 from ledger.proofs.signing_keys import (
     RotateSigningKey,
     read_origin,
@@ -30,7 +31,7 @@ OPERATIONS = Operations("trust")
 
 @OPERATIONS.add("GET", "/.well-known/callboard.json", scope=None, reply=ServiceDescription)
 async def describe(call: Call) -> Reply:
-    """Read the signing keys of the deployment."""
+    """Read the DID, the region and the signing keys of the deployment."""
     settings = call.services.settings
     keys = await signing_key_rows(call.services.reader)
     shown_keys = [
@@ -43,7 +44,9 @@ async def describe(call: Call) -> Reply:
         for key in keys
     ]
     origin = await read_origin(call.services.reader)
-    return Reply({"service": settings.service, "origin": origin, "signingKeys": shown_keys})
+    did = await read_own_did(call.services.reader)
+    named = {"service": settings.service, "did": did, "region": settings.region}
+    return Reply({**named, "origin": origin, "signingKeys": shown_keys})
 
 
 @OPERATIONS.add(

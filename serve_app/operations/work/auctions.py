@@ -29,7 +29,11 @@ OPERATIONS = Operations("auctions", "workflows")
 async def show(call: Call) -> Reply:
     """Read the auction of a node."""
     workflow_id, node, rounds = await _in_path(call)
-    bids = await bid_rows(call.services.reader, workflow_id, node)
+    bids = await bid_rows(call.services.reader, workflow_id, node, call.viewer_did)
+
+    for row in rounds:
+        if row["winner_did"] is not None and await call.is_hidden(row["winner_did"]):
+            row |= {"winner_did": None, "price_micro": None}
 
     def may_read(bid: RowDict) -> bool:
         return not bid["is_standing"] or call.may((bid["agent_did"], bid["owner_did"]))

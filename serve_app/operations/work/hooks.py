@@ -21,6 +21,7 @@ from core.errors import ErrorCode, ServiceError
 from core.records.api.path_values import HookPath
 from core.records.api.shape import Schema, Schemas
 from core.records.api.triggers import RunStarted
+from core.records.bounds import REPEAT_KEY_CHARS_MAX
 from core.records.statuses import RunStatus, TriggerStatus
 from core.settings import Settings
 from core.trust.access import Principal
@@ -33,7 +34,7 @@ from serve_app.callers.limits import RateClass
 from serve_app.http.calls import REPLAYED, Call, Operations, Repeats, Reply, invalid, not_found
 from serve_app.http.compiling import IN_LOOP_BYTES_MAX, in_thread
 from serve_app.http.paths import HOOK_PATH
-from serve_app.http.repeats import KEY_LENGTH_MAX, body_form
+from serve_app.http.repeats import body_form
 from serve_app.operations.work.trigger_making import hook_token_hash
 
 BODY_BYTES_MAX: Final = 64 * 1024
@@ -208,8 +209,8 @@ def _delivery_of(call: Call) -> str:
     if given is None:
         return call.services.new_id() if call.repeat_key is None else call.repeat_key.text
     text = given.decode("latin-1")
-    if not 0 < len(text) <= KEY_LENGTH_MAX or not (text.isascii() and text.isprintable()):
-        expected = f"1 to {KEY_LENGTH_MAX} printable ASCII characters"
+    if not 0 < len(text) <= REPEAT_KEY_CHARS_MAX or not (text.isascii() and text.isprintable()):
+        expected = f"1 to {REPEAT_KEY_CHARS_MAX} printable ASCII characters"
         raise invalid(_SIGNED[0], f"{len(given)} bytes", expected)
     return text
 

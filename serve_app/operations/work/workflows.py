@@ -300,9 +300,12 @@ async def list_workflows(call: Call) -> Reply:
         payer_did=call.party_did or query.payer_did,
         status=query.status,
         is_quarantined=query.quarantined,
+        start_ms=query.start_time,
+        end_ms=query.end_time,
         limit=page.limit + 1,
         offset=page.offset,
         before_id=page.after,
+        command_key=None if query.idempotency_key is None else call.key_of(query.idempotency_key),
     )
     return Reply(listed("workflows", rows, page, lambda row: row["id"], form=workflow_summary))
 

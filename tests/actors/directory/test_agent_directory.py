@@ -408,8 +408,8 @@ def test_a_new_card_replaces_the_old_one_everywhere() -> None:
     known = directory(row("did:x:a"))
     renamed = {"capabilities": [{"id": "cap.other.v1"}]}
     known.put([row("did:x:a", card=renamed)])
-    assert known.is_missing(CAPABILITY, None)
-    assert not known.is_missing("cap.other.v1", None)
+    assert known.is_missing(CAPABILITY, None, "")
+    assert not known.is_missing("cap.other.v1", None, "")
     known.put([row("did:x:a", status="inactive")])
     assert known.entry("did:x:a") is None
     assert unavailable(known, "did:x:a") == "agent_inactive"

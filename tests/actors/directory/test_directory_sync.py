@@ -173,6 +173,7 @@ FOUND: Final[dict[str, RowDict]] = {
 }
 # Where a directory takes them in.
 TAKEN: Final = {
+    "subnets": "subnets.apply_rows",
     "agents": "put",
     "prices": "apply_prices",
     "versions": "published.apply_rows",

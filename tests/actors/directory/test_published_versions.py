@@ -124,7 +124,7 @@ def test_a_range_over_a_long_line_looks_at_a_few_versions() -> None:
     away = select(versions="*", target_agent_id="did:x:9", allow_fallback=True)
     for action, looks in ((select(versions="*"), TRIED_MAX), (away, TRIED_MAX + 1)):
         for can_take, more in ((lambda _: False, 0), (lambda _: True, TRIED_MAX)):
-            tried = list(made.published.split(action, offered, None, can_take))
+            tried = list(made.published.split(action, offered.__contains__, None, can_take))
             assert len(tried) == looks + more
     none = made.select(select(versions="1.5"), 0)
     assert isinstance(none, AgentNotSelected)

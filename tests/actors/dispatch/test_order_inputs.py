@@ -16,7 +16,7 @@ from actors.dispatch.order_inputs import (
     build_in_child,
     build_in_loop,
     is_small,
-    verifier_sources,
+    mapped_sources,
 )
 from actors.ports import InputSources
 from actors.values.input_texts import (
@@ -109,7 +109,7 @@ async def test_references_become_inputs_and_parents() -> None:
 
 
 async def test_verifier_gets_the_result_itself() -> None:
-    sources = verifier_sources(NODE, {"far": '{"n":1}', "near": "{}"}, REF)
+    sources = mapped_sources(NODE, {"far": '{"n":1}', "near": "{}"}, REF)
     inputs, parents = await built(sources, load, 100_000)
     own = {"own": 1, "n": 1}
     assert inputs == {"capabilityId": "cap.x", "inputs": own, "result": {"n": 7}}
@@ -125,7 +125,7 @@ async def test_a_verification_is_not_refused_for_parents_that_it_does_not_send()
         loaded.extend(ref.hash for ref in refs)
         return {ref.hash: b'"v"' for ref in refs}
 
-    sources = verifier_sources(NODE, {"far": '{"n":1}', "near": near}, unverified)
+    sources = mapped_sources(NODE, {"far": '{"n":1}', "near": near}, unverified)
     assert sources.results.keys() == {"far"}
     inputs, parents = await built(sources, load_noted, 100_000)
     assert (inputs["result"], parents) == ("v", {})
@@ -133,7 +133,7 @@ async def test_a_verification_is_not_refused_for_parents_that_it_does_not_send()
 
 
 async def test_a_result_to_be_verified_that_is_too_large_is_not_even_loaded() -> None:
-    sources = verifier_sources(NODE, {"far": "{}", "near": "{}"}, REF)
+    sources = mapped_sources(NODE, {"far": "{}", "near": "{}"}, REF)
     failure = await built(sources, nothing, 69_999)
     assert isinstance(failure, Failure)
     assert (failure.code, failure.verdict) == (NodeErrorCode.INPUT_TOO_LARGE, Verdict.FINAL)
@@ -277,7 +277,7 @@ async def test_inputs_are_the_same_wherever_they_are_built(
     node = made(mappings, payload)
     sources = InputSources(node, RESULTS)
     if is_verification:
-        sources = verifier_sources(node, RESULTS, '{"v":[0]}')
+        sources = mapped_sources(node, RESULTS, '{"v":[0]}')
     here = build_in_loop(sources, 100_000)
     there = await build_in_child("did:x:payer", sources, nothing, Beside(), 100_000)
     assert values_of(there) == values_of(here)

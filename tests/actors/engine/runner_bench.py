@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from actors.directory.auction_candidates import AuctioningDirectory
+from actors.directory.peer_directory import PeerDirectory
 from actors.engine.outbox import Finished
 from actors.engine.runner import Runner
 from actors.ports import DispatchOrder, LedgerPort
@@ -85,6 +85,7 @@ class Outbox:
         self.held: list[DispatchOrder] = []
         self.over: list[DispatchOrder] = []
         self.cancelled: list[DispatchOrder] = []
+        self.given_up: list[DispatchOrder] = []
         self.waiting = 0
 
     def waiting_of(self, payer: str) -> int:
@@ -111,6 +112,10 @@ class Outbox:
         """Implement `DispatchPort`."""
         self.cancelled.append(order)
 
+    def give_up(self, order: DispatchOrder) -> None:
+        """Implement `DispatchPort`."""
+        self.given_up.append(order)
+
 
 class Bench:
     """One runner and everything around it, in reach."""
@@ -131,7 +136,7 @@ class Bench:
             [Deposit(key="d", request_hash=b"", actor_did=PAYER, owner_did=PAYER,
                      amount_micro=deposit, description="")]
         )  # fmt: skip
-        self.directory = AuctioningDirectory(
+        self.directory = PeerDirectory(
             service="callboard",
             deployment_keys=DeploymentKeys(),
             default_secret=None,

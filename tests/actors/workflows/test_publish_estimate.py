@@ -14,7 +14,7 @@ from core.errors import ErrorCode, ServiceError
 from core.market.pricing import FixedPrice, TokenPrice
 from core.money import MICRO_MAX
 from core.records.manifest import parse_manifest
-from core.workflow.dag import compile_workflow
+from core.workflow.dag import CompiledNode, compile_workflow
 from core.workflow.terms import NO_TERMS
 
 RATES = TokenPrice(Decimal("0.001"), Decimal("0.002"))
@@ -25,9 +25,12 @@ class Prices:
 
     def __init__(self, **asked: AskingPrices) -> None:
         self._asked = asked
+        self.at_peers: dict[str, list[int]] = {}  # prices by the capability's last part
         self.looks: Counter[tuple[str, str | None]] = Counter()
 
-    def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
+    def asking_prices(
+        self, capability_id: str, target_agent_id: str | None, *, payer_did: str
+    ) -> AskingPrices:
         """Return what was given for the capability's last part."""
         self.looks[capability_id, target_agent_id] += 1
         return self._asked.get(capability_id.rpartition(".")[2], AskingPrices())
@@ -37,6 +40,10 @@ class Prices:
     ) -> AskingPrices:
         """Return the same: all agents can take work."""
         return self._asked.get(capability_id.rpartition(".")[2], AskingPrices())
+
+    def peer_prices(self, _: CompiledNode, capability_id: str, payer_did: str) -> list[int]:
+        """Return what was set for the capability's last part."""
+        return self.at_peers.get(capability_id.rpartition(".")[2], [])
 
 
 def offers(*micro: int, by_token: TokenPrice | None = None) -> AskingPrices:
@@ -181,10 +188,12 @@ def test_row_4_a_limit_of_its_own_is_what_a_huge_offer_reaches() -> None:
 
 def test_row_4_a_budget_pays_tokens_where_the_payer_has_named_such_an_agent() -> None:
     class Named(Prices):
-        def asking_prices(self, capability_id: str, target_agent_id: str | None) -> AskingPrices:
+        def asking_prices(
+            self, capability_id: str, target_agent_id: str | None, *, payer_did: str
+        ) -> AskingPrices:
             if target_agent_id == "did:x:t":
                 return AskingPrices(None, None, RATES)
-            return super().asking_prices(capability_id, target_agent_id)
+            return super().asking_prices(capability_id, target_agent_id, payer_did=payer_did)
 
     prices = Named(a=offers(10, by_token=RATES))
     for target, is_by_token in (("did:x:t", True), ("did:x:unknown", False)):
@@ -216,3 +225,18 @@ def test_the_agents_of_a_capability_are_looked_at_once() -> None:
     }
     assert found(prices, nodes).total_micro == 40 * 70
     assert prices.looks == {("cap.a", None): 1, ("cap.a", "did:x:t"): 1}
+
+
+def test_peers_count_where_no_agent_offers_the_capability_and_beside_agents() -> None:
+    prices = Prices(b=offers(40), judge=AskingPrices(None, 5), r=AskingPrices(FixedPrice(90)))
+    prices.at_peers = {"a": [105], "b": [50], "r": [70], "judge": [21]}
+    assert found(prices, {"a": {}}).reserved == {"a": 105}
+    assert found(prices, {"b": {}}).reserved == {"b": 50}, "the peer may take it, too"
+    assert found(prices, {"b": {}}, maxBudgetCredits=0.0001).total_micro == 40
+    assert found(prices, {"r": {}}).reserved == {"r": 90}, "a registered price is the limit"
+    verified = {"requiresVerification": True, "verifierCapabilityId": "cap.judge"}
+    assert found(prices, {"a": verified}).reserved == {"a": 126}
+    prices.at_peers["judge"].append(10**12)
+    assert found(prices, {"a": verified}).reserved == {"a": 105 + 3 * 21}, "as without a budget"
+    prices.at_peers = {"judge": [21]}
+    assert found(prices, {"b": verified}).reserved == {"b": 45}

@@ -16,7 +16,7 @@ def test_what_concerns_the_deployment_has_no_parties() -> None:
     assert unnamed - by_their_plans == {
         "ledger.created", "reputation.rebuilt", "capability.priced", "command.refused",
         "member.joined", "member.changed", "shards.taken", "shards.given", "right.used",
-        "signing_key.rotated",
+        "signing_key.rotated", "peer.added", "peer.removed", "peer.key_rotated",
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import NodeErrorCode
+from core.workflow.actions import SelectAgent
 from core.workflow.events import Verdict
 from tests.core.workflow.engine import chain, engine
 
@@ -24,7 +25,17 @@ def test_without_fallback_agents_a_retry_goes_to_the_same_agent() -> None:
     run = engine({**chain("a"), "settings": {"allowFallbackAgents": False}})
     run.fail("a")
     run.wait_retry("a")
-    assert run.selections[-1].target_agent_id == "did:x:one"  # type: ignore[union-attr]
+    action = run.selections[-1]
+    assert isinstance(action, SelectAgent) and action.target_agent_id == "did:x:one"
+    # By these a directory knows that the machine has named a peer, not the payer.
+    assert (action.attempt, action.allow_fallback) == (2, False)
+
+
+def test_a_selection_knows_when_the_workflow_ends() -> None:
+    run = engine({**chain("a"), "settings": {"maxRuntimeMs": 7_000}})
+    (action,) = run.selections
+    assert isinstance(action, SelectAgent)
+    assert action.deadline_ms == run.deadline_ms == run.at_ms + 7_000
 
 
 def test_last_agents_failure_explains_the_node_when_nobody_else_is_there() -> None:

@@ -24,7 +24,7 @@ from core.workflow.events import (
     StakeLocked,
     WorkflowChanged,
 )
-from core.workflow.rules.verification import payment_line
+from core.workflow.rules.payment import payment_line
 from core.workflow.transitions import NodeStatus, WorkflowStatus
 from ledger.commands import OutcomeStatus
 from ledger.workflows.workflow_commands import QuarantineWorkflow, ResumeWorkflow

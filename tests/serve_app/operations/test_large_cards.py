@@ -37,6 +37,7 @@ class Registry:
             "did": DID,
             "owner_did": OWNER,
             "status": "active",
+            "subnet_id": None,
             "card": self._card,
             "key_number": 1,
             "proven_by": None,

@@ -6,7 +6,7 @@ import base64
 
 from nacl.signing import SigningKey
 
-from core.trust.access import DEFAULT_SCOPES
+from core.trust.access import DEFAULT_SCOPES, PEER_SCOPES, READ_TRUST
 from core.trust.did_key import did_of_key
 from core.trust.requests.did_standing import (
     STRANGER,
@@ -37,3 +37,11 @@ def test_a_registered_key_speaks_for_an_active_agent() -> None:
     gone = DidStanding(registered_key=TEXT, owner_did="did:net:owner")
     assert signing_key(NET, gone) is None
     assert signing_key(NET, DidStanding(registered_key=TEXT, owner_did=NET)) == TEXT, "its own"
+
+
+def test_a_peers_key_speaks_for_its_did_whatever_the_registry_holds() -> None:
+    standing = DidStanding(registered_key=OTHER, owner_did=NET, is_active=True, peer_key=TEXT)
+    assert signing_key(NET, standing) == TEXT
+    assert scopes_of_signer(NET, standing) == PEER_SCOPES
+    assert PEER_SCOPES - {READ_TRUST} < frozenset(DEFAULT_SCOPES)
+    assert "workflows:write" in PEER_SCOPES

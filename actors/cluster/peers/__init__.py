@@ -1,0 +1,1 @@
+"""The exchanges of the timekeeper with peers: heartbeats and trust events."""

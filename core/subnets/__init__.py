@@ -1,0 +1,1 @@
+"""Subnets: what their policies permit."""

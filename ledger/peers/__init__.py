@@ -1,0 +1,1 @@
+"""Peers: other Callboard deployments, and what this deployment knows of each."""

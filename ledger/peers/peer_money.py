@@ -1,0 +1,160 @@
+"""The money of peers: payments for their work, and transfers out of a clearing account.
+
+Reads like those of `reader.py`, over the same pool. Reference: money.md (Work of peers).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sql
+
+from core.errors import ErrorCode
+from core.ids import event_id
+from core.money import MICRO_MAX, credits_text
+from core.records.audit import AuditEventType
+from ledger.authority import AuthorizedCommand
+from ledger.commands import Outcome
+from ledger.reads.reader import LedgerReader, RowDict
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import plans
+from ledger.writer.read_set import ReadSet
+from ledger.writer.state_cache import wallet_address
+
+# The attempts at a peer that ended in a time, with the payment for each: for its node, or for the
+# verification at the peer that rejected its result. Such a verification ends with its attempt.
+_ORDERS: Final = """
+SELECT a.id, a.workflow_id, a.node, a.attempt, a.outcome, a.started_ms, a.completed_ms,
+    coalesce(e.amount, 0) AS received_micro, coalesce(e.amount, 0) + coalesce(f.amount, 0)
+        AS paid_micro,
+    CASE WHEN n.attempt = a.attempt THEN n.metrics -> 'peer' ->> 'workflowId' END
+        AS peer_workflow_id
+FROM callboard.attempt a
+JOIN callboard.node n ON n.workflow_id = a.workflow_id AND n.name = a.node
+LEFT JOIN LATERAL (
+    SELECT v.node || '#verify' || CASE v.attempt WHEN 1 THEN '' ELSE v.attempt::text END AS line
+    FROM callboard.attempt v
+    WHERE v.workflow_id = a.workflow_id AND v.node = a.node AND v.kind = 'verify'
+        AND v.agent_did = a.agent_did AND v.completed_ms = a.completed_ms
+    ORDER BY v.attempt LIMIT 1) r ON a.outcome <> 'success'
+LEFT JOIN callboard.entry e ON e.workflow_id = a.workflow_id AND e.kind = 'node_payment'
+    AND e.node_id = CASE a.outcome WHEN 'success' THEN a.node ELSE r.line END
+LEFT JOIN LATERAL (
+    SELECT x.amount FROM callboard.entry x
+    WHERE x.debit_account_id = e.debit_account_id AND x.node_id = e.node_id
+        AND x.kind = 'protocol_fee' LIMIT 1) f ON true
+WHERE a.agent_did = :did AND starts_with(a.agent_did, 'did:callboard:clearing-')
+    AND a.kind = 'primary' AND a.completed_ms >= :start AND a.completed_ms < :end
+"""
+_PAGE: Final = sql.text(f"{_ORDERS} AND a.id < :before ORDER BY a.id DESC LIMIT :most")
+_ENDED: Final = sql.text(f"{_ORDERS} ORDER BY a.completed_ms, a.id LIMIT :most")
+_OPEN: Final = sql.text(
+    """
+    SELECT n.workflow_id, n.name AS node, n.attempt
+    FROM callboard.workflow w JOIN callboard.node n ON n.workflow_id = w.id
+    WHERE w.completed_ms IS NULL AND n.agent_did = :did AND n.status IN ('dispatched', 'running')
+    """
+)
+_SUMS: Final = sql.text(
+    "SELECT count(*) AS order_count, coalesce(sum(paid_micro), 0)::bigint AS paid_micro,"
+    f" coalesce(sum(received_micro), 0)::bigint AS received_micro FROM ({_ORDERS}) o"
+)
+_ID_MAX: Final = 2**63 - 1
+
+
+class SettlePeer(AuthorizedCommand, frozen=True, kw_only=True):
+    """Move credits from a clearing account to the wallet of an operator.
+
+    `amount_micro` None: the whole balance. Rejections: CONFLICT, the account holds less.
+    Result: {"id", "amountMicro", "balanceMicro", "ownerBalanceMicro"}.
+    """
+
+    clearing_did: str
+    amount_micro: int | None = None
+
+
+def _add_reads(command: SettlePeer, read_set: ReadSet) -> None:
+    read_set.addresses.add(wallet_address(command.clearing_did))
+    read_set.addresses.add(wallet_address(command.actor_did))
+
+
+@plans(SettlePeer, reads=_add_reads)
+def plan_settle_peer(command: SettlePeer, batch: Batch) -> Outcome:
+    """Move credits out of a clearing account."""
+    did, owner_did = command.clearing_did, command.actor_did
+    wallet = batch.cache.accounts.get(wallet_address(did))
+    held_micro = 0 if wallet is None else wallet.balance
+    wanted_micro = command.amount_micro
+    amount_micro = min(held_micro, MICRO_MAX) if wanted_micro is None else wanted_micro
+    if wallet is None or not 0 < amount_micro <= held_micro:
+        got = "nothing" if wanted_micro is None else f"{credits_text(amount_micro)} credits"
+        held = credits_text(held_micro)
+        raise Refusal(ErrorCode.CONFLICT, f"cannot move {got}: {did} holds {held} credits")
+    owners = batch.account(wallet_address(owner_did), "wallet", owner_did)
+    description = "moved out of a clearing account"
+    entry_id = batch.transfer(
+        wallet, owners, amount_micro, kind="collection", description=description
+    )
+    audit_id = batch.record(
+        AuditEventType.LEDGER_COLLECTED,
+        actor_did=owner_did,
+        target=("account", did),
+        payload={
+            "agentDid": did,
+            "ownerDid": owner_did,
+            "amountCredits": credits_text(amount_micro),
+            "entryIds": [entry_id],
+        },
+    )
+    result = {
+        "id": entry_id,
+        "amountMicro": amount_micro,
+        "balanceMicro": wallet.balance,
+        "ownerBalanceMicro": owners.balance,
+    }
+    return batch.decided(command.key, result=result, audit_id=audit_id)
+
+
+async def order_rows(
+    reader: LedgerReader,
+    clearing_did: str,
+    start_ms: int,
+    end_ms: int,
+    *,
+    limit: int,
+    before_id: int | None = None,
+) -> list[RowDict]:
+    """Return a page of the orders of a clearing account that ended in a time, the newest first.
+
+    Args:
+        before_id: the last row of the previous page.
+    """
+    values = {"did": clearing_did, "start": start_ms, "end": end_ms, "most": limit}
+    rows = await reader.rows(_PAGE, {**values, "before": before_id or _ID_MAX})
+    return [{**row, "order_id": _order_id(row)} for row in rows]
+
+
+async def ended_orders(
+    reader: LedgerReader, clearing_did: str, start_ms: int, end_ms: int, *, limit: int
+) -> dict[str, RowDict]:
+    """Return the orders of a clearing account that ended in a time, by their ids, the first ones
+    first."""
+    values = {"did": clearing_did, "start": start_ms, "end": end_ms, "most": limit}
+    return {_order_id(row): row for row in await reader.rows(_ENDED, values)}
+
+
+async def open_order_ids(reader: LedgerReader, clearing_did: str) -> set[str]:
+    """Return the ids of the orders of a clearing account whose attempts have not ended."""
+    return {_order_id(row) for row in await reader.rows(_OPEN, {"did": clearing_did})}
+
+
+async def order_sums(
+    reader: LedgerReader, clearing_did: str, start_ms: int, end_ms: int
+) -> dict[str, Any]:
+    """Return how many orders of a clearing account ended in a time, and what was paid for them."""
+    (row,) = await reader.rows(_SUMS, {"did": clearing_did, "start": start_ms, "end": end_ms})
+    return dict(row)
+
+
+def _order_id(row: RowDict) -> str:
+    return event_id(str(row["workflow_id"]), row["node"], row["attempt"])

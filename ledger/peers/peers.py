@@ -1,0 +1,159 @@
+"""Commands about peers and their plans: additions, removals and rotations of keys.
+
+Reference: features.md (Peers).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.errors import ErrorCode
+from core.peers.documents import clearing_did, deployment_did
+from core.records.audit import AuditEventType
+from ledger.authority import AuthorizedCommand
+from ledger.commands import Command, Outcome
+from ledger.connections.connecting import fetch
+from ledger.tables.peer_tables import PEERS, REMOVED_PEERS, ROTATED_PEER_KEYS
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import Connection, plans
+from ledger.writer.read_set import ReadSet
+
+PEERS_MAX: Final = 100
+
+_PEERS: Final = """
+SELECT id, did, public_key, removed_ms IS NOT NULL FROM callboard.peer
+WHERE id = %(id)s OR (did = %(did)s AND removed_ms IS NULL)
+"""
+_OTHERS: Final = """
+SELECT (SELECT count(*) FROM callboard.peer WHERE removed_ms IS NULL),
+    EXISTS (SELECT FROM callboard.agent WHERE did = %(did)s)
+        OR EXISTS (SELECT FROM callboard.agent WHERE owner_did = %(did)s)
+        OR EXISTS (SELECT FROM callboard.api_key WHERE owner_did = %(did)s),
+    (SELECT public_key FROM callboard.signing_key ORDER BY audit_id LIMIT 1)
+"""
+
+
+class AddPeer(AuthorizedCommand, frozen=True, kw_only=True):
+    """Add a peer, also one that was removed before.
+
+    Rejections: CONFLICT (the id or the DID is in use here), INVALID_REQUEST (this deployment
+    itself), QUOTA_EXCEEDED (`PEERS_MAX`). Result: {"id": str}.
+    """
+
+    peer_id: str
+    did: str
+    endpoint: str
+    region: str
+    public_key: str
+    capabilities: tuple[str, ...] | None
+
+
+class RemovePeer(AuthorizedCommand, frozen=True, kw_only=True):
+    """Remove a peer. Rejections: NOT_FOUND. Result: {"id": str}."""
+
+    peer_id: str
+
+
+class RotatePeerKey(Command, frozen=True, kw_only=True):
+    """Replace the key of a peer by a key that its signed heartbeat has proven.
+
+    Rejections: CONFLICT (the peer was removed, or `former_key` is not its key any more).
+    """
+
+    peer_id: str
+    former_key: str
+    public_key: str
+
+
+async def _load(
+    connection: Connection, command: AddPeer | RemovePeer | RotatePeerKey, read_set: ReadSet
+) -> tuple[Any, ...]:
+    """Return the peers with the id or the DID; for an addition also other uses of the DID."""
+    did = command.did if isinstance(command, AddPeer) else ""
+    values = {"id": command.peer_id, "did": did}
+    found = await fetch(connection, _PEERS, values)
+    return found, (await fetch(connection, _OTHERS, values))[0] if did else None
+
+
+@plans(AddPeer, load=_load, outlives_credential=True)
+def plan_add_peer(command: AddPeer, batch: Batch) -> Outcome:
+    """Store a peer."""
+    known, (count, is_in_use, own_key) = batch.loaded
+    did = command.did
+    if own_key is not None and did == deployment_did(own_key):
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"{did} is this deployment itself")
+    for peer_id, other_did, _, is_removed in known:
+        if not is_removed or other_did != did:
+            detail = f"the peer {peer_id} exists already, with the DID {other_did}"
+            raise Refusal(ErrorCode.CONFLICT, detail)
+    if is_in_use:
+        detail = (
+            f"did: {did} belongs to an agent or an API key of this deployment;"
+            " a peer needs a DID of its own"
+        )
+        raise Refusal(ErrorCode.CONFLICT, detail)
+    if count >= PEERS_MAX:
+        raise Refusal(
+            ErrorCode.QUOTA_EXCEEDED, f"there are {PEERS_MAX} peers, the maximum: remove one first"
+        )
+    terms = {"endpoint": command.endpoint, "region": command.region}
+    allowed = None if command.capabilities is None else list(command.capabilities)
+    row = {
+        "id": command.peer_id,
+        "did": did,
+        **terms,
+        "public_key": command.public_key,
+        "clearing_did": clearing_did(did),
+        "capabilities": allowed,
+        "added_by_did": command.actor_did,
+    }
+    batch.put(PEERS, command.peer_id, row)
+    payload = {"did": did, **terms, "publicKey": command.public_key, "capabilities": allowed}
+    return _decided(AuditEventType.PEER_ADDED, command, batch, command.actor_did, payload)
+
+
+@plans(RemovePeer, load=_load, outlives_credential=True)
+def plan_remove_peer(command: RemovePeer, batch: Batch) -> Outcome:
+    """Remove a peer."""
+    _, did, _, _ = _present(ErrorCode.NOT_FOUND, command.peer_id, batch)
+    batch.put(REMOVED_PEERS, command.peer_id, {"id": command.peer_id})
+    return _decided(AuditEventType.PEER_REMOVED, command, batch, command.actor_did, {"did": did})
+
+
+@plans(RotatePeerKey, load=_load)
+def plan_rotate_peer_key(command: RotatePeerKey, batch: Batch) -> Outcome:
+    """Replace the key of a peer."""
+    _, did, public_key, _ = _present(ErrorCode.CONFLICT, command.peer_id, batch)
+    if public_key != command.former_key:
+        detail = f"the key of the peer {command.peer_id} was replaced meanwhile"
+        raise Refusal(ErrorCode.CONFLICT, detail)
+    row = {"id": command.peer_id, "public_key": command.public_key}
+    batch.put(ROTATED_PEER_KEYS, command.peer_id, row)
+    payload = {"did": did, "publicKey": command.public_key, "formerPublicKey": public_key}
+    return _decided(AuditEventType.PEER_KEY_ROTATED, command, batch, did, payload)
+
+
+def _present(code: ErrorCode, peer_id: str, batch: Batch) -> tuple[str, str, str, bool]:
+    """Return the row of a peer that was not removed.
+
+    Raises:
+        Refusal: there is none.
+    """
+    for row in batch.loaded[0]:
+        if not row[3]:
+            found: tuple[str, str, str, bool] = row
+            return found
+    raise Refusal(code, f"the peer {peer_id} is not known", is_stored=False)
+
+
+def _decided(
+    event: AuditEventType,
+    command: AddPeer | RemovePeer | RotatePeerKey,
+    batch: Batch,
+    actor_did: str,
+    payload: dict[str, Any],
+) -> Outcome:
+    batch.is_directory_changed = True
+    target = ("peer", command.peer_id)
+    audit_id = batch.record(event, actor_did=actor_did, target=target, payload=payload)
+    return batch.decided(command.key, result={"id": command.peer_id}, audit_id=audit_id)

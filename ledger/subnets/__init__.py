@@ -1,0 +1,1 @@
+"""Subnets: groups of DIDs that share agents and policies."""

@@ -1,0 +1,283 @@
+"""Plans of the commands about subnets, their members and their policies.
+
+Being listed by others neither binds a DID to policies nor lets it see the agents of a private
+subnet: it is a member once it has joined. Reference: features.md (Subnets and policies).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.errors import ErrorCode
+from core.records.api.subnets import MEMBERS_MAX
+from core.records.audit import AuditEventType
+from core.records.statuses import SubnetType
+from ledger.commands import Outcome
+from ledger.connections.connecting import fetch
+from ledger.subnets.subnet_commands import (
+    AddSubnetMember,
+    CreatePolicy,
+    CreateSubnet,
+    RemovePolicy,
+    RemoveSubnet,
+    RemoveSubnetMember,
+)
+from ledger.subnets.subnet_reads import IS_SHOWN
+from ledger.tables.subnet_tables import (
+    CHANGED_SUBNETS,
+    ENDED_MEMBERS,
+    ENDED_POLICIES,
+    REMOVED_POLICIES,
+    REMOVED_SUBNETS,
+    SUBNET_MEMBERS,
+    SUBNET_POLICIES,
+    SUBNETS,
+)
+from ledger.writer.batch import Batch, Refusal
+from ledger.writer.command_kind import Connection, plans
+from ledger.writer.read_set import ReadSet
+
+# All owner processes keep all subnets in memory.
+SUBNETS_MAX: Final = 20
+# A DID joins no other subnet once it is a member of so many.
+JOINED_MAX: Final = 20
+POLICIES_MAX: Final = 20
+
+Change = RemoveSubnet | AddSubnetMember | RemoveSubnetMember | CreatePolicy | RemovePolicy
+
+_OWNED: Final = """
+SELECT count(*) FROM callboard.subnet WHERE owner_did = %(actor)s AND removed_ms IS NULL
+"""
+_CHANGED: Final = f"""
+SELECT s.id, s.owner_did, s.policy_type,
+    (SELECT status FROM callboard.subnet_member WHERE subnet_id = s.id AND did = %(did)s),
+    {IS_SHOWN.format(viewer="%(actor)s")},
+    (SELECT count(*) FROM callboard.subnet_member
+        WHERE subnet_id = s.id AND status <> 'removed'),
+    (SELECT count(*) FROM callboard.subnet_policy WHERE subnet_id = s.id AND removed_ms IS NULL),
+    (SELECT count(*) FROM callboard.subnet_member WHERE did = %(did)s AND status = 'joined')
+FROM callboard.subnet s WHERE s.removed_ms IS NULL AND s.id = {{id}}
+"""
+_BY_ID: Final = _CHANGED.format(id="%(id)s")
+_BY_POLICY: Final = _CHANGED.format(
+    id="(SELECT subnet_id FROM callboard.subnet_policy WHERE id = %(id)s AND removed_ms IS NULL)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSubnet:
+    """A subnet before a change.
+
+    `status`: of the member that changes, None for none; `joined`: how many subnets it has joined.
+    `is_shown`: the caller may see the subnet.
+    """
+
+    id: str
+    owner_did: str
+    type: str
+    status: str | None
+    is_shown: bool
+    members: int
+    policies: int
+    joined: int
+
+
+async def load_subnet(
+    connection: Connection, command: Change, read_set: ReadSet
+) -> KnownSubnet | None:
+    """Return the subnet of a command, None if it does not exist."""
+    did = getattr(command, "member_did", "")
+    read_set.agent_dids.add(did)
+    values = {"actor": command.actor_did, "did": did}
+    if isinstance(command, RemovePolicy):
+        rows = await fetch(connection, _BY_POLICY, {**values, "id": command.policy_id})
+    else:
+        named = command.policy if isinstance(command, CreatePolicy) else command
+        rows = await fetch(connection, _BY_ID, {**values, "id": named.subnet_id})
+    return KnownSubnet(*rows[0]) if rows else None
+
+
+async def load_count(connection: Connection, command: CreateSubnet, read_set: ReadSet) -> int:
+    """Return how many subnets the caller owns."""
+    read_set.agent_dids |= set(command.member_dids)
+    ((count,),) = await fetch(connection, _OWNED, {"actor": command.actor_did})
+    return int(count)
+
+
+@plans(CreateSubnet, load=load_count, outlives_credential=True)
+def plan_create_subnet(command: CreateSubnet, batch: Batch) -> Outcome:
+    """Store a subnet with its members."""
+    actor_did, subnet_id, listed = command.actor_did, command.subnet_id, command.member_dids
+    if batch.loaded >= SUBNETS_MAX:
+        detail = f"{actor_did} owns {batch.loaded} subnets, the maximum: remove one first"
+        raise Refusal(ErrorCode.CONFLICT, detail)
+    joined = {did for did in listed if _may_join(did, command, batch)}
+    batch.add(
+        SUBNETS,
+        {
+            "id": subnet_id,
+            "name": command.name,
+            "description": command.description,
+            "policy_type": command.policy_type.value,
+            "owner_did": actor_did,
+        },
+    )
+    for did in listed:
+        _put_member(subnet_id, did, "joined" if did in joined else "listed", actor_did, batch)
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        AuditEventType.SUBNET_CREATED,
+        actor_did=actor_did,
+        target=("subnet", subnet_id),
+        payload={
+            "ownerDid": actor_did,
+            "name": command.name,
+            "policyType": command.policy_type.value,
+            "members": len(listed),
+            "joined": len(joined),
+        },
+    )
+    return batch.decided(command.key, result={}, audit_id=audit_id)
+
+
+@plans(RemoveSubnet, load=load_subnet, outlives_credential=True)
+def plan_remove_subnet(command: RemoveSubnet, batch: Batch) -> Outcome:
+    """Remove a subnet with its members and policies: agents in a private one stay hidden."""
+    known = _visible(command, batch)
+    if not _is_owners(known, command):
+        raise _forbidden(known, "removes it")
+    place = {"subnet_id": known.id}
+    batch.put(ENDED_MEMBERS, known.id, {**place, "changed_by_did": command.actor_did})
+    batch.put(ENDED_POLICIES, known.id, place)
+    batch.put(REMOVED_SUBNETS, known.id, {"id": known.id})
+    counts = {"members": known.members, "policies": known.policies}
+    return _changed(command, known, AuditEventType.SUBNET_REMOVED, batch, {}, **counts)
+
+
+@plans(AddSubnetMember, load=load_subnet, outlives_credential=True)
+def plan_add_member(command: AddSubnetMember, batch: Batch) -> Outcome:
+    """List a DID, or let it join."""
+    known, did = _visible(command, batch), command.member_did
+    may_join = _may_join(did, command, batch)
+    is_joined = may_join or known.status == "joined"
+    if not _is_owners(known, command):
+        if not may_join:
+            raise _forbidden(known, "adds others")
+        if known.type != SubnetType.PUBLIC and known.status not in ("listed", "joined"):
+            detail = f"the subnet {known.id} is {known.type}: its owner must list {did} first"
+            raise Refusal(ErrorCode.FORBIDDEN, detail)
+    if known.status in (None, "removed") and known.members >= MEMBERS_MAX:
+        detail = f"the subnet {known.id} has {known.members} members, the maximum: remove one first"
+        raise Refusal(ErrorCode.CONFLICT, detail)
+    if is_joined and known.status != "joined" and known.joined >= JOINED_MAX:
+        detail = f"{did} has joined {known.joined} subnets, the maximum: leave one first"
+        raise Refusal(ErrorCode.CONFLICT, detail)
+    status = "joined" if is_joined else "listed"
+    result = {"isJoined": is_joined}
+    if status == known.status:
+        return batch.decided(command.key, result=result)
+    _put_member(known.id, did, status, command.actor_did, batch)
+    event = AuditEventType.SUBNET_MEMBER_ADDED
+    return _changed(command, known, event, batch, result, memberDid=did, status=status)
+
+
+@plans(RemoveSubnetMember, load=load_subnet, outlives_credential=True)
+def plan_remove_member(command: RemoveSubnetMember, batch: Batch) -> Outcome:
+    """Remove a DID, whether it has joined or was only listed."""
+    known, did = _visible(command, batch), command.member_did
+    if not (_is_owners(known, command) or _may_join(did, command, batch)):
+        raise _forbidden(known, "removes others")
+    if known.status in (None, "removed"):
+        raise Refusal(ErrorCode.NOT_FOUND, f"the member {did} of the subnet is not known")
+    _put_member(known.id, did, "removed", command.actor_did, batch)
+    event = AuditEventType.SUBNET_MEMBER_REMOVED
+    return _changed(command, known, event, batch, {}, memberDid=did)
+
+
+@plans(CreatePolicy, load=load_subnet, outlives_credential=True)
+def plan_create_policy(command: CreatePolicy, batch: Batch) -> Outcome:
+    """Store a policy."""
+    known, policy = _visible(command, batch), command.policy
+    if not _is_owners(known, command):
+        raise _forbidden(known, "sets its policies")
+    if known.policies >= POLICIES_MAX:
+        detail = (
+            f"the subnet {known.id} has {known.policies} policies, the maximum: remove one first"
+        )
+        raise Refusal(ErrorCode.CONFLICT, detail)
+    terms = {
+        "type": policy.kind.value,
+        "capability": policy.capability,
+        "region": policy.region,
+        "limit_per_minute": policy.limit_per_minute,
+    }
+    row = {"id": policy.id, "subnet_id": known.id, "created_by_did": command.actor_did, **terms}
+    batch.add(SUBNET_POLICIES, row)
+    event, result = AuditEventType.SUBNET_POLICY_CREATED, {"createdMs": batch.now_ms}
+    given = {name: value for name, value in terms.items() if value is not None}
+    return _changed(command, known, event, batch, result, policyId=policy.id, **given)
+
+
+@plans(RemovePolicy, load=load_subnet, outlives_credential=True)
+def plan_remove_policy(command: RemovePolicy, batch: Batch) -> Outcome:
+    """Remove a policy."""
+    known = _visible(command, batch)
+    if not _is_owners(known, command):
+        raise _forbidden(known, "sets its policies")
+    batch.put(REMOVED_POLICIES, command.policy_id, {"id": command.policy_id})
+    event = AuditEventType.SUBNET_POLICY_REMOVED
+    return _changed(command, known, event, batch, {}, policyId=command.policy_id)
+
+
+def _visible(command: Change, batch: Batch) -> KnownSubnet:
+    """Return the subnet, if the caller may know of it.
+
+    Raises: Refusal(NOT_FOUND).
+    """
+    known: KnownSubnet | None = batch.loaded
+    if known is None or not (known.is_shown or command.is_admin):
+        what = f"the policy {command.policy_id}" if isinstance(command, RemovePolicy) else ""
+        raise Refusal(ErrorCode.NOT_FOUND, f"{what or 'the subnet'} is not known")
+    return known
+
+
+def _may_join(did: str, command: CreateSubnet | Change, batch: Batch) -> bool:
+    """Say whether the caller may make a DID join: its own, one of its agents', or any as an
+    administrator."""
+    agent = batch.cache.agents.get(did)
+    is_agents = agent is not None and agent.owner_did == command.actor_did
+    return command.is_admin or did == command.actor_did or is_agents
+
+
+def _is_owners(known: KnownSubnet, command: Change) -> bool:
+    return command.is_admin or known.owner_did == command.actor_did
+
+
+def _forbidden(known: KnownSubnet, does: str) -> Refusal:
+    return Refusal(ErrorCode.FORBIDDEN, f"only the owner of the subnet {known.id} {does}")
+
+
+def _put_member(subnet_id: str, did: str, status: str, actor_did: str, batch: Batch) -> None:
+    row = {"subnet_id": subnet_id, "did": did, "status": status, "changed_by_did": actor_did}
+    batch.put(SUBNET_MEMBERS, (subnet_id, did), row)
+
+
+def _changed(
+    command: Change,
+    known: KnownSubnet,
+    event: AuditEventType,
+    batch: Batch,
+    result: dict[str, Any],
+    **payload: Any,
+) -> Outcome:
+    """Record a change of a subnet, which all owner processes then read again."""
+    batch.put(CHANGED_SUBNETS, known.id, {"id": known.id})
+    batch.is_directory_changed = True
+    audit_id = batch.record(
+        event,
+        actor_did=command.actor_did,
+        target=("subnet", known.id),
+        payload={"ownerDid": known.owner_did, **payload},
+    )
+    return batch.decided(command.key, result=result, audit_id=audit_id)

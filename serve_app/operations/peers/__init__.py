@@ -1,0 +1,1 @@
+"""Endpoints about peers and the routes to them."""

@@ -1,0 +1,1 @@
+"""Operations on subnets and their policies."""
