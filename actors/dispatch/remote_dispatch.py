@@ -237,9 +237,8 @@ class RemoteDispatch:
 
     def _note_waiting(self, did: str) -> None:
         """Offer the orders of an agent to other owners, from a later turn of the loop."""
-        if did.startswith(
-            CLEARING_DID
-        ):  # an order to a peer is sent where its workflow can give it up
+        # An order to a peer is sent by its workflow's owner, which alone can give it up.
+        if did.startswith(CLEARING_DID):
             return
         if self._shares is not None and self._peers and did not in self._waiting:
             self._waiting[did] = {}
