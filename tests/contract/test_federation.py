@@ -111,6 +111,16 @@ class Both:
         query = {"ownerDid": self.clearing_did}
         return float(answer(self.admin.http.get("/v1/ledger/balance", params=query))["balance"])
 
+    def wait_routable(self) -> None:
+        """Wait until the owners have read that the peer is proven and what it offers."""
+        trial = {"nodes": {"n": {"capabilityId": self.echo, "region": US}}, "dryRun": True}
+
+        def is_candidate() -> bool:
+            answered = answer(self.admin.http.post("/v1/workflows/publish", json=trial))
+            return bool(answered["candidates"]["n"])
+
+        wait(is_candidate, "the peer as a candidate")
+
 
 def micro(credits: float) -> int:
     """Return micro-credits."""
@@ -176,14 +186,7 @@ def both(deployment: RunningDeployment, admin: Caller, short_folder: Path) -> It
         wait(is_known, "the heartbeat of the peer")
         books = stack.enter_context(Client(deployment.url, api_key=deployment.admin_key))
         made = Both(us, admin, here["did"], peer["clearingDid"], books, *asked)
-        node = {"capabilityId": echo, "region": US}
-        trial = {"nodes": {"n": node}, "dryRun": True}
-        wait(  # the owners have read it too
-            lambda: bool(
-                answer(admin.http.post("/v1/workflows/publish", json=trial))["candidates"]["n"]
-            ),
-            "the peer as a candidate",
-        )
+        made.wait_routable()
         yield made
 
 
@@ -506,6 +509,7 @@ def test_the_books_of_a_removed_peer_stay_and_its_account_can_be_emptied(
         refusal(both.admin.http.get(f"{PEERS}/{US}"), 404, "NOT_FOUND")
     finally:
         answer(both.admin.http.post(PEERS, json={"peerId": US, **added}))
+        both.wait_routable()
 
 
 def test_a_result_of_an_agent_that_is_revoked_here_is_refused(both: Both, payer: Caller) -> None:
