@@ -28,6 +28,12 @@ class Command(Message, frozen=True, kw_only=True):
     key: str
 
 
+def request_hash_of(command: Command) -> bytes | None:
+    """Return the hash that a repeat of the command must carry too; None: the key alone decides."""
+    request_hash: bytes | None = getattr(command, "request_hash", None)
+    return request_hash
+
+
 class OutcomeStatus(StrEnum):
     """How a command ended. `stale`: its member does not hold the shard under its epoch
     (nothing stored, never retried)."""

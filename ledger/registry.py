@@ -39,15 +39,15 @@ import ledger.triggers.trigger_plan
 import ledger.trust.trust_plan
 import ledger.workflows.quarantine_plan
 import ledger.workflows.workflow_plan
-from ledger.commands import Command, Outcome
-from ledger.writer.batch import Batch
+from ledger.commands import Command
+from ledger.writer.batch import Batch, Result
 from ledger.writer.command_kind import KINDS, CommandKind
 
 # The union of all types, for the decoder.
 ANY_COMMAND: Final[Any] = reduce(or_, KINDS)
 
 
-def _refuse_unknown(command: Any, batch: Batch) -> Outcome:
+def _refuse_unknown(command: Any, batch: Batch) -> Result:
     raise TypeError(f"a {type(command).__name__} is no command")
 
 

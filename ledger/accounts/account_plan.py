@@ -13,9 +13,8 @@ from core.money import ISSUED_MICRO_MAX, MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.accounts.account_commands import CollectCredits, Deposit
 from ledger.accounts.agent_money import IS_OWNERS
-from ledger.commands import Outcome
 from ledger.connections.connecting import fetch
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import WORLD_ADDRESS, Account, wallet_address
@@ -56,7 +55,7 @@ def add_deposit_reads(command: Deposit, read_set: ReadSet) -> None:
 
 
 @plans(Deposit, reads=add_deposit_reads)
-def plan_deposit(command: Deposit, batch: Batch) -> Outcome:
+def plan_deposit(command: Deposit, batch: Batch) -> Result:
     """Credit a wallet: an owner's wallet, holds and stakes together stay within the bound."""
     cache, address = batch.cache, wallet_address(command.owner_did)
     world = cache.accounts[WORLD_ADDRESS]
@@ -80,26 +79,20 @@ def plan_deposit(command: Deposit, batch: Batch) -> Outcome:
         kind="deposit",
         description=command.description,
     )
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.LEDGER_DEPOSITED,
-        actor_did=command.actor_did,
-        target=("account", command.owner_did),
-        payload={"amountCredits": credits_text(command.amount_micro), "entryIds": [entry_id]},
+        ("account", command.owner_did),
+        {"amountCredits": credits_text(command.amount_micro), "entryIds": [entry_id]},
     )
-    return batch.decided(
-        command.key,
-        result={
-            "entry": {
-                **_entry_row(entry_id, world, wallet, batch),
-                "amount": command.amount_micro,
-                "kind": "deposit",
-                "description": command.description,
-            },
-            "balanceMicro": wallet.balance,
+    return {
+        "entry": {
+            **_entry_row(entry_id, world, wallet, batch),
+            "amount": command.amount_micro,
+            "kind": "deposit",
+            "description": command.description,
         },
-        request_hash=command.request_hash,
-        audit_id=audit_id,
-    )
+        "balanceMicro": wallet.balance,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +123,7 @@ async def load_collect(
 
 
 @plans(CollectCredits, load=load_collect)
-def plan_collect(command: CollectCredits, batch: Batch) -> Outcome:
+def plan_collect(command: CollectCredits, batch: Batch) -> Result:
     """Move free credits from an agent's wallet to its owner's, and nowhere else."""
     did = command.agent_did
     stored: CollectReads | None = batch.loaded
@@ -170,11 +163,10 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Outcome:
     entry_id = batch.transfer(
         wallet, owners, amount_micro, kind="collection", description=description
     )
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.LEDGER_COLLECTED,
-        actor_did=command.actor_did,
-        target=("account", did),
-        payload={
+        ("account", did),
+        {
             "agentDid": did,
             "ownerDid": owner_did,
             "amountCredits": credits_text(amount_micro),
@@ -187,13 +179,12 @@ def plan_collect(command: CollectCredits, batch: Batch) -> Outcome:
         "kind": "collection",
         "description": description,
     }
-    result = {
+    return {
         "entry": entry,
         "ownerDid": owner_did,
         "balanceMicro": wallet.balance,
         "ownerBalanceMicro": owners.balance,
     }
-    return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
 def _entry_row(entry_id: int, debit: Account, credit: Account, batch: Batch) -> dict[str, object]:

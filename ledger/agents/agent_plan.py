@@ -16,7 +16,6 @@ from core.trust.identity.did_web import is_did_web
 from ledger.agents.agent_commands import DeregisterAgent, RegisterAgent
 from ledger.agents.agent_lineage import META_COLUMNS, continue_lineage
 from ledger.capabilities.version_plan import KnownLine, read_lines
-from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import (
     change_identity,
     check_new_key,
@@ -38,10 +37,7 @@ from ledger.tables.market_tables import (
     YIELDED,
 )
 from ledger.tables.table import Row
-from ledger.writer.batch import (
-    Batch,
-    Refusal,
-)
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent, stake_address, wallet_address
@@ -83,7 +79,7 @@ async def load_claim(
     alone_when=lambda command: command.lines_taken is not None,
     outlives_credential=True,
 )
-def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
+def plan_register_agent(command: RegisterAgent, batch: Batch) -> Result:
     """Store an agent's card: the first to bring a DID owns it until another proves it to be theirs.
 
     Steps: (1) the caller may, (2) by a card that is not older than the stored one, (3) the owner
@@ -103,7 +99,7 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     _check_card_is_newer(command, known)  # (2)
     if command.is_unchanged:
         assert known is not None, command
-        return batch.decided(command.key, result=_registered(command, known, is_new=False))
+        return _registered(command, known, is_new=False)
     is_counted_anew = known is None or not known.is_active or is_yielding
     counted_did = command.owner_did
     if known is not None and not is_yielding and known.owner_did != command.owner_did:
@@ -122,9 +118,8 @@ def plan_register_agent(command: RegisterAgent, batch: Batch) -> Outcome:
     batch.cache.agents[command.did] = agent
     batch.cache.callers.add(agent.owner_did)
     _store(command, agent, batch, is_yielding=is_yielding)  # (5)
-    audit_id = _record_registration(command, known, agent, batch, is_yielding=is_yielding)
-    result = _registered(command, agent, is_new=known is None)
-    return batch.decided(command.key, result=result, audit_id=audit_id)
+    _record_registration(command, known, agent, batch, is_yielding=is_yielding)
+    return _registered(command, agent, is_new=known is None)
 
 
 def _record_registration(
@@ -134,13 +129,12 @@ def _record_registration(
     batch: Batch,
     *,
     is_yielding: bool,
-) -> int:
-    """Add the events of a card that is stored; return the id of its audit entry."""
-    audit_id = batch.record(
+) -> None:
+    """Add the events of a card that is stored."""
+    batch.record(
         AuditEventType.AGENT_REGISTERED,
-        actor_did=command.actor_did,
-        target=("agent", command.did),
-        payload={
+        ("agent", command.did),
+        {
             "endpoint": command.endpoint,
             "capabilities": list(command.capability_ids),
             "revision": agent.revision,
@@ -153,11 +147,9 @@ def _record_registration(
     if known is not None and agent.key_number > known.key_number:
         batch.record(
             AuditEventType.AGENT_KEY_ROTATED,
-            actor_did=command.actor_did,
-            target=("agent", command.did),
-            payload=key_payload(command.did, known, agent, batch.now_ms),
+            ("agent", command.did),
+            key_payload(command.did, known, agent, batch.now_ms),
         )
-    return audit_id
 
 
 def _store(command: RegisterAgent, agent: KnownAgent, batch: Batch, *, is_yielding: bool) -> None:
@@ -223,12 +215,7 @@ def _yield_claim(command: RegisterAgent, known: KnownAgent, batch: Batch) -> Non
         batch.cache.revoked[command.did] = None
         row = {"did": command.did, "ended_by_did": command.owner_did}
         batch.put(UNREVOCATIONS, command.did, row)
-        batch.record(
-            AuditEventType.AGENT_UNREVOKED,
-            actor_did=command.actor_did,
-            target=("agent", command.did),
-            payload={},
-        )
+        batch.record(AuditEventType.AGENT_UNREVOKED, ("agent", command.did))
     reads: ClaimReads = batch.loaded
     switch = reads.switch
     if switch is not None and switch.status == "armed" and switch.owner_did == known.owner_did:
@@ -418,7 +405,7 @@ def _keeps_trust(command: RegisterAgent, known: KnownAgent) -> bool:
 
 
 @plans(DeregisterAgent, reads=add_agent_reads, outlives_credential=True)
-def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
+def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Result:
     """Take an agent out of service; once more changes nothing and is answered alike."""
     known = batch.cache.agents.get(command.did)
     if known is None:
@@ -427,17 +414,12 @@ def plan_deregister_agent(command: DeregisterAgent, batch: Batch) -> Outcome:
         raise Refusal(ErrorCode.FORBIDDEN, f"{command.did} is registered by another owner")
     result = {"did": command.did, "wasActive": known.is_active}
     if not known.is_active:
-        return batch.decided(command.key, result=result)
+        return result
     revision = known.revision + 1
     batch.cache.agents[command.did] = replace(known, revision=revision, is_active=False)
     if known.counted_did in batch.cache.agent_counts:
         batch.cache.agent_counts[known.counted_did] -= 1
     batch.put(DEREGISTERED, command.did, {"did": command.did, "revision": revision})
     batch.is_directory_changed = True
-    audit_id = batch.record(
-        AuditEventType.AGENT_DEREGISTERED,
-        actor_did=command.actor_did,
-        target=("agent", command.did),
-        payload={"revision": revision},
-    )
-    return batch.decided(command.key, result=result, audit_id=audit_id)
+    batch.record(AuditEventType.AGENT_DEREGISTERED, ("agent", command.did), {"revision": revision})
+    return result

@@ -17,12 +17,11 @@ from core.records.audit import AuditEventType
 from core.settings import DAY_MS
 from core.workflow.events import NodeChanged
 from ledger.agents.agent_commands import RebuildReputation
-from ledger.commands import Outcome as CommandOutcome
 from ledger.reads.reader import LedgerReader
 from ledger.tables.market_tables import CORRECTIONS, COUNTS
 from ledger.tables.table import Row
 from ledger.tables.writes import Write
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 
 # A latency is a span between two clocks' words: one that was set must not reach a CHECK.
@@ -131,7 +130,7 @@ def corrections(
 
 
 @plans(RebuildReputation)
-def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
+def plan_rebuild(command: RebuildReputation, batch: Batch) -> Result:
     """Add what history has more or less of to the counts, unless that was done meanwhile."""
     cache = batch.cache
     if command.read_audit_id < max(cache.corrected_audit_id, cache.read_audit_id):
@@ -151,14 +150,10 @@ def plan_rebuild(command: RebuildReputation, batch: Batch) -> CommandOutcome:
         for name, difference in counts_of.items():
             row[name] += difference
     audit_id = batch.record(
-        AuditEventType.REPUTATION_REBUILT,
-        actor_did=command.actor_did,
-        target=("reputation", "all"),
-        payload={"changed": len(differences)},
+        AuditEventType.REPUTATION_REBUILT, ("reputation", "all"), {"changed": len(differences)}
     )
     cache.corrected_audit_id = audit_id
-    result = {"changed": len(differences)}
-    return batch.decided(command.key, result=result, audit_id=audit_id)
+    return {"changed": len(differences)}
 
 
 def _counts(did: str, batch: Batch, write: Write) -> Row:

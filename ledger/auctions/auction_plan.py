@@ -23,11 +23,10 @@ from core.records.audit import AuditEventType
 from core.workflow.events import AuctionClosed, AuctionOpened
 from ledger.auctions.auction_commands import NO_ROUND, EndBidding, KeepBid, PlaceBid
 from ledger.auctions.bid_locks import free_bid, free_stake_micro, lock_bid
-from ledger.commands import Outcome
 from ledger.tables.table import Row
 from ledger.tables.work_tables import AUCTIONS, BIDS, CLOSED_AUCTIONS
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import OpenRound, stake_address, stake_locked_address
@@ -69,7 +68,7 @@ def add_end_bidding_reads(command: EndBidding, read_set: ReadSet) -> None:
 
 
 @plans(PlaceBid, reads=add_bid_reads)
-def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
+def plan_place_bid(command: PlaceBid, batch: Batch) -> Result:
     """Store a sealed bid.
 
     Steps: (1) the agent is there, and the caller may bid for it, (2) the round is open, (3) the bid
@@ -101,30 +100,24 @@ def plan_place_bid(command: PlaceBid, batch: Batch) -> Outcome:
         raise Refusal(displaced.code, displaced.detail, is_stored=False)
     round_.hold(bid, displaced)
     place = (command.workflow_id, command.node)
-    lock_bid(place, round_, bid, command.actor_did, batch)  # (5)
+    lock_bid(place, round_, bid, batch)  # (5)
     if displaced is not None:
-        free_bid(place, round_, displaced, command.actor_did, batch)
+        free_bid(place, round_, displaced, batch)
     _store_bid(command.workflow_id, command.node, command.round, bid, batch)
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.BID_PLACED,
-        actor_did=command.actor_did,
-        target=("workflow", command.workflow_id),
-        payload={
+        ("workflow", command.workflow_id),
+        {
             "nodeId": command.node,
             "round": command.round,
             "agentDid": command.agent_did,
         },
     )
-    return batch.decided(
-        command.key,
-        result={"receivedMs": batch.clock_ms},
-        request_hash=command.request_hash,
-        audit_id=audit_id,
-    )
+    return {"receivedMs": batch.clock_ms}
 
 
 @plans(KeepBid, reads=add_kept_bid_reads, is_asked_again=True)
-def plan_keep_bid(command: KeepBid, batch: Batch) -> Outcome:
+def plan_keep_bid(command: KeepBid, batch: Batch) -> Result:
     """Store a bid that no round counts.
 
     Steps: (1) the agent is there, and the caller may bid for it, (2) the workflow has not ended,
@@ -153,22 +146,12 @@ def plan_keep_bid(command: KeepBid, batch: Batch) -> Outcome:
             payload["etaMs"] = command.eta_ms
         if command.stake_offered_micro is not None:
             payload["stakeOfferedCredits"] = credits_text(command.stake_offered_micro)
-    audit_id = batch.record(
-        AuditEventType.BID_PLACED,
-        actor_did=command.actor_did,
-        target=("workflow", command.workflow_id),
-        payload=payload,
-    )
-    return batch.decided(
-        command.key,
-        result={"receivedMs": batch.clock_ms},
-        request_hash=command.request_hash,
-        audit_id=audit_id,
-    )
+    batch.record(AuditEventType.BID_PLACED, ("workflow", command.workflow_id), payload)
+    return {"receivedMs": batch.clock_ms}
 
 
 @plans(EndBidding, reads=add_end_bidding_reads, is_asked_again=True)
-def plan_end_bidding(command: EndBidding, batch: Batch) -> Outcome:
+def plan_end_bidding(command: EndBidding, batch: Batch) -> Result:
     """Return the live bids of a round whose time is over."""
     round_ = _open_round(command.workflow_id, command.node, command.round, batch)
     if batch.clock_ms < round_.closes_ms:
@@ -186,7 +169,7 @@ def plan_end_bidding(command: EndBidding, batch: Batch) -> Outcome:
         # A writer that has loaded the round says the same as one that has taken its bids.
         for bid in sorted(round_.bids.values(), key=lambda bid: (bid.received_ms, bid.agent_did))
     ]
-    return batch.decided(command.key, result={"bids": bids})
+    return {"bids": bids}
 
 
 def _check_bidder(command: PlaceBid | KeepBid, batch: Batch) -> None:
@@ -234,9 +217,8 @@ def _open(command: PublishWorkflow | AdvanceWorkflow, record: AuctionOpened, bat
     )
     batch.record(
         AuditEventType.AUCTION_OPENED,
-        actor_did=command.actor_did,
-        target=("workflow", command.workflow_id),
-        payload={
+        ("workflow", command.workflow_id),
+        {
             "nodeId": record.node,
             "round": record.round,
             "capabilityId": record.capability_id,
@@ -295,15 +277,10 @@ def _close(command: PublishWorkflow | AdvanceWorkflow, record: AuctionClosed, ba
         assert record.price_micro is not None, record
         payload["winnerDid"] = record.winner_did
         payload["priceCredits"] = credits_text(record.price_micro)
-    batch.record(
-        AuditEventType.AUCTION_CLOSED,
-        actor_did=command.actor_did,
-        target=("workflow", command.workflow_id),
-        payload=payload,
-    )
+    batch.record(AuditEventType.AUCTION_CLOSED, ("workflow", command.workflow_id), payload)
     for bid in held.values():
         assert round_ is not None, record
-        free_bid(place, round_, bid, command.actor_did, batch)
+        free_bid(place, round_, bid, batch)
 
 
 def _build_bid(command: PlaceBid | KeepBid, batch: Batch, locked_micro: int = 0) -> Bid:

@@ -17,17 +17,17 @@ from ledger.writer.state_cache import OpenRound
 Place = tuple[str, str]
 
 
-def lock_bid(place: Place, round_: OpenRound, bid: Bid, actor_did: str, batch: Batch) -> None:
+def lock_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
     """Lock what a bid locks (`Bid.stake_locked_micro`), if anything."""
-    _move(AuditEventType.STAKE_LOCKED, place, round_, bid, actor_did, batch)
+    _move(AuditEventType.STAKE_LOCKED, place, round_, bid, batch)
 
 
-def free_bid(place: Place, round_: OpenRound, bid: Bid, actor_did: str, batch: Batch) -> None:
+def free_bid(place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
     """Free what a bid has locked.
 
     A refund may have taken from the locked stake since: then less is left than was locked.
     """
-    _move(AuditEventType.STAKE_UNLOCKED, place, round_, bid, actor_did, batch)
+    _move(AuditEventType.STAKE_UNLOCKED, place, round_, bid, batch)
 
 
 def free_stake_micro(agent_did: str, batch: Batch) -> int:
@@ -35,14 +35,7 @@ def free_stake_micro(agent_did: str, batch: Batch) -> int:
     return stake_parts(agent_did, batch)[0]
 
 
-def _move(
-    event: AuditEventType,
-    place: Place,
-    round_: OpenRound,
-    bid: Bid,
-    actor_did: str,
-    batch: Batch,
-) -> None:
+def _move(event: AuditEventType, place: Place, round_: OpenRound, bid: Bid, batch: Batch) -> None:
     if not bid.stake_locked_micro:
         return
     workflow_id, node = place
@@ -65,9 +58,8 @@ def _move(
         )
     batch.record(
         event,
-        actor_did=actor_did,
-        target=("stake", bid.agent_did),
-        payload={
+        ("stake", bid.agent_did),
+        {
             "workflowId": workflow_id,
             "nodeId": node,
             "round": round_.number,

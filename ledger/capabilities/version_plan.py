@@ -15,14 +15,13 @@ from core.capabilities.semver import version_id
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from ledger.capabilities.version_commands import DeprecateVersion, PublishVersion
-from ledger.commands import Outcome
 from ledger.connections.connecting import fetch
 from ledger.tables.capability_tables import (
     CAPABILITY_LINES,
     CAPABILITY_VERSIONS,
     DEPRECATED_VERSIONS,
 )
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
@@ -87,7 +86,7 @@ async def load_versions(
 
 
 @plans(PublishVersion, load=load_versions, outlives_credential=True)
-def plan_publish_version(command: PublishVersion, batch: Batch) -> Outcome:
+def plan_publish_version(command: PublishVersion, batch: Batch) -> Result:
     """Add a version to a capability's line of versions, or begin the line.
 
     Steps: (1) the caller may, (2) it is new, and was compared with all there are, (3) there is room
@@ -130,24 +129,23 @@ def plan_publish_version(command: PublishVersion, batch: Batch) -> Outcome:
             "published_by_did": command.actor_did,
         },
     )
-    audit_id = batch.record(  # (5)
+    batch.record(  # (5)
         AuditEventType.VERSION_PUBLISHED,
-        actor_did=command.actor_did,
-        target=("capability_version", own_id),
-        payload={
+        ("capability_version", own_id),
+        {
             "ownerDid": owner_did,
             "schemaHash": command.schema_hash,
             **({"formerOwnerDid": line.owner_did} if line and line.owner_did != owner_did else {}),
         },
     )
     if command.deprecates is not None:
-        _deprecate(command, former_id, command.version, owner_did, batch)
+        _deprecate(former_id, command.version, owner_did, batch)
     batch.is_directory_changed = True
-    return batch.decided(command.key, result={"ownerDid": owner_did}, audit_id=audit_id)
+    return {"ownerDid": owner_did}
 
 
 @plans(DeprecateVersion, load=load_versions, outlives_credential=True)
-def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Outcome:
+def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Result:
     """Deprecate a version of the caller's line."""
     reads: VersionReads = batch.loaded
     line = reads.line
@@ -161,9 +159,9 @@ def plan_deprecate_version(command: DeprecateVersion, batch: Batch) -> Outcome:
         if successor_id == own_id or not reads.versions.get(successor_id, False):
             detail = f"successor: got {successor_id}, expected another active version"
             raise Refusal(ErrorCode.CONFLICT, detail)
-    audit_id = _deprecate(command, own_id, command.successor, line.owner_did, batch)
+    _deprecate(own_id, command.successor, line.owner_did, batch)
     batch.is_directory_changed = True
-    return batch.decided(command.key, audit_id=audit_id)
+    return {}
 
 
 def _owner(command: PublishVersion, line: KnownLine | None, batch: Batch) -> str:
@@ -227,20 +225,9 @@ def _check_active(own_id: str, reads: VersionReads) -> None:
         raise Refusal(ErrorCode.CONFLICT, f"{own_id} is deprecated already")
 
 
-def _deprecate(
-    command: PublishVersion | DeprecateVersion,
-    own_id: str,
-    successor: str | None,
-    owner_did: str,
-    batch: Batch,
-) -> int:
+def _deprecate(own_id: str, successor: str | None, owner_did: str, batch: Batch) -> None:
     batch.put(DEPRECATED_VERSIONS, own_id, {"id": own_id, "successor": successor})
     payload: dict[str, Any] = {"ownerDid": owner_did}
     if successor is not None:
         payload["successor"] = successor
-    return batch.record(
-        AuditEventType.VERSION_DEPRECATED,
-        actor_did=command.actor_did,
-        target=("capability_version", own_id),
-        payload=payload,
-    )
+    batch.record(AuditEventType.VERSION_DEPRECATED, ("capability_version", own_id), payload)

@@ -17,13 +17,12 @@ from core.market.refund import RefundSources, share_refund, split_refund
 from core.market.slashing import SlashTrigger
 from core.money import credits_text
 from core.records.audit import AuditEventType
-from ledger.commands import Outcome
 from ledger.disputes.dispute_commands import GiveFeedback, OpenDispute, ResolveDispute
 from ledger.disputes.dispute_loading import DisputeReads, PaidLine, load_dispute
 from ledger.stakes.stake_risk import Guilt, slash_guilty
 from ledger.tables.market_tables import DISPUTES, FEEDBACK_GIVEN, RESOLVED_DISPUTES
 from ledger.tables.money_tables import STAKES
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -48,7 +47,7 @@ def add_open_reads(command: OpenDispute, read_set: ReadSet) -> None:
 
 
 @plans(OpenDispute, reads=add_open_reads)
-def plan_open_dispute(command: OpenDispute, batch: Batch) -> Outcome:
+def plan_open_dispute(command: OpenDispute, batch: Batch) -> Result:
     """Store a complaint. The chain carries the hash of what was said, not the text itself."""
     evidence = read_json(command.evidence_json)
     batch.put(
@@ -65,11 +64,10 @@ def plan_open_dispute(command: OpenDispute, batch: Batch) -> Outcome:
             "evidence": evidence,
         },
     )
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.DISPUTE_OPENED,
-        actor_did=command.actor_did,
-        target=("dispute", command.dispute_id),
-        payload={
+        ("dispute", command.dispute_id),
+        {
             "workflowId": command.workflow_id,
             "nodeId": command.node_id,
             "complainantDid": command.complainant_did,
@@ -81,11 +79,11 @@ def plan_open_dispute(command: OpenDispute, batch: Batch) -> Outcome:
     escrow = batch.cache.escrows.get(command.workflow_id or "")
     payer_did = None if escrow is None else escrow.payer_did
     _add_parties((command.complainant_did, command.respondent_did), payer_did, batch)
-    return batch.decided(command.key, result={"disputeId": command.dispute_id}, audit_id=audit_id)
+    return {"disputeId": command.dispute_id}
 
 
 @plans(ResolveDispute, load=load_dispute)
-def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
+def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Result:
     """Decide a dispute.
 
     Steps: (1) it is open, (2) the refund goes with the decision and with what was paid, (3) the
@@ -104,7 +102,7 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
         if share:
             refunding.refund(line, share)  # (3)
     is_fraud = _is_upheld_fraud(command, stored)
-    slashed_micro = slash_guilty(command, _guilt(command, stored), batch) if is_fraud else 0  # (4)
+    slashed_micro = slash_guilty(_guilt(command, stored), batch) if is_fraud else 0  # (4)
     batch.put(  # (5)
         RESOLVED_DISPUTES,
         command.dispute_id,
@@ -118,11 +116,10 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
             "resolved_by_did": command.actor_did,
         },
     )
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.DISPUTE_RESOLVED,
-        actor_did=command.actor_did,
-        target=("dispute", command.dispute_id),
-        payload={
+        ("dispute", command.dispute_id),
+        {
             "status": command.status,
             "workflowId": stored.workflow_id,
             "refundAskedCredits": credits_text(command.refund_micro),
@@ -133,16 +130,12 @@ def plan_resolve_dispute(command: ResolveDispute, batch: Batch) -> Outcome:
         },
     )
     _add_parties((stored.complainant_did, stored.respondent_did), stored.payer_did, batch)
-    return batch.decided(
-        command.key,
-        result={
-            "disputeId": command.dispute_id,
-            "refundedMicro": refunding.refunded_micro,
-            "shortMicro": refunding.short_micro,
-            "slashedMicro": slashed_micro,
-        },
-        audit_id=audit_id,
-    )
+    return {
+        "disputeId": command.dispute_id,
+        "refundedMicro": refunding.refunded_micro,
+        "shortMicro": refunding.short_micro,
+        "slashedMicro": slashed_micro,
+    }
 
 
 def _add_parties(sides: tuple[str, str | None], payer_did: str | None, batch: Batch) -> None:
@@ -280,7 +273,7 @@ def add_feedback_reads(command: GiveFeedback, read_set: ReadSet) -> None:
 
 
 @plans(GiveFeedback, reads=add_feedback_reads, is_asked_again=True)
-def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Outcome:
+def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Result:
     """Store a payer's opinion; its key makes it the only one for this workflow and agent."""
     rating = f"{command.rating_milli // 1000}.{command.rating_milli % 1000:03d}"
     batch.put(
@@ -294,16 +287,10 @@ def plan_give_feedback(command: GiveFeedback, batch: Batch) -> Outcome:
             "comment": command.comment or None,
         },
     )
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.FEEDBACK_GIVEN,
-        actor_did=command.actor_did,
-        target=("agent", command.agent_did),
-        payload={"workflowId": command.workflow_id, "rating": rating},
+        ("agent", command.agent_did),
+        {"workflowId": command.workflow_id, "rating": rating},
     )
     batch.add_parties(command.payer_did)
-    return batch.decided(
-        command.key,
-        result={"agentDid": command.agent_did},
-        request_hash=command.request_hash,
-        audit_id=audit_id,
-    )
+    return {"agentDid": command.agent_did}

@@ -14,14 +14,13 @@ from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from core.trust.identity.agent_keys import KEY_AGE_MS_MIN, KEYS_MAX, key_name
-from ledger.commands import Outcome
 from ledger.identity.agent_key_commands import RotateAgentKey
 from ledger.tables.identity_tables import (
     ENDED_OVERLAPS,
     FORMER_KEYS,
 )
 from ledger.tables.market_tables import AGENT_IDENTITIES
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent
@@ -35,7 +34,7 @@ def add_rotate_agent_key_reads(command: RotateAgentKey, read_set: ReadSet) -> No
 
 
 @plans(RotateAgentKey, reads=add_rotate_agent_key_reads, outlives_credential=True)
-def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Outcome:
+def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Result:
     """Replace an agent's key by the word of its current one."""
     did = command.did
     known = batch.cache.agents.get(did)
@@ -51,21 +50,14 @@ def plan_rotate_agent_key(command: RotateAgentKey, batch: Batch) -> Outcome:
     check_new_key(did, known, command.new_key, batch)
     until_ms = batch.now_ms + command.overlap_ms
     agent = replace_key(did, known, command.new_key, batch, overlap_ms=command.overlap_ms)
-    audit_id = batch.record(
-        AuditEventType.AGENT_KEY_ROTATED,
-        actor_did=command.actor_did,
-        target=("agent", did),
-        payload=key_payload(did, known, agent, until_ms),
+    batch.record(
+        AuditEventType.AGENT_KEY_ROTATED, ("agent", did), key_payload(did, known, agent, until_ms)
     )
-    return batch.decided(
-        command.key,
-        result={
-            "keyNumber": agent.key_number,
-            "validFromMs": batch.now_ms,
-            "formerValidUntilMs": until_ms,
-        },
-        audit_id=audit_id,
-    )
+    return {
+        "keyNumber": agent.key_number,
+        "validFromMs": batch.now_ms,
+        "formerValidUntilMs": until_ms,
+    }
 
 
 def check_new_key(

@@ -13,7 +13,6 @@ from typing import Any
 from core.errors import ErrorCode
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
-from ledger.commands import Outcome
 from ledger.connections.connecting import fetch
 from ledger.identity.agent_key_plan import change_identity, check_proven
 from ledger.identity.inheritance_commands import (
@@ -26,7 +25,7 @@ from ledger.keys.key_loading import others_keys_below
 from ledger.keys.key_plan import end_api_keys
 from ledger.stakes.stake_plan import settled_shares, store_shares
 from ledger.tables.identity_tables import ENDED_INHERITANCES, INHERITANCES, INHERITED_NAMES
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -86,7 +85,7 @@ async def load_inheritance(
 
 
 @plans(SetInheritance, load=load_switch, outlives_credential=True)
-def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Outcome:
+def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Result:
     """Set an agent's switch, in the place of the one before."""
     agent = _owned(command, batch)
     if command.needs_proof:
@@ -108,11 +107,10 @@ def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Outcome:
         "revision": revision,
     }
     batch.put(INHERITANCES, command.did, row)
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.INHERITANCE_SET,
-        actor_did=command.actor_did,
-        target=("agent", command.did),
-        payload={
+        ("agent", command.did),
+        {
             "ownerDid": agent.owner_did,
             "inheritsToDid": command.heir_did,
             "deadManSwitchDays": command.days,
@@ -120,11 +118,11 @@ def plan_set_inheritance(command: SetInheritance, batch: Batch) -> Outcome:
             "revision": revision,
         },
     )
-    return batch.decided(command.key, result={"revision": revision}, audit_id=audit_id)
+    return {"revision": revision}
 
 
 @plans(CancelInheritance, load=load_switch, outlives_credential=True)
-def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Outcome:
+def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Result:
     """End an agent's switch before it has run."""
     _owned(command, batch)
     known: KnownInheritance | None = batch.loaded
@@ -135,17 +133,16 @@ def plan_cancel_inheritance(command: CancelInheritance, batch: Batch) -> Outcome
             ErrorCode.NOT_CANCELLABLE, f"the inheritance of {command.did} has already taken place"
         )
     end_switch(command.did, "cancelled", batch)
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.INHERITANCE_CANCELLED,
-        actor_did=command.actor_did,
-        target=("agent", command.did),
-        payload={"inheritsToDid": known.heir_did, "revision": known.revision},
+        ("agent", command.did),
+        {"inheritsToDid": known.heir_did, "revision": known.revision},
     )
-    return batch.decided(command.key, result={"cancelledMs": batch.now_ms}, audit_id=audit_id)
+    return {"cancelledMs": batch.now_ms}
 
 
 @plans(RunInheritance, load=load_inheritance, is_asked_again=True)
-def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Outcome:
+def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Result:
     """Give an agent to its heir.
 
     1. The switch is the one that was found, and due. 2. The agent; its API keys end: who had them
@@ -174,13 +171,8 @@ def plan_run_inheritance(command: RunInheritance, batch: Batch) -> Outcome:
         "walletCredits": credits_text(moved_micro),
         "entryIds": entry_ids,
     }
-    audit_id = batch.record(
-        AuditEventType.AGENT_INHERITED,
-        actor_did=command.actor_did,
-        target=("agent", did),
-        payload=payload,
-    )
-    return batch.decided(command.key, result={"movedMicro": moved_micro}, audit_id=audit_id)
+    batch.record(AuditEventType.AGENT_INHERITED, ("agent", did), payload)
+    return {"movedMicro": moved_micro}
 
 
 def _owned(command: SetInheritance | CancelInheritance, batch: Batch) -> KnownAgent:

@@ -14,12 +14,11 @@ from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from core.trust.identity.name_terms import AHEAD_MONTHS_MAX, add_months
-from ledger.commands import Outcome
 from ledger.connections.connecting import fetch
 from ledger.identity.agent_key_plan import check_proven
 from ledger.identity.name_commands import RegisterName, ReleaseName, RenewName, TransferName
 from ledger.tables.identity_tables import AGENT_NAMES, RELEASED_NAMES
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent
@@ -88,7 +87,7 @@ async def load_name(connection: Connection, command: NameCommand, read_set: Read
 
 
 @plans(RegisterName, load=load_name, outlives_credential=True)
-def plan_register_name(command: RegisterName, batch: Batch) -> Outcome:
+def plan_register_name(command: RegisterName, batch: Batch) -> Result:
     """Register a name that is free for an agent of the caller's."""
     agent = _agent(command.agent_did, batch)
     if agent.owner_did != command.actor_did and not command.is_admin:
@@ -114,7 +113,7 @@ def plan_register_name(command: RegisterName, batch: Batch) -> Outcome:
 
 
 @plans(RenewName, load=load_name, outlives_credential=True)
-def plan_renew_name(command: RenewName, batch: Batch) -> Outcome:
+def plan_renew_name(command: RenewName, batch: Batch) -> Result:
     """Let a name of the caller's expire later."""
     known = _owned(command, batch)
     expires_ms = add_months(known.expires_ms, command.months)
@@ -129,7 +128,7 @@ def plan_renew_name(command: RenewName, batch: Batch) -> Outcome:
 
 
 @plans(TransferName, load=load_name, outlives_credential=True)
-def plan_transfer_name(command: TransferName, batch: Batch) -> Outcome:
+def plan_transfer_name(command: TransferName, batch: Batch) -> Result:
     """Give a name to an agent whose owner wants it: the caller's own, or who takes an offer."""
     known, agent = _live(command.name, batch), _agent(command.agent_did, batch)
     is_taking = (known.offered_did, agent.owner_did) == (command.agent_did, command.actor_did)
@@ -151,7 +150,7 @@ def plan_transfer_name(command: TransferName, batch: Batch) -> Outcome:
 
 
 @plans(ReleaseName, load=load_name, is_asked_again=True, outlives_credential=True)
-def plan_release_name(command: ReleaseName, batch: Batch) -> Outcome:
+def plan_release_name(command: ReleaseName, batch: Batch) -> Result:
     """End a name: its owner does before its time, the service when it has expired."""
     if command.expired_ms is None:
         known = _owned(command, batch)
@@ -168,13 +167,12 @@ def plan_release_name(command: ReleaseName, batch: Batch) -> Outcome:
             raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
         known = found
     batch.put(RELEASED_NAMES, command.name, {"name": command.name})
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.NAME_RELEASED,
-        actor_did=command.actor_did,
-        target=("name", command.name),
-        payload={"agentDid": known.agent_did, "ownerDid": known.owner_did},
+        ("name", command.name),
+        {"agentDid": known.agent_did, "ownerDid": known.owner_did},
     )
-    return batch.decided(command.key, result={"releasedMs": batch.now_ms}, audit_id=audit_id)
+    return {"releasedMs": batch.now_ms}
 
 
 def _agent(did: str, batch: Batch) -> KnownAgent:
@@ -217,7 +215,7 @@ def _stored(
     event: AuditEventType,
     batch: Batch,
     **more: Any,
-) -> Outcome:
+) -> Result:
     """Store a name as it is now; record and answer it."""
     row = {
         "name": command.name,
@@ -236,14 +234,11 @@ def _stored(
     }
     if name.offered_did is not None:
         payload["offeredTo"] = name.offered_did
-    audit_id = batch.record(
-        event, actor_did=command.actor_did, target=("name", command.name), payload=payload
-    )
-    result = {
+    batch.record(event, ("name", command.name), payload)
+    return {
         "agentDid": name.agent_did,
         "ownerDid": name.owner_did,
         "registeredMs": name.registered_ms,
         "expiresMs": name.expires_ms,
         **more,
     }
-    return batch.decided(command.key, result=result, audit_id=audit_id)

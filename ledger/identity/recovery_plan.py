@@ -23,7 +23,6 @@ from core.trust.identity.recovery import (
     GuardianSets,
     RecoveryType,
 )
-from ledger.commands import Outcome
 from ledger.identity.agent_key_plan import (
     change_identity,
     check_new_key,
@@ -46,7 +45,7 @@ from ledger.identity.recovery_commands import (
 from ledger.keys.key_loading import others_keys_below
 from ledger.keys.key_plan import end_api_keys
 from ledger.tables.identity_tables import GUARDIANS, RECOVERIES
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownAgent
@@ -160,7 +159,7 @@ def _recovery(row: dict[str, Any]) -> KnownRecovery:
 
 
 @plans(SetGuardians, load=load_guardians, outlives_credential=True)
-def plan_set_guardians(command: SetGuardians, batch: Batch) -> Outcome:
+def plan_set_guardians(command: SetGuardians, batch: Batch) -> Result:
     """Name who may replace an agent's key."""
     agent = _agent(command.did, batch)
     if command.actor_did not in (command.did, agent.owner_did) and not command.is_admin:
@@ -187,12 +186,12 @@ def plan_set_guardians(command: SetGuardians, batch: Batch) -> Outcome:
             " valid, each for its delayHours: wait until one expires",
         )
     batch.put(GUARDIANS, command.did, guardians_row(command.did, sets))
-    audit_id = _record_guardians(command.did, sets.current, command.actor_did, batch)
-    return batch.decided(command.key, audit_id=audit_id)
+    _record_guardians(command.did, sets.current, batch)
+    return {}
 
 
 @plans(RequestRecovery, load=load_recovery, outlives_credential=True)
-def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
+def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Result:
     """Make a request, or add signatures to it, and do what they are enough for.
 
     1. It comes from a named party, or with a named one's signature, also where such a request is
@@ -234,9 +233,8 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     known = replace(known, signers={**known.signers, **signers})
     batch.record(
         AuditEventType.RECOVERY_REQUESTED,
-        actor_did=command.actor_did,
-        target=("agent", did),
-        payload={
+        ("agent", did),
+        {
             "recoveryId": command.recovery_id,
             "recoveryType": kind.value,
             "publicKey": command.new_key,
@@ -245,22 +243,22 @@ def plan_request_recovery(command: RequestRecovery, batch: Batch) -> Outcome:
     )
     if displaced is not None:
         other = reads.requests[displaced]
-        _store(displaced, _cancelled(displaced, other, command.actor_did, batch), batch)
+        _store(displaced, _cancelled(displaced, other, batch), batch)
     by = sets.agreed(kind, _standing(known, batch))  # 6
     if kind is not RecoveryType.TIME_LOCK:
         if by is not None:
-            known = _complete(command.recovery_id, known, command.actor_did, by, batch)
+            known = _complete(command.recovery_id, known, by, batch)
     elif known.waiting_ms is None and (by is not None or is_owners):
         delay_ms = (by or sets.current).delay_hours * HOUR_MS
         known = replace(
             known, status="waiting", waiting_ms=batch.now_ms, delay_ms=delay_ms, agreed=by
         )
     _store(command.recovery_id, known, batch)
-    return batch.decided(command.key, result={"status": known.status}, audit_id=batch.audit_id)
+    return {"status": known.status}
 
 
 @plans(CancelRecovery, load=load_recovery, outlives_credential=True)
-def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Outcome:
+def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Result:
     """End a request that is open."""
     agent = _agent(command.did, batch)
     reads: RecoveryReads = batch.loaded
@@ -279,14 +277,12 @@ def plan_cancel_recovery(command: CancelRecovery, batch: Batch) -> Outcome:
     if not known.is_open:
         detail = f"the recovery {command.recovery_id} is {known.status}"
         raise Refusal(ErrorCode.NOT_CANCELLABLE, detail)
-    ended = _cancelled(command.recovery_id, known, command.actor_did, batch)
-    _store(command.recovery_id, ended, batch)
-    audit_id = batch.audit_id
-    return batch.decided(command.key, result={"cancelledMs": batch.now_ms}, audit_id=audit_id)
+    _store(command.recovery_id, _cancelled(command.recovery_id, known, batch), batch)
+    return {"cancelledMs": batch.now_ms}
 
 
 @plans(CompleteRecovery, load=load_recovery, is_asked_again=True)
-def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Outcome:
+def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Result:
     """Replace an agent's key whose request has waited long enough.
 
     The guardians by whose word it waits must not have been struck out meanwhile, and of those who
@@ -307,14 +303,12 @@ def plan_complete_recovery(command: CompleteRecovery, batch: Batch) -> Outcome:
         )
     )
     if is_void:
-        known = _cancelled(command.recovery_id, known, command.actor_did, batch)
+        known = _cancelled(command.recovery_id, known, batch)
     else:
-        known = _complete(command.recovery_id, known, command.actor_did, by, batch)
+        known = _complete(command.recovery_id, known, by, batch)
     _store(command.recovery_id, known, batch)
     agent = _agent(command.did, batch)
-    return batch.decided(
-        command.key, result={"keyNumber": agent.key_number}, audit_id=batch.audit_id
-    )
+    return {"keyNumber": agent.key_number}
 
 
 def _agent(did: str, batch: Batch) -> KnownAgent:
@@ -352,7 +346,7 @@ def _standing(known: KnownRecovery, batch: Batch) -> tuple[str, ...]:
 
 
 def _complete(
-    recovery_id: str, known: KnownRecovery, actor_did: str, by: Guardians | None, batch: Batch
+    recovery_id: str, known: KnownRecovery, by: Guardians | None, batch: Batch
 ) -> KnownRecovery:
     """Replace the agent's key; return the request as it is then.
 
@@ -367,7 +361,7 @@ def _complete(
     try:
         check_new_key(did, agent, known.new_key, batch, is_recovery=True)  # 1
     except Refusal:
-        return _cancelled(recovery_id, known, actor_did, batch)
+        return _cancelled(recovery_id, known, batch)
     after = replace_key(did, agent, known.new_key, batch)  # 2
     after = replace(after, token_revision=after.revision)
     change_identity(did, after, batch, token_revision=after.revision)
@@ -375,9 +369,8 @@ def _complete(
     end_api_keys(did, reads.others, batch)
     batch.record(
         AuditEventType.AGENT_RECOVERED,
-        actor_did=actor_did,
-        target=("agent", did),
-        payload={
+        ("agent", did),
+        {
             "recoveryId": recovery_id,
             "recoveryType": known.recovery_type.value,
             **key_payload(did, agent, after, batch.now_ms),
@@ -387,22 +380,17 @@ def _complete(
     restored = reads.sets if by is None else reads.sets.restored(by)  # 3
     if restored != reads.sets:
         batch.put(GUARDIANS, did, guardians_row(did, restored))
-        _record_guardians(did, restored.current, actor_did, batch)
+        _record_guardians(did, restored.current, batch)
     for other_id, other in _open_requests(did, reads).items():  # 4
         if other_id != recovery_id:
-            _store(other_id, _cancelled(other_id, other, actor_did, batch), batch)
+            _store(other_id, _cancelled(other_id, other, batch), batch)
     return replace(known, status="completed", ended_ms=batch.now_ms)
 
 
-def _cancelled(
-    recovery_id: str, known: KnownRecovery, actor_did: str, batch: Batch
-) -> KnownRecovery:
+def _cancelled(recovery_id: str, known: KnownRecovery, batch: Batch) -> KnownRecovery:
     """Record that a request is cancelled; return it as it is then."""
     batch.record(
-        AuditEventType.RECOVERY_CANCELLED,
-        actor_did=actor_did,
-        target=("agent", known.did),
-        payload={"recoveryId": recovery_id},
+        AuditEventType.RECOVERY_CANCELLED, ("agent", known.did), {"recoveryId": recovery_id}
     )
     return replace(known, status="cancelled", ended_ms=batch.now_ms)
 
@@ -440,12 +428,11 @@ def _displaced(
     return max(weak, key=lambda key: (weak[key].created_ms, key))
 
 
-def _record_guardians(did: str, named: Guardians, actor_did: str, batch: Batch) -> int:
-    return batch.record(
+def _record_guardians(did: str, named: Guardians, batch: Batch) -> None:
+    batch.record(
         AuditEventType.GUARDIANS_SET,
-        actor_did=actor_did,
-        target=("agent", did),
-        payload={
+        ("agent", did),
+        {
             "guardians": list(named.guardians),
             "threshold": named.threshold,
             "custodianDid": named.custodian_did,

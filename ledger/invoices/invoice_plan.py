@@ -14,11 +14,10 @@ from core.market.invoice import InvoiceTotals, invoice_totals
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
-from ledger.commands import Outcome
 from ledger.connections.connecting import fetch
 from ledger.invoices.invoice_commands import CreateInvoice, SettleInvoice, overlap_text
 from ledger.tables.money_tables import INVOICE_LINES, INVOICES, SETTLED_INVOICES, VOIDED_LINES
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
@@ -88,7 +87,7 @@ async def load_invoice(
 
 
 @plans(CreateInvoice, load=load_invoice)
-def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
+def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Result:
     """Issue an invoice over what is not invoiced yet, or answer with the one that stands.
 
     Steps: (1) the period has passed, (2) the same or an overlapping one, (3) its content is what it
@@ -104,7 +103,7 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
             f" expected a time not after {batch.created_at}",
         )
     if stored.same_id is not None:  # (2)
-        return batch.decided(command.key, result={"invoiceId": stored.same_id, "isNew": False})
+        return {"invoiceId": stored.same_id, "isNew": False}
     if stored.overlapping_id is not None:
         raise Refusal(ErrorCode.CONFLICT, overlap_text(stored.overlapping_id))
     latest_audit_id = cache.invoiced.get(command.payer_did, cache.read_audit_id)
@@ -120,9 +119,8 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
     lines = _add_rows(command, totals, batch)  # (4)
     audit_id = batch.record(
         AuditEventType.INVOICE_ISSUED,
-        actor_did=command.actor_did,
-        target=("invoice", command.invoice_id),
-        payload={
+        ("invoice", command.invoice_id),
+        {
             "payerDid": command.payer_did,
             "periodStart": iso_ms(command.period_start_ms),
             "periodEnd": iso_ms(command.period_end_ms),
@@ -134,9 +132,7 @@ def plan_create_invoice(command: CreateInvoice, batch: Batch) -> Outcome:
         },
     )
     cache.invoiced[command.payer_did] = audit_id
-    return batch.decided(
-        command.key, result={"invoiceId": command.invoice_id, "isNew": True}, audit_id=audit_id
-    )
+    return {"invoiceId": command.invoice_id, "isNew": True}
 
 
 def _add_rows(command: CreateInvoice, totals: InvoiceTotals, batch: Batch) -> int:
@@ -174,7 +170,7 @@ async def load_payer(
 
 
 @plans(SettleInvoice, load=load_payer, is_asked_again=True)
-def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Outcome:
+def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Result:
     """Mark an invoice paid or void; its key makes that happen once."""
     batch.put(
         SETTLED_INVOICES,
@@ -189,15 +185,8 @@ def plan_settle_invoice(command: SettleInvoice, batch: Batch) -> Outcome:
     if not is_paid:
         batch.put(VOIDED_LINES, command.invoice_id, {"invoice_id": command.invoice_id})
     batch.add_parties(batch.loaded)
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.INVOICE_PAID if is_paid else AuditEventType.INVOICE_VOIDED,
-        actor_did=command.actor_did,
-        target=("invoice", command.invoice_id),
-        payload={},
+        ("invoice", command.invoice_id),
     )
-    return batch.decided(
-        command.key,
-        result={"invoiceId": command.invoice_id, "status": command.status},
-        request_hash=command.request_hash,
-        audit_id=audit_id,
-    )
+    return {"invoiceId": command.invoice_id, "status": command.status}

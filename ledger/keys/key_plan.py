@@ -11,12 +11,11 @@ from collections.abc import Iterable
 from core.errors import ErrorCode
 from core.json_text import read_json
 from core.records.audit import AuditEventType
-from ledger.commands import Outcome
 from ledger.keys.key_commands import CreateKey, RevokeKey, RotateKey
 from ledger.keys.key_loading import count_keys, keys_below, read_keys
 from ledger.tables.encoding import hex_text
 from ledger.tables.market_tables import ENDED_API_KEYS, KEYS, REVOKED_KEYS, ROTATED_KEYS
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownKey
@@ -47,7 +46,7 @@ async def load_rotated(
 
 
 @plans(CreateKey, load=load_parent, outlives_credential=True)
-def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
+def plan_create_key(command: CreateKey, batch: Batch) -> Result:
     """Store an API key by its hash; the key itself never comes here."""
     parent, count = batch.loaded
     depth = 0 if command.parent_id is None else _depth_below(command, parent, batch)
@@ -73,21 +72,20 @@ def plan_create_key(command: CreateKey, batch: Batch) -> Outcome:
             "depth": depth,
         },
     )
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.KEY_CREATED,
-        actor_did=command.actor_did,
-        target=("key", command.key_id),
-        payload={
+        ("key", command.key_id),
+        {
             "ownerDid": command.owner_did,
             "scopes": list(command.scopes),
             "parentId": command.parent_id,
         },
     )
-    return batch.decided(command.key, result={"id": command.key_id}, audit_id=audit_id)
+    return {"id": command.key_id}
 
 
 @plans(RevokeKey, load=load_ended, outlives_credential=True)
-def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
+def plan_revoke_key(command: RevokeKey, batch: Batch) -> Result:
     """End an API key that belongs to the one who asks (or an admin), and all that stand on it."""
     known: KnownKey | None
     ended: list[str]
@@ -98,18 +96,16 @@ def plan_revoke_key(command: RevokeKey, batch: Batch) -> Outcome:
         )
     for key_id in ended:
         batch.put(REVOKED_KEYS, key_id, {"id": key_id})
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.KEY_REVOKED,
-        actor_did=command.actor_did,
-        target=("key", command.key_id),
-        payload={"ownerDid": known.owner_did, "descendants": ended[1:]},
+        ("key", command.key_id),
+        {"ownerDid": known.owner_did, "descendants": ended[1:]},
     )
-    result = {"id": command.key_id, "ended": len(ended)}
-    return batch.decided(command.key, result=result, audit_id=audit_id)
+    return {"id": command.key_id, "ended": len(ended)}
 
 
 @plans(RotateKey, load=load_rotated, outlives_credential=True)
-def plan_rotate_key(command: RotateKey, batch: Batch) -> Outcome:
+def plan_rotate_key(command: RotateKey, batch: Batch) -> Result:
     """Put another hash in the place of a live key's, and keep the one of now for the overlap.
 
     The one of an earlier rotation ends with it: a key is known by two hashes at most.
@@ -130,14 +126,12 @@ def plan_rotate_key(command: RotateKey, batch: Batch) -> Outcome:
             "previous_ends_ms": ends_ms,
         },
     )
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.KEY_ROTATED,
-        actor_did=command.actor_did,
-        target=("key", command.key_id),
-        payload={"ownerDid": known.owner_did, "overlapMs": command.overlap_ms},
+        ("key", command.key_id),
+        {"ownerDid": known.owner_did, "overlapMs": command.overlap_ms},
     )
-    result = {"id": command.key_id, "previous_ends_ms": ends_ms}
-    return batch.decided(command.key, result=result, audit_id=audit_id)
+    return {"id": command.key_id, "previous_ends_ms": ends_ms}
 
 
 def _depth_below(command: CreateKey, parent: KnownKey | None, batch: Batch) -> int:

@@ -14,9 +14,8 @@ from core.ids import event_id
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand
-from ledger.commands import Outcome
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import wallet_address
@@ -79,7 +78,7 @@ def _add_reads(command: SettlePeer, read_set: ReadSet) -> None:
 
 
 @plans(SettlePeer, reads=_add_reads)
-def plan_settle_peer(command: SettlePeer, batch: Batch) -> Outcome:
+def plan_settle_peer(command: SettlePeer, batch: Batch) -> Result:
     """Move credits out of a clearing account."""
     did, owner_did = command.clearing_did, command.actor_did
     wallet = batch.cache.accounts.get(wallet_address(did))
@@ -95,24 +94,22 @@ def plan_settle_peer(command: SettlePeer, batch: Batch) -> Outcome:
     entry_id = batch.transfer(
         wallet, owners, amount_micro, kind="collection", description=description
     )
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.LEDGER_COLLECTED,
-        actor_did=owner_did,
-        target=("account", did),
-        payload={
+        ("account", did),
+        {
             "agentDid": did,
             "ownerDid": owner_did,
             "amountCredits": credits_text(amount_micro),
             "entryIds": [entry_id],
         },
     )
-    result = {
+    return {
         "id": entry_id,
         "amountMicro": amount_micro,
         "balanceMicro": wallet.balance,
         "ownerBalanceMicro": owners.balance,
     }
-    return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
 async def order_rows(

@@ -11,10 +11,10 @@ from core.errors import ErrorCode
 from core.peers.documents import clearing_did, deployment_did
 from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand
-from ledger.commands import Command, Outcome
+from ledger.commands import Command
 from ledger.connections.connecting import fetch
 from ledger.tables.peer_tables import PEERS, REMOVED_PEERS, ROTATED_PEER_KEYS
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
@@ -76,7 +76,7 @@ async def _load(
 
 
 @plans(AddPeer, load=_load, outlives_credential=True)
-def plan_add_peer(command: AddPeer, batch: Batch) -> Outcome:
+def plan_add_peer(command: AddPeer, batch: Batch) -> Result:
     """Store a peer."""
     known, (count, is_in_use, own_key) = batch.loaded
     did = command.did
@@ -109,19 +109,19 @@ def plan_add_peer(command: AddPeer, batch: Batch) -> Outcome:
     }
     batch.put(PEERS, command.peer_id, row)
     payload = {"did": did, **terms, "publicKey": command.public_key, "capabilities": allowed}
-    return _decided(AuditEventType.PEER_ADDED, command, batch, command.actor_did, payload)
+    return _changed(AuditEventType.PEER_ADDED, command, payload, batch)
 
 
 @plans(RemovePeer, load=_load, outlives_credential=True)
-def plan_remove_peer(command: RemovePeer, batch: Batch) -> Outcome:
+def plan_remove_peer(command: RemovePeer, batch: Batch) -> Result:
     """Remove a peer."""
     _, did, _, _ = _present(ErrorCode.NOT_FOUND, command.peer_id, batch)
     batch.put(REMOVED_PEERS, command.peer_id, {"id": command.peer_id})
-    return _decided(AuditEventType.PEER_REMOVED, command, batch, command.actor_did, {"did": did})
+    return _changed(AuditEventType.PEER_REMOVED, command, {"did": did}, batch)
 
 
 @plans(RotatePeerKey, load=_load)
-def plan_rotate_peer_key(command: RotatePeerKey, batch: Batch) -> Outcome:
+def plan_rotate_peer_key(command: RotatePeerKey, batch: Batch) -> Result:
     """Replace the key of a peer."""
     _, did, public_key, _ = _present(ErrorCode.CONFLICT, command.peer_id, batch)
     if public_key != command.former_key:
@@ -130,7 +130,8 @@ def plan_rotate_peer_key(command: RotatePeerKey, batch: Batch) -> Outcome:
     row = {"id": command.peer_id, "public_key": command.public_key}
     batch.put(ROTATED_PEER_KEYS, command.peer_id, row)
     payload = {"did": did, "publicKey": command.public_key, "formerPublicKey": public_key}
-    return _decided(AuditEventType.PEER_KEY_ROTATED, command, batch, did, payload)
+    batch.actor_did = did
+    return _changed(AuditEventType.PEER_KEY_ROTATED, command, payload, batch)
 
 
 def _present(code: ErrorCode, peer_id: str, batch: Batch) -> tuple[str, str, str, bool]:
@@ -146,14 +147,12 @@ def _present(code: ErrorCode, peer_id: str, batch: Batch) -> tuple[str, str, str
     raise Refusal(code, f"the peer {peer_id} is not known", is_stored=False)
 
 
-def _decided(
+def _changed(
     event: AuditEventType,
     command: AddPeer | RemovePeer | RotatePeerKey,
-    batch: Batch,
-    actor_did: str,
     payload: dict[str, Any],
-) -> Outcome:
+    batch: Batch,
+) -> Result:
     batch.is_directory_changed = True
-    target = ("peer", command.peer_id)
-    audit_id = batch.record(event, actor_did=actor_did, target=target, payload=payload)
-    return batch.decided(command.key, result={"id": command.peer_id}, audit_id=audit_id)
+    batch.record(event, ("peer", command.peer_id), payload)
+    return {"id": command.peer_id}

@@ -10,15 +10,14 @@ from typing import Any, assert_never
 from core.market.pricing import FixedPrice, TokenPrice
 from core.money import MICRO_PER_CENT
 from core.records.audit import AuditEventType
-from ledger.commands import Outcome
 from ledger.prices.price_commands import SetPrice
 from ledger.tables.market_tables import PRICES
-from ledger.writer.batch import Batch
+from ledger.writer.batch import Batch, Result
 from ledger.writer.command_kind import plans
 
 
 @plans(SetPrice, outlives_credential=True)
-def plan_set_price(command: SetPrice, batch: Batch) -> Outcome:
+def plan_set_price(command: SetPrice, batch: Batch) -> Result:
     """Register what a capability costs where an agent's card names no price."""
     row: dict[str, Any] = {
         "capability_id": command.capability_id,
@@ -37,10 +36,5 @@ def plan_set_price(command: SetPrice, batch: Batch) -> Outcome:
     batch.put(PRICES, command.capability_id, row)
     # Owners reserve by it: they are notified as of a card.
     batch.is_directory_changed = True
-    audit_id = batch.record(
-        AuditEventType.CAPABILITY_PRICED,
-        actor_did=command.actor_did,
-        target=("capability", command.capability_id),
-        payload=payload,
-    )
-    return batch.decided(command.key, result={"updatedMs": batch.now_ms}, audit_id=audit_id)
+    batch.record(AuditEventType.CAPABILITY_PRICED, ("capability", command.capability_id), payload)
+    return {"updatedMs": batch.now_ms}

@@ -20,14 +20,13 @@ from core.trust.signing_keys import (
     unseal_signing_key,
 )
 from ledger.authority import AuthorizedCommand
-from ledger.commands import Outcome
 from ledger.connections.connecting import fetch
 from ledger.reads.reader import LedgerReader
 from ledger.reads.stored import RowDict
 from ledger.schema import signing_key
 from ledger.tables.encoding import hex_text
 from ledger.tables.proof_tables import RETIRED_SIGNING_KEYS, SIGNING_KEYS
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
@@ -63,16 +62,15 @@ async def _load(connection: Connection, command: RotateSigningKey, read_set: Rea
 
 
 @plans(RotateSigningKey, load=_load, outlives_credential=True)
-def plan_rotate_signing_key(command: RotateSigningKey, batch: Batch) -> Outcome:
+def plan_rotate_signing_key(command: RotateSigningKey, batch: Batch) -> Result:
     """Retire the key in use and store the one that takes its place."""
     if batch.loaded != command.former_key_id:
         raise Refusal(ErrorCode.CONFLICT, "the signing key was rotated during the request")
     key_id = key_id_of(command.public_key)
     audit_id = batch.record(
         AuditEventType.SIGNING_KEY_ROTATED,
-        actor_did=command.actor_did,
-        target=("signing_key", key_id),
-        payload={
+        ("signing_key", key_id),
+        {
             "formerKeyId": command.former_key_id,
             "keyId": key_id,
             "publicKey": command.public_key,
@@ -81,12 +79,11 @@ def plan_rotate_signing_key(command: RotateSigningKey, batch: Batch) -> Outcome:
     )
     batch.add(RETIRED_SIGNING_KEYS, {"key_id": command.former_key_id})
     add_signing_key(batch, command.public_key, command.sealed, audit_id)
-    result = {
+    return {
         "keyId": key_id,
         "publicKey": command.public_key,
         "formerKeyId": command.former_key_id,
     }
-    return batch.decided(command.key, result=result, audit_id=audit_id)
 
 
 def add_signing_key(batch: Batch, public_key: str, sealed: bytes, audit_id: int) -> None:

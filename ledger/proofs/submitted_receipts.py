@@ -14,11 +14,10 @@ from core.canonical import hash_bytes
 from core.ids import composed_key
 from core.records.audit import AuditEventType
 from ledger.authority import AuthorizedCommand
-from ledger.commands import Outcome
 from ledger.reads.reader import LedgerReader, RowDict
 from ledger.schema import submitted_receipt
 from ledger.tables.proof_tables import SUBMITTED_RECEIPTS
-from ledger.writer.batch import Batch
+from ledger.writer.batch import Batch, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 
@@ -56,29 +55,23 @@ def add_submit_reads(command: SubmitReceipt, read_set: ReadSet) -> None:
 
 
 @plans(SubmitReceipt, reads=add_submit_reads, is_asked_again=True)
-def plan_submit_receipt(command: SubmitReceipt, batch: Batch) -> Outcome:
+def plan_submit_receipt(command: SubmitReceipt, batch: Batch) -> Result:
     """Store a receipt. The chain carries its hash, not the receipt."""
     names = ("workflow_id", "node_id", "agent_did", "body", "is_verified")
     row = {name: getattr(command, name) for name in names}
     own = {"id": command.receipt_id, "submitter_did": command.actor_did}
     batch.add(SUBMITTED_RECEIPTS, row | own)
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.RECEIPT_SUBMITTED,
-        actor_did=command.actor_did,
-        target=("receipt", command.receipt_id),
-        payload={
+        ("receipt", command.receipt_id),
+        {
             "workflowId": command.workflow_id,
             "nodeId": command.node_id,
             "agentDid": command.agent_did,
             "receiptHash": hash_bytes(command.body.encode()),
         },
     )
-    return batch.decided(
-        command.key,
-        result={"id": command.receipt_id},
-        request_hash=command.request_hash,
-        audit_id=audit_id,
-    )
+    return {"id": command.receipt_id}
 
 
 async def submitted_rows(reader: LedgerReader, nodes: Collection[tuple[str, str]]) -> list[RowDict]:

@@ -19,11 +19,10 @@ from core.market.sharing.quota import (
     resets_at_ms,
 )
 from core.records.audit import AuditEventType
-from ledger.commands import Outcome
 from ledger.quotas.quota_commands import SetQuota
 from ledger.tables.market_tables import QUOTAS
 from ledger.workflows.workflow_commands import PublishWorkflow
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow
@@ -38,7 +37,7 @@ def add_quota_reads(command: SetQuota, read_set: ReadSet) -> None:
 
 
 @plans(SetQuota, reads=add_quota_reads, outlives_credential=True)
-def plan_set_quota(command: SetQuota, batch: Batch) -> Outcome:
+def plan_set_quota(command: SetQuota, batch: Batch) -> Result:
     """Change a payer's limits; those that the command does not name keep their value."""
     limits = replace(batch.cache.quotas[command.did] or QuotaLimits(), **command.changes)
     batch.cache.quotas[command.did] = limits
@@ -49,18 +48,16 @@ def plan_set_quota(command: SetQuota, batch: Batch) -> Outcome:
     }
     row = {"did": command.did, "set_by_did": command.actor_did, **members}
     batch.put(QUOTAS, command.did, row)
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.QUOTA_SET,
-        actor_did=command.actor_did,
-        target=("quota", command.did),
-        payload={
+        ("quota", command.did),
+        {
             "maxWorkflowsPerDay": limits.workflows_per_day,
             "maxConcurrentWorkflows": limits.workflows_concurrent,
             "maxSpendPerDayCents": limits.spend_cents_per_day,
         },
     )
-    result = {"updatedMs": batch.now_ms, "limits": asdict(limits)}
-    return batch.decided(command.key, result=result, audit_id=audit_id)
+    return {"updatedMs": batch.now_ms, "limits": asdict(limits)}
 
 
 def use_quota(command: PublishWorkflow, hold_micro: int, batch: Batch) -> None:

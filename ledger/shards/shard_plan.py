@@ -9,17 +9,17 @@ workflow-owners-and-shards.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from dataclasses import asdict, replace
+from typing import Final
 
 from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import SHARDS
-from ledger.commands import Outcome, OutcomeStatus
 from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
 from ledger.tables.cluster_tables import MEMBERS as MEMBER_ROWS
 from ledger.tables.cluster_tables import SHARDS as SHARD_ROWS
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownMember, StateCache
@@ -35,13 +35,13 @@ def add_member_reads(command: JoinCluster | ChangeMember, read_set: ReadSet) -> 
 
 
 @plans(JoinCluster, reads=add_member_reads, is_asked_again=True)
-def plan_join(command: JoinCluster, batch: Batch) -> Outcome:
+def plan_join(command: JoinCluster, batch: Batch) -> Result:
     """Register a new member, READY, or DRAINING as the newest one at its address was.
 
     Its predecessors at the address have ended: those without shards are GONE with this command, the
     others when the last of their shards is taken.
     """
-    cache = batch.cache
+    cache, batch.actor_did = batch.cache, command.member
     if command.member in cache.members or command.member in cache.gone_members:
         detail = f"there was a member {command.member!r} before: each start has an id of its own"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
@@ -63,23 +63,22 @@ def plan_join(command: JoinCluster, batch: Batch) -> Outcome:
     state = MemberState.DRAINING if is_drained else MemberState.READY
     joined = KnownMember(command.machine, command.address, command.version, state, joined_ms)
     _store_member(command.member, joined, batch)
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.MEMBER_JOINED,
-        actor_did=command.member,
-        target=("member", command.member),
-        payload={
+        ("member", command.member),
+        {
             "machine": command.machine,
             "address": command.address,
             "version": command.version,
             "state": state.value,
         },
     )
-    _end_members(ended, command.member, batch)
-    return _decided(command.key, audit_id, {}, batch)
+    _end_members(ended, batch)
+    return _moved({}, batch)
 
 
 @plans(ChangeMember, reads=add_member_reads, is_asked_again=True)
-def plan_change_member(command: ChangeMember, batch: Batch) -> Outcome:
+def plan_change_member(command: ChangeMember, batch: Batch) -> Result:
     """Let a member drain, take work again, or be GONE."""
     cache = batch.cache
     known = cache.members.get(command.member)
@@ -91,24 +90,24 @@ def plan_change_member(command: ChangeMember, batch: Batch) -> Outcome:
             is_stored=False,
         )
     if known.state is command.state:
-        return batch.decided(command.key, result={"mapVersion": cache.map_version})
+        return {"mapVersion": cache.map_version}
     if command.state is MemberState.GONE:
         if _holds(command.member, cache):
             detail = f"the member {command.member!r} holds shards: it gives them first"
             raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
-        audit_id = _end_members([command.member], command.actor_did, batch)
+        _end_members([command.member], batch)
     elif command.state is MemberState.DRAINING and not _has_other_holder(command.member, cache):
         detail = f"no member but {command.member!r} is ready and lives: its shards would stay"
         raise Refusal(ErrorCode.CONFLICT, detail, is_stored=False)
     else:
-        audit_id = _change(command.member, known, command.state, command.actor_did, batch)
-    return _decided(command.key, audit_id, {}, batch)
+        _change(command.member, known, command.state, batch)
+    return _moved({}, batch)
 
 
 @plans(TakeShards, is_asked_again=True)
-def plan_take(command: TakeShards, batch: Batch) -> Outcome:
+def plan_take(command: TakeShards, batch: Batch) -> Result:
     """Move shards that no living member holds to a member that is READY."""
-    cache = batch.cache
+    cache, batch.actor_did = batch.cache, command.member
     _check_shards(command.shards)
     if not _can_hold(command.member, cache):
         detail = f"the member {command.member!r} takes no shards: it is not ready, or expired"
@@ -126,21 +125,20 @@ def plan_take(command: TakeShards, batch: Batch) -> Outcome:
             losers.add(held.member)
     epochs = {str(shard): epoch for shard, epoch in taken.items()}
     if not taken:
-        return _unchanged(command.key, {"taken": {}}, batch)
-    audit_id = batch.record(
+        return _unchanged(command, {"taken": {}}, batch)
+    batch.record(
         AuditEventType.SHARDS_TAKEN,
-        actor_did=command.member,
-        target=("member", command.member),
-        payload={"epochs": epochs, "from": sorted(losers - {""})},
+        ("member", command.member),
+        {"epochs": epochs, "from": sorted(losers - {""})},
     )
-    _end_members(_emptied(losers, cache), command.member, batch)
-    return _decided(command.key, audit_id, {"taken": epochs}, batch)
+    _end_members(_emptied(losers, cache), batch)
+    return _moved({"taken": epochs}, batch)
 
 
 @plans(GiveShards, is_asked_again=True)
-def plan_give(command: GiveShards, batch: Batch) -> Outcome:
+def plan_give(command: GiveShards, batch: Batch) -> Result:
     """Move shards from the member that holds them to another, which is READY."""
-    cache = batch.cache
+    cache, batch.actor_did = batch.cache, command.member
     _check_shards(command.shards)
     if command.to == command.member or not _can_hold(command.to, cache):
         detail = f"the member {command.to!r} is given no shards: it is not ready, or expired"
@@ -153,19 +151,18 @@ def plan_give(command: GiveShards, batch: Batch) -> Outcome:
             _store_shard(shard, HeldShard(command.to, epoch + 1), batch)
             given[shard] = epoch + 1
     if not given:
-        return _unchanged(command.key, {"given": []}, batch)
-    audit_id = batch.record(
+        return _unchanged(command, {"given": []}, batch)
+    batch.record(
         AuditEventType.SHARDS_GIVEN,
-        actor_did=command.member,
-        target=("member", command.member),
-        payload={
+        ("member", command.member),
+        {
             "epochs": {str(shard): epoch for shard, epoch in given.items()},
             "to": command.to,
         },
     )
     if _is_replaced(command.member, cache) and not _holds(command.member, cache):
-        _end_members([command.member], command.member, batch)
-    return _decided(command.key, audit_id, {"given": list(given)}, batch)
+        _end_members([command.member], batch)
+    return _moved({"given": list(given)}, batch)
 
 
 def _check_shards(shards: tuple[tuple[int, int], ...]) -> None:
@@ -207,42 +204,23 @@ def _is_replaced(member: str, cache: StateCache) -> bool:
     )
 
 
-def _end_members(members: Collection[str], actor: str, batch: Batch) -> int:
-    """Let members that hold nothing be GONE; return the id of the command's audit entry."""
-    cache, audit_id = batch.cache, 0
+def _end_members(members: Collection[str], batch: Batch) -> None:
+    """Let members that hold nothing be GONE."""
+    cache = batch.cache
     for member in members:
-        known = cache.members[member]
-        audit_id = _change(member, known, MemberState.GONE, actor, batch)
+        _change(member, cache.members[member], MemberState.GONE, batch)
         del cache.members[member]
         cache.gone_members.add(member)
-    return audit_id
 
 
-def _change(member: str, known: KnownMember, state: MemberState, actor: str, batch: Batch) -> int:
-    changed = KnownMember(known.machine, known.address, known.version, state, known.joined_ms)
-    _store_member(member, changed, batch)
-    return batch.record(
-        AuditEventType.MEMBER_CHANGED,
-        actor_did=actor,
-        target=("member", member),
-        payload={"state": state.value},
-    )
+def _change(member: str, known: KnownMember, state: MemberState, batch: Batch) -> None:
+    _store_member(member, replace(known, state=state), batch)
+    batch.record(AuditEventType.MEMBER_CHANGED, ("member", member), {"state": state.value})
 
 
 def _store_member(member: str, known: KnownMember, batch: Batch) -> None:
     batch.cache.members[member] = known
-    batch.put(
-        MEMBER_ROWS,
-        member,
-        {
-            "id": member,
-            "machine": known.machine,
-            "address": known.address,
-            "version": known.version,
-            "state": known.state.value,
-            "joined_ms": known.joined_ms,
-        },
-    )
+    batch.put(MEMBER_ROWS, member, {"id": member, **asdict(known)})
 
 
 def _store_shard(shard: int, held: HeldShard, batch: Batch) -> None:
@@ -250,13 +228,14 @@ def _store_shard(shard: int, held: HeldShard, batch: Batch) -> None:
     batch.put(SHARD_ROWS, shard, {"id": shard, "member": held.member, "epoch": held.epoch})
 
 
-def _decided(key: str, audit_id: int, result: dict[str, Any], batch: Batch) -> Outcome:
-    batch.cache.map_version = audit_id
-    return batch.decided(key, result={**result, "mapVersion": audit_id}, audit_id=audit_id)
+def _moved(result: Result, batch: Batch) -> Result:
+    """Answer a command that has changed the map: its audit entry is the map's version."""
+    assert batch.audit_id is not None, result
+    batch.cache.map_version = batch.audit_id
+    return {**result, "mapVersion": batch.audit_id}
 
 
-def _unchanged(key: str, result: dict[str, Any], batch: Batch) -> Outcome:
+def _unchanged(command: TakeShards | GiveShards, result: Result, batch: Batch) -> Result:
     """Answer a command that moves nothing; it leaves no trace, so its repeat is planned anew."""
-    batch.untraced.add(key)
-    version = batch.cache.map_version
-    return Outcome(OutcomeStatus.APPLIED, {**result, "mapVersion": version})
+    batch.untraced.add(command.key)
+    return {**result, "mapVersion": batch.cache.map_version}

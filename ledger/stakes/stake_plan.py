@@ -11,10 +11,9 @@ from core.errors import ErrorCode
 from core.market.stake_shares import settle_shares
 from core.money import MICRO_MAX, credits_text
 from core.records.audit import AuditEventType
-from ledger.commands import Outcome
 from ledger.stakes.stake_commands import DepositStake, WithdrawStake
 from ledger.tables.money_tables import STAKE_SHARES, STAKES
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -40,7 +39,7 @@ def add_stake_reads(command: StakeCommand, read_set: ReadSet) -> None:
 
 
 @plans(DepositStake, reads=add_stake_reads)
-def plan_deposit_stake(command: DepositStake, batch: Batch) -> Outcome:
+def plan_deposit_stake(command: DepositStake, batch: Batch) -> Result:
     """Move credits from a wallet into the free part of the agent's stake; they stay its owner's."""
     wallet_did = _wallet_did(command, batch)
     if wallet_did is None:
@@ -67,7 +66,7 @@ def plan_deposit_stake(command: DepositStake, batch: Batch) -> Outcome:
 
 
 @plans(WithdrawStake, reads=add_stake_reads)
-def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Outcome:
+def plan_withdraw_stake(command: WithdrawStake, batch: Batch) -> Result:
     """Move credits from the free part of the agent's stake back to a depositor (money.md, Stakes).
 
     Steps: (1) the caller may move the stake, or has a share of it, (2) so much is free, (3) and the
@@ -174,7 +173,7 @@ def _moved(
     *,
     wallet_did: str,
     wallet: Account,
-) -> Outcome:
+) -> Result:
     """Move the amount and the depositor's share with it; record and answer it."""
     is_deposit = isinstance(command, DepositStake)
     shares = settled_shares(command.agent_did, batch)
@@ -187,26 +186,20 @@ def _moved(
         kind="stake_deposit" if is_deposit else "stake_withdrawal",
         description="stake of an agent" if is_deposit else "stake taken back",
     )
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.STAKE_DEPOSITED if is_deposit else AuditEventType.STAKE_WITHDRAWN,
-        actor_did=command.actor_did,
-        target=("stake", command.agent_did),
-        payload={
+        ("stake", command.agent_did),
+        {
             "amountCredits": credits_text(command.amount_micro),
             "walletDid": wallet_did,
             "entryIds": [entry_id],
         },
     )
     free_micro, locked_micro = stake_parts(command.agent_did, batch)
-    return batch.decided(
-        command.key,
-        result={
-            "walletDid": wallet_did,
-            "balanceMicro": wallet.balance,
-            "freeMicro": free_micro,
-            "lockedMicro": locked_micro,
-            "updatedMs": batch.now_ms,
-        },
-        request_hash=command.request_hash,
-        audit_id=audit_id,
-    )
+    return {
+        "walletDid": wallet_did,
+        "balanceMicro": wallet.balance,
+        "freeMicro": free_micro,
+        "lockedMicro": locked_micro,
+        "updatedMs": batch.now_ms,
+    }

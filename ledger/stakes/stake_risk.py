@@ -18,14 +18,12 @@ from core.market.slashing import SlashTrigger, slash_bps, slash_micro
 from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.workflow.events import NodeChanged, StakeFreed, StakeLocked
-from ledger.commands import Outcome
 from ledger.connections.connecting import fetch
-from ledger.disputes.dispute_commands import ResolveDispute
 from ledger.stakes.stake_commands import SlashStake
 from ledger.stakes.stake_plan import stake_accounts, stake_parts
 from ledger.tables.work_tables import ENDED_LOCKS, NODES
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -50,13 +48,12 @@ _ENTRIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Lock:
-    """The stake locked with an attempt, and the command that changes it.
+    """The stake locked with an attempt.
 
     Without an attempt: nothing is locked for this node, or for any of the workflow's. `is_sealed`:
     its amount would tell the payer what the winner of an auction has bid.
     """
 
-    command: PublishWorkflow | AdvanceWorkflow | ResolveDispute | SlashStake
     agent_did: str
     workflow_id: str
     node: str | None
@@ -137,19 +134,19 @@ class Guilt:
     evidence: dict[str, Any]
 
 
-def slash_guilty(command: ResolveDispute | SlashStake, guilt: Guilt, batch: Batch) -> int:
+def slash_guilty(guilt: Guilt, batch: Batch) -> int:
     """End the locks of the guilty, the payer's part first; return that, micro-credits.
 
     A node that has ended has nothing locked, so its agent loses nothing: there is an event only.
     """
     did, workflow_id = guilt.agent_did, guilt.workflow_id
     if not guilt.locks:
-        _slash_for(guilt, _Lock(command, did, workflow_id, guilt.node, None), None, 0, batch)
+        _slash_for(guilt, _Lock(did, workflow_id, guilt.node, None), None, 0, batch)
         return 0
     free, locked = stake_accounts(did, batch)
     slashed_micro = 0
     for node, attempt, at_risk_micro in guilt.locks:
-        lock = _Lock(command, did, workflow_id, node, attempt)
+        lock = _Lock(did, workflow_id, node, attempt)
         locked_micro = min(at_risk_micro, locked.balance)
         lost_micro = _slash_for(guilt, lock, locked, locked_micro, batch)
         _unlock(lock, (locked, free), locked_micro - lost_micro, batch)
@@ -197,7 +194,7 @@ async def load_slash(
 
 
 @plans(SlashStake, load=load_slash)
-def plan_slash_stake(command: SlashStake, batch: Batch) -> Outcome:
+def plan_slash_stake(command: SlashStake, batch: Batch) -> Result:
     """Take what an agent has locked for a node because an administrator says so.
 
     Steps: (1) the node was dispatched, (2) it is this agent's, (3) its lock ends.
@@ -220,18 +217,14 @@ def plan_slash_stake(command: SlashStake, batch: Batch) -> Outcome:
         reason=SlashTrigger.ADMIN,
         evidence={"explanation": command.reason},
     )
-    slashed_micro = slash_guilty(command, guilt, batch)  # (3)
+    slashed_micro = slash_guilty(guilt, batch)  # (3)
     free_micro, locked_micro = stake_parts(command.agent_did, batch)
-    return batch.decided(
-        command.key,
-        result={
-            "payerDid": stored.payer_did,
-            "slashedMicro": slashed_micro,
-            "freeMicro": free_micro,
-            "lockedMicro": locked_micro,
-        },
-        request_hash=command.request_hash,
-    )
+    return {
+        "payerDid": stored.payer_did,
+        "slashedMicro": slashed_micro,
+        "freeMicro": free_micro,
+        "lockedMicro": locked_micro,
+    }
 
 
 def _build_lock(
@@ -241,8 +234,7 @@ def _build_lock(
         type(one) is NodeChanged and one.node == record.node and one.auction_round > 0
         for one in command.records
     )
-    place = (record.agent_did, command.workflow_id, record.node, record.attempt)
-    return _Lock(command, *place, is_sealed)
+    return _Lock(record.agent_did, command.workflow_id, record.node, record.attempt, is_sealed)
 
 
 def _lock(command: PublishWorkflow | AdvanceWorkflow, record: StakeLocked, batch: Batch) -> bool:
@@ -358,9 +350,4 @@ def _change(
     payload = {**members, "entryIds": entry_ids}
     if event is AuditEventType.STAKE_SLASHED or not lock.is_sealed:
         payload["amountCredits"] = credits_text(micro)
-    batch.record(
-        event,
-        actor_did=lock.command.actor_did,
-        target=("stake", lock.agent_did),
-        payload=payload,
-    )
+    batch.record(event, ("stake", lock.agent_did), payload)

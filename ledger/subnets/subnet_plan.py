@@ -13,7 +13,6 @@ from core.errors import ErrorCode
 from core.records.api.subnets import MEMBERS_MAX
 from core.records.audit import AuditEventType
 from core.records.statuses import SubnetType
-from ledger.commands import Outcome
 from ledger.connections.connecting import fetch
 from ledger.subnets.subnet_commands import (
     AddSubnetMember,
@@ -34,7 +33,7 @@ from ledger.tables.subnet_tables import (
     SUBNET_POLICIES,
     SUBNETS,
 )
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import Connection, plans
 from ledger.writer.read_set import ReadSet
 
@@ -106,7 +105,7 @@ async def load_count(connection: Connection, command: CreateSubnet, read_set: Re
 
 
 @plans(CreateSubnet, load=load_count, outlives_credential=True)
-def plan_create_subnet(command: CreateSubnet, batch: Batch) -> Outcome:
+def plan_create_subnet(command: CreateSubnet, batch: Batch) -> Result:
     """Store a subnet with its members."""
     actor_did, subnet_id, listed = command.actor_did, command.subnet_id, command.member_dids
     if batch.loaded >= SUBNETS_MAX:
@@ -124,13 +123,12 @@ def plan_create_subnet(command: CreateSubnet, batch: Batch) -> Outcome:
         },
     )
     for did in listed:
-        _put_member(subnet_id, did, "joined" if did in joined else "listed", actor_did, batch)
+        _put_member(subnet_id, did, "joined" if did in joined else "listed", batch)
     batch.is_directory_changed = True
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.SUBNET_CREATED,
-        actor_did=actor_did,
-        target=("subnet", subnet_id),
-        payload={
+        ("subnet", subnet_id),
+        {
             "ownerDid": actor_did,
             "name": command.name,
             "policyType": command.policy_type.value,
@@ -138,11 +136,11 @@ def plan_create_subnet(command: CreateSubnet, batch: Batch) -> Outcome:
             "joined": len(joined),
         },
     )
-    return batch.decided(command.key, result={}, audit_id=audit_id)
+    return {}
 
 
 @plans(RemoveSubnet, load=load_subnet, outlives_credential=True)
-def plan_remove_subnet(command: RemoveSubnet, batch: Batch) -> Outcome:
+def plan_remove_subnet(command: RemoveSubnet, batch: Batch) -> Result:
     """Remove a subnet with its members and policies: agents in a private one stay hidden."""
     known = _visible(command, batch)
     if not _is_owners(known, command):
@@ -152,11 +150,12 @@ def plan_remove_subnet(command: RemoveSubnet, batch: Batch) -> Outcome:
     batch.put(ENDED_POLICIES, known.id, place)
     batch.put(REMOVED_SUBNETS, known.id, {"id": known.id})
     counts = {"members": known.members, "policies": known.policies}
-    return _changed(command, known, AuditEventType.SUBNET_REMOVED, batch, {}, **counts)
+    _changed(known, AuditEventType.SUBNET_REMOVED, batch, **counts)
+    return {}
 
 
 @plans(AddSubnetMember, load=load_subnet, outlives_credential=True)
-def plan_add_member(command: AddSubnetMember, batch: Batch) -> Outcome:
+def plan_add_member(command: AddSubnetMember, batch: Batch) -> Result:
     """List a DID, or let it join."""
     known, did = _visible(command, batch), command.member_did
     may_join = _may_join(did, command, batch)
@@ -174,29 +173,28 @@ def plan_add_member(command: AddSubnetMember, batch: Batch) -> Outcome:
         detail = f"{did} has joined {known.joined} subnets, the maximum: leave one first"
         raise Refusal(ErrorCode.CONFLICT, detail)
     status = "joined" if is_joined else "listed"
-    result = {"isJoined": is_joined}
-    if status == known.status:
-        return batch.decided(command.key, result=result)
-    _put_member(known.id, did, status, command.actor_did, batch)
-    event = AuditEventType.SUBNET_MEMBER_ADDED
-    return _changed(command, known, event, batch, result, memberDid=did, status=status)
+    if status != known.status:
+        _put_member(known.id, did, status, batch)
+        event = AuditEventType.SUBNET_MEMBER_ADDED
+        _changed(known, event, batch, memberDid=did, status=status)
+    return {"isJoined": is_joined}
 
 
 @plans(RemoveSubnetMember, load=load_subnet, outlives_credential=True)
-def plan_remove_member(command: RemoveSubnetMember, batch: Batch) -> Outcome:
+def plan_remove_member(command: RemoveSubnetMember, batch: Batch) -> Result:
     """Remove a DID, whether it has joined or was only listed."""
     known, did = _visible(command, batch), command.member_did
     if not (_is_owners(known, command) or _may_join(did, command, batch)):
         raise _forbidden(known, "removes others")
     if known.status in (None, "removed"):
         raise Refusal(ErrorCode.NOT_FOUND, f"the member {did} of the subnet is not known")
-    _put_member(known.id, did, "removed", command.actor_did, batch)
-    event = AuditEventType.SUBNET_MEMBER_REMOVED
-    return _changed(command, known, event, batch, {}, memberDid=did)
+    _put_member(known.id, did, "removed", batch)
+    _changed(known, AuditEventType.SUBNET_MEMBER_REMOVED, batch, memberDid=did)
+    return {}
 
 
 @plans(CreatePolicy, load=load_subnet, outlives_credential=True)
-def plan_create_policy(command: CreatePolicy, batch: Batch) -> Outcome:
+def plan_create_policy(command: CreatePolicy, batch: Batch) -> Result:
     """Store a policy."""
     known, policy = _visible(command, batch), command.policy
     if not _is_owners(known, command):
@@ -214,20 +212,20 @@ def plan_create_policy(command: CreatePolicy, batch: Batch) -> Outcome:
     }
     row = {"id": policy.id, "subnet_id": known.id, "created_by_did": command.actor_did, **terms}
     batch.add(SUBNET_POLICIES, row)
-    event, result = AuditEventType.SUBNET_POLICY_CREATED, {"createdMs": batch.now_ms}
     given = {name: value for name, value in terms.items() if value is not None}
-    return _changed(command, known, event, batch, result, policyId=policy.id, **given)
+    _changed(known, AuditEventType.SUBNET_POLICY_CREATED, batch, policyId=policy.id, **given)
+    return {"createdMs": batch.now_ms}
 
 
 @plans(RemovePolicy, load=load_subnet, outlives_credential=True)
-def plan_remove_policy(command: RemovePolicy, batch: Batch) -> Outcome:
+def plan_remove_policy(command: RemovePolicy, batch: Batch) -> Result:
     """Remove a policy."""
     known = _visible(command, batch)
     if not _is_owners(known, command):
         raise _forbidden(known, "sets its policies")
     batch.put(REMOVED_POLICIES, command.policy_id, {"id": command.policy_id})
-    event = AuditEventType.SUBNET_POLICY_REMOVED
-    return _changed(command, known, event, batch, {}, policyId=command.policy_id)
+    _changed(known, AuditEventType.SUBNET_POLICY_REMOVED, batch, policyId=command.policy_id)
+    return {}
 
 
 def _visible(command: Change, batch: Batch) -> KnownSubnet:
@@ -258,26 +256,14 @@ def _forbidden(known: KnownSubnet, does: str) -> Refusal:
     return Refusal(ErrorCode.FORBIDDEN, f"only the owner of the subnet {known.id} {does}")
 
 
-def _put_member(subnet_id: str, did: str, status: str, actor_did: str, batch: Batch) -> None:
-    row = {"subnet_id": subnet_id, "did": did, "status": status, "changed_by_did": actor_did}
+def _put_member(subnet_id: str, did: str, status: str, batch: Batch) -> None:
+    by = batch.actor_did
+    row = {"subnet_id": subnet_id, "did": did, "status": status, "changed_by_did": by}
     batch.put(SUBNET_MEMBERS, (subnet_id, did), row)
 
 
-def _changed(
-    command: Change,
-    known: KnownSubnet,
-    event: AuditEventType,
-    batch: Batch,
-    result: dict[str, Any],
-    **payload: Any,
-) -> Outcome:
+def _changed(known: KnownSubnet, event: AuditEventType, batch: Batch, **payload: Any) -> None:
     """Record a change of a subnet, which all owner processes then read again."""
     batch.put(CHANGED_SUBNETS, known.id, {"id": known.id})
     batch.is_directory_changed = True
-    audit_id = batch.record(
-        event,
-        actor_did=command.actor_did,
-        target=("subnet", known.id),
-        payload={"ownerDid": known.owner_did, **payload},
-    )
-    return batch.decided(command.key, result=result, audit_id=audit_id)
+    batch.record(event, ("subnet", known.id), {"ownerDid": known.owner_did, **payload})

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from core.records.audit import AuditEventType
-from ledger.commands import Outcome
 from ledger.tasks.task_commands import SettleTask
-from ledger.writer.batch import Batch
+from ledger.writer.batch import Batch, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 
@@ -16,14 +15,11 @@ def add_settle_reads(command: SettleTask, read_set: ReadSet) -> None:
 
 
 @plans(SettleTask, reads=add_settle_reads, is_asked_again=True)
-def plan_settle_task(command: SettleTask, batch: Batch) -> Outcome:
+def plan_settle_task(command: SettleTask, batch: Batch) -> Result:
     """Record that a task is settled; its payments are those of its workflow's steps."""
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.WORKFLOW_SETTLED,
-        actor_did=command.actor_did,
-        target=("workflow", command.workflow_id),
-        payload={"taskId": command.task_id},
+        ("workflow", command.workflow_id),
+        {"taskId": command.task_id},
     )
-    return batch.decided(
-        command.key, result={}, request_hash=command.request_hash, audit_id=audit_id
-    )
+    return {}

@@ -17,13 +17,12 @@ from core.money import credits_text
 from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from ledger.authority import Credential, OpenedBy, SignedBy
-from ledger.commands import Outcome
 from ledger.identity.credentials import add_credential_reads, check_credential
 from ledger.tables.table import Row
 from ledger.tables.trigger_tables import TRIGGER_CHANGES, TRIGGER_FIXED, TRIGGER_RUNS
 from ledger.triggers.trigger_commands import NoteRun, TriggerRun
 from ledger.workflows.workflow_commands import PublishWorkflow
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownTrigger
@@ -97,7 +96,7 @@ def store_run(
     )
     _add_run(run, batch, audit_id=batch.audit_id, status="started", workflow_id=command.workflow_id)
     is_last = changed.runs == changed.max_runs
-    _take(run, changed, batch, actor_did=command.actor_did, is_last=is_last)
+    _take(run, changed, batch, is_last=is_last)
 
 
 def add_note_reads(command: NoteRun, read_set: ReadSet) -> None:
@@ -106,16 +105,15 @@ def add_note_reads(command: NoteRun, read_set: ReadSet) -> None:
 
 
 @plans(NoteRun, reads=add_note_reads, is_asked_again=True)
-def plan_note_run(command: NoteRun, batch: Batch) -> Outcome:
+def plan_note_run(command: NoteRun, batch: Batch) -> Result:
     """Store a cause that has started no run; refusals pause the trigger."""
     run = command.run
     known = _check_decided(run, batch, is_active=command.reason != "inactive")
-    actor_did, until_ms = command.actor_did, command.missed_until_ms
+    until_ms = command.missed_until_ms
     payload = {"key": run.key, "status": command.status, "reason": command.reason}
     if until_ms is not None:
         payload["missedUntil"] = iso_ms(until_ms)
-    refused = AuditEventType.TRIGGER_RUN_REFUSED
-    audit_id = record_change(refused, known, batch, actor_did=actor_did, **payload)
+    audit_id = record_change(AuditEventType.TRIGGER_RUN_REFUSED, known, batch, **payload)
     _add_run(
         run,
         batch,
@@ -129,8 +127,8 @@ def plan_note_run(command: NoteRun, batch: Batch) -> Outcome:
     if has_failed or run.due_ms is not None:
         changed = replace(known, refusals=known.refusals + has_failed)
         has_ended = command.reason == ErrorCode.UNAUTHORIZED
-        _take(run, changed, batch, actor_did=actor_did, is_unauthorized=has_ended)
-    return batch.decided(command.key, audit_id=audit_id)
+        _take(run, changed, batch, is_unauthorized=has_ended)
+    return {}
 
 
 def store_trigger(known: KnownTrigger, batch: Batch, **others: Any) -> None:
@@ -142,25 +140,18 @@ def store_trigger(known: KnownTrigger, batch: Batch, **others: Any) -> None:
 
 
 def stopped(
-    known: KnownTrigger,
-    status: Literal["paused", "ended"],
-    reason: str,
-    batch: Batch,
-    *,
-    actor_did: str,
+    known: KnownTrigger, status: Literal["paused", "ended"], reason: str, batch: Batch
 ) -> KnownTrigger:
     """Return a trigger as it is paused or has ended, and record that."""
     event = AuditEventType.TRIGGER_PAUSED if status == "paused" else AuditEventType.TRIGGER_ENDED
-    record_change(event, known, batch, actor_did=actor_did, reason=reason)
+    record_change(event, known, batch, reason=reason)
     return replace(known, status=status, reason=reason, due_ms=None)
 
 
-def record_change(
-    event: AuditEventType, known: KnownTrigger, batch: Batch, *, actor_did: str, **payload: Any
-) -> int:
+def record_change(event: AuditEventType, known: KnownTrigger, batch: Batch, **payload: Any) -> int:
     """Record an event of a trigger; return the id of the audit entry."""
     owned = {"ownerDid": known.owner_did, **payload}
-    return batch.record(event, actor_did=actor_did, target=("trigger", known.id), payload=owned)
+    return batch.record(event, ("trigger", known.id), owned)
 
 
 def _check_decided(run: TriggerRun, batch: Batch, *, is_active: bool = True) -> KnownTrigger:
@@ -196,7 +187,6 @@ def _take(
     known: KnownTrigger,
     batch: Batch,
     *,
-    actor_did: str,
     is_last: bool = False,
     is_unauthorized: bool = False,
 ) -> None:
@@ -213,7 +203,7 @@ def _take(
     elif known.refusals >= REFUSALS_MAX:
         stop = ("paused", "refusals")
     if stop is not None:
-        known = stopped(known, *stop, batch, actor_did=actor_did)
+        known = stopped(known, *stop, batch)
     store_trigger(known, batch)
 
 

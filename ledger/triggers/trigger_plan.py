@@ -12,12 +12,11 @@ from core.errors import ErrorCode
 from core.records.audit import AuditEventType
 from core.triggers.due import delay_of
 from ledger.authority import Credential, OpenedBy, SignedBy
-from ledger.commands import Outcome
 from ledger.tables.encoding import hex_text
 from ledger.tables.trigger_tables import TRIGGERS
 from ledger.triggers.run_plan import record_change, stopped, store_trigger
 from ledger.triggers.trigger_commands import ChangeTrigger, CreateTrigger, EndTrigger
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import KnownTrigger
@@ -32,7 +31,7 @@ def add_trigger_reads(command: ChangeTrigger | EndTrigger, read_set: ReadSet) ->
 
 
 @plans(CreateTrigger, outlives_credential=True)
-def plan_create_trigger(command: CreateTrigger, batch: Batch) -> Outcome:
+def plan_create_trigger(command: CreateTrigger, batch: Batch) -> Result:
     """Store a trigger."""
     terms, trigger_id, actor_did = command.terms, command.trigger_id, command.actor_did
     if command.count >= TRIGGERS_PER_OWNER_MAX:
@@ -51,9 +50,8 @@ def plan_create_trigger(command: CreateTrigger, batch: Batch) -> Outcome:
         expires_ms=terms.expires_ms,
         **_credential_columns(command.credential),
     )
-    created = AuditEventType.TRIGGER_CREATED
     named = {"kind": known.kind, "name": terms.name}
-    audit_id = record_change(created, known, batch, actor_did=actor_did, **named)
+    audit_id = record_change(AuditEventType.TRIGGER_CREATED, known, batch, **named)
     known = replace(known, audit_id=audit_id)
     batch.cache.triggers[trigger_id] = known
     others = {
@@ -66,16 +64,11 @@ def plan_create_trigger(command: CreateTrigger, batch: Batch) -> Outcome:
         "is_signed": command.is_signed,
     }
     batch.add(TRIGGERS, {**asdict(known), **others})
-    return batch.decided(
-        command.key,
-        result={"id": trigger_id},
-        request_hash=command.request_hash,
-        audit_id=audit_id,
-    )
+    return {"id": trigger_id}
 
 
 @plans(ChangeTrigger, reads=add_trigger_reads, outlives_credential=True)
-def plan_change_trigger(command: ChangeTrigger, batch: Batch) -> Outcome:
+def plan_change_trigger(command: ChangeTrigger, batch: Batch) -> Result:
     """Change a trigger: its template and terms, and whether it is paused."""
     known, terms, actor_did = _owned(command, batch), command.terms, command.actor_did
     if known.status == "ended":
@@ -101,14 +94,12 @@ def plan_change_trigger(command: ChangeTrigger, batch: Batch) -> Outcome:
         columns = _credential_columns(command.credential)
         changed = replace(changed, expires_ms=terms.expires_ms, **columns)
     event, named = AuditEventType.TRIGGER_CHANGED, list(command.changes)
-    audit_id = record_change(
-        event, known, batch, actor_did=actor_did, version=version, changes=named
-    )
+    audit_id = record_change(event, known, batch, version=version, changes=named)
     if terms.is_enabled and known.status == "paused":
-        record_change(AuditEventType.TRIGGER_RESUMED, known, batch, actor_did=actor_did)
+        record_change(AuditEventType.TRIGGER_RESUMED, known, batch)
         changed = replace(changed, status="active", reason=None, refusals=0, audit_id=audit_id)
     elif not terms.is_enabled and known.status == "active":
-        changed = stopped(changed, "paused", DISABLED, batch, actor_did=actor_did)
+        changed = stopped(changed, "paused", DISABLED, batch)
     others = {} if terms.manifest_json is None else {"manifest": terms.manifest_json}
     store_trigger(
         changed,
@@ -119,17 +110,17 @@ def plan_change_trigger(command: ChangeTrigger, batch: Batch) -> Outcome:
         updated_ms=batch.now_ms,
         **others,
     )
-    return batch.decided(command.key, result={"version": version}, audit_id=audit_id)
+    return {"version": version}
 
 
 @plans(EndTrigger, reads=add_trigger_reads, outlives_credential=True)
-def plan_end_trigger(command: EndTrigger, batch: Batch) -> Outcome:
+def plan_end_trigger(command: EndTrigger, batch: Batch) -> Result:
     """End a trigger."""
     known = _owned(command, batch)
     if known.status != "ended":
-        known = stopped(known, "ended", "deleted", batch, actor_did=command.actor_did)
+        known = stopped(known, "ended", "deleted", batch)
         store_trigger(known, batch, updated_ms=batch.now_ms)
-    return batch.decided(command.key, result={"endedMs": batch.now_ms}, audit_id=batch.audit_id)
+    return {"endedMs": batch.now_ms}
 
 
 def _owned(command: ChangeTrigger | EndTrigger, batch: Batch) -> KnownTrigger:

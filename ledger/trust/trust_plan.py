@@ -17,12 +17,11 @@ from core.records.audit import AuditEventType
 from core.timestamps import iso_ms
 from core.workflow.events import AttemptFinished, NodeChanged, NodePaid
 from core.workflow.transitions import NodeStatus
-from ledger.commands import Outcome
 from ledger.tables.market_tables import REVOCATIONS, UNREVOCATIONS
 from ledger.trust.trust_commands import NoteReading, RevokeAgent, UnrevokeAgent
 from ledger.workflows.quarantine_plan import check_not_quarantined, set_halted
 from ledger.workflows.workflow_commands import AdvanceWorkflow, PublishWorkflow
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow, Revocation
@@ -32,15 +31,10 @@ _SAID: Final = ("success", "rejected")
 
 
 @plans(NoteReading)
-def plan_note_reading(command: NoteReading, batch: Batch) -> Outcome:
+def plan_note_reading(command: NoteReading, batch: Batch) -> Result:
     """Note that a single right was used for reading."""
-    audit_id = batch.record(
-        AuditEventType.RIGHT_USED,
-        actor_did=command.actor_did,
-        target=("operation", command.operation),
-        payload={},
-    )
-    return batch.decided(command.key, audit_id=audit_id)
+    batch.record(AuditEventType.RIGHT_USED, ("operation", command.operation))
+    return {}
 
 
 def add_revoke_reads(command: RevokeAgent, read_set: ReadSet) -> None:
@@ -55,7 +49,7 @@ def add_unrevoke_reads(command: UnrevokeAgent, read_set: ReadSet) -> None:
 
 
 @plans(RevokeAgent, reads=add_revoke_reads, outlives_credential=True)
-def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
+def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Result:
     """Revoke an agent. Steps: (1) the caller may, (2) it is not revoked, (3) its end is to come."""
     did, cache = command.did, batch.cache
     agent = cache.agents.get(did)
@@ -87,22 +81,12 @@ def plan_revoke_agent(command: RevokeAgent, batch: Batch) -> Outcome:
     payload: dict[str, Any] = {"reason": command.reason, "evidenceHash": hash_text(evidence)}
     if command.expires_ms is not None:
         payload["expiresAt"] = iso_ms(command.expires_ms)
-    audit_id = batch.record(
-        AuditEventType.AGENT_REVOKED,
-        actor_did=command.actor_did,
-        target=("agent", did),
-        payload=payload,
-    )
-    return batch.decided(
-        command.key,
-        result={"revokedMs": batch.now_ms},
-        request_hash=command.request_hash,
-        audit_id=audit_id,
-    )
+    batch.record(AuditEventType.AGENT_REVOKED, ("agent", did), payload)
+    return {"revokedMs": batch.now_ms}
 
 
 @plans(UnrevokeAgent, reads=add_unrevoke_reads, outlives_credential=True)
-def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Outcome:
+def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Result:
     """Take an agent back that is revoked now."""
     did, cache = command.did, batch.cache
     if not cache.is_revoked(did, batch.clock_ms):
@@ -118,13 +102,8 @@ def plan_unrevoke_agent(command: UnrevokeAgent, batch: Batch) -> Outcome:
     cache.revoked[did] = None
     batch.put(UNREVOCATIONS, did, {"did": did, "ended_by_did": command.actor_did})
     batch.is_directory_changed = True
-    audit_id = batch.record(
-        AuditEventType.AGENT_UNREVOKED,
-        actor_did=command.actor_did,
-        target=("agent", did),
-        payload={},
-    )
-    return batch.decided(command.key, result={"unrevokedMs": batch.now_ms}, audit_id=audit_id)
+    batch.record(AuditEventType.AGENT_UNREVOKED, ("agent", did))
+    return {"unrevokedMs": batch.now_ms}
 
 
 def check_taken(command: AdvanceWorkflow, escrow: Escrow, batch: Batch) -> None:

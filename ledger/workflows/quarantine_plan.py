@@ -14,7 +14,7 @@ from core.workflow.transitions import is_terminal
 from ledger.commands import Outcome, OutcomeStatus
 from ledger.tables.work_tables import HALTS
 from ledger.workflows.workflow_commands import AdvanceWorkflow, QuarantineWorkflow, ResumeWorkflow
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Escrow
@@ -67,34 +67,31 @@ def quarantined(
     escrow = batch.cache.escrows.get(command.workflow_id)
     result: dict[str, str] = {}
     if escrow is not None and not escrow.is_released:
-        result = {"quarantined": _quarantine(command, escrow, code, command.actor_did, batch)}
+        batch.actor_did = command.actor_did
+        result = {"quarantined": _quarantine(command, escrow, code, batch)}
     batch.untraced.add(command.key)
     return Outcome(OutcomeStatus.REJECTED, result, error, detail)
 
 
 @plans(QuarantineWorkflow, reads=add_quarantine_reads)
-def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Outcome:
-    """Quarantine a workflow at the word of the member that drives it."""
+def plan_quarantine(command: QuarantineWorkflow, batch: Batch) -> Result:
+    """Quarantine a workflow because the member that drives it asks for that."""
+    batch.actor_did = command.member
     escrow = held_escrow(command.workflow_id, batch)
-    code = _quarantine(command, escrow, command.code, command.member, batch)
-    return batch.decided(command.key, result={"quarantined": code})
+    return {"quarantined": _quarantine(command, escrow, command.code, batch)}
 
 
 @plans(ResumeWorkflow, reads=add_quarantine_reads)
-def plan_resume(command: ResumeWorkflow, batch: Batch) -> Outcome:
+def plan_resume(command: ResumeWorkflow, batch: Batch) -> Result:
     """End a quarantine. The workflow stays halted: its next step has to be a fresh one."""
     escrow = held_escrow(command.workflow_id, batch)
     if escrow.quarantine is None:
         raise Refusal(ErrorCode.CONFLICT, "the workflow is not quarantined", is_stored=False)
     code, escrow.quarantine = escrow.quarantine, None
     set_halted(command.workflow_id, escrow, batch, is_halted=True)
-    audit_id = batch.record(
-        AuditEventType.WORKFLOW_RESUMED,
-        actor_did=command.actor_did,
-        target=("workflow", command.workflow_id),
-        payload={"code": code.value},
-    )
-    return batch.decided(command.key, audit_id=audit_id)
+    target = ("workflow", command.workflow_id)
+    batch.record(AuditEventType.WORKFLOW_RESUMED, target, {"code": code.value})
+    return {}
 
 
 def set_halted(workflow_id: str, escrow: Escrow, batch: Batch, *, is_halted: bool) -> None:
@@ -116,19 +113,14 @@ def _quarantine(
     command: AdvanceWorkflow | QuarantineWorkflow,
     escrow: Escrow,
     code: QuarantineCode,
-    actor_did: str,
     batch: Batch,
 ) -> str:
     if escrow.quarantine is not None:
         return escrow.quarantine.value
     escrow.quarantine = code
     set_halted(command.workflow_id, escrow, batch, is_halted=True)
-    batch.record(
-        AuditEventType.WORKFLOW_QUARANTINED,
-        actor_did=actor_did,
-        target=("workflow", command.workflow_id),
-        payload={"code": code.value, "commandKey": command.key},
-    )
+    payload = {"code": code.value, "commandKey": command.key}
+    batch.record(AuditEventType.WORKFLOW_QUARANTINED, ("workflow", command.workflow_id), payload)
     return code.value
 
 

@@ -26,7 +26,6 @@ from core.workflow.events import (
 from core.workflow.transitions import NodeStatus, WorkflowStatus, is_terminal
 from ledger.agents.reputation import count_end
 from ledger.auctions.auction_plan import record_auctions
-from ledger.commands import Outcome
 from ledger.quotas.quota_plan import give_back, use_quota
 from ledger.stakes.stake_risk import add_risk_reads, move_stakes
 from ledger.subnets.rates import count_nodes
@@ -49,7 +48,7 @@ from ledger.workflows.record_rows import (
     workflow_row,
 )
 from ledger.workflows.workflow_commands import PUBLISH_KEY, AdvanceWorkflow, PublishWorkflow
-from ledger.writer.batch import Batch, Refusal
+from ledger.writer.batch import Batch, Refusal, Result
 from ledger.writer.command_kind import plans
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import (
@@ -116,7 +115,7 @@ def _opens(command: AdvanceWorkflow, closed: AuctionClosed) -> bool:
     reads=add_publish_reads,
     may_repeat=lambda command: not command.key.startswith(PUBLISH_KEY),
 )
-def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
+def plan_publish(command: PublishWorkflow, batch: Batch) -> Result:
     """Store the workflow, hold its budget, open its roots' attempts.
 
     Steps: (0) a run may start, (1) the payer can pay, (2) and has room in its rate policies and
@@ -139,11 +138,10 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
     batch.cache.rates.update(counts)
     row = workflow_row(command)  # (3)
     batch.put(WORKFLOWS, command.workflow_id, row)
-    audit_id = batch.record(
+    batch.record(
         AuditEventType.WORKFLOW_PUBLISHED,
-        actor_did=command.actor_did,
-        target=("workflow", command.workflow_id),
-        payload={
+        ("workflow", command.workflow_id),
+        {
             "payerDid": command.payer_did,
             "taskId": command.task_id,
             "estimateCredits": credits_text(command.estimate_micro),
@@ -170,16 +168,11 @@ def plan_publish(command: PublishWorkflow, batch: Batch) -> Outcome:
         result["unstaked"] = unstaked
     if revoked := revoked_attempts(command, batch):
         result["revoked"] = revoked
-    return batch.decided(
-        command.key,
-        result=result,
-        request_hash=command.request_hash,
-        audit_id=audit_id,
-    )
+    return result
 
 
 @plans(AdvanceWorkflow, reads=add_advance_reads, may_repeat=lambda command: not command.records)
-def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
+def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Result:
     """Store one step of a workflow: node rows, attempts, payments, perhaps its end.
 
     Steps: (1) what was done is taken and can be paid, (2) rows and audit records of nodes and
@@ -207,7 +200,7 @@ def plan_advance(command: AdvanceWorkflow, batch: Batch) -> Outcome:
     if row and new_row is None:
         row["id"] = command.workflow_id
         batch.put(WORKFLOW_CHANGES, command.workflow_id, row)
-    return batch.decided(command.key, result=result, audit_id=batch.audit_id)
+    return result
 
 
 def _check_not_settled(command: AdvanceWorkflow, batch: Batch) -> None:
@@ -277,9 +270,8 @@ def _hold(command: PublishWorkflow, wallet: Account | None, batch: Batch) -> Non
     )
     batch.record(
         AuditEventType.ESCROW_HELD,
-        actor_did=command.actor_did,
-        target=("workflow", command.workflow_id),
-        payload={
+        ("workflow", command.workflow_id),
+        {
             "amountCredits": credits_text(hold),
             "entryIds": [entry_id],
             "feeBps": command.fee_bps,
@@ -313,9 +305,8 @@ def _pay(command: AdvanceWorkflow, payment: NodePaid, batch: Batch) -> None:
             )
     batch.record(
         AuditEventType.PAYMENT_SETTLED,
-        actor_did=command.actor_did,
-        target=("workflow", command.workflow_id),
-        payload={
+        ("workflow", command.workflow_id),
+        {
             "nodeId": payment.line,
             "agentDid": payment.agent_did,
             "agentCredits": credits_text(split.agent_micro),
@@ -349,9 +340,8 @@ def _finish(
     is_cancelled = end.status is WorkflowStatus.CANCELLED
     batch.record(
         AuditEventType.WORKFLOW_CANCELLED if is_cancelled else AuditEventType.WORKFLOW_FINISHED,
-        actor_did=command.actor_did,
-        target=target,
-        payload=payload,
+        target,
+        payload,
     )
     if escrow is None:
         return 0
@@ -374,9 +364,8 @@ def _finish(
     batch.add(RELEASES, {"workflow_id": workflow_id})
     batch.record(
         AuditEventType.ESCROW_RELEASED,
-        actor_did=command.actor_did,
-        target=target,
-        payload={"refundedCredits": credits_text(rest), "entryIds": entry_ids},
+        target,
+        {"refundedCredits": credits_text(rest), "entryIds": entry_ids},
     )
     return rest
 
@@ -421,24 +410,17 @@ def _store_records(
     for change in ended:
         batch.record(
             _NODE_EVENTS[change.status],
-            actor_did=command.actor_did,
-            target=("workflow", workflow_id),
-            payload=node_payload(change, attempts.get(change.node)),
+            ("workflow", workflow_id),
+            node_payload(change, attempts.get(change.node)),
         )
     if skipped:
         batch.record(
             AuditEventType.NODE_SKIPPED,
-            actor_did=command.actor_did,
-            target=("workflow", workflow_id),
-            payload={"nodeIds": [change.node for change in skipped]},
+            ("workflow", workflow_id),
+            {"nodeIds": [change.node for change in skipped]},
         )
     return end
 
 
 def _record_start(command: AdvanceWorkflow, batch: Batch) -> None:
-    batch.record(
-        AuditEventType.WORKFLOW_STARTED,
-        actor_did=command.actor_did,
-        target=("workflow", command.workflow_id),
-        payload={},
-    )
+    batch.record(AuditEventType.WORKFLOW_STARTED, ("workflow", command.workflow_id))

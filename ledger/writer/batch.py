@@ -19,7 +19,7 @@ from core.records.audit_parties import Named, named_in
 from core.timestamps import iso_ms
 from core.trust.hashchain import record_body, record_hash
 from ledger.authority import Authority
-from ledger.commands import Outcome, OutcomeStatus
+from ledger.commands import Command, Outcome, OutcomeStatus, request_hash_of
 from ledger.tables.encoding import Encoded, cleaned, encode_json, hex_text
 from ledger.tables.history_tables import AUDIT_ENTRIES, AUDIT_EVENTS, AUDIT_PARTIES, COMMANDS
 from ledger.tables.money_tables import ACCOUNTS, ENTRIES
@@ -27,6 +27,9 @@ from ledger.tables.table import Row
 from ledger.tables.write_function import FREQUENT
 from ledger.tables.writes import Write
 from ledger.writer.state_cache import Account, StateCache
+
+# What a command is answered with when it is applied.
+Result = dict[str, Any]
 
 _NAMES: Final = {event: (event.value, event.action) for event in AuditEventType}
 
@@ -88,11 +91,11 @@ class Batch:
         self.created_at = iso_ms(now_ms)
         # By what is written, then by key, or by number where each row is a new one; in order.
         self._rows: defaultdict[Write, dict[Any, Row]] = defaultdict(dict)
-        # Of the command that is being planned.
+        # Of the command that is being planned: its events, and who gave it.
         self._events: list[_Event] = []
-        self._actor_did = ""
+        self.actor_did = ""
         self._parties: set[str] = set()
-        # Keys of refusals that pass by themselves and leave no row.
+        # Keys of commands that leave no row: passing refusals, and what changes nothing.
         self.untraced: set[str] = set()
         self.is_directory_changed = False
 
@@ -190,21 +193,16 @@ class Batch:
     def record(
         self,
         event: AuditEventType,
-        *,
-        actor_did: str,
         target: tuple[str, str],
-        payload: dict[str, Any],
+        payload: dict[str, Any] | None = None,
     ) -> int:
         """Add an event about `target` (type, id) to the command that is being planned.
 
         Args:
-            actor_did: who gave the command; the first event of a command tells.
             payload: texts, integers, lists and objects with ASCII keys.
         Returns: the id of the command's audit entry.
         """
-        if not self._events:
-            self._actor_did = actor_did
-        self._events.append(_Event(event, *target, payload))
+        self._events.append(_Event(event, *target, payload or {}))
         return self.cache.head.audit_seq + 1
 
     def add_parties(self, *dids: str | None) -> None:
@@ -233,7 +231,7 @@ class Batch:
         payload: dict[str, Any] = {"events": listed}
         if authority is not None:
             payload["authority"] = {"right": authority.right, "reason": authority.reason}
-        self._write_entry(self._actor_did, events, payload)
+        self._write_entry(self.actor_did, events, payload)
 
     def found(self, target: tuple[str, str], payload: dict[str, Any]) -> None:
         """Write the first entry of a chain: what is fixed for ever, by no command."""
@@ -311,43 +309,32 @@ class Batch:
         # Actors that are no DID are parts of the service.
         return [party for party in found if party.startswith("did:")]
 
-    def decided(
-        self,
-        key: str,
-        *,
-        result: dict[str, Any] | None = None,
-        request_hash: bytes | None = None,
-        audit_id: int | None = None,
-    ) -> Outcome:
-        """Store a command's result under its key and return it as its outcome."""
-        row: Row = {"id": key}
-        if request_hash is not None:
-            row["request_hash"] = hex_text(request_hash)
-        if result:
-            row["result"] = result
-        if audit_id is not None:
-            row["audit_id"] = audit_id
-        self.add(COMMANDS, row)
-        return Outcome(OutcomeStatus.APPLIED, result or {})
+    def applied(self, command: Command, result: Result) -> Outcome:
+        """Store a command's result under its key, unless it leaves no trace; return its outcome."""
+        if command.key not in self.untraced:
+            self._store_command(command, {"result": result} if result else {})
+        return Outcome(OutcomeStatus.APPLIED, result)
 
-    def refused(self, key: str, request_hash: bytes | None, refusal: Refusal) -> Outcome:
-        """Store a rejection under its key and return it as its outcome."""
-        row: Row = {"id": key, "error": refusal.code.value, "detail": refusal.detail}
-        if request_hash is not None:
-            row["request_hash"] = hex_text(request_hash)
+    def refused(self, command: Command, refusal: Refusal) -> Outcome:
+        """Store a rejection under its command's key and return it as its outcome."""
         if refusal.is_audited:
-            row["audit_id"] = self.record_refusal(key, refusal)
-        self.add(COMMANDS, row)
+            self.record_refusal(command.key, refusal)
+        self._store_command(command, {"error": refusal.code.value, "detail": refusal.detail})
         return Outcome(OutcomeStatus.REJECTED, {}, refusal.code, refusal.detail)
 
-    def record_refusal(self, key: str, refusal: Refusal) -> int:
-        """Add the event of a refused command; return the id of its audit entry."""
-        return self.record(
-            AuditEventType.COMMAND_REFUSED,
-            actor_did="",
-            target=("command", key),
-            payload={"code": refusal.code.value, "detail": refusal.detail},
-        )
+    def _store_command(self, command: Command, answer: Row) -> None:
+        row: Row = {"id": command.key, **answer}
+        if (request_hash := request_hash_of(command)) is not None:
+            row["request_hash"] = hex_text(request_hash)
+        if self.audit_id is not None:
+            row["audit_id"] = self.audit_id
+        self.add(COMMANDS, row)
+
+    def record_refusal(self, key: str, refusal: Refusal) -> None:
+        """Add the event of a refused command, which names no actor."""
+        self.actor_did = ""
+        payload = {"code": refusal.code.value, "detail": refusal.detail}
+        self.record(AuditEventType.COMMAND_REFUSED, ("command", key), payload)
 
     def parameters(self) -> tuple[Any, ...]:
         """Return the parameters of the function that commits a batch, in its order."""

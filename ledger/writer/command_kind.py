@@ -11,13 +11,13 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 
-from ledger.commands import Command, Outcome
-from ledger.writer.batch import Batch
+from ledger.commands import Command
+from ledger.writer.batch import Batch, Result
 from ledger.writer.read_set import ReadSet
 
 Connection = psycopg.AsyncConnection[Any]
 C = TypeVar("C", bound=Command)
-Plan = Callable[[C, Batch], Outcome]
+Plan = Callable[[C, Batch], Result]
 Load = Callable[[Connection, C, ReadSet], Awaitable[Any]]
 
 
@@ -39,14 +39,12 @@ def is_client_s(command: Any) -> bool:
 class CommandKind:
     """How the commands of one type are handled; the arguments are those of `plans`.
 
-    `is_hashed`: a repeat must be the same request (`request_hash`), else the key alone decides.
     `is_fenced`: it is of a workflow, and stale if its member does not hold the workflow's shard.
     """
 
-    plan: Callable[[Any, Batch], Outcome]
+    plan: Callable[[Any, Batch], Result]
     reads: Callable[[Any, ReadSet], None] = reads_nothing
     may_repeat: Callable[[Any], bool] = is_client_s
-    is_hashed: bool = False
     is_fenced: bool = False
     load: Load[Any] | None = None
     alone_when: Callable[[Any], bool] = always
@@ -73,7 +71,7 @@ def plans(
 ) -> Callable[[Plan[C]], Plan[C]]:
     """Register the decorated function as the plan of a command's type.
 
-    A plan adds the rows and audit events of a command to a batch and returns its outcome. It never
+    A plan adds the rows and audit events of a command to a batch and returns its result. It never
     waits.
 
     Args:
@@ -91,13 +89,11 @@ def plans(
 
     def register(plan: Plan[C]) -> Plan[C]:
         assert command_type not in KINDS, f"{command_type.__name__} has two plans"
-        fields = command_type.__struct_fields__
         KINDS[command_type] = CommandKind(
             plan,
             reads,
             may_repeat,
-            is_hashed="request_hash" in fields,
-            is_fenced="shard_epoch" in fields,
+            is_fenced="shard_epoch" in command_type.__struct_fields__,
             load=load,
             alone_when=alone_when,
             is_asked_again=is_asked_again,

@@ -15,7 +15,7 @@ from core.errors import ErrorCode, QuarantineCode
 from core.ids import CALLERS_KEY
 from core.shards.shard import shard_of
 from ledger.authority import AuthorizedCommand, PermittedCommand
-from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.commands import Command, Outcome, OutcomeStatus, request_hash_of
 from ledger.identity.credentials import check_credential
 from ledger.registry import kind_of
 from ledger.triggers.trigger_commands import RUN_KEY
@@ -31,6 +31,7 @@ _QUARANTINED_BY: Final = {ErrorCode.ALREADY_SETTLED: QuarantineCode.ALREADY_SETT
 
 def plan(command: Command, batch: Batch) -> Outcome:
     """Add a command's rows and its one audit entry to the batch and return its outcome."""
+    batch.actor_did = getattr(command, "actor_did", "")
     outcome = _decide(command, batch)
     batch.end_command(command.authority if isinstance(command, PermittedCommand) else None)
     return outcome
@@ -44,7 +45,7 @@ def _decide(command: Command, batch: Batch) -> Outcome:
     try:
         if kind.outlives_credential and isinstance(command, AuthorizedCommand):
             check_credential(command.credential, batch)
-        return kind.plan(command, batch)
+        return batch.applied(command, kind.plan(command, batch))
     except Refusal as refusal:
         if isinstance(command, AdvanceWorkflow) and refusal.code not in FORESEEN:
             code = _QUARANTINED_BY.get(refusal.code, QuarantineCode.STEP_REFUSED)
@@ -55,7 +56,7 @@ def _decide(command: Command, batch: Batch) -> Outcome:
             if refusal.is_audited:
                 batch.record_refusal(command.key, refusal)
             return Outcome(OutcomeStatus.REJECTED, refusal.result, refusal.code, refusal.detail)
-        return batch.refused(command.key, request_hash_of(command), refusal)
+        return batch.refused(command, refusal)
 
 
 def is_stale(command: Any, cache: StateCache) -> bool:
@@ -69,12 +70,6 @@ def is_stale(command: Any, cache: StateCache) -> bool:
     is_held = held.epoch == command.shard_epoch and held.member == command.member
     # A shard that is free has an empty member, which is nobody's name.
     return not (is_held and held.member)
-
-
-def request_hash_of(command: Command) -> bytes | None:
-    """Return the hash a repeat of the command must carry too; None when the key alone decides."""
-    request_hash: bytes | None = getattr(command, "request_hash", None)
-    return request_hash if kind_of(command).is_hashed else None
 
 
 def repeated(command: Command, request_hash: bytes | None, first: Outcome) -> Outcome:

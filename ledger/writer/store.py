@@ -30,7 +30,7 @@ from core.money import CENTS_PER_CREDIT, CURRENCY, MICRO_PER_CREDIT
 from core.workflow.events import NodeChanged, NodePaid
 from ledger.authority import AuthorizedCommand
 from ledger.code_version import CODE_VERSION
-from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.commands import Command, Outcome, OutcomeStatus, request_hash_of
 from ledger.connections.connecting import connect
 from ledger.connections.timeouts import cut_after
 from ledger.errors import (
@@ -65,12 +65,7 @@ from ledger.writer.cache_loading import (
     read_state_cache,
     stored_commands,
 )
-from ledger.writer.plan import (
-    is_stale,
-    plan,
-    repeated,
-    request_hash_of,
-)
+from ledger.writer.plan import is_stale, plan, repeated
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import Leases, StateCache
 
@@ -300,7 +295,7 @@ class LedgerStore:
                     outcome = Outcome(OutcomeStatus.REJECTED, {}, ErrorCode.INTERNAL_ERROR, detail)
                 else:
                     refusal = Refusal(ErrorCode.INTERNAL_ERROR, detail, is_audited=True)
-                    outcome = batch.refused(command.key, request_hash_of(command), refusal)
+                    outcome = batch.refused(command, refusal)
                 batch.end_command()
                 if not batch.is_empty:
                     await self._run(batch)

@@ -77,10 +77,9 @@ def make_newer_release(folder: Path) -> Path:
     )
     _replace(
         folder / "ledger/shards/shard_plan.py",
-        "    _end_members(ended, command.member, batch)\n",
-        "    batch.record(AuditEventType.MEMBER_GREETED, actor_did=command.member,"
-        ' target=("member", command.member), payload={})\n'
-        "    _end_members(ended, command.member, batch)\n",
+        "    _end_members(ended, batch)\n",
+        '    batch.record(AuditEventType.MEMBER_GREETED, ("member", command.member))\n'
+        "    _end_members(ended, batch)\n",
     )
     _replace(
         folder / "core/shards/lease_messages.py",

@@ -17,7 +17,7 @@ from core.workflow.events import AttemptFinished, NodeChanged, NodePaid, Record,
 from core.workflow.transitions import WorkflowStatus, is_terminal
 from ledger.accounts.account_commands import Deposit
 from ledger.auctions.auction_commands import EndBidding, PlaceBid
-from ledger.commands import Command, Outcome, OutcomeStatus
+from ledger.commands import Command, Outcome, OutcomeStatus, request_hash_of
 from ledger.reads.stored import StoredWorkflow
 from ledger.schema import node as node_table
 from ledger.shards.shard_commands import ChangeMember, GiveShards, JoinCluster, TakeShards
@@ -36,7 +36,6 @@ from ledger.workflows.workflow_commands import (
     QuarantineWorkflow,
     ResumeWorkflow,
 )
-from ledger.writer.plan import request_hash_of
 from tests.simulation.auction_model import AuctionModel, BadBid
 from tests.simulation.money_model import Escrow, MoneyModel, Refused, Row
 from tests.simulation.shard_model import BadMove, ShardModel
