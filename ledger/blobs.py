@@ -27,7 +27,7 @@ _PREFIX = "sha256:"
 PUT_TIMEOUT_S: Final = 10.0
 
 
-class BlobStore:
+class BlobStore(OperationalPool):
     """The bytes of large results.
 
     Args:
@@ -44,17 +44,10 @@ class BlobStore:
         pool_size: int = 2,
         timeout_s: float = PUT_TIMEOUT_S,
     ) -> None:
-        self._reader = reader
-        self._pool = OperationalPool(
-            url, "callboard-blobs", size=pool_size, timeout_s=timeout_s, is_durable=True
+        super().__init__(
+            url, "callboard-blobs", is_durable=True, size=pool_size, timeout_s=timeout_s
         )
-
-    def __repr__(self) -> str:
-        return f"BlobStore({self._pool!r})"
-
-    async def close(self) -> None:
-        """Close the connections for writing; the reader is its owner's."""
-        await self._pool.close()
+        self._reader = reader
 
     async def put(self, body: bytes) -> str:
         """Store bytes and return their hash, `sha256:` + hex; on disk when this returns.
@@ -64,7 +57,7 @@ class BlobStore:
         """
         name = hash_bytes(body)
         values = {"hash": bytes.fromhex(name.removeprefix(_PREFIX)), "bytes": body}
-        await self._pool.rows(_PUT, values)
+        await self.rows(_PUT, values)
         return name
 
     async def get(self, names: Iterable[str]) -> dict[str, bytes]:

@@ -55,7 +55,7 @@ class RateBlock:
     ends_in_ms: int
 
 
-class OperationalStore:
+class OperationalStore(OperationalPool):
     """The rows of rate limits, written as the role `ops_writer`."""
 
     def __init__(
@@ -67,16 +67,9 @@ class OperationalStore:
             url: `postgresql://…` of a login that is a member of `ops_writer`.
             timeout_s: how long a call waits for a connection, and then for the server.
         """
-        self._pool = OperationalPool(
-            url, "callboard-operational", size=pool_size, timeout_s=timeout_s, is_durable=False
+        super().__init__(
+            url, "callboard-operational", is_durable=False, size=pool_size, timeout_s=timeout_s
         )
-
-    def __repr__(self) -> str:
-        return f"OperationalStore({self._pool!r})"
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._pool.close()
 
     async def take_rate_block(
         self,
@@ -103,5 +96,5 @@ class OperationalStore:
             "wanted": wanted,
             "most": limit,
         }
-        (row,) = await self._pool.rows(_TAKE, values)
+        (row,) = await self.rows(_TAKE, values)
         return RateBlock(calls=row["granted"], used=row["used"], ends_in_ms=row["ends_in_ms"])

@@ -96,7 +96,7 @@ class KeptReply:
     is_new: bool
 
 
-class ReplyStore:
+class ReplyStore(OperationalPool):
     """The kept replies, written as the role `ops_writer`.
 
     Args:
@@ -108,23 +108,20 @@ class ReplyStore:
     def __init__(
         self, url: str, *, kept_s: int, pool_size: int = 2, timeout_s: float = OPERATIONAL_TIMEOUT_S
     ) -> None:
-        self._kept_ms = kept_s * 1_000
-        self._pool = OperationalPool(
-            url, "callboard-replies", size=pool_size, timeout_s=timeout_s, is_durable=True
+        super().__init__(
+            url, "callboard-replies", is_durable=True, size=pool_size, timeout_s=timeout_s
         )
+        self._kept_ms = kept_s * 1_000
         self._sweep_pool = OperationalPool(
-            url, "callboard-old-replies", size=1, timeout_s=timeout_s, is_durable=False
+            url, "callboard-old-replies", is_durable=False, timeout_s=timeout_s
         )
         self.old = OldRows("replies", self._sweep_pool, removal_of_replies())
-
-    def __repr__(self) -> str:
-        return f"ReplyStore({self._pool!r})"
 
     async def close(self) -> None:
         """Close all connections."""
         await self.old.close()
         await self._sweep_pool.close()
-        await self._pool.close()
+        await super().close()
 
     async def open(self, principal: str, key: str, request_hash: bytes) -> KeptReply:
         """Take a key for a request, or find what is there under it.
@@ -138,7 +135,7 @@ class ReplyStore:
         """
         self.old.remove_soon()
         values = {"principal": principal, "key": key, "request_hash": request_hash}
-        (row,) = await self._pool.rows(_OPEN, {**values, "kept_ms": self._kept_ms})
+        (row,) = await self.rows(_OPEN, {**values, "kept_ms": self._kept_ms})
         reply = None if row["reply"] is None else bytes(row["reply"])
         return KeptReply(bytes(row["request_hash"]), reply, row["is_new"])
 
@@ -149,7 +146,7 @@ class ReplyStore:
             ServiceError: LEDGER_UNAVAILABLE.
         """
         values = {"principal": principal, "key": key, "request_hash": request_hash}
-        await self._pool.rows(_KEEP, {**values, "reply": reply, "kept_ms": self._kept_ms})
+        await self.rows(_KEEP, {**values, "reply": reply, "kept_ms": self._kept_ms})
 
     async def drop(self, principal: str, key: str) -> None:
         """Give a key back whose request changed nothing; a kept reply stays.
@@ -157,4 +154,4 @@ class ReplyStore:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        await self._pool.rows(_DROP, {"principal": principal, "key": key})
+        await self.rows(_DROP, {"principal": principal, "key": key})

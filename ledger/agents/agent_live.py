@@ -120,7 +120,7 @@ class StoredHeartbeat:
     before: Liveness
 
 
-class LivenessStore:
+class LivenessStore(OperationalPool):
     """Writes heartbeats and probes as the role `ops_writer`."""
 
     def __init__(self, url: str, *, timeout_s: float = OPERATIONAL_TIMEOUT_S) -> None:
@@ -130,23 +130,18 @@ class LivenessStore:
             url: `postgresql://…` of a login that is a member of `ops_writer`.
             timeout_s: how long a batch waits for the connection, and then for the server.
         """
-        self._pool = OperationalPool(
-            url, "callboard-liveness", size=1, timeout_s=timeout_s, is_durable=False
-        )
+        super().__init__(url, "callboard-liveness", is_durable=False, timeout_s=timeout_s)
         self._notices = MergedRuns("notices of changed health", self._notify)
-
-    def __repr__(self) -> str:
-        return f"LivenessStore({self._pool!r})"
 
     async def close(self) -> None:
         """Close all connections."""
         await self._notices.close()
-        await self._pool.close()
+        await super().close()
 
     async def store_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[StoredHeartbeat]:
         """Store a batch in one statement; of several heartbeats of an agent the last one counts."""
         newest = {heartbeat.did: asdict(heartbeat) for heartbeat in heartbeats}
-        rows = await self._pool.rows(_HEARTBEATS, _given(list(newest.values())))
+        rows = await self.rows(_HEARTBEATS, _given(list(newest.values())))
         if any(row["is_changed"] for row in rows):
             self._notices.soon()
         stored = {row["did"]: StoredHeartbeat(row["at_ms"], liveness_of(row)) for row in rows}
@@ -155,12 +150,12 @@ class LivenessStore:
     async def store_probes(self, found: Sequence[tuple[str, bool]]) -> None:
         """Store what probes found: (did, whether the agent answered as a healthy one)."""
         probes = [{"did": did, "is_ok": is_ok} for did, is_ok in found]
-        await self._pool.rows(_PROBES, _given(probes))
+        await self.rows(_PROBES, _given(probes))
         self._notices.soon()
 
     async def _notify(self) -> None:
         with suppress(ServiceError):
-            await self._pool.rows(_NOTICE)
+            await self.rows(_NOTICE)
 
 
 async def agent_claims(reader: LedgerReader, dids: Collection[str]) -> list[RowDict]:

@@ -62,7 +62,7 @@ _STORE: Final = sql.text(
 )
 
 
-class OfferIndex:
+class OfferIndex(OperationalPool):
     """Brings the index up to date, on a connection of its own.
 
     Args:
@@ -78,26 +78,22 @@ class OfferIndex:
         timeout_s: float = OPERATIONAL_TIMEOUT_S,
         step_timeout_ms: int = STEP_TIMEOUT_MS,
     ) -> None:
-        self._pool = OperationalPool(
+        super().__init__(
             url,
             "callboard-offers",
-            size=1,
-            timeout_s=timeout_s,
             is_durable=False,
+            timeout_s=timeout_s,
             statement_timeout_ms=step_timeout_ms,
         )
-        self._rows = StepRows()
+        self._step_rows = StepRows()
         # Agents whose registrations wait for the next run, which reads these first.
         self._awaited: set[str] = set()
         self._reads = MergedRuns("reading changed cards", self._index_next)
 
-    def __repr__(self) -> str:
-        return f"OfferIndex({self._pool!r})"
-
     async def close(self) -> None:
         """Close the connection."""
         await self._reads.close()
-        await self._pool.close()
+        await super().close()
 
     async def catch_up(self) -> None:
         """Read the cards that have changed, up to a bound; those of a slow step are read later.
@@ -113,7 +109,8 @@ class OfferIndex:
                 if error.code is not ErrorCode.OVERLOADED:
                     raise
                 log.warning(
-                    "reading changed cards takes too long, next rows=%d", self._rows.of(ROWS_MAX)
+                    "reading changed cards takes too long, next rows=%d",
+                    self._step_rows.of(ROWS_MAX),
                 )
                 return
 
@@ -136,7 +133,7 @@ class OfferIndex:
                 read = await self.index_some(awaited)
             except ServiceError as error:
                 # The next step reads half as many.
-                if error.code is not ErrorCode.OVERLOADED or self._rows.of(ROWS_MAX) == 1:
+                if error.code is not ErrorCode.OVERLOADED or self._step_rows.of(ROWS_MAX) == 1:
                     raise
                 continue
             if not awaited & read:  # they are read first, so none of them is due
@@ -154,17 +151,17 @@ class OfferIndex:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE; OVERLOADED, the step took too long.
         """
-        rows_max = self._rows.of(ROWS_MAX)
+        rows_max = self._step_rows.of(ROWS_MAX)
         due = {"dids": list(awaited), "rows_max": rows_max, "bytes_max": BYTES_MAX}
         try:
-            rows = await self._pool.rows(_DUE, due)
+            rows = await self.rows(_DUE, due)
             if rows:
                 stored = await asyncio.to_thread(_build_offers, rows)
-                await self._pool.rows(_STORE, {**stored, "owner_max": OWNER_OFFERS_MAX})
+                await self.rows(_STORE, {**stored, "owner_max": OWNER_OFFERS_MAX})
         except ServiceError:
-            self._rows.note_failed(ROWS_MAX)
+            self._step_rows.note_failed(ROWS_MAX)
             raise
-        self._rows.note_done()
+        self._step_rows.note_done()
         return {row["did"] for row in rows}
 
 

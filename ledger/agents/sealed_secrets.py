@@ -21,7 +21,7 @@ from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal, unseal
 from core.trust.signing_keys import unseal_signing_key
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 from ledger.reads.reader import LedgerReader
 
 log = logging.getLogger("callboard.secrets")
@@ -133,7 +133,7 @@ async def sealed_secrets(
     return [(row["id"], bytes(row["secret"])) for row in await reader.rows(_SEALED, values)]
 
 
-class SealedSecrets:
+class SealedSecrets(OperationalPool):
     """Replaces sealed secrets, and counts what was made with a key, as the operational role.
 
     Args:
@@ -142,16 +142,7 @@ class SealedSecrets:
 
     def __init__(self, url: str) -> None:
         # Durable: the key of before may be ended as soon as nothing is sealed by it any more.
-        self._pool = OperationalPool(
-            url, "callboard-secrets", size=1, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=True
-        )
-
-    def __repr__(self) -> str:
-        return f"SealedSecrets({self._pool!r})"
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._pool.close()
+        super().__init__(url, "callboard-secrets", is_durable=True)
 
     async def replace(self, changes: Sequence[tuple[str, bytes, bytes]]) -> int:
         """Replace secrets that are still as they were read; return how many it were.
@@ -164,7 +155,7 @@ class SealedSecrets:
         """
         ids, before, after = (list(column) for column in zip(*changes, strict=True))
         values = {"ids": ids, "before": before, "after": after}
-        (row,) = await self._pool.rows(_RESEAL, values)
+        (row,) = await self.rows(_RESEAL, values)
         return int(row["resealed"])
 
     async def replace_signing_key(self, before: bytes, after: bytes) -> None:
@@ -173,7 +164,7 @@ class SealedSecrets:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        await self._pool.rows(_RESEAL_SIGNING_KEY, {"before": before, "after": after})
+        await self.rows(_RESEAL_SIGNING_KEY, {"before": before, "after": after})
 
     async def has_replies(self, version: int) -> bool:
         """Say whether replies are kept that are sealed by a version.
@@ -182,7 +173,7 @@ class SealedSecrets:
             ServiceError: LEDGER_UNAVAILABLE.
         """
         values = {"version": bytes([version]), "limit": _REPLIES_SEEN}
-        (row,) = await self._pool.rows(_REPLIES, values)
+        (row,) = await self.rows(_REPLIES, values)
         return bool(row["has_replies"])
 
 

@@ -94,6 +94,8 @@ class Pool:
 class OperationalPool(Pool):
     """Connections of the role `ops_writer`, which has no right on audited tables.
 
+    The stores of operational rows are such pools, each with its own statements.
+
     Args:
         url, name, size, timeout_s: as of `Pool`.
         is_durable: whether a statement waits for the disk; otherwise a crash may forget the last.
@@ -105,9 +107,9 @@ class OperationalPool(Pool):
         url: str,
         name: str,
         *,
-        size: int,
-        timeout_s: float,
         is_durable: bool,
+        size: int = 1,
+        timeout_s: float = OPERATIONAL_TIMEOUT_S,
         statement_timeout_ms: int = 0,
     ) -> None:
         super().__init__(

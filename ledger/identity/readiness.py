@@ -12,7 +12,7 @@ from typing import Final
 
 import sqlalchemy as sql
 
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 
 # Longer than a timekeeper takes to be replaced (its silence, and its start).
 PAUSE_MS_MAX: Final = 60_000
@@ -32,7 +32,7 @@ _NOTE: Final = sql.text(
 ).bindparams(sql.bindparam("pause_ms", type_=sql.BigInteger))
 
 
-class ReadinessStore:
+class ReadinessStore(OperationalPool):
     """Notes that the service is ready.
 
     Args:
@@ -40,16 +40,7 @@ class ReadinessStore:
     """
 
     def __init__(self, url: str) -> None:
-        self._pool = OperationalPool(
-            url, "callboard-readiness", size=1, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=False
-        )
-
-    def __repr__(self) -> str:
-        return f"ReadinessStore({self._pool!r})"
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._pool.close()
+        super().__init__(url, "callboard-readiness", is_durable=False)
 
     async def note_ready(self) -> None:
         """Note that the service is ready now.
@@ -57,4 +48,4 @@ class ReadinessStore:
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
         """
-        await self._pool.rows(_NOTE, {"pause_ms": PAUSE_MS_MAX})
+        await self.rows(_NOTE, {"pause_ms": PAUSE_MS_MAX})

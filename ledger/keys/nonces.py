@@ -72,7 +72,7 @@ class Nonce(NamedTuple):
         return hashlib.sha256(f"{self.did}\n{self.text}".encode()).digest()
 
 
-class NonceStore:
+class NonceStore(OperationalPool):
     """The nonces that were used, written as the role `ops_writer`.
 
     Args:
@@ -81,18 +81,13 @@ class NonceStore:
     """
 
     def __init__(self, url: str, *, timeout_s: float = OPERATIONAL_TIMEOUT_S) -> None:
-        self._pool = OperationalPool(
-            url, "callboard-nonces", size=1, timeout_s=timeout_s, is_durable=True
-        )
-        self.old = OldRows("nonces", self._pool, _SWEEP)
-
-    def __repr__(self) -> str:
-        return f"NonceStore({self._pool!r})"
+        super().__init__(url, "callboard-nonces", is_durable=True, timeout_s=timeout_s)
+        self.old = OldRows("nonces", self, _SWEEP)
 
     async def close(self) -> None:
         """Close all connections."""
         await self.old.close()
-        await self._pool.close()
+        await super().close()
 
     async def take(self, nonces: Sequence[Nonce]) -> list[bool]:
         """Take nonces; return for each whether it is new and its signature of now.
@@ -107,7 +102,7 @@ class NonceStore:
         hashes = [nonce.hash for nonce in nonces]
         # Of equal ones in a statement PostgreSQL stores one.
         values = {"hashes": hashes, "created": [nonce.created_s for nonce in nonces]}
-        taken = {bytes(row["hash"]) for row in await self._pool.rows(_TAKE, values)}
+        taken = {bytes(row["hash"]) for row in await self.rows(_TAKE, values)}
         answers = []
         for digest in hashes:
             answers.append(digest in taken)

@@ -12,7 +12,7 @@ import sqlalchemy as sql
 from core.json_text import write_json
 from core.records.api.peers import PeerHeartbeat, TrustPageRead
 from core.records.audit import AuditEventType
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 
 REVOKED_MAX: Final = 100_000
 _REVOCATIONS: Final = (AuditEventType.AGENT_REVOKED, AuditEventType.AGENT_UNREVOKED)
@@ -78,7 +78,7 @@ _TRUST: Final = sql.text(
 ).bindparams(*(sql.bindparam(name, type_=sql.BigInteger) for name in ("to", "after", "most")))
 
 
-class PeerStore:
+class PeerStore(OperationalPool):
     """The rows of peers that no command writes, written as the role `ops_writer`.
 
     Args:
@@ -87,18 +87,9 @@ class PeerStore:
     """
 
     def __init__(self, url: str, *, revoked_max: int = REVOKED_MAX) -> None:
-        self._revoked_max = revoked_max
         # Commits wait for the disk: after a crash a lost heartbeat could be replayed.
-        self._pool = OperationalPool(
-            url, "callboard-peers", size=1, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=True
-        )
-
-    def __repr__(self) -> str:
-        return f"PeerStore({self._pool!r})"
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._pool.close()
+        super().__init__(url, "callboard-peers", is_durable=True)
+        self._revoked_max = revoked_max
 
     async def store_heartbeat(
         self, peer_id: str, heartbeat: PeerHeartbeat, *, key: str | None
@@ -122,7 +113,7 @@ class PeerStore:
                 {one.id: [one.price_credits, one.latency_ms, one.version] for one in offers}
             ).decode(),
         }
-        return bool(await self._pool.rows(_HEARTBEAT, values))
+        return bool(await self.rows(_HEARTBEAT, values))
 
     async def store_trust(self, peer_id: str, page: TrustPageRead) -> bool:
         """Store the revocations of a trust page, and delete those that it lifts.
@@ -145,4 +136,4 @@ class PeerStore:
             "most": self._revoked_max,
             "rows": write_json(rows).decode(),
         }
-        return bool(await self._pool.rows(_TRUST, values))
+        return bool(await self.rows(_TRUST, values))

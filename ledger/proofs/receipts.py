@@ -19,7 +19,7 @@ from core.records.api.kinds import ENTRY_ID_MAX
 from core.timestamps import iso_ms
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.receipts import signed_receipt
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 from ledger.proofs.signed_results import IS_VIEWERS
 from ledger.proofs.signing_keys import read_signing_key
 from ledger.reads.reader import LedgerReader, RowDict
@@ -93,7 +93,7 @@ async def receipt_rows(
     return await reader.rows(_STATEMENTS[which], {"viewer": viewer, **page, **of})
 
 
-class ReceiptStore:
+class ReceiptStore(OperationalPool):
     """Signs receipts and keeps the first signing of each.
 
     Args:
@@ -102,17 +102,8 @@ class ReceiptStore:
     """
 
     def __init__(self, url: str, reader: LedgerReader) -> None:
+        super().__init__(url, "callboard-receipts", is_durable=True)
         self._reader = reader
-        self._pool = OperationalPool(
-            url, "callboard-receipts", size=1, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=True
-        )
-
-    def __repr__(self) -> str:
-        return f"ReceiptStore({self._pool!r})"
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._pool.close()
 
     async def sign(self, rows: Collection[RowDict], keys: DeploymentKeys, *, now_ms: int) -> None:
         """Add to the rows of `receipt_rows` what is signed, and store it where it is new.
@@ -130,7 +121,7 @@ class ReceiptStore:
                 for number, row in unsigned.items()
             ]
             values = {"key_id": key.key_id, "receipts": write_json(made).decode()}
-            for stored in await self._pool.rows(_STORE, values):  # another replica's may be first
+            for stored in await self.rows(_STORE, values):  # another replica's may be first
                 unsigned.pop(stored["entry_id"]).update(stored)
         if unsigned:
             detail = "the signing key is being rotated"

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sql
 
 from core.json_text import write_json
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 from ledger.proofs.log_position import LogFollower
 from ledger.reads.event_entries import END_EVENTS
 from ledger.reads.reader import LedgerReader, RowDict
@@ -197,7 +197,7 @@ class Target(NamedTuple):
     owner_did: str
 
 
-class DeliveryStore:
+class DeliveryStore(OperationalPool):
     """The deliveries, written as the role `ops_writer`.
 
     Two connections: a page of new deliveries does not delay the claims of others.
@@ -210,13 +210,7 @@ class DeliveryStore:
     """
 
     def __init__(self, url: str) -> None:
-        self.pool = OperationalPool(
-            url, "callboard-deliveries", size=2, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=False
-        )
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self.pool.close()
+        super().__init__(url, "callboard-deliveries", is_durable=False, size=2)
 
     async def follow(
         self,
@@ -235,28 +229,28 @@ class DeliveryStore:
             after, last: the position before, and after it.
         """
         given = {"made": write_json(made).decode(), "skipped": write_json(skipped).decode()}
-        await self.pool.rows(_FOLLOW, {**given, "after": after, "last": last, "now": now_ms})
+        await self.rows(_FOLLOW, {**given, "after": after, "last": last, "now": now_ms})
 
     async def pending(self, target_ids: Collection[str], *, most: int) -> dict[str, int]:
         """Return how many deliveries of each target are pending, counting to `most`."""
-        rows = await self.pool.rows(_PENDING, {"ids": list(target_ids), "most": most})
+        rows = await self.rows(_PENDING, {"ids": list(target_ids), "most": most})
         return {row["id"]: row["pending"] for row in rows}
 
     async def due(self, *, after_ms: int, now_ms: int) -> list[Target]:
         """Return the targets that have deliveries which came due in a span of time."""
         values = {"after_ms": after_ms, "now": now_ms}
-        return [Target(**row) for row in await self.pool.rows(_DUE, values)]
+        return [Target(**row) for row in await self.rows(_DUE, values)]
 
     async def waiting(self) -> list[Target]:
         """Return the targets that have pending deliveries, due or not."""
-        return [Target(**row) for row in await self.pool.rows(_WAITING)]
+        return [Target(**row) for row in await self.rows(_WAITING)]
 
     async def claim(
         self, target_id: str, *, most: int, now_ms: int, lease_ms: int
     ) -> list[RowDict]:
         """Claim due deliveries of a target until `lease_ms`: of each line the first pending one."""
         values = {"target_id": target_id, "most": most, "now": now_ms, "lease_ms": lease_ms}
-        return await self.pool.rows(_CLAIM, values)
+        return await self.rows(_CLAIM, values)
 
     async def end(self, delivery_id: str, changes: RowDict, *, lease_ms: int) -> bool:
         """Store the result of an attempt; return False where the lease did not hold any more.
@@ -267,22 +261,22 @@ class DeliveryStore:
         """
         is_held = (DELIVERY.c.status == "pending", DELIVERY.c.next_ms == lease_ms)
         ended = sql.update(DELIVERY).where(DELIVERY.c.id == delivery_id, *is_held).values(changes)
-        return bool(await self.pool.rows(ended.returning(DELIVERY.c.id)))
+        return bool(await self.rows(ended.returning(DELIVERY.c.id)))
 
     async def note(self, webhook_id: str, *, is_failed: bool, now_ms: int) -> None:
         """Note whether an attempt at a webhook failed; a day of failures pauses it."""
         values = {"id": webhook_id, "is_failed": is_failed, "now": now_ms}
-        await self.pool.rows(_NOTE, values)
+        await self.rows(_NOTE, values)
 
     async def pause(self, reasons: Mapping[str, str]) -> None:
         """Pause webhooks, each with a reason."""
         found = [{"id": one, "reason": reason} for one, reason in reasons.items()]
-        await self.pool.rows(_PAUSE, {"found": write_json(found).decode()})
+        await self.rows(_PAUSE, {"found": write_json(found).decode()})
 
     async def tidy(self, *, now_ms: int) -> None:
         """Give up deliveries that could not be sent in time, and remove old ended ones."""
         for statement in (_GIVE_UP, _REMOVE_OLD):
-            while len(await self.pool.rows(statement, {"now": now_ms})) == _REMOVED_MAX:
+            while len(await self.rows(statement, {"now": now_ms})) == _REMOVED_MAX:
                 pass
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sql
 
 from core.records.api.webhooks import TEST_EVENT
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 from ledger.reads.reader import LedgerReader, RowDict
 
 # Each replica adds webhooks one at a time: an owner may get one more per other replica.
@@ -56,7 +56,7 @@ DELIVERY: Final = sql.table(
 _SHOWN: Final = (*DELIVERY.c, DELIVERY.c.target_id.label("webhook_id"))
 
 
-class WebhookStore:
+class WebhookStore(OperationalPool):
     """The webhooks, written as the role `ops_writer`.
 
     Args:
@@ -64,16 +64,7 @@ class WebhookStore:
     """
 
     def __init__(self, url: str) -> None:
-        self._pool = OperationalPool(
-            url, "callboard-webhooks", size=1, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=True
-        )
-
-    def __repr__(self) -> str:
-        return f"WebhookStore({self._pool!r})"
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._pool.close()
+        super().__init__(url, "callboard-webhooks", is_durable=True)
 
     async def add(self, owner_did: str, columns: RowDict) -> RowDict | None:
         """Add a webhook and return it; None: its owner has `WEBHOOKS_MAX` already."""
@@ -97,14 +88,14 @@ class WebhookStore:
         waiting = (DELIVERY.c.target_id == webhook_id, DELIVERY.c.status == "pending")
         is_due = DELIVERY.c.next_ms <= now_ms
         due = sql.update(DELIVERY).where(*waiting, is_due).values(next_ms=now_ms)
-        await self._pool.rows(due)
+        await self.rows(due)
 
     async def delete(self, webhook_id: str, *, now_ms: int) -> None:
         """Delete a webhook, and give up its deliveries."""
-        await self._pool.rows(sql.delete(_WEBHOOK).where(_WEBHOOK.c.id == webhook_id))
+        await self.rows(sql.delete(_WEBHOOK).where(_WEBHOOK.c.id == webhook_id))
         left = (DELIVERY.c.target_id == webhook_id, DELIVERY.c.status == "pending")
         ended = {"status": "failed", "ended_ms": now_ms, "ends_ms": now_ms}
-        await self._pool.rows(sql.update(DELIVERY).where(*left).values(ended))
+        await self.rows(sql.update(DELIVERY).where(*left).values(ended))
 
     async def test(self, row: RowDict, delivery_id: str, *, now_ms: int) -> RowDict:
         """Create a test delivery and return it."""
@@ -129,7 +120,7 @@ class WebhookStore:
     async def _one(
         self, statement: sql.Insert | sql.Update, columns: Iterable[sql.ColumnElement[Any]]
     ) -> RowDict | None:
-        rows = await self._pool.rows(statement.returning(*columns))
+        rows = await self.rows(statement.returning(*columns))
         return rows[0] if rows else None
 
 

@@ -84,7 +84,7 @@ async def test_bytes_under_a_wrong_hash_are_refused(database: Database) -> None:
 
 
 async def test_blobs_are_on_disk_when_put_returns(blobs: BlobStore) -> None:
-    shown = await blobs._pool.rows(sql.text("SHOW synchronous_commit"))
+    shown = await blobs.rows(sql.text("SHOW synchronous_commit"))
     assert shown == [{"synchronous_commit": "on"}]
 
 

@@ -101,7 +101,7 @@ class EventFollower:
 
     async def _take_page(self) -> bool:
         """Make the deliveries of the next entries; return False when there are none."""
-        after, newest = await log_position(self._store.pool, self._reader, LogFollower.EVENTS)
+        after, newest = await log_position(self._store, self._reader, LogFollower.EVENTS)
         if newest <= after:
             return False
         try:

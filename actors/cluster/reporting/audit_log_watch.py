@@ -15,7 +15,7 @@ from actors.process.loop_clock import every, monotonic_ms
 from core.settings import Settings
 from core.trust.merkle import WIDTH, TileId, edge_tiles, extend, root_of, tiles_of
 from core.trust.signing_keys import checkpoint_note
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 from ledger.proofs.audit_log import (
     Checkpoint,
     newest_entry_id,
@@ -54,13 +54,7 @@ class AuditLogWatch:
     def __init__(self, settings: Settings, reader: LedgerReader) -> None:
         self._keys = settings.deployment_keys
         self._reader = reader
-        self._pool = OperationalPool(
-            settings.database_url,
-            "callboard-audit-log",
-            size=1,
-            timeout_s=OPERATIONAL_TIMEOUT_S,
-            is_durable=True,
-        )
+        self._pool = OperationalPool(settings.database_url, "callboard-audit-log", is_durable=True)
         self._origin = ""
         self._contradiction = ""
         self._done_ms = monotonic_ms()

@@ -17,7 +17,7 @@ from core.settings import Settings
 from core.workflow.spans import NodeRows, node_spans, workflow_span
 from core.workflow.trace_context import TraceContext, trace_of
 from federation.otlp import OtlpSender
-from ledger.connections.pools import OPERATIONAL_TIMEOUT_S, OperationalPool
+from ledger.connections.pools import OperationalPool
 from ledger.proofs.log_position import LogFollower, log_position, move_position
 from ledger.proofs.traces import (
     FIRST_PLACE,
@@ -46,9 +46,7 @@ class TraceExport:
     def __init__(self, settings: Settings) -> None:
         url = settings.database_url
         self._reader = LedgerReader(url, pool_size=1)
-        self._pool = OperationalPool(
-            url, "callboard-traces", size=1, timeout_s=OPERATIONAL_TIMEOUT_S, is_durable=False
-        )
+        self._pool = OperationalPool(url, "callboard-traces", is_durable=False)
         self._sender = OtlpSender(settings.otlp_endpoint, settings.service)
         self._is_delayed = False
 
