@@ -238,7 +238,7 @@ class Call:
             return await operation.handler(self)
         except ServiceError as error:
             is_telling = error.code in (ErrorCode.FORBIDDEN, ErrorCode.INVALID_SIGNATURE)
-            if is_telling and ErrorCode.NOT_FOUND in operation.errors:
+            if is_telling and operation.is_about_agent:
                 given = [getattr(one, n, "") for one in self._parsed.values() for n in _AGENT_NAMES]
                 for did in filter(None, given):
                     if await self.is_hidden(did):
@@ -389,7 +389,8 @@ class Operation:
     It, `query`, `body` and `reply` are classes of
     `core/records/api`; a body or reply may be another that describes its schema, and that the
     handler parses. A tuple of replies means one of them. `errors`: the refusals it can answer
-    besides those that every operation has. `repeats`: what an idempotency key means to it.
+    besides those that its scope, path and method imply; NOT_FOUND only of what the body names.
+    `repeats`: what an idempotency key means to it.
     `check`: refuses a parsed body as a whole, before its members are read.
     `may_wait`: it heeds `Prefer: wait`. `is_health`: it answers 503 with its usual reply.
     `other_media_type`: of its reply, for a caller who accepts that. `empty`: when it answers 204.
@@ -424,6 +425,11 @@ class Operation:
     def class_by_method(self) -> RateClass:
         """What HAProxy takes it to count as, which knows methods (spent_callers.py)."""
         return RateClass.READ if self.method == "GET" else RateClass.WRITE
+
+    @property
+    def is_about_agent(self) -> bool:
+        """Whether its path or its body may name an agent that is not known."""
+        return ErrorCode.NOT_FOUND in self.errors or "{did}" in self.path
 
     @property
     def is_parsed_by_handler(self) -> bool:

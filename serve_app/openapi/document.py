@@ -169,8 +169,10 @@ def _refusals_of(operation: Operation) -> Iterable[ErrorCode]:
         yield from (*_WITHOUT_CREDENTIAL, ErrorCode.RATE_LIMITED, ErrorCode.OVERLOADED)
     if operation.body is not None or operation.method in ("POST", "PUT", "PATCH"):
         yield from _WITH_BODY
-    if operation.path_values is not None and operation.path_values.looked_up is not None:
+    if operation.path_values is not None:
         yield ErrorCode.NOT_FOUND
+    if operation.scope is not None and operation.rate is not RateClass.READ:
+        yield from (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
 
 
 def _operation_id(operation: Operation) -> str:

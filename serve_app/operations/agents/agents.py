@@ -50,12 +50,7 @@ from serve_app.operations.agents.registration import (
 from serve_app.operations.views import agent_record, current_card, shown
 from serve_app.operations.whose import card_for
 
-_REGISTER_ERRORS = (
-    ErrorCode.POLICY_DENIED,
-    ErrorCode.FORBIDDEN,
-    ErrorCode.INVALID_SIGNATURE,
-    ErrorCode.CONFLICT,
-)
+_REGISTER_ERRORS = (ErrorCode.POLICY_DENIED, ErrorCode.INVALID_SIGNATURE)
 OPERATIONS = Operations("agents")
 
 
@@ -186,22 +181,8 @@ async def list_agents(call: Call) -> Reply:
     return Reply(listed("agents", shown, page, lambda row: row["did"], is_cut=rows.is_cut))
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/agent/{did}",
-    scope=None,
-    query=AgentQuery,
-    reply=Agent,
-    errors=(ErrorCode.NOT_FOUND,),
-)
-@OPERATIONS.add(
-    "GET",
-    "/v1/agents/{did}",
-    scope=None,
-    query=AgentQuery,
-    reply=Agent,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("GET", "/v1/agent/{did}", scope=None, query=AgentQuery, reply=Agent)
+@OPERATIONS.add("GET", "/v1/agents/{did}", scope=None, query=AgentQuery, reply=Agent)
 async def get_agent(call: Call) -> Reply:
     """Read an agent.
 
@@ -216,13 +197,7 @@ async def get_agent(call: Call) -> Reply:
     return Reply(shown)
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/agents/{did}/versions",
-    query=PageQuery,
-    reply=Lineage,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("GET", "/v1/agents/{did}/versions", query=PageQuery, reply=Lineage)
 async def card_versions(call: Call) -> Reply:
     """List the lineage of an agent's cards.
 
@@ -247,7 +222,7 @@ async def card_versions(call: Call) -> Reply:
     body=CardChange,
     check=_check_size,
     reply=Registered,
-    errors=(ErrorCode.NOT_FOUND, *_REGISTER_ERRORS),
+    errors=_REGISTER_ERRORS,
 )
 async def change(call: Call) -> Reply:
     """Change members of an agent's card.
@@ -270,12 +245,7 @@ async def change(call: Call) -> Reply:
     return await _committed(call, replace(command, revision_expected=row["revision"], proof=None))
 
 
-@OPERATIONS.add(
-    "DELETE",
-    "/v1/agents/{did}",
-    reply=Deregistered,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-)
+@OPERATIONS.add("DELETE", "/v1/agents/{did}", reply=Deregistered)
 async def deregister(call: Call) -> Reply:
     """Deregister an agent: it gets no more work."""
     row = await _owned(call)

@@ -11,7 +11,6 @@ from typing import Any, Final
 from actors.process.slices import Slices
 from core.capabilities.choosing_versions import find_within
 from core.capabilities.semver import parse_range
-from core.errors import ErrorCode
 from core.market.pricing import FixedPrice, Price, asks_price, effective_price, parse_price
 from core.market.reputation import LATENCY_MS_MAX, Tally, score
 from core.market.standing_bid import standing_offers
@@ -44,13 +43,7 @@ LOOKED_AT_MAX: Final = HITS_MAX
 OPERATIONS = Operations("agents")
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/discover",
-    query=DiscoverQuery,
-    reply=Discovered,
-    errors=(ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE),
-)
+@OPERATIONS.add("GET", "/v1/discover", query=DiscoverQuery, reply=Discovered)
 async def discover(call: Call) -> Reply:
     """Find agents by words, capability or owner."""
     query = call.given(DiscoverQuery)
@@ -66,7 +59,6 @@ async def discover(call: Call) -> Reply:
     rate=RateClass.READ,
     body=DiscoveryRequest,
     reply=Discovered,
-    errors=(ErrorCode.INVALID_REQUEST, ErrorCode.OVERLOADED, ErrorCode.LEDGER_UNAVAILABLE),
 )
 async def discover_by_words(call: Call) -> Reply:
     """Find agents by words."""

@@ -17,7 +17,6 @@ from serve_app.callers.auth import HEARTBEAT_KEY_ID
 from serve_app.callers.limits import RateClass
 from serve_app.http.calls import Call, Operations, Reply, found, invalid
 
-_ERRORS = (ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED)
 OPERATIONS = Operations("agents")
 
 
@@ -29,7 +28,6 @@ OPERATIONS = Operations("agents")
     body=Heartbeat,
     is_body_optional=True,
     reply=HeartbeatTaken,
-    errors=_ERRORS,
 )
 async def heartbeat(call: Call) -> Reply:
     """Send a heartbeat of an agent."""
@@ -47,7 +45,7 @@ async def heartbeat(call: Call) -> Reply:
     rate=RateClass.MACHINE,
     body=HeartbeatFlat,
     reply=HeartbeatTaken,
-    errors=_ERRORS,
+    errors=(ErrorCode.NOT_FOUND,),
 )
 async def heartbeat_flat(call: Call) -> Reply:
     """Send a heartbeat of the agent that the body names."""

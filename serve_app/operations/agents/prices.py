@@ -49,12 +49,7 @@ async def set_price(call: Call) -> Reply:
     )
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/capabilities/{capability_id}/price",
-    reply=RegisteredPrice,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("GET", "/v1/capabilities/{capability_id}/price", reply=RegisteredPrice)
 async def get_price(call: Call) -> Reply:
     """Read a capability's registered price."""
     capability_id = call.given(CapabilityPath).capability_id

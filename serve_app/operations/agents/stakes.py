@@ -49,7 +49,7 @@ OPERATIONS = Operations("market", "agents")
     "/v1/stakes",
     body=StakeChange,
     reply=StakeMoved,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.INSUFFICIENT_CREDITS),
+    errors=(ErrorCode.INSUFFICIENT_CREDITS,),
     repeats=Repeats.BY_COMMAND,
 )
 async def deposit_stake(call: Call) -> Reply:
@@ -62,7 +62,7 @@ async def deposit_stake(call: Call) -> Reply:
     "/v1/stakes/unstake",
     body=StakeChange,
     reply=StakeMoved,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.STAKE_LOCKED),
+    errors=(ErrorCode.STAKE_LOCKED,),
     repeats=Repeats.BY_COMMAND,
 )
 async def withdraw_stake(call: Call) -> Reply:
@@ -98,7 +98,7 @@ async def _moved(call: Call, kind: type[DepositStake | WithdrawStake]) -> Reply:
     scope=ADMIN,
     body=Slash,
     reply=StakeSlashed,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+    errors=(ErrorCode.NOT_FOUND,),
     repeats=Repeats.BY_COMMAND,
 )
 async def slash_stake(call: Call) -> Reply:
@@ -133,7 +133,7 @@ async def slash_stake(call: Call) -> Reply:
     )
 
 
-@OPERATIONS.add("GET", "/v1/stakes/{did}", reply=Stake, errors=(ErrorCode.NOT_FOUND,))
+@OPERATIONS.add("GET", "/v1/stakes/{did}", reply=Stake)
 async def get_stake(call: Call) -> Reply:
     """Read an agent's stake."""
     did = await money_did_in_path(call, "the stake")

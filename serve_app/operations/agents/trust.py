@@ -44,7 +44,7 @@ OPERATIONS = Operations("trust")
     single_right=REVOKE,
     body=RevocationRequest,
     reply=Revoked,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.ALREADY_REVOKED),
+    errors=(ErrorCode.ALREADY_REVOKED,),
     repeats=Repeats.BY_COMMAND,
 )
 async def revoke(call: Call) -> Reply:
@@ -74,13 +74,7 @@ async def revoke(call: Call) -> Reply:
     return Reply(record, headers=replayed(outcome))
 
 
-@OPERATIONS.add(
-    "DELETE",
-    "/v1/revoked/{did}",
-    single_right=REVOKE,
-    reply=Unrevoked,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-)
+@OPERATIONS.add("DELETE", "/v1/revoked/{did}", single_right=REVOKE, reply=Unrevoked)
 async def unrevoke(call: Call) -> Reply:
     """Lift a revocation."""
     did = call.given(AnyDidPath).did

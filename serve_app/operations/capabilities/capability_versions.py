@@ -79,7 +79,7 @@ OPERATIONS = Operations("capabilities")
     "/v1/capabilities/versions",
     body=VersionPublication,
     reply=VersionPublished,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+    errors=(ErrorCode.NOT_FOUND,),
 )
 async def publish(call: Call) -> Reply:
     """Publish a version of a capability.
@@ -172,11 +172,7 @@ async def _offer_to_lead_with(
 
 
 @OPERATIONS.add(
-    "GET",
-    _VERSIONS,
-    query=PageQuery,
-    reply=CapabilityVersionPage,
-    errors=(ErrorCode.NOT_FOUND,),
+    "GET", _VERSIONS, query=PageQuery, reply=CapabilityVersionPage, errors=(ErrorCode.NOT_FOUND,)
 )
 async def list_versions(call: Call) -> Reply:
     """List the versions of a capability, the newest first."""
@@ -200,12 +196,7 @@ async def list_versions(call: Call) -> Reply:
     return Reply({**found, "latest": str(latest.version)})
 
 
-@OPERATIONS.add(
-    "GET",
-    f"{_VERSIONS}/{{version}}",
-    reply=CapabilityVersionWhole,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("GET", f"{_VERSIONS}/{{version}}", reply=CapabilityVersionWhole)
 async def get_version(call: Call) -> Reply:
     """Read a version of a capability with its schemas."""
     path = call.given(CapabilityVersionPath)
@@ -233,7 +224,6 @@ async def get_version(call: Call) -> Reply:
     body=VersionDeprecation,
     is_body_optional=True,
     reply=VersionDeprecated,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
 )
 async def deprecate(call: Call) -> Reply:
     """Deprecate a version of a capability."""

@@ -99,7 +99,7 @@ async def list_webhooks(call: Call) -> Reply:
     return Reply(listed("webhooks", rows, page, lambda row: row["id"], form=_record))
 
 
-@OPERATIONS.add("GET", "/v1/webhooks/{webhook_id}", reply=Webhook, errors=(ErrorCode.NOT_FOUND,))
+@OPERATIONS.add("GET", "/v1/webhooks/{webhook_id}", reply=Webhook)
 async def get(call: Call) -> Reply:
     """Read a webhook."""
     return Reply(_record(await _own(call, call.given(WebhookPath).webhook_id)))
@@ -110,7 +110,7 @@ async def get(call: Call) -> Reply:
     "/v1/webhooks/{webhook_id}",
     body=WebhookChange,
     reply=Webhook,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.POLICY_DENIED, ErrorCode.CONFLICT),
+    errors=(ErrorCode.POLICY_DENIED,),
     repeats=Repeats.BY_REPLY_ALONE,
 )
 async def change(call: Call) -> Reply:
@@ -151,12 +151,7 @@ async def change(call: Call) -> Reply:
     return Reply(_record(changed, secret))
 
 
-@OPERATIONS.add(
-    "DELETE",
-    "/v1/webhooks/{webhook_id}",
-    reply=WebhookDeleted,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("DELETE", "/v1/webhooks/{webhook_id}", reply=WebhookDeleted)
 async def delete(call: Call) -> Reply:
     """Delete a webhook; its undelivered events are not sent."""
     row = await _own(call, call.given(WebhookPath).webhook_id)
@@ -165,11 +160,7 @@ async def delete(call: Call) -> Reply:
 
 
 @OPERATIONS.add(
-    "POST",
-    "/v1/webhooks/{webhook_id}/test",
-    reply=WebhookDelivery,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
-    repeats=Repeats.BY_REPLY_ALONE,
+    "POST", "/v1/webhooks/{webhook_id}/test", reply=WebhookDelivery, repeats=Repeats.BY_REPLY_ALONE
 )
 async def test(call: Call) -> Reply:
     """Send a message of the type `webhook.test` to a webhook."""
@@ -181,11 +172,7 @@ async def test(call: Call) -> Reply:
 
 
 @OPERATIONS.add(
-    "GET",
-    "/v1/webhooks/{webhook_id}/deliveries",
-    query=DeliveriesQuery,
-    reply=DeliveryPage,
-    errors=(ErrorCode.NOT_FOUND,),
+    "GET", "/v1/webhooks/{webhook_id}/deliveries", query=DeliveriesQuery, reply=DeliveryPage
 )
 async def list_deliveries(call: Call) -> Reply:
     """List the deliveries of a webhook, newest first.
@@ -210,7 +197,6 @@ async def list_deliveries(call: Call) -> Reply:
     "POST",
     "/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
     reply=WebhookDelivery,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
     repeats=Repeats.BY_REPLY_ALONE,
 )
 async def redeliver(call: Call) -> Reply:

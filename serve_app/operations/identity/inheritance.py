@@ -31,7 +31,7 @@ OPERATIONS = Operations("identity")
     "/v1/identity/inheritance",
     body=InheritanceSetting,
     reply=InheritanceSet,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+    errors=(ErrorCode.NOT_FOUND,),
 )
 async def set_heir(call: Call) -> Reply:
     """Name the heir of an agent that stops sending heartbeats."""
@@ -49,12 +49,7 @@ async def set_heir(call: Call) -> Reply:
     return Reply({"success": True, "id": body.agent_did, **_record(row, services.now_ms())})
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/identity/inheritance/{did}",
-    reply=Inheritance,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("GET", "/v1/identity/inheritance/{did}", reply=Inheritance)
 async def get(call: Call) -> Reply:
     """Read the heir of an agent and the state of the inheritance."""
     did = call.given(AnyDidPath).did
@@ -70,7 +65,7 @@ async def get(call: Call) -> Reply:
     "DELETE",
     "/v1/identity/inheritance/{did}",
     reply=InheritanceCancelled,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.NOT_CANCELLABLE),
+    errors=(ErrorCode.NOT_CANCELLABLE,),
 )
 async def cancel(call: Call) -> Reply:
     """Cancel the inheritance of an agent."""

@@ -31,12 +31,7 @@ OPERATIONS = Operations("trust")
     "/v1/trust/rotate-key",
     body=AgentKeyRotation,
     reply=AgentKeyRotated,
-    errors=(
-        ErrorCode.NOT_FOUND,
-        ErrorCode.INVALID_SIGNATURE,
-        ErrorCode.FORBIDDEN,
-        ErrorCode.CONFLICT,
-    ),
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_SIGNATURE),
 )
 async def rotate(call: Call) -> Reply:
     """Rotate the key of an agent with a proof by the current key.

@@ -40,7 +40,7 @@ OPERATIONS = Operations("identity")
     "/v1/identity/names",
     body=NameRegistration,
     reply=NameChanged,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.NAME_TAKEN, ErrorCode.CONFLICT),
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.NAME_TAKEN),
 )
 async def register(call: Call) -> Reply:
     """Register a name for an agent."""
@@ -60,12 +60,7 @@ async def register(call: Call) -> Reply:
 
 
 @OPERATIONS.add(
-    "POST",
-    f"{_NAME}/renew",
-    body=NameRenewal,
-    is_body_optional=True,
-    reply=NameChanged,
-    errors=(ErrorCode.FORBIDDEN,),
+    "POST", f"{_NAME}/renew", body=NameRenewal, is_body_optional=True, reply=NameChanged
 )
 async def renew(call: Call) -> Reply:
     """Renew a name."""
@@ -74,13 +69,7 @@ async def renew(call: Call) -> Reply:
     return await _changed(call, name, command)
 
 
-@OPERATIONS.add(
-    "POST",
-    f"{_NAME}/transfer",
-    body=NameTransfer,
-    reply=NameTransferred,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
-)
+@OPERATIONS.add("POST", f"{_NAME}/transfer", body=NameTransfer, reply=NameTransferred)
 async def transfer(call: Call) -> Reply:
     """Transfer a name to another agent, or offer it to another owner's agent."""
     name, settings = call.given(NamePath).name, call.services.settings
@@ -98,7 +87,7 @@ async def transfer(call: Call) -> Reply:
     return await _changed(call, name, command)
 
 
-@OPERATIONS.add("DELETE", _NAME, reply=NameReleased, errors=(ErrorCode.FORBIDDEN,))
+@OPERATIONS.add("DELETE", _NAME, reply=NameReleased)
 async def release(call: Call) -> Reply:
     """Release a name before it expires."""
     name = call.given(NamePath).name

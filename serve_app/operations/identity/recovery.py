@@ -39,13 +39,7 @@ _RECOVERY = "/v1/identity/recover/{recovery_id}"
 OPERATIONS = Operations("identity")
 
 
-@OPERATIONS.add(
-    "PUT",
-    "/v1/identity/guardians/{did}",
-    body=GuardiansSetting,
-    reply=GuardiansSet,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-)
+@OPERATIONS.add("PUT", "/v1/identity/guardians/{did}", body=GuardiansSetting, reply=GuardiansSet)
 async def set_guardians(call: Call) -> Reply:
     """Set the guardians of an agent's key."""
     did, body = call.given(AnyDidPath).did, call.given(GuardiansSetting)
@@ -83,12 +77,7 @@ async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None
             raise invalid(where, one, "a did:key, or another registered agent with a key")
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/identity/guardians/{did}",
-    reply=GuardianSet,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("GET", "/v1/identity/guardians/{did}", reply=GuardianSet)
 async def get_guardians(call: Call) -> Reply:
     """Read the guardians of an agent's key."""
     did = call.given(AnyDidPath).did
@@ -112,12 +101,7 @@ def _guardians_record(row: RowDict) -> dict[str, Any]:
     "/v1/identity/recover",
     body=RecoveryRequest,
     reply=RecoveryMade,
-    errors=(
-        ErrorCode.NOT_FOUND,
-        ErrorCode.INVALID_SIGNATURE,
-        ErrorCode.FORBIDDEN,
-        ErrorCode.CONFLICT,
-    ),
+    errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_SIGNATURE),
 )
 async def request(call: Call) -> Reply:
     """Request the recovery of an agent's key, or add signatures to the request."""
@@ -185,12 +169,7 @@ async def get(call: Call) -> Reply:
     body=RecoveryCancelling,
     is_body_optional=True,
     reply=RecoveryMade,
-    errors=(
-        ErrorCode.INVALID_SIGNATURE,
-        ErrorCode.FORBIDDEN,
-        ErrorCode.CONFLICT,
-        ErrorCode.NOT_CANCELLABLE,
-    ),
+    errors=(ErrorCode.INVALID_SIGNATURE, ErrorCode.NOT_CANCELLABLE),
 )
 async def cancel(call: Call) -> Reply:
     """Cancel a recovery request."""

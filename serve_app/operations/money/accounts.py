@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.errors import ErrorCode
 from core.money import CURRENCY, MICRO_PER_CENT, cents_ceil, credits_number
 from core.records.api.money import Account, Balance, HistoryEvent, HistoryPage
 from core.records.api.path_values import WorkflowPath
@@ -25,12 +24,7 @@ from serve_app.operations.whose import money_did_in_path, paid_workflow
 OPERATIONS = Operations("ledger")
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/ledger/accounts/{did}",
-    reply=Account,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("GET", "/v1/ledger/accounts/{did}", reply=Account)
 async def get_account(call: Call) -> Reply:
     """Read a wallet's account."""
     did = await money_did_in_path(call, "the account")
@@ -38,20 +32,14 @@ async def get_account(call: Call) -> Reply:
     return Reply(shown(Account, row, balance=credits_number(row["balance"])))
 
 
-@OPERATIONS.add("GET", "/v1/balances/{did}", reply=Balance, errors=(ErrorCode.NOT_FOUND,))
+@OPERATIONS.add("GET", "/v1/balances/{did}", reply=Balance)
 async def get_balance(call: Call) -> Reply:
     """Read a balance."""
     did = await money_did_in_path(call, "the balance")
     return Reply(balance_record(did, await call.services.reader.balance(did)))
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/ledger/{did}/history",
-    query=PageQuery,
-    reply=HistoryPage,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("GET", "/v1/ledger/{did}/history", query=PageQuery, reply=HistoryPage)
 async def get_history(call: Call) -> Reply:
     """List the transfers of a wallet and its stake, newest first."""
     did = await money_did_in_path(call, "the history")

@@ -53,11 +53,7 @@ class _Subject:
 
 
 @OPERATIONS.add(
-    "POST",
-    "/v1/disputes",
-    body=DisputeRequest,
-    reply=DisputeOpened,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND),
+    "POST", "/v1/disputes", body=DisputeRequest, reply=DisputeOpened, errors=(ErrorCode.NOT_FOUND,)
 )
 async def open_dispute(call: Call) -> Reply:
     """Open a dispute about a workflow."""
@@ -84,7 +80,6 @@ async def open_dispute(call: Call) -> Reply:
     scope=RESOLVE_DISPUTES,
     body=Resolution,
     reply=DisputeResolved,
-    errors=(ErrorCode.CONFLICT,),
 )
 async def resolve(call: Call) -> Reply:
     """Resolve a dispute (operators).

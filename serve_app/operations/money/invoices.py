@@ -49,11 +49,7 @@ OPERATIONS = Operations("invoices", "ledger")
 
 
 @OPERATIONS.add(
-    "POST",
-    "/v1/invoices",
-    body=InvoiceRequest,
-    reply=InvoiceChanged,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+    "POST", "/v1/invoices", body=InvoiceRequest, reply=InvoiceChanged, errors=(ErrorCode.NOT_FOUND,)
 )
 async def create(call: Call) -> Reply:
     """Issue an invoice over a period or a workflow.
@@ -160,25 +156,13 @@ async def list_invoices(call: Call) -> Reply:
     return Reply(listed("invoices", rows, page, lambda row: row["id"], form=invoice_record))
 
 
-@OPERATIONS.add(
-    "POST",
-    "/v1/invoices/{invoice_id}/pay",
-    scope=ADMIN,
-    reply=InvoiceChanged,
-    errors=(ErrorCode.CONFLICT,),
-)
+@OPERATIONS.add("POST", "/v1/invoices/{invoice_id}/pay", scope=ADMIN, reply=InvoiceChanged)
 async def pay(call: Call) -> Reply:
     """Mark a pending invoice paid, for administrators."""
     return await _settle(call, "paid")
 
 
-@OPERATIONS.add(
-    "POST",
-    "/v1/invoices/{invoice_id}/void",
-    scope=ADMIN,
-    reply=InvoiceChanged,
-    errors=(ErrorCode.CONFLICT,),
-)
+@OPERATIONS.add("POST", "/v1/invoices/{invoice_id}/void", scope=ADMIN, reply=InvoiceChanged)
 async def void(call: Call) -> Reply:
     """Void a pending invoice, for administrators.
 

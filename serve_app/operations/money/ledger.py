@@ -32,11 +32,7 @@ OPERATIONS = Operations("ledger")
 
 
 @OPERATIONS.add(
-    "GET",
-    "/v1/ledger/balance",
-    query=BalanceQuery,
-    reply=Balance,
-    errors=(ErrorCode.NOT_FOUND,),
+    "GET", "/v1/ledger/balance", query=BalanceQuery, reply=Balance, errors=(ErrorCode.NOT_FOUND,)
 )
 async def balance(call: Call) -> Reply:
     """Read the caller's balance."""
@@ -50,7 +46,6 @@ async def balance(call: Call) -> Reply:
     scope=DEPOSIT,
     body=DepositRequest,
     reply=Deposited,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.OVERLOADED),
     repeats=Repeats.BY_COMMAND,
 )
 async def deposit(call: Call) -> Reply:
@@ -80,7 +75,6 @@ async def deposit(call: Call) -> Reply:
     body=CollectRequest,
     is_body_optional=True,
     reply=Collected,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT, ErrorCode.OVERLOADED),
 )
 async def collect(call: Call) -> Reply:
     """Move free credits from an agent's wallet to its owner's."""

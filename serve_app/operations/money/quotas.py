@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.errors import ErrorCode
 from core.market.sharing.quota import QuotaLimits, day_start_ms, judge_quota, resets_at_ms
 from core.money import MICRO_PER_CENT
 from core.records.api.market import Quota, QuotaChange, QuotaCheck, QuotaQuestion, QuotaSet
@@ -63,7 +62,7 @@ async def set_quota(call: Call) -> Reply:
     )
 
 
-@OPERATIONS.add("GET", "/v1/quotas/{did}", reply=Quota, errors=(ErrorCode.NOT_FOUND,))
+@OPERATIONS.add("GET", "/v1/quotas/{did}", reply=Quota)
 async def get_quota(call: Call) -> Reply:
     """Read a payer's limits and usage."""
     did = own_did_in_path(call, "the quota")
@@ -89,7 +88,6 @@ async def get_quota(call: Call) -> Reply:
     body=QuotaQuestion,
     is_body_optional=True,
     reply=QuotaCheck,
-    errors=(ErrorCode.NOT_FOUND,),
 )
 async def check_quota(call: Call) -> Reply:
     """Check the quota of a payer for one more workflow."""

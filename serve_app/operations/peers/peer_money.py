@@ -59,7 +59,6 @@ OPERATIONS = Operations("federation")
     scope=FEDERATE,
     query=StatementQuery,
     reply=Statement,
-    errors=(ErrorCode.NOT_FOUND,),
 )
 async def statement(call: Call) -> Reply:
     """List the orders at a peer that ended in a month, with what was paid for them."""
@@ -82,13 +81,7 @@ async def statement(call: Call) -> Reply:
     return Reply({**body, **others})
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/federation/peers/{peer_id}/balance",
-    scope=FEDERATE,
-    reply=PeerBalance,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("GET", "/v1/federation/peers/{peer_id}/balance", scope=FEDERATE, reply=PeerBalance)
 async def balance(call: Call) -> Reply:
     """Read what the clearing account holds, and what this deployment has at the peer."""
     row, reader = await _peer(call), call.services.reader
@@ -117,7 +110,7 @@ async def balance(call: Call) -> Reply:
     scope=FEDERATE,
     query=CheckQuery,
     reply=PeerCheck,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT, ErrorCode.AGENT_UNAVAILABLE),
+    errors=(ErrorCode.CONFLICT, ErrorCode.AGENT_UNAVAILABLE),
 )
 async def check(call: Call) -> Reply:
     """Compare the orders of a period with the peer's books, order by order.
@@ -170,7 +163,6 @@ async def check(call: Call) -> Reply:
     body=CollectRequest,
     is_body_optional=True,
     reply=Settled,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT, ErrorCode.OVERLOADED),
 )
 async def settle(call: Call) -> Reply:
     """Move credits from a clearing account to the caller's wallet.

@@ -56,7 +56,7 @@ OPERATIONS = Operations("federation")
     scope=FEDERATE,
     body=PeerRequest,
     reply=PeerAdded,
-    errors=(ErrorCode.CONFLICT, ErrorCode.POLICY_DENIED, ErrorCode.QUOTA_EXCEEDED),
+    errors=(ErrorCode.POLICY_DENIED, ErrorCode.QUOTA_EXCEEDED),
 )
 async def add(call: Call) -> Reply:
     """Add a peer.
@@ -104,19 +104,13 @@ async def list_peers(call: Call) -> Reply:
     return Reply(listed("peers", rows, page, lambda row: row["id"], form=form))
 
 
-@OPERATIONS.add("GET", "/v1/federation/peers/{peer_id}", reply=Peer, errors=(ErrorCode.NOT_FOUND,))
+@OPERATIONS.add("GET", "/v1/federation/peers/{peer_id}", reply=Peer)
 async def get(call: Call) -> Reply:
     """Read a peer."""
     return Reply(_record(Peer, await _peer(call, call.given(PeerPath).peer_id)))
 
 
-@OPERATIONS.add(
-    "DELETE",
-    "/v1/federation/peers/{peer_id}",
-    scope=FEDERATE,
-    reply=PeerRemoved,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("DELETE", "/v1/federation/peers/{peer_id}", scope=FEDERATE, reply=PeerRemoved)
 async def remove(call: Call) -> Reply:
     """Remove a peer.
 
@@ -139,7 +133,6 @@ async def remove(call: Call) -> Reply:
         ErrorCode.INSUFFICIENT_SCOPE,
         ErrorCode.NOT_FOUND,
         ErrorCode.CONFLICT,
-        ErrorCode.PAYLOAD_TOO_LARGE,
     ),
 )
 async def take_heartbeat(call: Call) -> Reply:
@@ -176,13 +169,7 @@ async def take_heartbeat(call: Call) -> Reply:
     return Reply({"success": True, "id": peer_id, "heartbeat": own})
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/federation/route/{capability_id}",
-    query=RouteQuery,
-    reply=RouteResult,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("GET", "/v1/federation/route/{capability_id}", query=RouteQuery, reply=RouteResult)
 async def route(call: Call) -> Reply:
     """Read which peer gets work of a capability first."""
     capability_id = call.given(CapabilityPath).capability_id
@@ -212,11 +199,7 @@ async def route(call: Call) -> Reply:
 
 
 @OPERATIONS.add(
-    "GET",
-    "/v1/federation/trust-events",
-    scope=READ_TRUST,
-    query=TrustEventsQuery,
-    reply=TrustPage,
+    "GET", "/v1/federation/trust-events", scope=READ_TRUST, query=TrustEventsQuery, reply=TrustPage
 )
 async def trust_events(call: Call) -> Reply:
     """Read revocations and new keys of agents: for peers, and for operators of peers."""

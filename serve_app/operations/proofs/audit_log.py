@@ -64,11 +64,7 @@ async def get_checkpoint(call: Call) -> Reply:
 
 
 @OPERATIONS.add(
-    "GET",
-    "/v1/audit/proof",
-    query=ProofQuery,
-    reply=InclusionProof,
-    errors=(ErrorCode.NOT_FOUND,),
+    "GET", "/v1/audit/proof", query=ProofQuery, reply=InclusionProof, errors=(ErrorCode.NOT_FOUND,)
 )
 async def prove_inclusion(call: Call) -> Reply:
     """Prove that the audit log holds an entry."""
@@ -139,11 +135,7 @@ async def verify_stored(call: Call) -> Reply:
 
 
 @OPERATIONS.add(
-    "GET",
-    "/v1/audit/export",
-    query=ExportQuery,
-    reply=_LINES,
-    media_type="application/jsonl",
+    "GET", "/v1/audit/export", query=ExportQuery, reply=_LINES, media_type="application/jsonl"
 )
 async def export(call: Call) -> Reply:
     """Export audit entries as JSON Lines, in order.

@@ -50,7 +50,6 @@ OPERATIONS = Operations("receipts", "trust")
     query=PageQuery,
     reply=(ReceiptPage, Receipt),
     other_media_type=JOSE,
-    errors=(ErrorCode.NOT_FOUND,),
 )
 async def get(call: Call) -> Reply:
     """Read a receipt by its id, or list those of an agent by its DID, newest first."""
@@ -84,7 +83,7 @@ async def of_workflow(call: Call) -> Reply:
     "/v1/receipts",
     body=ReceiptSubmission,
     reply=ReceiptSubmitted,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.CONFLICT),
+    errors=(ErrorCode.NOT_FOUND,),
 )
 async def submit(call: Call) -> Reply:
     """Submit a receipt of a node, as its agent, the agent's owner or the payer.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from core.canonical import hash_text
-from core.errors import ErrorCode
 from core.records.api.path_values import ResultPath, WorkflowPath
 from core.records.api.receipts import (
     ResultClaim,
@@ -65,7 +64,6 @@ async def list_results(call: Call) -> Reply:
     rate=RateClass.READ,
     body=ResultClaim,
     reply=ResultVerified,
-    errors=(ErrorCode.NOT_FOUND,),
 )
 async def verify(call: Call) -> Reply:
     """Verify a result of a node, and the signature over it.

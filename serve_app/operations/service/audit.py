@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from core.errors import ErrorCode
 from core.records.api.kinds import ENTRY_ID_MAX
 from core.records.api.path_values import EntryPath
 from core.records.api.trust import AuditEntry, AuditPage, AuditQuery
@@ -65,12 +64,7 @@ async def list_entries(call: Call) -> Reply:
     return Reply(reply)
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/audit/{audit_id}",
-    reply=AuditEntry,
-    errors=(ErrorCode.NOT_FOUND,),
-)
+@OPERATIONS.add("GET", "/v1/audit/{audit_id}", reply=AuditEntry)
 async def get_entry(call: Call) -> Reply:
     """Read an audit entry."""
     number = call.given(EntryPath).audit_id

@@ -39,25 +39,13 @@ async def get_cluster(call: Call) -> Reply:
     return Reply({"members": members, "unheldShards": unheld, "version": lease.cluster_version})
 
 
-@OPERATIONS.add(
-    "POST",
-    "/v1/cluster/machines/{machine}/drain",
-    scope=ADMIN,
-    reply=MachineChanged,
-    errors=(ErrorCode.CONFLICT,),
-)
+@OPERATIONS.add("POST", "/v1/cluster/machines/{machine}/drain", scope=ADMIN, reply=MachineChanged)
 async def drain(call: Call) -> Reply:
     """Drain a machine: its work moves to other machines."""
     return await _change_machine(call, MemberState.DRAINING)
 
 
-@OPERATIONS.add(
-    "POST",
-    "/v1/cluster/machines/{machine}/resume",
-    scope=ADMIN,
-    reply=MachineChanged,
-    errors=(ErrorCode.CONFLICT,),
-)
+@OPERATIONS.add("POST", "/v1/cluster/machines/{machine}/resume", scope=ADMIN, reply=MachineChanged)
 async def resume(call: Call) -> Reply:
     """Resume a drained machine."""
     return await _change_machine(call, MemberState.READY)

@@ -56,13 +56,7 @@ _NOT_KEYS = (JWT_KEY_ID, DID_KEY_ID)
 OPERATIONS = Operations("keys")
 
 
-@OPERATIONS.add(
-    "POST",
-    "/v1/keys",
-    body=KeyRequest,
-    reply=KeyCreated,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
-)
+@OPERATIONS.add("POST", "/v1/keys", body=KeyRequest, reply=KeyCreated)
 async def create(call: Call) -> Reply:
     """Create an API key; its secret is shown once.
 
@@ -106,12 +100,7 @@ async def create(call: Call) -> Reply:
 
 
 @OPERATIONS.add(
-    "POST",
-    "/v1/keys/{key_id}/rotate",
-    body=KeyRotation,
-    is_body_optional=True,
-    reply=KeyRotated,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+    "POST", "/v1/keys/{key_id}/rotate", body=KeyRotation, is_body_optional=True, reply=KeyRotated
 )
 async def rotate(call: Call) -> Reply:
     """Rotate the secret of an API key; the new one is shown once."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 
-from core.errors import ErrorCode
 from core.records.api.proofs import ServiceDescription, SigningKey, SigningKeyRotated
 from core.trust.access import ADMIN
 from core.trust.sealing import NONCE_BYTES
@@ -49,13 +48,7 @@ async def describe(call: Call) -> Reply:
     return Reply({**named, "origin": origin, "signingKeys": shown_keys})
 
 
-@OPERATIONS.add(
-    "POST",
-    "/v1/trust/signing-key/rotate",
-    scope=ADMIN,
-    reply=SigningKeyRotated,
-    errors=(ErrorCode.CONFLICT,),
-)
+@OPERATIONS.add("POST", "/v1/trust/signing-key/rotate", scope=ADMIN, reply=SigningKeyRotated)
 async def rotate(call: Call) -> Reply:
     """Rotate the signing key of the deployment.
 

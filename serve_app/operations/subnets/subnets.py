@@ -59,13 +59,7 @@ _TERMS: Final = ("capability", "region", "limit_per_minute")
 OPERATIONS = Operations("federation")
 
 
-@OPERATIONS.add(
-    "POST",
-    "/v1/federation/subnets",
-    body=SubnetRequest,
-    reply=Subnet,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
-)
+@OPERATIONS.add("POST", "/v1/federation/subnets", body=SubnetRequest, reply=Subnet)
 async def create_subnet(call: Call) -> Reply:
     """Create a subnet, which the caller joins.
 
@@ -110,20 +104,13 @@ async def list_subnets(call: Call) -> Reply:
     return Reply(listed("subnets", rows, page, lambda row: row["id"], form=_subnet))
 
 
-@OPERATIONS.add(
-    "GET", "/v1/federation/subnets/{subnet_id}", reply=Subnet, errors=(ErrorCode.NOT_FOUND,)
-)
+@OPERATIONS.add("GET", "/v1/federation/subnets/{subnet_id}", reply=Subnet)
 async def get_subnet(call: Call) -> Reply:
     """Read a subnet that the caller may see."""
     return await _shown_subnet(call, call.given(SubnetPath).subnet_id)
 
 
-@OPERATIONS.add(
-    "DELETE",
-    "/v1/federation/subnets/{subnet_id}",
-    reply=SubnetRemoved,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-)
+@OPERATIONS.add("DELETE", "/v1/federation/subnets/{subnet_id}", reply=SubnetRemoved)
 async def remove_subnet(call: Call) -> Reply:
     """Remove a subnet of the caller with its members and policies.
 
@@ -135,11 +122,7 @@ async def remove_subnet(call: Call) -> Reply:
 
 
 @OPERATIONS.add(
-    "POST",
-    "/v1/federation/subnets/{subnet_id}/members",
-    body=MemberRequest,
-    reply=MemberChanged,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+    "POST", "/v1/federation/subnets/{subnet_id}/members", body=MemberRequest, reply=MemberChanged
 )
 async def add_member(call: Call) -> Reply:
     """List a DID in a subnet, or join it.
@@ -153,11 +136,7 @@ async def add_member(call: Call) -> Reply:
 
 
 @OPERATIONS.add(
-    "DELETE",
-    "/v1/federation/subnets/{subnet_id}/members",
-    query=MemberQuery,
-    reply=MemberChanged,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
+    "DELETE", "/v1/federation/subnets/{subnet_id}/members", query=MemberQuery, reply=MemberChanged
 )
 async def remove_member(call: Call) -> Reply:
     """Remove a DID from a subnet, or leave it."""
@@ -172,7 +151,7 @@ async def remove_member(call: Call) -> Reply:
     "/v1/federation/policies",
     body=PolicyRequest,
     reply=SubnetPolicy,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+    errors=(ErrorCode.NOT_FOUND,),
 )
 async def create_policy(call: Call) -> Reply:
     """Add a policy to a subnet of the caller."""
@@ -208,12 +187,7 @@ async def list_policies(call: Call) -> Reply:
     return Reply(listed("policies", rows, page, lambda row: row["id"], form=_policy))
 
 
-@OPERATIONS.add(
-    "DELETE",
-    "/v1/federation/policies/{policy_id}",
-    reply=PolicyRemoved,
-    errors=(ErrorCode.NOT_FOUND, ErrorCode.FORBIDDEN),
-)
+@OPERATIONS.add("DELETE", "/v1/federation/policies/{policy_id}", reply=PolicyRemoved)
 async def remove_policy(call: Call) -> Reply:
     """Remove a policy of a subnet of the caller."""
     policy_id = call.given(PolicyPath).policy_id

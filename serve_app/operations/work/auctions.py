@@ -41,13 +41,7 @@ async def show(call: Call) -> Reply:
     return Reply(auction_record(rounds, bids, may_read))
 
 
-@OPERATIONS.add(
-    "POST",
-    "/v1/auctions/{workflow_id}/{node}/bids",
-    body=BidRequest,
-    reply=Bid,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
-)
+@OPERATIONS.add("POST", "/v1/auctions/{workflow_id}/{node}/bids", body=BidRequest, reply=Bid)
 async def place_bid(call: Call) -> Reply:
     """Bid for a node."""
     body = call.given(BidRequest)

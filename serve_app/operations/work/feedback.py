@@ -37,11 +37,7 @@ OPERATIONS = Operations("workflows")
 
 
 @OPERATIONS.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/feedback",
-    body=FeedbackRequest,
-    reply=Feedback,
-    errors=(ErrorCode.FORBIDDEN, ErrorCode.CONFLICT),
+    "POST", "/v1/workflows/{workflow_id}/feedback", body=FeedbackRequest, reply=Feedback
 )
 async def give(call: Call) -> Reply:
     """Rate an agent's work in a workflow."""

@@ -57,15 +57,7 @@ class HookBody:
     scope=None,
     body=HookBody,
     reply=RunStarted,
-    errors=(
-        ErrorCode.UNAUTHORIZED,
-        ErrorCode.NOT_FOUND,
-        ErrorCode.CONFLICT,
-        ErrorCode.KEY_REUSED,
-        ErrorCode.PAYLOAD_TOO_LARGE,
-        ErrorCode.OVERLOADED,
-        ErrorCode.LEDGER_UNAVAILABLE,
-    ),
+    errors=(ErrorCode.CONFLICT,),
     repeats=Repeats.BY_HANDLER,
 )
 async def call_hook(call: Call) -> Reply:

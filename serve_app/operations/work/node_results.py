@@ -15,11 +15,7 @@ from serve_app.http.calls import Call, Operations, Reply, not_found
 OPERATIONS = Operations("workflows")
 
 
-@OPERATIONS.add(
-    "GET",
-    "/v1/workflows/{workflow_id}/nodes/{node}/result",
-    reply=NODE_RESULT,
-)
+@OPERATIONS.add("GET", "/v1/workflows/{workflow_id}/nodes/{node}/result", reply=NODE_RESULT)
 async def get_result(call: Call) -> Reply:
     """Read the result of one node."""
     path = call.given(NodePath)

@@ -94,7 +94,6 @@ class _Dispatched:
         ErrorCode.RATE_LIMITED,
         ErrorCode.ALREADY_SETTLED,
         ErrorCode.ESCROW_RELEASED,
-        ErrorCode.LEDGER_UNAVAILABLE,
         ErrorCode.OVERLOADED,
     ),
     repeats=Repeats.BY_HANDLER,

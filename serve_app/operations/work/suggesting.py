@@ -52,7 +52,7 @@ OPERATIONS = Operations("workflows")
     rate=RateClass.READ,
     body=SuggestRequest,
     reply=Suggestion,
-    errors=(ErrorCode.NO_CAPABILITY_MATCH, ErrorCode.OVERLOADED),
+    errors=(ErrorCode.NO_CAPABILITY_MATCH,),
 )
 async def suggest(call: Call) -> Reply:
     """Draft a workflow from a description in words; nothing is stored."""

@@ -64,7 +64,6 @@ _LOOK_S: Final = 0.05
 _NO_RESULT: Final = "{}"
 _STATUSES: Final = {WorkflowStatus.SUCCESS: "completed"}
 
-_TASK_ERRORS = (ErrorCode.NOT_FOUND, ErrorCode.CONFLICT)
 OPERATIONS = Operations("tasks", "workflows")
 
 
@@ -79,7 +78,6 @@ OPERATIONS = Operations("tasks", "workflows")
         ErrorCode.INSUFFICIENT_CREDITS,
         ErrorCode.QUOTA_EXCEEDED,
         ErrorCode.NO_CAPABILITY_MATCH,
-        ErrorCode.OVERLOADED,
     ),
     repeats=Repeats.BY_COMMAND,
 )
@@ -134,11 +132,7 @@ async def get(call: Call) -> Reply:
 
 
 @OPERATIONS.add(
-    "POST",
-    "/v1/tasks/{task_id}/bid",
-    body=TaskBidRequest,
-    reply=Bid,
-    errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN),
+    "POST", "/v1/tasks/{task_id}/bid", body=TaskBidRequest, reply=Bid, errors=(ErrorCode.NOT_FOUND,)
 )
 async def bid(call: Call) -> Reply:
     """Bid for a task.
@@ -177,7 +171,7 @@ async def bid(call: Call) -> Reply:
     body=Settlement,
     is_body_optional=True,
     reply=TaskSettled,
-    errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN, ErrorCode.ALREADY_SETTLED, ErrorCode.OVERLOADED),
+    errors=(ErrorCode.ALREADY_SETTLED,),
 )
 async def settle(call: Call) -> Reply:
     """Settle a task, once.
@@ -236,7 +230,7 @@ async def settle(call: Call) -> Reply:
     "/v1/tasks/{task_id}/feedback",
     body=FeedbackRequest,
     reply=Feedback,
-    errors=(*_TASK_ERRORS, ErrorCode.FORBIDDEN),
+    errors=(ErrorCode.NOT_FOUND,),
 )
 async def feedback(call: Call) -> Reply:
     """Rate the agent of a task."""

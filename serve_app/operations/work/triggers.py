@@ -51,7 +51,6 @@ DUE_DEFAULT: Final = 10
 DUE_SPAN_MS: Final = 50 * 365 * 24 * 3_600_000
 _SCHEDULE: Final = "/v1/schedules/{schedule_id}"
 _TRIGGER: Final = "/v1/triggers/{trigger_id}"
-_MAKING_ERRORS: Final = (ErrorCode.INVALID_MANIFEST, ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)
 OPERATIONS = Operations("schedules")
 
 
@@ -60,7 +59,7 @@ OPERATIONS = Operations("schedules")
     "/v1/schedules",
     body=ScheduleRequest,
     reply=TriggerChanged,
-    errors=_MAKING_ERRORS,
+    errors=(ErrorCode.INVALID_MANIFEST,),
 )
 async def create(call: Call) -> Reply:
     """Create a schedule."""
@@ -91,8 +90,20 @@ async def get(call: Call) -> Reply:
     return Reply(trigger_record(row, **_hook_of(call, row)))
 
 
-@OPERATIONS.add("PATCH", _TRIGGER, body=TriggerChange, reply=TriggerChanged, errors=_MAKING_ERRORS)
-@OPERATIONS.add("PATCH", _SCHEDULE, body=TriggerChange, reply=TriggerChanged, errors=_MAKING_ERRORS)
+@OPERATIONS.add(
+    "PATCH",
+    _TRIGGER,
+    body=TriggerChange,
+    reply=TriggerChanged,
+    errors=(ErrorCode.INVALID_MANIFEST,),
+)
+@OPERATIONS.add(
+    "PATCH",
+    _SCHEDULE,
+    body=TriggerChange,
+    reply=TriggerChanged,
+    errors=(ErrorCode.INVALID_MANIFEST,),
+)
 async def change(call: Call) -> Reply:
     """Change, pause or resume a trigger."""
     row = await _own(call)
@@ -120,9 +131,6 @@ async def delete(call: Call) -> Reply:
         ErrorCode.BUDGET_REQUIRED,
         ErrorCode.INSUFFICIENT_CREDITS,
         ErrorCode.QUOTA_EXCEEDED,
-        ErrorCode.FORBIDDEN,
-        ErrorCode.CONFLICT,
-        ErrorCode.OVERLOADED,
     ),
     repeats=Repeats.BY_COMMAND,
 )

@@ -88,9 +88,6 @@ _PUBLISH_ERRORS = (
     ErrorCode.BUDGET_REQUIRED,
     ErrorCode.INSUFFICIENT_CREDITS,
     ErrorCode.QUOTA_EXCEEDED,
-    ErrorCode.FORBIDDEN,
-    ErrorCode.CONFLICT,
-    ErrorCode.OVERLOADED,
 )
 OPERATIONS = Operations("workflows")
 
@@ -352,10 +349,7 @@ async def cancel(call: Call) -> Reply:
 
 
 @OPERATIONS.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/resume",
-    reply=Resumed,
-    errors=(ErrorCode.CONFLICT, ErrorCode.ESCROW_RELEASED),
+    "POST", "/v1/workflows/{workflow_id}/resume", reply=Resumed, errors=(ErrorCode.ESCROW_RELEASED,)
 )
 async def resume(call: Call) -> Reply:
     """Resume a quarantined workflow.
