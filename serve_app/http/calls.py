@@ -21,8 +21,7 @@ from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.ids import CALLERS_KEY, composed_key
 from core.message import Message
 from core.records.api import shape
-from core.records.api.path_values import BY_NAMES, PathValues
-from core.records.api.shape import Body, members_of
+from core.records.api.shape import Body, json_name, read_value
 from core.records.api.shape import invalid as invalid
 from core.records.bounds import DID_CHARS_MAX, text_defect
 from core.trust.access import (
@@ -39,14 +38,14 @@ from ledger.authority import Authority, AuthorizedCommand, OpenedBy, OwnersComma
 from ledger.commands import Command, Outcome, OutcomeStatus
 from serve_app.callers.limits import RateClass
 from serve_app.callers.signed_requests import SignedRequest
-from serve_app.http.paths import path_problem
+from serve_app.http.paths import PATH_VALUES, names_in, path_problem
 from serve_app.services import Services
 
 B = TypeVar("B", bound=Body)
 T = TypeVar("T")
 C = TypeVar("C", bound=Message)
 
-# The members of paths and bodies that name an agent.
+# The members of bodies that name an agent.
 _AGENT_NAMES = ("did", "agent_did")
 
 QUERY_BYTES_MAX = 8_192
@@ -102,13 +101,13 @@ class Reply:
 class Call:
     """One request: who asks, from which address, for what, with which body.
 
-    `path_values`: the texts in its path, by their JSON names. `right`: that the operation takes.
-    `signed`: its signature, where it is the credential.
+    `path_texts`: the texts in its path, by their names in braces; `path_values`: the same, parsed.
+    `right`: that the operation takes. `signed`: its signature, where it is the credential.
     """
 
     services: Services
     method: str
-    path_values: Mapping[str, str]
+    path_texts: Mapping[str, str]
     headers: Mapping[bytes, bytes]
     query_string: bytes
     raw_path: bytes
@@ -121,6 +120,7 @@ class Call:
     json: Any = None
     repeat_key: RepeatKey | None = None
     repeats: Repeats = Repeats.IGNORED
+    path_values: dict[str, Any] = field(default_factory=dict)
     # The right beyond a usual key's that the call was permitted by; None so far.
     used_right: str | None = None
     _parsed: dict[type[Body], Body] = field(default_factory=dict, repr=False)
@@ -143,12 +143,10 @@ class Call:
 
         Raises:
             ServiceError: INVALID_REQUEST with every problem of the three; NOT_FOUND where all that
-                is wrong is a path that names nothing (`PathValues.looked_up`).
+                is wrong is a path that names nothing (`PathValue.looked_up`).
         """
         problems = ProblemList()
-        looked_up = None
-        if operation.path_values is not None:
-            looked_up = self._parse_path(operation.path_values, problems)
+        looked_up = self._parse_path(problems)
         in_path = len(problems)
         if operation.query is not None:
             values = query_values(self.query_string, problems) if self.query_string else {}
@@ -157,21 +155,28 @@ class Call:
             raw = self.json if self.body or not operation.is_body_optional else {}
             self._parsed[model] = shape.read(model, raw, problems)
         if looked_up is not None and 0 < len(problems) == in_path:
-            raise not_found(f"{looked_up} {'/'.join(self.path_values.values())[:100]}")
+            raise not_found(f"{looked_up} {'/'.join(self.path_texts.values())[:100]}")
         if problems:
             raise shape.refused(problems)
 
-    def _parse_path(self, declared: type[PathValues], problems: ProblemList) -> str | None:
+    def _parse_path(self, problems: ProblemList) -> str | None:
         """Parse the path; return what is not known where its values are of another form."""
+        looked_up = None
+        if not self.path_texts:
+            return None
         unreadable = path_problem(self.raw_path)
         if unreadable is not None:
             problems.append(unreadable)
             return None
-        self._parsed[declared] = shape.read(declared, self.path_values, problems)
-        return declared.looked_up
+        for name, text in self.path_texts.items():
+            declared = PATH_VALUES[name]
+            value = read_value(declared.hint, text, json_name(name), problems)
+            self.path_values[name] = value
+            looked_up = declared.looked_up
+        return looked_up
 
     def given(self, declared: type[B]) -> B:
-        """Return the path's values, the query or the body of an operation that declares this."""
+        """Return the query or the body of an operation that declares this."""
         value = self._parsed[declared]
         assert isinstance(value, declared)
         return value
@@ -240,7 +245,7 @@ class Call:
             is_telling = error.code in (ErrorCode.FORBIDDEN, ErrorCode.INVALID_SIGNATURE)
             if is_telling and operation.is_about_agent:
                 given = [getattr(one, n, "") for one in self._parsed.values() for n in _AGENT_NAMES]
-                for did in filter(None, given):
+                for did in filter(None, (self.path_values.get("did"), *given)):
                     if await self.is_hidden(did):
                         raise not_found(f"the agent {did[:DID_CHARS_MAX]}") from None
             raise
@@ -385,8 +390,7 @@ class Operation:
     """One method on one path, whole: what it needs, what it counts as, how it is described.
 
     `scope`: one of `core.trust.access.RIGHTS`, None for a public one. `single_right`: an operator's
-    right that opens it as well. `path_values`: the class whose members stand in braces in the path.
-    It, `query`, `body` and `reply` are classes of
+    right that opens it as well. `query`, `body` and `reply` are classes of
     `core/records/api`; a body or reply may be another that describes its schema, and that the
     handler parses. A tuple of replies means one of them. `errors`: the refusals it can answer
     besides those that its scope, path and method imply; NOT_FOUND only of what the body names.
@@ -405,7 +409,6 @@ class Operation:
     rate: RateClass
     tag: str
     reply: Any
-    path_values: type[PathValues] | None = None
     query: type[Body] | None = None
     body: Any = None
     errors: tuple[ErrorCode, ...] = ()
@@ -444,8 +447,7 @@ class Operation:
         return self.body if issubclass(self.body, Body) else None
 
     def __post_init__(self) -> None:
-        declared = members_of(self.path_values) if self.path_values is not None else ()
-        assert _in_braces(self.path) == tuple(member.name for member in declared), self.path
+        assert PATH_VALUES.keys() >= set(names_in(self.path)), self.path
 
 
 class Declared(TypedDict, total=False):
@@ -456,7 +458,6 @@ class Declared(TypedDict, total=False):
     rate: RateClass
     rate_of: Callable[[Call], RateClass]
     tag: str
-    path_values: type[PathValues] | None
     query: type[Body]
     body: Any
     check: Callable[[Call], None]
@@ -492,8 +493,7 @@ class Operations(list[Operation]):
 
         The summary is the first line of the handler's docstring. Unless declared, a GET needs the
         right to read and counts as a read, all else needs the right to write and counts as a write,
-        the reply of a POST that writes is kept under its `Idempotency-Key`, and the class of the
-        path's values is found by their names.
+        and the reply of a POST that writes is kept under its `Idempotency-Key`.
         """
         rate = declared.setdefault("rate", RateClass.READ if method == "GET" else RateClass.WRITE)
         is_kept = method == "POST" and rate in (RateClass.WRITE, RateClass.BULK)
@@ -501,8 +501,6 @@ class Operations(list[Operation]):
         declared.setdefault("is_body_optional", "body" not in declared)
         declared.setdefault("tag", self._tag)
         declared.setdefault("scope", f"{self._resource}:{'read' if method == 'GET' else 'write'}")
-        if names := _in_braces(path):
-            declared.setdefault("path_values", BY_NAMES.get(names))
 
         def decorate(handler: H) -> H:
             summary = (handler.__doc__ or "").partition("\n")[0].removesuffix(".")
@@ -519,10 +517,6 @@ class Operations(list[Operation]):
             return handler
 
         return decorate
-
-
-def _in_braces(path: str) -> tuple[str, ...]:
-    return tuple(part[1:-1] for part in path.split("/") if part.startswith("{"))
 
 
 def not_found(what: str) -> ServiceError:

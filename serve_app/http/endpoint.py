@@ -47,7 +47,7 @@ from serve_app.http.errors import (
     problem_headers,
 )
 from serve_app.http.pace import Pace
-from serve_app.http.paths import path_text, path_values
+from serve_app.http.paths import path_text, path_texts
 from serve_app.http.repeats import once, repeat_key
 from serve_app.services import Services
 
@@ -156,7 +156,7 @@ class Endpoint:
         return Call(
             services=self._services,
             method=operation.method,
-            path_values=path_values(scope, operation.path),
+            path_texts=path_texts(scope, operation.path),
             headers=headers,
             query_string=scope.get("query_string", b""),
             raw_path=scope.get("raw_path") or b"",

@@ -2,26 +2,91 @@
 
 A server decodes the path before it is routed; then a node named `a/b` looks like two parts of it.
 So each part is decoded by itself, and its own slashes are kept apart until its value is read.
-What bytes a path holds is checked here for all routes, what its values are by the class that the
-operation declares (`core/records/api/path_values.py`).
+Names in braces mean the same in every path. An id whose form the service itself gives (a UUID, a
+node's name) is looked up: a value of another form names nothing that exists. One whose form is
+public (a capability's id, a number) is refused as invalid.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, MutableMapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 from urllib.parse import unquote, unquote_to_bytes
 
 from core.errors import Problem
-from core.records.api.shape import json_name
-from core.records.bounds import text_defect
+from core.records.api.kinds import AgentName, CapabilityId, EntryId, NodeName, TraceId, Uuid, text
+from core.records.api.peers import PeerId
+from core.records.api.registry.capability_versions import SemanticVersion
+from core.records.bounds import DID_CHARS_MAX, text_defect
 
 # Half of a character, so that no decoded text has it.
 _SLASH: Final = "\udc2f"
 HOOK_PATH: Final = "/v1/hooks/"
 # The token of a hook, which is a credential.
 _TOKEN: Final = re.compile(rf"({HOOK_PATH})[^/]+")
+
+_KEY_ID_CHARS_MAX: Final = 128
+_MACHINE_CHARS_MIN, _MACHINE_CHARS_MAX = 6, 64
+
+
+@dataclass(frozen=True, slots=True)
+class PathValue:
+    """What a name in braces means: the type and the description of its value.
+
+    `looked_up`: what the value leads to, which is not known under values of another form; None:
+    such values are invalid.
+    """
+
+    hint: Any
+    description: str
+    looked_up: str | None = None
+
+
+PATH_VALUES: Final[Mapping[str, PathValue]] = {
+    "workflow_id": PathValue(Uuid, "Id of the workflow.", "the workflow"),
+    "node": PathValue(NodeName, "Name of the node.", "the node"),
+    "receipt": PathValue(
+        Annotated[str, text(1, DID_CHARS_MAX)],
+        "Id of the receipt, or the DID of an agent.",
+        "the receipt",
+    ),
+    "trigger_id": PathValue(
+        Uuid, "Id of the trigger, which is also that of its template.", "the trigger"
+    ),
+    "schedule_id": PathValue(Uuid, "Id of the schedule.", "the schedule"),
+    "token": PathValue(
+        Annotated[str, text(1, 64)], "Token of the hook, the end of its `hookUrl`.", "the hook"
+    ),
+    "trace_id": PathValue(TraceId, "W3C trace id, the `traceId` of a workflow.", "the trace"),
+    "task_id": PathValue(Uuid, "Id of the task, the `taskId` of the publish.", "the task"),
+    "invoice_id": PathValue(Uuid, "Id of the invoice.", "the invoice"),
+    "dispute_id": PathValue(Uuid, "Id of the dispute.", "the dispute"),
+    "key_id": PathValue(Annotated[str, text(1, _KEY_ID_CHARS_MAX)], "Id of the key.", "the key"),
+    "machine": PathValue(
+        Annotated[str, text(_MACHINE_CHARS_MIN, _MACHINE_CHARS_MAX)],
+        "Id of the machine in Ray, or a prefix of it.",
+        "the machine",
+    ),
+    "name": PathValue(AgentName, "The name, in any case.", "the name"),
+    "recovery_id": PathValue(Uuid, "Id of the recovery request.", "the recovery"),
+    "webhook_id": PathValue(Uuid, "Id of the webhook.", "the webhook"),
+    "delivery_id": PathValue(Uuid, "Id of the delivery.", "the delivery"),
+    "peer_id": PathValue(PeerId, "Id of the peer.", "the peer"),
+    "subnet_id": PathValue(Uuid, "Id of the subnet.", "the subnet"),
+    "policy_id": PathValue(Uuid, "Id of the policy.", "the policy"),
+    "audit_id": PathValue(EntryId, "Id of the audit entry."),
+    "capability_id": PathValue(CapabilityId, "Id of the capability."),
+    "version": PathValue(SemanticVersion, "The semantic version."),
+    # A text that is no DID is one that is not known.
+    "did": PathValue(str, "The DID, raw or percent-encoded."),
+}
+
+
+def names_in(template: str) -> tuple[str, ...]:
+    """Return the names in braces of a path."""
+    return tuple(part[1:-1] for part in template.split("/") if part.startswith("{"))
 
 
 def routed(scope: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -46,21 +111,19 @@ def path_text(scope: Mapping[str, Any]) -> str:
     return _TOKEN.sub(r"\1…", path.replace(_SLASH, "/"))
 
 
-def path_values(scope: Mapping[str, Any], template: str) -> Mapping[str, str]:
-    """Return the path's values by their JSON names, as they were before they were encoded.
+def path_texts(scope: Mapping[str, Any], template: str) -> Mapping[str, str]:
+    """Return the texts in a path by their names, as they were before they were encoded.
 
     Args:
         scope: ASGI's, routed.
         template: the operation's path.
     """
-    values: Mapping[str, str] = scope.get("path_params", {})
-    if not values:
-        return values
-    found = {json_name(name): value for name, value in values.items()}
-    if _SLASH in scope["path"]:
+    found: dict[str, str] = scope.get("path_params", {})
+    if found and _SLASH in scope["path"]:
         found = {name: value.replace(_SLASH, "/") for name, value in found.items()}
     if "did" in found:
-        found["did"] = _did(found["did"], scope.get("raw_path") or b"", template)
+        did = _did(found["did"], scope.get("raw_path") or b"", template)
+        found = {**found, "did": did}
     return found
 
 

@@ -169,7 +169,7 @@ def _refusals_of(operation: Operation) -> Iterable[ErrorCode]:
         yield from (*_WITHOUT_CREDENTIAL, ErrorCode.RATE_LIMITED, ErrorCode.OVERLOADED)
     if operation.body is not None or operation.method in ("POST", "PUT", "PATCH"):
         yield from _WITH_BODY
-    if operation.path_values is not None:
+    if "{" in operation.path:
         yield ErrorCode.NOT_FOUND
     if operation.scope is not None and operation.rate is not RateClass.READ:
         yield from (ErrorCode.FORBIDDEN, ErrorCode.CONFLICT)

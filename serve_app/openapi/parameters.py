@@ -1,6 +1,6 @@
 """The path, query and header parameters of operations.
 
-A path's and a query's are those of the classes that the operation declares.
+A query's are those of the class that the operation declares.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from core.records.api.shape import Body, Schemas, members_of
 from serve_app.http.calls import Operation, Repeats
+from serve_app.http.paths import PATH_VALUES, names_in
 
 Schema = dict[str, Any]
 
@@ -47,8 +48,8 @@ def parameters_of(operation: Operation, schemas: Schemas) -> list[Schema]:
     Args:
         schemas: describes their types.
     """
-    described = _of_class(operation.path_values, "path", schemas)
-    described += _of_class(operation.query, "query", schemas)
+    described = [_of_path(name, schemas) for name in names_in(operation.path)]
+    described += _of_query(operation.query, schemas)
     named = ["Prefer"] if operation.may_wait else []
     if operation.repeats is not Repeats.IGNORED:
         named.append("IdempotencyKey")
@@ -58,13 +59,23 @@ def parameters_of(operation: Operation, schemas: Schemas) -> list[Schema]:
     return described
 
 
-def _of_class(declared: type[Body] | None, place: str, schemas: Schemas) -> list[Schema]:
+def _of_path(name: str, schemas: Schemas) -> Schema:
+    declared = PATH_VALUES[name]
+    return {
+        "name": name,
+        "in": "path",
+        "schema": schemas.of(declared.hint),
+        "required": True,
+        "description": declared.description,
+    }
+
+
+def _of_query(declared: type[Body] | None, schemas: Schemas) -> list[Schema]:
     described: list[Schema] = []
     for member in members_of(declared) if declared is not None else ():
-        # In braces in a path a value has its Python name, which is that of the operation's class.
-        name = member.name if place == "path" else member.json_name
-        parameter: Schema = {"name": name, "in": place, "schema": schemas.of_member(member)}
-        if place == "path" or not member.may_be_absent:
+        schema = schemas.of_member(member)
+        parameter: Schema = {"name": member.json_name, "in": "query", "schema": schema}
+        if not member.may_be_absent:
             parameter["required"] = True
         parameter["description"] = parameter["schema"].pop("description")
         described.append(parameter)

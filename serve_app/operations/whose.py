@@ -9,7 +9,6 @@ from collections.abc import Collection
 from typing import Any
 
 from core.records.agent import without_standing_bids
-from core.records.api.path_values import AnyDidPath
 from core.records.bounds import DID_CHARS_MAX
 from ledger.accounts.agent_money import money_owner
 from ledger.proofs.signed_results import is_worker
@@ -24,7 +23,7 @@ def own_did_in_path(call: Call, what: str) -> str:
     Raises:
         ServiceError: NOT_FOUND for another's.
     """
-    did = call.given(AnyDidPath).did
+    did: str = call.path_values["did"]
     call.require_party((did,), f"{what} of {did[:DID_CHARS_MAX]}")
     return did
 
@@ -35,7 +34,7 @@ async def money_did_in_path(call: Call, what: str) -> str:
     Raises:
         ServiceError: NOT_FOUND for another's.
     """
-    did = call.given(AnyDidPath).did
+    did: str = call.path_values["did"]
     await check_money_party(call, (did,), f"{what} of {did[:DID_CHARS_MAX]}")
     return did
 

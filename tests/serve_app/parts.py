@@ -44,7 +44,7 @@ def call_of(services: Any = None, **members: Any) -> Call:
     """Return a call with these members; the others are those of an empty GET of `/`."""
     usual = {
         "method": "GET",
-        "path_values": {},
+        "path_texts": {},
         "headers": {},
         "query_string": b"",
         "raw_path": b"/",

@@ -24,7 +24,6 @@ from core.records.api.kinds import (
     whole,
     words,
 )
-from core.records.api.path_values import PathValues
 from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, MaybeNull, Mismatch, checked
 from core.records.bounds import CARD_ENDPOINT_PATTERN, REGION_PATTERN, URL_CHARS_MAX
@@ -71,13 +70,6 @@ Share = Annotated[
     float, checked({"type": "number", "minimum": 0, "maximum": 1}, _is_share, "a number 0 to 1")
 ]
 CountSent = Annotated[int, whole(0, COUNT_MAX)]
-
-
-class PeerPath(PathValues):
-    """A peer."""
-
-    looked_up = "the peer"
-    peer_id: Annotated[PeerId, "Id of the peer."]
 
 
 class PeersQuery(PageQuery):

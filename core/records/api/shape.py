@@ -409,13 +409,16 @@ def value_of(hint: Any, path: str, raw: object) -> Any:
     Raises:
         ServiceError: INVALID_REQUEST.
     """
-    inner, extras = _unwrapped(hint)
     problems = ProblemList()
-    kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
-    value = _reader(inner, kind)(raw, path, problems)
+    value = read_value(hint, raw, path, problems)
     if problems:
         raise refused(problems)
     return value
+
+
+def read_value(hint: Any, raw: object, path: str, problems: ProblemList) -> Any:
+    """Read one value as its type, and add what is wrong with it to `problems`."""
+    return _reader_of(hint)(raw, path, problems)
 
 
 def refused(problems: ProblemList) -> ServiceError:
@@ -458,6 +461,11 @@ def _readers(declared: type[Body]) -> tuple[tuple[Member, Read], ...]:
     return known
 
 
+def _reader_of(hint: Any) -> Read:
+    inner, extras = _unwrapped(hint)
+    return _reader(inner, next((extra for extra in extras if isinstance(extra, Kind)), None))
+
+
 def _reader(hint: Any, kind: Kind | None) -> Read:
     if kind is not None:
         return _kind_reader(kind)
@@ -467,9 +475,7 @@ def _reader(hint: Any, kind: Kind | None) -> Read:
     if origin is Literal:
         return _kind_reader(words(arguments))
     if origin is list:
-        inner, extras = _unwrapped(arguments[0])
-        item_kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
-        return _list_reader(_reader(inner, item_kind))
+        return _list_reader(_reader_of(arguments[0]))
     if isinstance(hint, type) and issubclass(hint, Body):
         return lambda value, path, problems: read(hint, value, problems, path)
     if hasattr(hint, "read_value"):  # a class that describes and reads itself

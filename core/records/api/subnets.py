@@ -19,7 +19,6 @@ from core.records.api.kinds import (
     whole,
     words,
 )
-from core.records.api.path_values import PathValues
 from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Body, Kind, Maybe, MaybeNull, Mismatch
 from core.records.bounds import CAPABILITY_ID_PATTERN, NAME_CHARS_MAX
@@ -39,20 +38,6 @@ def _capability(value: Any) -> str:
 
 
 CapabilityPattern = Annotated[str, Kind({"type": "string", "maxLength": 129}, _capability)]
-
-
-class SubnetPath(PathValues):
-    """A subnet."""
-
-    looked_up = "the subnet"
-    subnet_id: Annotated[Uuid, "Id of the subnet."]
-
-
-class PolicyPath(PathValues):
-    """A policy of a subnet."""
-
-    looked_up = "the policy"
-    policy_id: Annotated[Uuid, "Id of the policy."]
 
 
 class SubnetRequest(Body, is_closed=True):

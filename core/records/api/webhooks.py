@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from core.records.api.kinds import Count, Timestamp, Uuid, Yes, words
-from core.records.api.path_values import PathValues
 from core.records.api.record import Page, PageQuery, Record
 from core.records.api.shape import Body, Kind, Maybe, Mismatch, checked
 from core.records.audit import AuditEventType
@@ -70,20 +69,6 @@ WebhookSecret = Annotated[
     str,
     Kind({"type": "string", "pattern": "^whsec_[A-Za-z0-9+/]+={0,2}$", "maxLength": 128}, _secret),
 ]
-
-
-class WebhookPath(PathValues):
-    """A webhook."""
-
-    looked_up = "the webhook"
-    webhook_id: Annotated[Uuid, "Id of the webhook."]
-
-
-class DeliveryPath(WebhookPath):
-    """A delivery of a webhook."""
-
-    looked_up = "the delivery"
-    delivery_id: Annotated[Uuid, "Id of the delivery."]
 
 
 class WebhookRequest(Body, is_closed=True):

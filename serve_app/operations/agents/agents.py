@@ -27,7 +27,6 @@ from core.records.api.agents import (
     Lineage,
     Registered,
 )
-from core.records.api.path_values import AnyDidPath
 from core.records.api.record import PageQuery
 from core.records.api.shape import parsed
 from core.trust.heartbeat_token import heartbeat_token
@@ -268,7 +267,7 @@ async def _owned(call: Call) -> RowDict:
 
 async def _stored(call: Call) -> RowDict:
     """Return the row of the agent in the path, if its card is not hidden from the caller."""
-    did = call.given(AnyDidPath).did
+    did = call.path_values["did"]
     row = found(await call.services.reader.heard_agent(did), f"the agent {did[:255]}")
     if row["subnet_id"] is not None and await call.is_hidden(did):
         raise not_found(f"the agent {did[:255]}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from core.errors import ErrorCode, ServiceError
 from core.market.agent_liveness import HEARTBEAT_TTL_MS, availability_share, load_share
 from core.records.api.agents import Heartbeat, HeartbeatFlat, HeartbeatTaken
-from core.records.api.path_values import AnyDidPath
 from core.records.statuses import HEARTBEAT_STATUSES
 from core.trust.access import HEARTBEAT, agent_holder
 from ledger.agents.agent_live import Heartbeat as Heard
@@ -32,7 +31,7 @@ OPERATIONS = Operations("agents")
 async def heartbeat(call: Call) -> Reply:
     """Send a heartbeat of an agent."""
     body = call.given(Heartbeat)
-    did = call.given(AnyDidPath).did
+    did = call.path_values["did"]
     if body.did not in (None, did):
         raise invalid("did", str(body.did), f"{did}, the agent in the path, or no did")
     return await _beat(call, did, body)

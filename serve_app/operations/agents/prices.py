@@ -13,7 +13,6 @@ from core.market.pricing import PER_TOKEN, FixedPrice, Price, parse_price
 from core.money import MICRO_PER_CENT
 from core.records.api.market import Price as RegisteredPrice
 from core.records.api.market import PriceRequest, PriceSet
-from core.records.api.path_values import CapabilityPath
 from core.records.api.shape import refused
 from core.trust.access import SET_PRICES
 from ledger.prices.price_commands import SetPrice
@@ -33,7 +32,7 @@ OPERATIONS = Operations("market", "capabilities")
 )
 async def set_price(call: Call) -> Reply:
     """Set the price of a capability (operators)."""
-    capability_id = call.given(CapabilityPath).capability_id
+    capability_id = call.path_values["capability_id"]
     price = _price(call.given(PriceRequest), capability_id)
     outcome = await call.commit(
         SetPrice(capability_id=capability_id, price=price), until_known=True
@@ -52,7 +51,7 @@ async def set_price(call: Call) -> Reply:
 @OPERATIONS.add("GET", "/v1/capabilities/{capability_id}/price", reply=RegisteredPrice)
 async def get_price(call: Call) -> Reply:
     """Read a capability's registered price."""
-    capability_id = call.given(CapabilityPath).capability_id
+    capability_id = call.path_values["capability_id"]
     row = await price_row(call.services.reader, capability_id)
     if row is None:
         detail = f"no registered price for {capability_id}: agents ask the prices of their cards"

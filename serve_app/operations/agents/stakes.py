@@ -21,7 +21,6 @@ from core.records.api.market import (
     StakeMoved,
     StakeSlashed,
 )
-from core.records.api.path_values import AnyDidPath
 from core.trust.access import ADMIN
 from ledger.accounts.account_reads import reputation_row, stake_row
 from ledger.agents.agent_commands import RebuildReputation
@@ -149,7 +148,7 @@ async def get_reputation(call: Call) -> Reply:
 
     Made of the outcomes that count for it now; without any it is neutral.
     """
-    did = call.given(AnyDidPath).did
+    did = call.path_values["did"]
     known = await known_did(call, did)
     tally, updated_ms = await reputation_row(call.services.reader, known)
     counted = tally.counted(asks_price=await _asks_price(call, known))

@@ -10,8 +10,9 @@ from typing import Any
 
 from core.errors import ErrorCode
 from core.json_text import write_json
-from core.records.api.path_values import AnyDidPath, DidPath
+from core.records.api.kinds import Did
 from core.records.api.record import PageQuery
+from core.records.api.shape import value_of
 from core.records.api.trust import (
     Revocation,
     RevocationPage,
@@ -77,7 +78,7 @@ async def revoke(call: Call) -> Reply:
 @OPERATIONS.add("DELETE", "/v1/revoked/{did}", single_right=REVOKE, reply=Unrevoked)
 async def unrevoke(call: Call) -> Reply:
     """Lift a revocation."""
-    did = call.given(AnyDidPath).did
+    did = call.path_values["did"]
     outcome = await call.commit(
         UnrevokeAgent(is_admin=call.holds(REVOKE), did=did), until_known=True
     )
@@ -85,10 +86,10 @@ async def unrevoke(call: Call) -> Reply:
     return Reply({"success": True, "id": did, **_trusted(did), "unrevokedAt": unrevoked_at})
 
 
-@OPERATIONS.add("GET", "/v1/revoked/{did}", reply=Revocation, path_values=DidPath)
+@OPERATIONS.add("GET", "/v1/revoked/{did}", reply=Revocation)
 async def look_up(call: Call) -> Reply:
     """Read whether a DID is revoked."""
-    did, services = call.given(DidPath).did, call.services
+    did, services = value_of(Did, "did", call.path_values["did"]), call.services
     known = await known_did(call, did)
     row = await revocation_row(services.reader, known, at_ms=services.now_ms())
     return Reply(_trusted(did) if row is None else _record(row, call))

@@ -24,14 +24,12 @@ from core.capabilities.semver import Version, parse_range, parse_version, versio
 from core.errors import ErrorCode, Problem, ProblemList, ServiceError
 from core.json_bounds import is_deeper_than
 from core.json_text import Raw, read_json
-from core.records.api.path_values import CapabilityPath
 from core.records.api.record import PageQuery
 from core.records.api.registry.capability_versions import (
     SCHEMA_BYTES_MAX,
     SCHEMA_LEVELS_MAX,
     CapabilityVersion,
     CapabilityVersionPage,
-    CapabilityVersionPath,
     CapabilityVersionWhole,
     Negotiated,
     Negotiation,
@@ -176,7 +174,7 @@ async def _offer_to_lead_with(
 )
 async def list_versions(call: Call) -> Reply:
     """List the versions of a capability, the newest first."""
-    capability_id = call.given(CapabilityPath).capability_id
+    capability_id = call.path_values["capability_id"]
     page = page_of(call, call.given(PageQuery))
     rows = await _line(call, capability_id)
     latest = find_latest(published(rows))
@@ -199,14 +197,14 @@ async def list_versions(call: Call) -> Reply:
 @OPERATIONS.add("GET", f"{_VERSIONS}/{{version}}", reply=CapabilityVersionWhole)
 async def get_version(call: Call) -> Reply:
     """Read a version of a capability with its schemas."""
-    path = call.given(CapabilityVersionPath)
-    own_id, asked = version_id(path.capability_id, path.version), parse_version(path.version)
-    line = [parse_version(row["version"]) for row in await _line(call, path.capability_id)]
+    capability_id, version = call.path_values["capability_id"], call.path_values["version"]
+    own_id, asked = version_id(capability_id, version), parse_version(version)
+    line = [parse_version(row["version"]) for row in await _line(call, capability_id)]
     if asked not in line:
         raise not_found(f"the version {own_id}")
     services = call.services
     before = max((one for one in line if one < asked), default=None)
-    ids = [version_id(path.capability_id, str(one)) for one in (before, asked) if one is not None]
+    ids = [version_id(capability_id, str(one)) for one in (before, asked) if one is not None]
     rows = await whole_version_rows(services.reader, ids)
     broken, row = await _comparisons(call, rows, ids), rows[own_id]
     whole = {
@@ -227,15 +225,11 @@ async def get_version(call: Call) -> Reply:
 )
 async def deprecate(call: Call) -> Reply:
     """Deprecate a version of a capability."""
-    path = call.given(CapabilityVersionPath)
+    capability_id, version = call.path_values["capability_id"], call.path_values["version"]
     successor = call.given(VersionDeprecation).successor
-    command = DeprecateVersion(
-        capability_id=path.capability_id,
-        version=path.version,
-        successor=successor,
-    )
+    command = DeprecateVersion(capability_id=capability_id, version=version, successor=successor)
     await call.commit(command, until_known=True)
-    own_id = version_id(path.capability_id, path.version)
+    own_id = version_id(capability_id, version)
     row = (await whole_version_rows(call.services.reader, (own_id,)))[own_id]
     others = {"version_id": own_id, "sunset_at": _sunset_at(row)}
     return Reply(shown(VersionDeprecated, row, success=True, **others))

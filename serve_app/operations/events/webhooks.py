@@ -16,13 +16,11 @@ from core.records.api.record import PageQuery
 from core.records.api.webhooks import (
     DeliveriesQuery,
     DeliveryPage,
-    DeliveryPath,
     Webhook,
     WebhookChange,
     WebhookDeleted,
     WebhookDelivery,
     WebhookPage,
-    WebhookPath,
     WebhookRequest,
 )
 from core.trust.access import JWT_KEY_ID, READ_AUDIT
@@ -102,7 +100,7 @@ async def list_webhooks(call: Call) -> Reply:
 @OPERATIONS.add("GET", "/v1/webhooks/{webhook_id}", reply=Webhook)
 async def get(call: Call) -> Reply:
     """Read a webhook."""
-    return Reply(_record(await _own(call, call.given(WebhookPath).webhook_id)))
+    return Reply(_record(await _own(call, call.path_values["webhook_id"])))
 
 
 @OPERATIONS.add(
@@ -119,7 +117,7 @@ async def change(call: Call) -> Reply:
     An owner's change, other than a pause, binds the webhook to the credential of this request.
     """
     body = call.given(WebhookChange)
-    row = await _own(call, call.given(WebhookPath).webhook_id)
+    row = await _own(call, call.path_values["webhook_id"])
     if body.url or body.events or body.enabled is not None:
         call.require(READ_AUDIT)
     if body.url is not None:
@@ -154,7 +152,7 @@ async def change(call: Call) -> Reply:
 @OPERATIONS.add("DELETE", "/v1/webhooks/{webhook_id}", reply=WebhookDeleted)
 async def delete(call: Call) -> Reply:
     """Delete a webhook; its undelivered events are not sent."""
-    row = await _own(call, call.given(WebhookPath).webhook_id)
+    row = await _own(call, call.path_values["webhook_id"])
     await call.services.webhooks.delete(str(row["id"]), now_ms=call.services.now_ms())
     return Reply({"success": True, "id": str(row["id"])})
 
@@ -164,7 +162,7 @@ async def delete(call: Call) -> Reply:
 )
 async def test(call: Call) -> Reply:
     """Send a message of the type `webhook.test` to a webhook."""
-    row = await _own(call, call.given(WebhookPath).webhook_id)
+    row = await _own(call, call.path_values["webhook_id"])
     _check_enabled(row)
     services = call.services
     made = await services.webhooks.test(row, services.new_id(), now_ms=services.now_ms())
@@ -179,7 +177,7 @@ async def list_deliveries(call: Call) -> Reply:
 
     One that has ended is listed for 7 days.
     """
-    row = await _own(call, call.given(WebhookPath).webhook_id)
+    row = await _own(call, call.path_values["webhook_id"])
     query = call.given(DeliveriesQuery)
     page = page_of(call, query)
     rows = await delivery_rows(
@@ -201,15 +199,15 @@ async def list_deliveries(call: Call) -> Reply:
 )
 async def redeliver(call: Call) -> Reply:
     """Send a delivery again that has ended, with the same id."""
-    path = call.given(DeliveryPath)
-    row = await _own(call, path.webhook_id)
+    webhook_id, delivery_id = call.path_values["webhook_id"], call.path_values["delivery_id"]
+    row = await _own(call, webhook_id)
     services = call.services
-    delivery = await delivery_row(services.reader, path.webhook_id, path.delivery_id)
-    found(delivery, f"the delivery {path.delivery_id}")
+    delivery = await delivery_row(services.reader, webhook_id, delivery_id)
+    found(delivery, f"the delivery {delivery_id}")
     _check_enabled(row)
-    made = await services.webhooks.redeliver(path.delivery_id, now_ms=services.now_ms())
+    made = await services.webhooks.redeliver(delivery_id, now_ms=services.now_ms())
     if made is None:
-        detail = f"the delivery {path.delivery_id} is pending: it is sent without this call"
+        detail = f"the delivery {delivery_id} is pending: it is sent without this call"
         raise ServiceError(ErrorCode.CONFLICT, detail)
     return Reply(_delivery(made))
 

@@ -15,7 +15,6 @@ from core.records.api.identity import (
     InheritanceSet,
     InheritanceSetting,
 )
-from core.records.api.path_values import AnyDidPath
 from core.trust.identity.inheritance import switch_status
 from ledger.identity.inheritance_commands import CancelInheritance, SetInheritance
 from ledger.identity.switches import switch_row
@@ -52,7 +51,7 @@ async def set_heir(call: Call) -> Reply:
 @OPERATIONS.add("GET", "/v1/identity/inheritance/{did}", reply=Inheritance)
 async def get(call: Call) -> Reply:
     """Read the heir of an agent and the state of the inheritance."""
-    did = call.given(AnyDidPath).did
+    did = call.path_values["did"]
     row = await switch_row(call.services.reader, did)
     if row is None or row["status"] == "cancelled":
         raise not_found(f"the heir of {did[:255]}")
@@ -69,7 +68,7 @@ async def get(call: Call) -> Reply:
 )
 async def cancel(call: Call) -> Reply:
     """Cancel the inheritance of an agent."""
-    did = call.given(AnyDidPath).did
+    did = call.path_values["did"]
     outcome = await call.commit(CancelInheritance(did=did))
     return Reply(shown_result(InheritanceCancelled, outcome, id=did, agent_did=did))
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from core.errors import ErrorCode, ServiceError
 from core.records.api.identity import AgentKey, AgentKeyRotated, AgentKeyRotation, KeyHistory
-from core.records.api.path_values import AnyDidPath
 from core.records.api.record import PageQuery
 from core.trust.did_key import key_of_did
 from core.trust.identity.agent_keys import canonical_key, key_name, rotation_message
@@ -80,7 +79,7 @@ def new_key_of(did: str, given: str) -> str:
 @OPERATIONS.add("GET", "/v1/trust/key-history/{did}", query=PageQuery, reply=KeyHistory)
 async def key_history(call: Call) -> Reply:
     """List the key history of an agent."""
-    did, page = call.given(AnyDidPath).did, page_of(call, call.given(PageQuery))
+    did, page = call.path_values["did"], page_of(call, call.given(PageQuery))
     rows = await key_rows(
         call.services.reader,
         await known_did(call, did),

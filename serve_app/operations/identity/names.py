@@ -18,7 +18,6 @@ from core.records.api.identity import (
     NameTransfer,
     NameTransferred,
 )
-from core.records.api.path_values import AnyDidPath, NamePath
 from core.records.api.record import PageQuery
 from ledger.commands import Command
 from ledger.identity.identity_reads import name_row, name_rows
@@ -64,7 +63,7 @@ async def register(call: Call) -> Reply:
 )
 async def renew(call: Call) -> Reply:
     """Renew a name."""
-    name = call.given(NamePath).name
+    name = call.path_values["name"]
     command = RenewName(name=name, months=call.given(NameRenewal).duration_months)
     return await _changed(call, name, command)
 
@@ -72,7 +71,7 @@ async def renew(call: Call) -> Reply:
 @OPERATIONS.add("POST", f"{_NAME}/transfer", body=NameTransfer, reply=NameTransferred)
 async def transfer(call: Call) -> Reply:
     """Transfer a name to another agent, or offer it to another owner's agent."""
-    name, settings = call.given(NamePath).name, call.services.settings
+    name, settings = call.path_values["name"], call.services.settings
     agent_did = call.given(NameTransfer).agent_did
     if await call.is_hidden(agent_did):
         await resolve(call)
@@ -90,7 +89,7 @@ async def transfer(call: Call) -> Reply:
 @OPERATIONS.add("DELETE", _NAME, reply=NameReleased)
 async def release(call: Call) -> Reply:
     """Release a name before it expires."""
-    name = call.given(NamePath).name
+    name = call.path_values["name"]
     outcome = await call.commit(ReleaseName(name=name))
     return Reply(shown_result(NameReleased, outcome, id=name, name=name))
 
@@ -98,7 +97,7 @@ async def release(call: Call) -> Reply:
 @OPERATIONS.add("GET", _NAME, reply=Name)
 async def resolve(call: Call) -> Reply:
     """Look up the agent of a name."""
-    name = call.given(NamePath).name
+    name = call.path_values["name"]
     row = await name_row(call.services.reader, name, at_ms=call.services.now_ms())
     if row is not None and await call.is_hidden(row["agent_did"]):
         row = None
@@ -113,7 +112,7 @@ async def names_of_agent(call: Call) -> Reply:
     page = page_of(call, call.given(PageQuery))
     rows = await name_rows(
         call.services.reader,
-        await known_did(call, call.given(AnyDidPath).did),
+        await known_did(call, call.path_values["did"]),
         at_ms=call.services.now_ms(),
         limit=page.limit + 1,
         offset=page.offset,

@@ -23,7 +23,6 @@ from core.records.api.identity import (
     RecoveryRequest,
     ReplacedGuardians,
 )
-from core.records.api.path_values import AnyDidPath, RecoveryPath
 from core.trust.did_key import key_of_did
 from core.trust.identity.recovery import cancel_message, recovery_id, recovery_messages
 from core.trust.signatures import is_signed_by
@@ -42,7 +41,7 @@ OPERATIONS = Operations("identity")
 @OPERATIONS.add("PUT", "/v1/identity/guardians/{did}", body=GuardiansSetting, reply=GuardiansSet)
 async def set_guardians(call: Call) -> Reply:
     """Set the guardians of an agent's key."""
-    did, body = call.given(AnyDidPath).did, call.given(GuardiansSetting)
+    did, body = call.path_values["did"], call.given(GuardiansSetting)
     await _check_guardians(call, did, body)
     command = SetGuardians(
         did=did,
@@ -80,7 +79,7 @@ async def _check_guardians(call: Call, did: str, body: GuardiansSetting) -> None
 @OPERATIONS.add("GET", "/v1/identity/guardians/{did}", reply=GuardianSet)
 async def get_guardians(call: Call) -> Reply:
     """Read the guardians of an agent's key."""
-    did = call.given(AnyDidPath).did
+    did = call.path_values["did"]
     agent, row = await call.services.reader.agent(did), await _guardians(call, did)
     owners = () if agent is None else (agent["owner_did"],)
     signers = () if row is None else _signers(row)
@@ -204,7 +203,7 @@ async def _visible(call: Call, *, is_signed: bool = False) -> RowDict:
     Raises:
         ServiceError: NOT_FOUND.
     """
-    request_id = call.given(RecoveryPath).recovery_id
+    request_id = call.path_values["recovery_id"]
     row = found(await recovery_row(call.services.reader, request_id), f"the recovery {request_id}")
     if is_signed and call.given(RecoveryCancelling).signature is not None:
         return row

@@ -9,7 +9,6 @@ from typing import Any
 
 from core.money import CURRENCY, MICRO_PER_CENT, cents_ceil, credits_number
 from core.records.api.money import Account, Balance, HistoryEvent, HistoryPage
-from core.records.api.path_values import WorkflowPath
 from core.records.api.record import PageQuery
 from core.records.api.workflows import Budget, Escrow
 from core.records.stored_manifest import read_stored_manifest
@@ -77,7 +76,7 @@ async def get_history(call: Call) -> Reply:
 )
 async def get_escrow(call: Call) -> Reply:
     """Read the escrow of a workflow."""
-    stored = await paid_workflow(call, call.given(WorkflowPath).workflow_id)
+    stored = await paid_workflow(call, call.path_values["workflow_id"])
     row = await call.services.reader.escrow(stored.id)
     if row is None:
         # Its estimate exceeded its budget: nothing was ever held.
@@ -98,7 +97,7 @@ async def get_budget(call: Call) -> Reply:
 
     It is the payer's own, else what the estimate held.
     """
-    stored = await paid_workflow(call, call.given(WorkflowPath).workflow_id)
+    stored = await paid_workflow(call, call.path_values["workflow_id"])
     escrow = await call.services.reader.escrow(stored.id)
     row = await call.services.reads.row(stored.id)
     assert row is not None, stored.id

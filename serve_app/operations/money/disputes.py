@@ -11,7 +11,6 @@ from typing import Any, Final
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
 from core.money import credits_number
-from core.records.api.path_values import DisputePath
 from core.records.api.review import (
     Dispute,
     DisputeOpened,
@@ -174,12 +173,12 @@ async def _readable(call: Call) -> RowDict:
 
 async def _stored(call: Call) -> RowDict:
     """Return the dispute of the path without a look at the caller."""
-    row = await dispute_row(call.services.reader, call.given(DisputePath).dispute_id)
+    row = await dispute_row(call.services.reader, call.path_values["dispute_id"])
     return found(row, _what(call))
 
 
 def _what(call: Call) -> str:
-    return f"the dispute {call.given(DisputePath).dispute_id}"
+    return f"the dispute {call.path_values['dispute_id']}"
 
 
 async def _shown(call: Call, dispute_id: str, **more: Any) -> Reply:

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 
 from core.errors import ErrorCode, ServiceError
 from core.money import CURRENCY, credits_number
-from core.records.api.path_values import InvoicePath
 from core.records.api.review import (
     Invoice,
     InvoiceChanged,
@@ -188,7 +187,7 @@ async def _settle(call: Call, status: Literal["paid", "void"]) -> Reply:
 
 async def _readable(call: Call) -> RowDict:
     """Return the invoice of the path, if the caller may know of it."""
-    invoice_id = call.given(InvoicePath).invoice_id
+    invoice_id = call.path_values["invoice_id"]
     row = await invoice_row(call.services.reader, invoice_id)
     if row is None or not call.may((row["payer_did"],)):
         raise not_found(f"the invoice {invoice_id}")

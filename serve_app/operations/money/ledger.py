@@ -17,7 +17,6 @@ from core.records.api.money import (
     EntriesQuery,
     EntryPage,
 )
-from core.records.api.path_values import AnyDidPath
 from core.records.bounds import DID_CHARS_MAX
 from core.trust.access import DEPOSIT
 from ledger.accounts.account_commands import CollectCredits, Deposit
@@ -78,7 +77,7 @@ async def deposit(call: Call) -> Reply:
 )
 async def collect(call: Call) -> Reply:
     """Move free credits from an agent's wallet to its owner's."""
-    did = call.given(AnyDidPath).did
+    did = call.path_values["did"]
     owner = found(await money_owner(call.services.reader, did), f"the agent {did[:DID_CHARS_MAX]}")
     call.require(call.right, owner.owner_did)
     amount_micro = call.given(CollectRequest).amount

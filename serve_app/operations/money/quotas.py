@@ -10,9 +10,9 @@ from typing import Any
 
 from core.market.sharing.quota import QuotaLimits, day_start_ms, judge_quota, resets_at_ms
 from core.money import MICRO_PER_CENT
+from core.records.api.kinds import Did
 from core.records.api.market import Quota, QuotaChange, QuotaCheck, QuotaQuestion, QuotaSet
-from core.records.api.path_values import DidPath
-from core.records.api.shape import ABSENT
+from core.records.api.shape import ABSENT, value_of
 from core.trust.access import SET_QUOTAS
 from ledger.accounts.account_reads import quota_row, quota_usage
 from ledger.quotas.quota_commands import SetQuota
@@ -32,14 +32,13 @@ OPERATIONS = Operations("market", "ledger")
     scope=SET_QUOTAS,
     body=QuotaChange,
     reply=QuotaSet,
-    path_values=DidPath,
 )
 async def set_quota(call: Call) -> Reply:
     """Set the quota of a payer (operators).
 
     Members that are left out keep their value; null lifts a limit.
     """
-    did = call.given(DidPath).did
+    did = value_of(Did, "did", call.path_values["did"])
     body = call.given(QuotaChange)
     changes = {
         "workflows_per_day": body.max_workflows_per_day,

@@ -25,7 +25,6 @@ from core.records.api.peer_money import (
     Statement,
     StatementQuery,
 )
-from core.records.api.peers import PeerPath
 from core.timestamps import iso_ms, unix_ms
 from core.trust.access import DEPOSIT, FEDERATE
 from core.workflow.peer_orders import ORDER_INTENT
@@ -180,7 +179,7 @@ async def settle(call: Call) -> Reply:
 
 async def _peer(call: Call) -> RowDict:
     """Return a peer, also if it was removed: its account and its orders stay."""
-    peer_id = call.given(PeerPath).peer_id
+    peer_id = call.path_values["peer_id"]
     row = await peer_row(call.services.reader, peer_id, is_removed_too=True)
     return found(row, f"the peer {peer_id}")
 

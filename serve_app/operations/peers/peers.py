@@ -19,14 +19,12 @@ from core.peers.documents import (
     signed,
 )
 from core.peers.routing import peer_routes
-from core.records.api.path_values import CapabilityPath
 from core.records.api.peers import (
     Peer,
     PeerAdded,
     PeerHeartbeat,
     PeerHeartbeatTaken,
     PeerPage,
-    PeerPath,
     PeerRemoved,
     PeerRequest,
     PeersQuery,
@@ -107,7 +105,7 @@ async def list_peers(call: Call) -> Reply:
 @OPERATIONS.add("GET", "/v1/federation/peers/{peer_id}", reply=Peer)
 async def get(call: Call) -> Reply:
     """Read a peer."""
-    return Reply(_record(Peer, await _peer(call, call.given(PeerPath).peer_id)))
+    return Reply(_record(Peer, await _peer(call, call.path_values["peer_id"])))
 
 
 @OPERATIONS.add("DELETE", "/v1/federation/peers/{peer_id}", scope=FEDERATE, reply=PeerRemoved)
@@ -116,7 +114,7 @@ async def remove(call: Call) -> Reply:
 
     It gets no more work and its requests are refused. Its clearing account and its statements stay.
     """
-    peer_id = call.given(PeerPath).peer_id
+    peer_id = call.path_values["peer_id"]
     outcome = await call.commit(RemovePeer(peer_id=peer_id), until_known=True)
     return Reply(shown_result(PeerRemoved, outcome))
 
@@ -172,7 +170,7 @@ async def take_heartbeat(call: Call) -> Reply:
 @OPERATIONS.add("GET", "/v1/federation/route/{capability_id}", query=RouteQuery, reply=RouteResult)
 async def route(call: Call) -> Reply:
     """Read which peer gets work of a capability first."""
-    capability_id = call.given(CapabilityPath).capability_id
+    capability_id = call.path_values["capability_id"]
     routes = peer_routes(
         await call.services.peer_reader.read(),
         capability_id,

@@ -13,7 +13,6 @@ from core.canonical import canonical
 from core.errors import ErrorCode, ServiceError
 from core.json_text import read_json
 from core.records.api.kinds import ENTRY_ID_MAX
-from core.records.api.path_values import ReceiptPath, WorkflowPath
 from core.records.api.receipts import (
     RECEIPT_BYTES_MAX,
     Receipt,
@@ -53,7 +52,7 @@ OPERATIONS = Operations("receipts", "trust")
 )
 async def get(call: Call) -> Reply:
     """Read a receipt by its id, or list those of an agent by its DID, newest first."""
-    asked = call.given(ReceiptPath).receipt
+    asked = call.path_values["receipt"]
     if asked.startswith("did:"):
         is_own = call.may((asked,)) or await owns_agent(call, asked)
         return await _page(call, None if is_own else call.caller.did, agent_did=asked)
@@ -74,7 +73,7 @@ async def get(call: Call) -> Reply:
 )
 async def of_workflow(call: Call) -> Reply:
     """List the receipts of a workflow, newest first."""
-    workflow_id = call.given(WorkflowPath).workflow_id
+    workflow_id = call.path_values["workflow_id"]
     return await _page(call, await work_viewer(call, workflow_id), workflow_id=workflow_id)
 
 

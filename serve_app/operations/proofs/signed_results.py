@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from core.canonical import hash_text
-from core.records.api.path_values import ResultPath, WorkflowPath
 from core.records.api.receipts import (
     ResultClaim,
     ResultVerified,
@@ -39,7 +38,7 @@ OPERATIONS = Operations("signed-results", "trust")
 )
 async def list_results(call: Call) -> Reply:
     """List the signed results of a workflow."""
-    query, workflow_id = call.given(SignedResultsQuery), call.given(WorkflowPath).workflow_id
+    query, workflow_id = call.given(SignedResultsQuery), call.path_values["workflow_id"]
     viewer, page = await work_viewer(call, workflow_id), page_of(call, query)
     rows = await result_rows(
         call.services.reader,
@@ -70,7 +69,7 @@ async def verify(call: Call) -> Reply:
 
     What the body does not name is taken from the stored result.
     """
-    claim, node = call.given(ResultClaim), call.given(ResultPath).node
+    claim, node = call.given(ResultClaim), call.path_values["node"]
     viewer, reader = await work_viewer(call, claim.workflow_id), call.services.reader
     rows = await result_rows(reader, claim.workflow_id, viewer, node=node, limit=1, offset=0)
     if not rows:

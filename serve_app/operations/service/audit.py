@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from core.records.api.kinds import ENTRY_ID_MAX
-from core.records.api.path_values import EntryPath
 from core.records.api.trust import AuditEntry, AuditPage, AuditQuery
 from core.records.audit import PUBLIC_EVENTS
 from core.trust.access import READ_ALL_AUDIT
@@ -67,7 +66,7 @@ async def list_entries(call: Call) -> Reply:
 @OPERATIONS.add("GET", "/v1/audit/{audit_id}", reply=AuditEntry)
 async def get_entry(call: Call) -> Reply:
     """Read an audit entry."""
-    number = call.given(EntryPath).audit_id
+    number = call.path_values["audit_id"]
     rows = await call.services.reader.audit(limit=1, before_id=min(number + 1, ENTRY_ID_MAX))
     if not rows or audit_id(rows[0]) != number:
         raise not_found(f"the audit entry {number}")

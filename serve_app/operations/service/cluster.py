@@ -15,7 +15,6 @@ from msgspec import structs
 
 from core.errors import ErrorCode, ServiceError
 from core.records.api.operators.cluster import Cluster, ClusterMember, MachineChanged
-from core.records.api.path_values import MachinePath
 from core.shards.lease_messages import Lease, MemberState, MemberView
 from core.shards.machines import find_machines, has_other_holder
 from core.trust.access import ADMIN
@@ -52,7 +51,7 @@ async def resume(call: Call) -> Reply:
 
 
 async def _change_machine(call: Call, state: MemberState) -> Reply:
-    prefix, refusal = call.given(MachinePath).machine, ""
+    prefix, refusal = call.path_values["machine"], ""
     for _ in range(LOOKS_MAX):
         lease = await call.services.gateway.read_cluster()
         machine = _machine_of(lease, prefix)

@@ -24,7 +24,6 @@ from core.records.api.operators.keys import (
     KeyRotation,
     KeysQuery,
 )
-from core.records.api.path_values import KeyPath
 from core.timestamps import iso_ms
 from core.trust.access import (
     ADMIN,
@@ -104,7 +103,7 @@ async def create(call: Call) -> Reply:
 )
 async def rotate(call: Call) -> Reply:
     """Rotate the secret of an API key; the new one is shown once."""
-    key_id = call.given(KeyPath).key_id
+    key_id = call.path_values["key_id"]
     row = await call.services.reader.api_key(key_id)
     if row is None or row["revoked_ms"] is not None or not call.may((row["owner_did"],)):
         raise not_found(f"the key {key_id}")
@@ -165,7 +164,7 @@ async def revoke(call: Call) -> Reply:
 
     The keys that were made with it end, too; within a second they open nothing.
     """
-    key_id = call.given(KeyPath).key_id
+    key_id = call.path_values["key_id"]
     outcome = await call.commit(RevokeKey(key_id=key_id, owner_did=call.party_did))
     ended = outcome.result["ended"]
     return Reply({"success": True, "id": key_id, "keyId": key_id, "endedKeys": ended})

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.records.api.kinds import LastEventId
-from core.records.api.path_values import WorkflowPath
 from core.records.api.shape import Kind, value_of
 from core.records.api.trust import EventsQuery, StreamQuery
 from core.trust.access import READ_ALL_AUDIT
@@ -36,7 +35,7 @@ _EVENTS: Final = Kind(
 )
 async def stream_workflow(call: Call) -> Reply:
     """Stream the audit entries about a workflow until it ends."""
-    workflow_id = call.given(WorkflowPath).workflow_id
+    workflow_id = call.path_values["workflow_id"]
     after = _last_event_id(call, call.given(StreamQuery)) or 0
     # Behind an entry that does not exist yet, the stream would miss the end.
     after = min(after, await newest_entry_id(call.services.reader))

@@ -17,12 +17,10 @@ from core.records.api.subnets import (
     MemberRequest,
     PoliciesQuery,
     PolicyPage,
-    PolicyPath,
     PolicyRemoved,
     PolicyRequest,
     Subnet,
     SubnetPage,
-    SubnetPath,
     SubnetPolicy,
     SubnetRemoved,
     SubnetRequest,
@@ -107,7 +105,7 @@ async def list_subnets(call: Call) -> Reply:
 @OPERATIONS.add("GET", "/v1/federation/subnets/{subnet_id}", reply=Subnet)
 async def get_subnet(call: Call) -> Reply:
     """Read a subnet that the caller may see."""
-    return await _shown_subnet(call, call.given(SubnetPath).subnet_id)
+    return await _shown_subnet(call, call.path_values["subnet_id"])
 
 
 @OPERATIONS.add("DELETE", "/v1/federation/subnets/{subnet_id}", reply=SubnetRemoved)
@@ -116,7 +114,7 @@ async def remove_subnet(call: Call) -> Reply:
 
     Agents whose cards name it stay hidden from others if it was private.
     """
-    subnet_id = call.given(SubnetPath).subnet_id
+    subnet_id = call.path_values["subnet_id"]
     await call.commit(RemoveSubnet(subnet_id=subnet_id), until_known=True)
     return Reply({"success": True, "id": subnet_id})
 
@@ -129,7 +127,7 @@ async def add_member(call: Call) -> Reply:
 
     The owner of the subnet lists others. The caller and its agents join.
     """
-    subnet_id, did = call.given(SubnetPath).subnet_id, call.given(MemberRequest).member_did
+    subnet_id, did = call.path_values["subnet_id"], call.given(MemberRequest).member_did
     command = AddSubnetMember(subnet_id=subnet_id, member_did=did)
     outcome = await call.commit(command, until_known=True)
     return _changed(subnet_id, did, is_joined=outcome.result["isJoined"])
@@ -140,7 +138,7 @@ async def add_member(call: Call) -> Reply:
 )
 async def remove_member(call: Call) -> Reply:
     """Remove a DID from a subnet, or leave it."""
-    subnet_id, did = call.given(SubnetPath).subnet_id, call.given(MemberQuery).member_did
+    subnet_id, did = call.path_values["subnet_id"], call.given(MemberQuery).member_did
     command = RemoveSubnetMember(subnet_id=subnet_id, member_did=did)
     await call.commit(command, until_known=True)
     return _changed(subnet_id, did, is_joined=False)
@@ -190,7 +188,7 @@ async def list_policies(call: Call) -> Reply:
 @OPERATIONS.add("DELETE", "/v1/federation/policies/{policy_id}", reply=PolicyRemoved)
 async def remove_policy(call: Call) -> Reply:
     """Remove a policy of a subnet of the caller."""
-    policy_id = call.given(PolicyPath).policy_id
+    policy_id = call.path_values["policy_id"]
     await call.commit(RemovePolicy(policy_id=policy_id), until_known=True)
     return Reply({"success": True, "id": policy_id})
 

@@ -13,7 +13,6 @@ from core.errors import ErrorCode, ServiceError
 from core.market.standing_bid import Offer
 from core.money import credits_number
 from core.records.api.market import Auction, Bid, BidRequest
-from core.records.api.path_values import NodePath
 from core.records.stored_manifest import StoredNode
 from ledger.auctions.auction_commands import NO_ROUND, KeepBid, PlaceBid, bid_key
 from ledger.auctions.auction_reads import auction_rows, bid_rows, can_bid
@@ -186,7 +185,6 @@ async def _in_path(call: Call) -> tuple[str, str, list[RowDict]]:
     Raises:
         ServiceError: NOT_FOUND.
     """
-    path = call.given(NodePath)
-    unknown = not_found(f"the auction of {path.node!r} in the workflow {path.workflow_id}")
-    rounds = await visible_rounds(call, path.workflow_id, path.node, unknown)
-    return path.workflow_id, path.node, rounds
+    workflow_id, node = call.path_values["workflow_id"], call.path_values["node"]
+    unknown = not_found(f"the auction of {node!r} in the workflow {workflow_id}")
+    return workflow_id, node, await visible_rounds(call, workflow_id, node, unknown)

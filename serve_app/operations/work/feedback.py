@@ -9,7 +9,6 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
 
 from core.errors import ErrorCode, ServiceError
-from core.records.api.path_values import WorkflowPath
 from core.records.api.review import Feedback, FeedbackRequest
 from core.workflow.transitions import NodeStatus, is_terminal
 from ledger.accounts.agent_money import money_owner
@@ -41,7 +40,7 @@ OPERATIONS = Operations("workflows")
 )
 async def give(call: Call) -> Reply:
     """Rate an agent's work in a workflow."""
-    workflow_id = call.given(WorkflowPath).workflow_id
+    workflow_id = call.path_values["workflow_id"]
     stored = await visible_record(call, workflow_id)
     if stored is None or not call.is_party((stored.payer_did,)):
         raise not_found(f"the workflow {workflow_id}")

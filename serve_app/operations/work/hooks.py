@@ -18,7 +18,6 @@ from actors.routing.trigger_runs import run_of, run_request, workflow_limits
 from actors.transport.messages import PackedPublish, PublishRequest
 from actors.transport.wire import packed
 from core.errors import ErrorCode, ServiceError
-from core.records.api.path_values import HookPath
 from core.records.api.shape import Schema, Schemas
 from core.records.api.triggers import RunStarted
 from core.records.bounds import REPEAT_KEY_CHARS_MAX
@@ -67,7 +66,7 @@ async def call_hook(call: Call) -> Reply:
     as before, also by a paused trigger. 4. Count a new one against the trigger's rate. 5. Publish;
     the ledger refuses another body under the same delivery id.
     """
-    services, token = call.services, call.given(HookPath).token
+    services, token = call.services, call.path_values["token"]
     row = await trigger_of_token(services.reader, hook_token_hash(token))  # 1
     if row is None:
         raise not_found("the hook")

@@ -6,7 +6,6 @@ Decision messages-and-large-values.
 
 from __future__ import annotations
 
-from core.records.api.path_values import NodePath
 from core.records.api.workflows import NODE_RESULT
 from core.workflow.blob_ref import BlobRef
 from ledger.workflows.result_reads import result_row
@@ -18,9 +17,9 @@ OPERATIONS = Operations("workflows")
 @OPERATIONS.add("GET", "/v1/workflows/{workflow_id}/nodes/{node}/result", reply=NODE_RESULT)
 async def get_result(call: Call) -> Reply:
     """Read the result of one node."""
-    path = call.given(NodePath)
-    unknown = not_found(f"a result of {path.node!r} in the workflow {path.workflow_id}")
-    row = await result_row(call.services.reader, path.workflow_id, path.node)
+    workflow_id, node = call.path_values["workflow_id"], call.path_values["node"]
+    unknown = not_found(f"a result of {node!r} in the workflow {workflow_id}")
+    row = await result_row(call.services.reader, workflow_id, node)
     if row is None or not call.may((row["payer_did"], row["agent_did"])):
         raise unknown
     if row["result_json"] is not None:

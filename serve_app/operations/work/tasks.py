@@ -21,7 +21,6 @@ from core.market.pricing import FixedPrice, parse_price
 from core.market.standing_bid import Offer
 from core.money import credits_number, credits_text
 from core.records.api.market import Bid, TaskBidRequest
-from core.records.api.path_values import TaskPath
 from core.records.api.review import (
     Feedback,
     FeedbackRequest,
@@ -140,7 +139,7 @@ async def bid(call: Call) -> Reply:
     An auction that is open counts it. A task that has its agent, or a fixed price, keeps it.
     """
     body = call.given(TaskBidRequest)
-    task_id = call.given(TaskPath).task_id
+    task_id = call.path_values["task_id"]
     unknown = not_found(f"a task {task_id} that is open for bids, or its node,")
     services = call.services
     workflow_id = await task_workflow_id(services.reader, task_id)
@@ -417,7 +416,7 @@ def _nothing_accepted() -> ServiceError:
 
 async def _readable(call: Call) -> StoredWorkflow:
     """Return the workflow of the path's task with its nodes, if the caller may know of it."""
-    task_id = call.given(TaskPath).task_id
+    task_id = call.path_values["task_id"]
     workflow_id = await task_workflow_id(call.services.reader, task_id)
     stored = await visible_record(call, workflow_id) if workflow_id else None
     if stored is None or visible_workflow(stored, call) is None:

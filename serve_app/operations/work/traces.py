@@ -10,7 +10,6 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from core.records.api.path_values import TracePath
 from core.records.api.traces import Span, TracePage, TraceQuery
 from core.workflow import spans
 from ledger.proofs.traces import FIRST_PLACE, place_of, trace_workflows, traced_nodes
@@ -28,7 +27,7 @@ async def get_trace(call: Call) -> Reply:
     1. Callers choose trace ids, so only the caller's own workflows are looked up. 2. A page is a
     list of nodes, each with a list of its spans. 3. The first page begins with the workflow's span.
     """
-    trace_id, query = call.given(TracePath).trace_id, call.given(TraceQuery)
+    trace_id, query = call.path_values["trace_id"], call.given(TraceQuery)
     page = page_of(call, query, default=PAGE_MAX)
     reader, own = call.services.reader, call.party_did
     sharing = asked = await trace_workflows(reader, trace_id, payer_did=own)  # 1

@@ -12,7 +12,6 @@ from typing import Any, Final
 from actors.routing.trigger_runs import run_of
 from core.errors import ErrorCode, ServiceError
 from core.json_text import Raw
-from core.records.api.path_values import SchedulePath, TriggerPath
 from core.records.api.record import PageQuery
 from core.records.api.triggers import (
     DueQuery,
@@ -259,10 +258,8 @@ async def _own(call: Call) -> RowDict:
     Raises:
         ServiceError: NOT_FOUND, also for what is another's, and for another kind than a schedule.
     """
-    if is_schedule := "scheduleId" in call.path_values:
-        trigger_id = call.given(SchedulePath).schedule_id
-    else:
-        trigger_id = call.given(TriggerPath).trigger_id
+    is_schedule = "schedule_id" in call.path_values
+    trigger_id = call.path_values["schedule_id" if is_schedule else "trigger_id"]
     what = f"the {'schedule' if is_schedule else 'trigger'} {trigger_id}"
     row = await trigger_row(call.services.reader, trigger_id)
     if row is None or (is_schedule and row["kind"] != TriggerKind.SCHEDULED):

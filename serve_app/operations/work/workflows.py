@@ -24,7 +24,6 @@ from actors.transport.messages import (
 from actors.transport.wire import packed
 from core.errors import ErrorCode, ServiceError
 from core.json_text import write_json
-from core.records.api.path_values import WorkflowPath
 from core.records.api.triggers import TemplateStored
 from core.records.api.workflows import (
     BulkPublished,
@@ -323,7 +322,7 @@ async def cancel(call: Call) -> Reply:
     try:
         stored = await _own(call)
     except ServiceError:
-        template = await owned_template(call, call.given(WorkflowPath).workflow_id)
+        template = await owned_template(call, call.path_values["workflow_id"])
         if template is None:
             raise
         return Reply(await cancel_template(call, template, body.reason))
@@ -390,7 +389,7 @@ async def _readable(call: Call) -> WorkflowHead:
     Raises:
         ServiceError: NOT_FOUND, also for what is another's: existence is not disclosed.
     """
-    workflow_id = call.given(WorkflowPath).workflow_id
+    workflow_id = call.path_values["workflow_id"]
     head = await visible_head(call, workflow_id)
     if head is None and await owned_template(call, workflow_id) is not None:
         detail = f"{workflow_id} is the template of a trigger: GET /v1/triggers/{workflow_id}"

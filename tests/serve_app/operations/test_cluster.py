@@ -16,7 +16,6 @@ from actors.gateway.gateway import Gateway
 from actors.transport.names import LEDGER
 from actors.transport.wire import answer_commands, answer_renewals
 from core.errors import ErrorCode, ServiceError
-from core.records.api.path_values import MachinePath
 from core.shards.lease_messages import Lease, MemberState, MemberView, Renewal
 from core.shards.shard import SHARDS
 from core.trust.access import ADMIN, Principal
@@ -140,7 +139,7 @@ async def ask(gateway: Gateway, operation: Operation, machine: str = "") -> dict
     call = call_of(
         services,
         method=operation.method,
-        path_values={"machine": machine} if operation.path_values is MachinePath else {},
+        path_texts={"machine": machine} if "{machine}" in operation.path else {},
         raw_path=operation.path.encode(),
         principal=Principal(BOSS, "k", frozenset((ADMIN,))),
     )

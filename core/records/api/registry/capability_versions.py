@@ -16,7 +16,6 @@ from core.capabilities.semver import (
     parse_range,
 )
 from core.records.api.kinds import CapabilityId, Did, Hash, LongText, Timestamp, Yes, words
-from core.records.api.path_values import CapabilityPath
 from core.records.api.record import Page, Record
 from core.records.api.shape import Body, Json, Kind, Maybe, Mismatch, Schema, checked
 from core.wording import got_of
@@ -101,12 +100,6 @@ class Negotiation(Body, is_closed=True):
     preferred_version: Annotated[
         Maybe[VersionRange], "Version that is chosen when it is supported and exists."
     ] = None
-
-
-class CapabilityVersionPath(CapabilityPath):
-    """A version of a capability."""
-
-    version: Annotated[SemanticVersion, "The semantic version."]
 
 
 class SchemaBreak(Record):
