@@ -119,9 +119,6 @@ class HttpClient:
         # Not the one of reads: while replies are late, no connection would be made.
         self._connect_turns = ReadTurns()
 
-    def __repr__(self) -> str:
-        return f"<HttpClient connections={len(self._connections)}>"
-
     def send(
         self,
         request: HttpRequest,

@@ -191,9 +191,6 @@ class Connection(asyncio.BufferedProtocol):
         self._is_waiting = False
         self._reset()
 
-    def __repr__(self) -> str:
-        return f"<Connection {self.server} busy={self._exchange is not None}>"
-
     @property
     def is_open(self) -> bool:
         """Whether neither side has ended it."""

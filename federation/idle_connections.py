@@ -36,9 +36,6 @@ class IdleConnections(Generic[Connection]):
     def __len__(self) -> int:
         return len(self._by_age)
 
-    def __repr__(self) -> str:
-        return f"<IdleConnections {len(self._by_age)} of {len(self._by_server)} servers>"
-
     def put(self, connection: Connection) -> Connection | None:
         """Keep a connection as the one used last; return the one to close for it, if any."""
         same = self._by_server.get(connection.server)

@@ -63,9 +63,6 @@ class NameResolver:
         self._looked_up = 0
         self._answered_s = -ANSWERED_S
 
-    def __repr__(self) -> str:
-        return f"<NameResolver lookups={self._held.total} payers={len(self._held)}>"
-
     @property
     def is_answered(self) -> bool:
         """Whether the name servers have answered lately."""

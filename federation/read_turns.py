@@ -52,9 +52,6 @@ class ReadTurns:
         # Runs in the loop's next turn.
         self._next: asyncio.Handle | None = None
 
-    def __repr__(self) -> str:
-        return f"<ReadTurns {self._waiting!r}>"
-
     def is_used_up(self) -> bool:
         """Say whether the turn has no time left; if `ends_s` was in another, a new one begins."""
         if self.now_s() < self.ends_s:

@@ -60,9 +60,6 @@ class TlsGate(asyncio.BufferedProtocol):
         # Bytes in the TLS protocol's buffer that it has not been told of.
         self._waiting_bytes = 0
 
-    def __repr__(self) -> str:
-        return f"<TlsGate bytes={self._session_bytes} waiting={self._waiting_bytes}>"
-
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the first bytes of the TLS protocol's buffer."""
         return memoryview(self._tls.get_buffer(sizehint))[:SESSION_STEP_BYTES]

@@ -102,9 +102,6 @@ class Dedicated:
         self._following: dict[str, asyncio.Task[None]] = {}
         self._watching: dict[str, asyncio.Task[None]] = {}
 
-    def __repr__(self) -> str:
-        return f"<Dedicated runs={len(self._runs)} free={len(self._free)}>"
-
     async def close(self) -> None:
         """End every task; children end with their process."""
         tasks = [*self._following.values(), *self._watching.values()]

@@ -34,9 +34,6 @@ class EscrowWatch:
         self._reader = reader
         self._was_overdue = False
 
-    def __repr__(self) -> str:
-        return f"<EscrowWatch was_overdue={self._was_overdue}>"
-
     async def run(self) -> None:
         """Check until cancelled; first after a minute, when a restart has caught up."""
         await asyncio.sleep(CHECK_INTERVAL_S)

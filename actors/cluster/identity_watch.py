@@ -51,11 +51,7 @@ class IdentityWatch:
         self._is_ready = is_ready
         self._readiness = ReadinessStore(settings.database_url)
         self._ledger = LedgerRoute(settings).client()
-        self._done = 0
         self._looked_to = ""  # the agent whose switch was looked at last
-
-    def __repr__(self) -> str:
-        return f"<IdentityWatch done={self._done}>"
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -113,7 +109,6 @@ class IdentityWatch:
         committed = (self._ledger.commit(one, timeout_s=COMMIT_TIMEOUT_S) for one in due)
         for command, outcome in zip(due, await asyncio.gather(*committed), strict=True):
             if outcome.error is None:
-                self._done += 1
                 log.info("done what was due key=%s", command.key)
             else:
                 log.warning("not done what was due key=%s error=%s", command.key, outcome.error)

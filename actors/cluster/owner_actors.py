@@ -51,9 +51,6 @@ class OwnerActors:
         self._settings = settings
         self._handles: dict[str, Any] = {}
 
-    def __repr__(self) -> str:
-        return f"<OwnerActors {sorted(self._handles)}>"
-
     def names(self) -> list[str]:
         """Return the names of the owners that should run."""
         return list(self._handles)

@@ -129,9 +129,6 @@ class Directory(AgentHealth):
         self._acceptance = Acceptance(self._entries, self._verifiers, self.subnets)
         self._order = 0
 
-    def __repr__(self) -> str:
-        return f"<Directory agents={len(self._entries)} capabilities={len(self._by_capability)}>"
-
     # -- contents ---------------------------------------------------------------------------------
 
     def put(self, rows: Iterable[Mapping[str, Any]], *, at_ms: int = 0) -> None:

@@ -28,9 +28,6 @@ class Stakes:
         self._on_changed = on_changed
         self._parts: dict[str, tuple[int, int]] = {}
 
-    def __repr__(self) -> str:
-        return f"<Stakes bps={self._bps} agents={len(self._parts)}>"
-
     @property
     def is_required(self) -> bool:
         """Whether this deployment requires stakes."""

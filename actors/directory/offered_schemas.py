@@ -28,9 +28,6 @@ class OfferedSchemas:
         self._schemas = schemas
         self._counts: dict[tuple[str, bool], Counter[str]] = {}
 
-    def __repr__(self) -> str:
-        return f"<OfferedSchemas kinds={len(self._counts)}>"
-
     def count(self, entry: AgentEntry, change: int) -> None:
         """Count an agent's schemas: 1, or -1 when its card goes."""
         if not entry.input_schemas and not entry.output_schemas:

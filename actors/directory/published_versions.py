@@ -36,9 +36,6 @@ class PublishedVersions:
         self._lines: dict[str, list[PublishedVersion]] = {}
         self._known: dict[tuple[str, str], tuple[str, ...]] = {}
 
-    def __repr__(self) -> str:
-        return f"<PublishedVersions capabilities={len(self._lines)} ranges={len(self._known)}>"
-
     def apply_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Store versions from rows (`capability_id, version, status`)."""
         changed: dict[str, dict[str, PublishedVersion]] = {}

@@ -158,9 +158,6 @@ class RankedOffers:
         able = ((one.candidate.order, did) for did, one in self._known.items() if one.is_able)
         self._able = SortedSet(able)
 
-    def __repr__(self) -> str:
-        return f"<RankedOffers free={len(self.free)} locked={len(self.locked)}>"
-
     @property
     def able(self) -> Iterable[str]:
         """The agents that can take work, whatever their prices and stakes, as they registered."""
@@ -252,9 +249,6 @@ class OfferRankings:
         self._weigh = weigh
         self._rankings: dict[str, dict[Terms, RankedOffers]] = {}
         self._candidates = 0
-
-    def __repr__(self) -> str:
-        return f"<OfferRankings capabilities={len(self._rankings)} candidates={self._candidates}>"
 
     def find(
         self,

@@ -76,9 +76,6 @@ class Subnets:
         # Offers in private subnets, by capability, subnet and owner.
         self._private: dict[str, dict[str, dict[str, dict[str, AgentEntry]]]] = {}
 
-    def __repr__(self) -> str:
-        return f"<Subnets {len(self._known)}>"
-
     def __bool__(self) -> bool:
         return bool(self._known)
 

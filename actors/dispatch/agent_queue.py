@@ -92,9 +92,6 @@ class AgentQueues(Generic[Order]):
     _fresh: deque[Order] = field(default_factory=deque)
     _fresh_count: int = 0
 
-    def __repr__(self) -> str:
-        return f"<AgentQueues {self.statistics()}>"
-
     def statistics(self) -> QueueStatistics:
         """Return the counters."""
         return QueueStatistics(

@@ -42,9 +42,6 @@ class CancelNotices:
         self._open_of = Held()
         self._places: dict[str, asyncio.Semaphore] = {}  # by payer
 
-    def __repr__(self) -> str:
-        return f"<CancelNotices open={len(self._open)}>"
-
     def add(self, order: DispatchOrder, reason: str) -> None:
         """Send a notice to the order's agent; drop it if too many notices are not sent yet."""
         payer = order.payer_did

@@ -150,9 +150,6 @@ class Dispatcher:
         self._notices = CancelNotices(self._service, self._client, limits)
         self._peer_orders = PeerOrders(self._client, signer)
 
-    def __repr__(self) -> str:
-        return f"<Dispatcher {self._queues!r}>"
-
     def statistics(self) -> DispatchStatistics:
         """Return the counters."""
         queues = self._queues.statistics()

@@ -48,9 +48,6 @@ class Blobs:
         self._cached: OrderedDict[str, bytes] = OrderedDict()
         self._cached_bytes = 0
 
-    def __repr__(self) -> str:
-        return f"<Blobs cached={len(self._cached)} bytes={self._cached_bytes}>"
-
     async def put(self, body: bytes) -> BlobRef:
         """Store bytes and return their reference.
 

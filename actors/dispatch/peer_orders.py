@@ -124,9 +124,6 @@ class PeerOrders:
         self._cancelling: dict[_Order, asyncio.Task[None]] = {}
         self._is_closed = False
 
-    def __repr__(self) -> str:
-        return f"<PeerOrders cancelling={len(self._cancelling)}>"
-
     def close(self) -> None:
         """Stop cancelling orders."""
         self._is_closed = True

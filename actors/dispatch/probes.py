@@ -43,9 +43,6 @@ class Prober:
         # stored of them, so they would be due in every round, before all others.
         self._untried: dict[str, float] = {}
 
-    def __repr__(self) -> str:
-        return f"<Prober named={len(self._named)}>"
-
     def request_probes(self, dids: Iterable[str]) -> None:
         """Probe these agents in the next round, because an owner's circuit for them is open."""
         self._named.update(dids)

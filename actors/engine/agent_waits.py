@@ -47,9 +47,6 @@ class AgentWaits:
         self._has_poll = False
         directory.on_changed = self._note_changed
 
-    def __repr__(self) -> str:
-        return f"<AgentWaits nodes={len(self)} capabilities={len(self._waits)}>"
-
     def __len__(self) -> int:
         return sum(map(len, self._waits.values()))
 

@@ -93,9 +93,6 @@ class Restorer:
         self._scan: asyncio.Task[None] | None = None
         self._single: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Restorer restored={self._count} scanning={self.is_scanning}>"
-
     @property
     def count(self) -> int:
         """Return how many workflows were restored so far; any thread may read it."""

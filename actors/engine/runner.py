@@ -182,9 +182,6 @@ class Runner:
             self._running, self._quarantine, dispatcher=dispatcher, stop=self._stop
         )
 
-    def __repr__(self) -> str:
-        return f"<Runner {self._held!r} running={len(self._running)}>"
-
     def statistics(self) -> RunnerStatistics:
         """Return the counters."""
         return RunnerStatistics(

@@ -32,9 +32,6 @@ class Ends:
         self._waiting: dict[str, set[asyncio.Future[Ended]]] = {}
         self._kept: dict[str, None] = {}
 
-    def __repr__(self) -> str:
-        return f"<Ends waiting={len(self._waiting)} kept={len(self._kept)}>"
-
     @contextmanager
     def awaited(self, workflow_id: str) -> Iterator[asyncio.Future[Ended]]:
         """Give a future that is done once the workflow's end is told of, or was before."""

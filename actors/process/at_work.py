@@ -51,9 +51,6 @@ class AtWork:
             self._ends[name] = self._ends.get(name, 0) + 1
             self._store()
 
-    def __repr__(self) -> str:
-        return f"<AtWork ends={self._ends}>"
-
     def begin(self, workflow_id: str) -> bytes:
         """Note that a workflow is at work; return what `end` is to be given."""
         before = self._current
@@ -128,9 +125,6 @@ class Guard(Generic[Run]):
         self._at_work = at_work
         self._on_raised = on_raised
         self.raised = 0
-
-    def __repr__(self) -> str:
-        return f"<Guard raised={self.raised}>"
 
     def __call__(
         self,

@@ -35,9 +35,6 @@ class CachedAnswer(Generic[Answer]):
         self._refreshing = asyncio.Lock()
         self._cached: tuple[float, Answer] | None = None
 
-    def __repr__(self) -> str:
-        return f"<CachedAnswer is_refreshing={self._refreshing.locked()}>"
-
     async def get(self) -> Answer:
         """Return the value, refreshed if it is too old.
 

@@ -47,9 +47,6 @@ class TurnTrace:
         self.former = path.read_text(errors="replace") if path.exists() else ""
         self._file = path.open("wb", buffering=0)
 
-    def __repr__(self) -> str:
-        return f"<TurnTrace {self._file.name} former={len(self.former)}>"
-
     def start(self) -> None:
         """Trace fatal errors, and the turn that goes on."""
         faulthandler.enable(self._file, all_threads=False)
@@ -89,9 +86,6 @@ class TurnWatchdog:
         self._trace = trace
         self._turns = 0
         self._timer: asyncio.TimerHandle | None = None
-
-    def __repr__(self) -> str:
-        return f"<TurnWatchdog {self._name} turns={self._turns}>"
 
     @property
     def turns(self) -> int:

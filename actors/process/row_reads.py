@@ -16,9 +16,6 @@ class RowReads:
     def __init__(self) -> None:
         self._open: list[set[str]] = []
 
-    def __repr__(self) -> str:
-        return f"<RowReads open={len(self._open)}>"
-
     @contextmanager
     def open(self) -> Iterator[set[str]]:
         """Begin a read, which ends when all of its workflows were restored.

@@ -86,9 +86,6 @@ class LiveOwners:
         self._has_changed = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<LiveOwners {sorted(self._channels)} {self.map!r}>"
-
     def follow(self) -> None:
         """Keep the map fresh, until `close`."""
         self._following = asyncio.create_task(self._follow())

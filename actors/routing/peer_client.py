@@ -34,9 +34,6 @@ class PeerClient:
         self._client = HttpClient(settings.egress_allow, NameResolver())
         self._signer = RequestSigner(reader, settings.deployment_keys)
 
-    def __repr__(self) -> str:
-        return f"PeerClient({self._client!r})"
-
     async def get(self, row: RowDict, path: str) -> Mapping[str, Any]:
         """Return the reply to a GET that is signed as this deployment.
 

@@ -42,9 +42,6 @@ class Placement:
         self._placed: dict[str, int] = {}
         self._failed_s: dict[str, float] = {}  # by member, when a call to it failed
 
-    def __repr__(self) -> str:
-        return f"<Placement {self._map!r} placed={sum(self._placed.values())}>"
-
     def use_map(self, shard_map: ShardMap) -> None:
         """Place by this map, whose loads hold what was placed before."""
         self._map, self._placed = shard_map, {}

@@ -46,9 +46,6 @@ class ShardMap:
             if one.state is MemberState.READY and one.member in self._numbers
         )
 
-    def __repr__(self) -> str:
-        return f"<ShardMap live={len(self.live)} unheld={self.unheld}>"
-
     @property
     def unheld(self) -> int:
         """How many shards no live member holds; all of them while nothing is known."""

@@ -36,9 +36,6 @@ class ChildLease:
         self._of = of
         self._on_ended = on_ended
 
-    def __repr__(self) -> str:
-        return f"<ChildLease {self._of}>"
-
     def may_send(self) -> bool:
         """Return True: what is sent goes to the parent."""
         return True

@@ -27,9 +27,6 @@ class HeldShards:
         # does, or this one did. Only under a later epoch may it come to hold the shard.
         self._others: dict[int, int] = {}
 
-    def __repr__(self) -> str:
-        return f"<HeldShards {self.member} held={len(self._epochs)} frozen={len(self._frozen)}>"
-
     def __len__(self) -> int:
         return len(self._epochs)
 

@@ -131,9 +131,6 @@ class Membership:
         self._renewing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Membership {self._held!r} map={self._map_version} {self._fence!r}>"
-
     def may_send(self) -> bool:
         """Say whether this member may send anything new to agents; False: it is fenced."""
         return self._fence.may_send()

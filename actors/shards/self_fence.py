@@ -24,9 +24,6 @@ class SelfFence:
         self._acknowledged_ms: int | None = None
         self._has_refused = False
 
-    def __repr__(self) -> str:
-        return f"<SelfFence is_open={self._is_open()}>"
-
     def may_send(self) -> bool:
         """Say whether anything new may be sent now; what may not waits for `has_ended`."""
         is_open = self._is_open()

@@ -38,9 +38,6 @@ class ShardLedger:
         self._counted = 0
         self._answered = asyncio.Event()
 
-    def __repr__(self) -> str:
-        return f"<ShardLedger open={sum(self._open.values())}>"
-
     def has_room(self, payer: str) -> bool:
         """Implement `LedgerPort`."""
         return self._ledger.has_room(payer)

@@ -74,9 +74,6 @@ class Channel(Generic[Request, Reply]):
         self._open: deque[tuple[Request, Callable[[Reply | BaseException], None]]] = deque()
         self._pump: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Channel {self._name} waiting={self.queued}>"
-
     @property
     def unanswered(self) -> int:
         """How many requests have no reply yet: those that wait, and those under way."""

@@ -34,9 +34,6 @@ class LateReplies:
         self._token = int.from_bytes(os.urandom(5)) << 20
         self._kept: dict[int, asyncio.Future[OwnerReply]] = {}
 
-    def __repr__(self) -> str:
-        return f"<LateReplies kept={len(self._kept)}>"
-
     async def settled(self, replies: Sequence[asyncio.Future[OwnerReply]]) -> list[OwnerReply]:
         """Return the replies, with a `Late` in the place of each that takes too long."""
         await asyncio.wait(replies, timeout=LATE_AFTER_S)

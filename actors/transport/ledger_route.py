@@ -67,9 +67,6 @@ class LedgerRoute:
         self._watching: asyncio.Task[None] | None = None
         self._warming: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<LedgerRoute {self.actor}>"
-
     def call(self, method: str) -> LedgerCall:
         """Return the way to a method of the ledger's actor."""
         calls = {name: BatchCall(self._settings, name, method) for name in LEDGERS}
@@ -170,9 +167,6 @@ class LedgerCall:
         self._calls = calls
         # When each call under way began, by what ends it.
         self._open: dict[asyncio.Timeout, float] = {}
-
-    def __repr__(self) -> str:
-        return f"<LedgerCall {self._method} {self._route!r} open={len(self._open)}>"
 
     @property
     def is_late(self) -> bool:

@@ -58,9 +58,6 @@ class AgentSchemas:
         self._compiled = CompiledSchemas(COMPILED_BYTES_MAX)
         self._compiling: dict[str, asyncio.Future[ValueSchema | None]] = {}
 
-    def __repr__(self) -> str:
-        return f"<AgentSchemas texts={len(self._texts)} {self._compiled!r}>"
-
     def keep(self, schema: Any) -> str:
         """Keep a schema's text as far as there is room, and return its name."""
         text = schema_text(schema)

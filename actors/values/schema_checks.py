@@ -36,9 +36,6 @@ class SchemaChecks:
         self._process = process
         self._load = load
 
-    def __repr__(self) -> str:
-        return f"<SchemaChecks {self._schemas!r}>"
-
     def is_little(self, name: str, size_bytes: int) -> bool:
         """Say whether a value may be judged in this turn of the loop.
 

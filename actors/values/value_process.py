@@ -84,9 +84,6 @@ class ValueProcess:
         self._is_closed = False
         self.judged = 0  # replies, those that were handed in included
 
-    def __repr__(self) -> str:
-        return f"<ValueProcess judged={self.judged} waiting={len(self._waiting)}>"
-
     @property
     def pid(self) -> int | None:
         """The process, None while there is none."""

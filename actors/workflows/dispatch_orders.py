@@ -65,9 +65,6 @@ class OrderSender:
         self._receive = receive
         self._guard = guard
 
-    def __repr__(self) -> str:
-        return f"<OrderSender {self._dispatcher!r}>"
-
     def send(self, run: RunningWorkflow, actions: Iterable[Dispatch]) -> None:
         """Send what waits and these, as far as it is for one turn of the loop; the rest later."""
         run.unsent += actions

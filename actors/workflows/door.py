@@ -43,9 +43,6 @@ class Door:
         self._workflows = Held()
         self._opening = Held()
 
-    def __repr__(self) -> str:
-        return f"<Door workflows={self._workflows.total} opening={self._opening.total}>"
-
     def refusal(self, payer: str) -> ServiceError | None:
         """Return why a payer may not begin one more workflow now, None when it may."""
         held, taken = self._workflows.of(payer), self._workflows.total

@@ -35,9 +35,6 @@ class DrivenShards:
         self._dispatcher = dispatcher
         self._stop = stop
 
-    def __repr__(self) -> str:
-        return f"<DrivenShards running={len(self._running)}>"
-
     def is_idle(self, shard: int) -> bool:
         """Say whether no call of a shard would be lost if its workflows were dropped now.
 

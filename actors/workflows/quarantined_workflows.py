@@ -90,9 +90,6 @@ class Quarantine:
         self._workflows: dict[str, _QuarantinedWorkflow] = {}
         self._count = 0
 
-    def __repr__(self) -> str:
-        return f"<Quarantine workflows={len(self._workflows)}>"
-
     def __contains__(self, workflow_id: object) -> bool:
         return workflow_id in self._workflows
 

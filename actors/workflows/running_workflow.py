@@ -132,9 +132,6 @@ class DrivenWorkflows:
         self._runs: dict[str, RunningWorkflow] = {}
         self._of_shard: defaultdict[int, set[str]] = defaultdict(set)
 
-    def __repr__(self) -> str:
-        return f"<DrivenWorkflows {len(self)}>"
-
     def __len__(self) -> int:
         return len(self._runs)
 

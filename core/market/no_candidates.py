@@ -94,9 +94,6 @@ class CapabilityHints:
         self._second = 0
         self._left = HINTS_PER_S
 
-    def __repr__(self) -> str:
-        return f"<CapabilityHints left={self._left}>"
-
     def find(self, capability_id: str, offered: Iterable[str], at_ms: int) -> str:
         """Return the end of a message: "; did you mean …?", or "".
 

@@ -188,9 +188,6 @@ class RankedCandidates:
         self._ranked_by_micro = self._find_lowest()
         self._sort(candidates, self._ranked_by_micro)
 
-    def __repr__(self) -> str:
-        return f"<RankedCandidates {len(self._places)}>"
-
     def __len__(self) -> int:
         return len(self._places)
 

@@ -117,9 +117,6 @@ class ValueSchema:
             raise SchemaDefect("$", _shown(str(error)), "a valid JSON Schema") from None
         self.held_bytes = sum(size for size, _ in patterns.values())
 
-    def __repr__(self) -> str:
-        return f"<ValueSchema cost={self.cost}>"
-
     def find_breach(self, value: Any, size_bytes: int) -> Breach | None:
         """Return where a value breaks the schema, or None.
 
@@ -155,9 +152,6 @@ class CompiledSchemas:
         # A schema that is not judged by is remembered as None.
         self._kept: OrderedDict[str, tuple[ValueSchema | None, int]] = OrderedDict()
         self._bytes = 0
-
-    def __repr__(self) -> str:
-        return f"<CompiledSchemas kept={len(self._kept)} bytes={self._bytes}>"
 
     def __contains__(self, name: str) -> bool:
         return name in self._kept

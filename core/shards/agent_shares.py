@@ -27,9 +27,6 @@ class AgentShares:
         self.owners: tuple[str, ...] = ()
         self._ready: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        return f"<AgentShares {self._owner} owners={self.owners}>"
-
     def set_owners(self, owners: Collection[str], draining: Collection[str] = ()) -> bool:
         """Replace the owners that share each agent; return whether a share may have changed.
 

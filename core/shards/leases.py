@@ -70,10 +70,6 @@ class LeaseTable:
         self._lives: dict[str, _Life] = {}
         self._starved_until_ms = 0
 
-    def __repr__(self) -> str:
-        live = sum(self.is_live(member) for member in self._lives)
-        return f"<LeaseTable members={len(self._lives)} live={live}>"
-
     def tick(self, now_ms: int) -> None:
         """Let running time pass; called several times a second, and before each question."""
         passed_ms = max(0, now_ms - self._seen_ms)

@@ -80,7 +80,7 @@ class Family:
     async def settled(self) -> None:
         """Return when what children have left has been looked at."""
         async with asyncio.timeout(DEADLINE_S):
-            while "runs=0" not in repr(self.dedicated):
+            while self.dedicated._runs:
                 await asyncio.sleep(0.01)
 
     def _spawn(self, slot: int, of: Parentage) -> ChildInLoop:

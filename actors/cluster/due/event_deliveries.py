@@ -152,9 +152,6 @@ class EventDeliveries:
         self._rests: dict[str, tuple[int, int]] = {}
         self._trying: set[asyncio.Task[None]] = set()
 
-    def __repr__(self) -> str:
-        return f"<EventDeliveries due={len(self._due)} trying={len(self._trying)}>"
-
     async def run(self) -> None:
         """Find, take and tidy deliveries until cancelled."""
         await asyncio.gather(

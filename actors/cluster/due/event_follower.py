@@ -87,9 +87,6 @@ class EventFollower:
         # The skipped runs of this minute that are recorded: the trigger, and the event's minute.
         self._noted = set[tuple[str | None, int]]()
 
-    def __repr__(self) -> str:
-        return f"<EventFollower minute={self._minute} triggers={len(self._runs)}>"
-
     async def run(self) -> None:
         """Follow the log until cancelled."""
         await every(ROUND_S, self.round, "round of the follower of events")

@@ -39,9 +39,6 @@ class EventRuns:
         self._reader = reader
         self._starter = starter
 
-    def __repr__(self) -> str:
-        return f"<EventRuns {self._starter!r}>"
-
     async def start(self, delivery: RowDict, *, now_ms: int) -> str | None:
         """Start or note a run; return why it stays due, None if it was decided.
 

@@ -86,9 +86,6 @@ class RunStarter:
         self._owners = LiveOwners(settings, lambda *_: None, leases.renew, machine="")
         self._foreground = Foreground()
 
-    def __repr__(self) -> str:
-        return f"<RunStarter {self._owners!r}>"
-
     def follow(self) -> None:
         """Keep the map of the owners fresh."""
         self._owners.follow()

@@ -45,9 +45,6 @@ class ScheduleWatch:
         self._starter = starter
         self._now_ms = SteadyTime().now_ms
 
-    def __repr__(self) -> str:
-        return f"<ScheduleWatch {self._starter!r}>"
-
     async def run(self) -> None:
         """Process due schedules each second until cancelled."""
         await every(ROUND_S, self.round, "round of schedules")

@@ -55,9 +55,6 @@ class WebhookSender:
         self._client = HttpClient(settings.egress_allow, NameResolver())
         self._now_ms = SteadyTime().now_ms
 
-    def __repr__(self) -> str:
-        return f"<WebhookSender attempt_s={self._attempt_s}>"
-
     async def close(self) -> None:
         """Close the connections to receivers."""
         await self._client.close()

@@ -65,9 +65,6 @@ class PeerWatch:
         # The last failure of each, which is logged once.
         self._failures: dict[tuple[str, str], str] = {}
 
-    def __repr__(self) -> str:
-        return f"<PeerWatch due={len(self._due_ms)} tasks={len(self._tasks)}>"
-
     async def run(self) -> None:
         """Exchange until cancelled."""
         await every(ROUND_S, self.round, "round of peers")

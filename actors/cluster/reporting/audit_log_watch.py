@@ -59,9 +59,6 @@ class AuditLogWatch:
         self._contradiction = ""
         self._done_ms = monotonic_ms()
 
-    def __repr__(self) -> str:
-        return f"<AuditLogWatch contradiction={self._contradiction!r}>"
-
     async def run(self) -> None:
         """Continue the tree until cancelled."""
         await every(ROUND_S, self.round, "round of the audit log")

@@ -48,9 +48,6 @@ class BooksWatch:
         # Of the newest check that has ended.
         self.result = BooksResult()
 
-    def __repr__(self) -> str:
-        return f"<BooksWatch {self.result}>"
-
     def series(self) -> dict[Key, float]:
         """Return the metrics of the newest result, none before the first."""
         found = self.result

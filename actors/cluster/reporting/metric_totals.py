@@ -38,9 +38,6 @@ class MetricTotals:
         self._ended: dict[Key, float] = {}
         self._states: dict[Key, float] = {}
 
-    def __repr__(self) -> str:
-        return f"<MetricTotals processes={len(self._heard)}>"
-
     def note(self, report: Report, now_ms: int) -> None:
         """Take what a process reports.
 

@@ -50,9 +50,6 @@ class TraceExport:
         self._sender = OtlpSender(settings.otlp_endpoint, settings.service)
         self._is_delayed = False
 
-    def __repr__(self) -> str:
-        return f"<TraceExport is_delayed={self._is_delayed}>"
-
     async def run(self) -> None:
         """Export until cancelled."""
 

@@ -55,9 +55,6 @@ class MachineWatch:
         self._asked_ms = 0
         self.released: frozenset[str] = frozenset()
 
-    def __repr__(self) -> str:
-        return f"<MachineWatch asked={self._asked} released={sorted(self.released)}>"
-
     async def run(self) -> None:
         """Watch until cancelled; where there is one machine only, nothing could leave it."""
         while self._is_cluster:

@@ -95,9 +95,6 @@ class Circuits:
         self._misses: dict[str, dict[str, _Misses]] = {}
         self._missed: set[str] = set()  # every agent in `_misses`, and some that were
 
-    def __repr__(self) -> str:
-        return f"<Circuits {len(self._circuits)}>"
-
     def __contains__(self, did: str) -> bool:
         return did in self._circuits or did in self._missed
 

@@ -24,9 +24,6 @@ class Declines:
         # How often in a row, and until when; the latest decline last.
         self._known: dict[str, tuple[int, int]] = {}
 
-    def __repr__(self) -> str:
-        return f"<Declines {len(self._known)}>"
-
     def __contains__(self, did: str) -> bool:
         return did in self._known
 

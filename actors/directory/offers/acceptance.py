@@ -36,9 +36,6 @@ class Acceptance:
         self._verifiers = verifiers
         self._subnets = subnets
 
-    def __repr__(self) -> str:
-        return f"<Acceptance agents={len(self._entries)}>"
-
     def find(self, action: SelectAgent, payer_did: str) -> Accepts | None:
         """Return what says which agents a node may take, None for all; a target is not asked."""
         chosen = self._verifiers.who_may_work(action, payer_did)

@@ -49,9 +49,6 @@ class AskedPrices:
         # Each of a thousand nodes may ask for another target that is not registered.
         self._asked: dict[str, AskingPrices] = {}
 
-    def __repr__(self) -> str:
-        return f"<AskedPrices registered={len(self.registered)}>"
-
     def apply(self, prices: Mapping[str, Price]) -> None:
         """Store registered prices, by capability."""
         self.registered.update(prices)

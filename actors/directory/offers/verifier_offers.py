@@ -42,9 +42,6 @@ class VerifierOffers:
         self._by_capability = by_capability
         self._trusted: dict[str, Counter[str]] = {}
 
-    def __repr__(self) -> str:
-        return f"<VerifierOffers trusted={len(self._trusted)}>"
-
     def count(self, entry: AgentEntry, change: int) -> None:
         """Count an agent that can be sent work, 1, or no longer, -1."""
         if not entry.is_trusted:

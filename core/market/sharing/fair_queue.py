@@ -46,9 +46,6 @@ class FairQueue(Generic[Key, Item]):
     def __len__(self) -> int:
         return len(self._payers)
 
-    def __repr__(self) -> str:
-        return f"<FairQueue items={len(self._payers)} payers={len(self._ring)}>"
-
     def put(self, payer: str, key: Key, item: Item) -> None:
         """Add an item to the end of its payer's queue; its key must not be waiting."""
         assert key not in self._payers, f"{key} waits already"

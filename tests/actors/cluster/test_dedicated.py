@@ -131,7 +131,7 @@ async def test_a_child_that_is_silent_is_ended_and_its_workflow_driven_on(*, is_
         if not is_busy:
             await restored.wait()
             assert ended == [f"{held.member}/0"], "its dispatches are dropped"
-            while "free=1" not in repr(dedicated):
+            while not dedicated._free:
                 await asyncio.sleep(0.005)
     await dedicated.close()
 

@@ -112,7 +112,7 @@ def test_ranges_are_remembered_until_versions_change_and_within_a_bound() -> Non
     assert published.find_within(CAPABILITY, ">=1") == found
     for number in range(KNOWN_MAX + 1):
         assert published.find_within(CAPABILITY, f">={number + 2}") == ()
-    assert f"ranges={KNOWN_MAX}" not in repr(published)
+    assert len(published._known) < KNOWN_MAX
 
 
 def test_a_range_over_a_long_line_looks_at_a_few_versions() -> None:

@@ -92,7 +92,7 @@ async def test_a_result_used_again_is_not_read_again_within_the_bound() -> None:
     assert shelf.reads == 0, "the two stored last are at hand"
     await blobs.load([refs[0]])
     assert shelf.reads == 1
-    assert repr(blobs) == "<Blobs cached=2 bytes=200>"
+    assert (len(blobs._cached), blobs._cached_bytes) == (2, 200)
 
 
 async def test_what_is_not_stored_is_said_so() -> None:

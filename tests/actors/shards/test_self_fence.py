@@ -44,12 +44,3 @@ def test_what_could_not_be_sent_is_told_of_once_when_it_may() -> None:
     fence.acknowledge(clock.now_ms)
     assert fence.has_ended()
     assert not fence.has_ended()
-
-
-def test_to_look_at_a_fence_is_not_to_ask_it() -> None:
-    """A line of the log let everything be sent again that had not waited."""
-    clock = Clock()
-    fence = SelfFence(clock)
-    assert repr(fence) == "<SelfFence is_open=False>"
-    fence.acknowledge(clock.now_ms)
-    assert not fence.has_ended()

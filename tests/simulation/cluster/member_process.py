@@ -55,7 +55,7 @@ class MemberProcess:
         self._started.add_done_callback(raise_unforeseen)
 
     def __repr__(self) -> str:
-        return f"<MemberProcess {self.held!r} alive={self.loop.is_alive}>"
+        return f"<MemberProcess {self.held.member} alive={self.loop.is_alive}>"
 
     @property
     def is_well(self) -> bool:

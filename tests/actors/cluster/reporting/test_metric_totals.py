@@ -60,7 +60,7 @@ def test_processes_that_have_ended_are_forgotten_and_stay_in_the_counters() -> N
         sums.note(report(str(number), 1), number)
     for _ in range(1_200):
         sums.note(report("new", 1), ENDED_MS + 2_000)
-    assert repr(sums) == "<MetricTotals processes=1>"
+    assert len(sums._heard) == 1
     assert sums.sums(ENDED_MS + 2_000) == {DONE: 1_101, QUEUED: 0}
 
 
