@@ -21,7 +21,6 @@ from actors.gateway.ends import Ended, Ends
 from actors.gateway.timekeeper_watch import TimekeeperWatch
 from actors.gateway.workflow_reads import RECORD_BYTES_MAX, WorkflowReads
 from actors.process.cached_answer import CachedAnswer
-from actors.process.foreground import Foreground
 from actors.routing.live_owners import LiveOwners, Tries
 from actors.routing.publishes import PUBLISH_TIMEOUT_S, publish_all, publish_once
 from actors.routing.shard_map import ShardMap
@@ -98,7 +97,6 @@ class Gateway:
         self.settings = settings
         self.reader = LedgerReader(settings.database_url, pool_size=settings.reader_pool_size)
         self.offers = OfferIndex(settings.database_url)
-        self.foreground = Foreground()
         self._blob_store = BlobStore(settings.database_url, self.reader)
         self.blobs = Blobs(self._blob_store, cache_bytes_max=BLOB_CACHE_BYTES_MAX)
         self.value_process = ValueProcess(lambda owner_did: 1)
@@ -158,14 +156,13 @@ class Gateway:
         Raises:
             ServiceError: refused, or LEDGER_UNAVAILABLE when the outcome is not known in time.
         """
-        with self.foreground:
-            return await publish_once(self.owners, request, PUBLISH_TIMEOUT_S)
+        return await publish_once(self.owners, request, PUBLISH_TIMEOUT_S)
 
     async def publish_bulk(
         self, requests: Sequence[PackedPublish]
     ) -> list[PublishReply | ServiceError]:
         """Publish many workflows; return a reply for each, in order."""
-        return await publish_all(self.owners, requests, self.foreground)
+        return await publish_all(self.owners, requests)
 
     async def cancel(self, request: CancelRequest, stored: StoredWorkflow) -> CancelReply:
         """Cancel a workflow at its owner; returns after the commit.
@@ -225,8 +222,7 @@ class Gateway:
         Raises:
             ServiceError: the ledger refused it, or cannot be reached.
         """
-        with self.foreground:
-            outcome = await self._ledger.commit(command, timeout_s=REQUEST_TIMEOUT_S)
+        outcome = await self._ledger.commit(command, timeout_s=REQUEST_TIMEOUT_S)
         if outcome.error is not None:
             raise ServiceError(outcome.error, outcome.detail)
         return outcome

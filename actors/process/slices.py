@@ -13,8 +13,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from actors.process.foreground import Foreground
-
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -29,20 +27,17 @@ class Slices:
 
     Args:
         slice_ms: wall time of a slice, 0 or more; 0: pause after each item.
-        foreground: what may pass between two slices; None: nothing but the loop's other turns.
         now_ns: a monotonic clock, nanoseconds; None: the running loop's.
     """
 
-    __slots__ = ("_ends_ns", "_foreground", "_length_ns", "_now_ns")
+    __slots__ = ("_ends_ns", "_length_ns", "_now_ns")
 
     def __init__(
         self,
         slice_ms: int = SLICE_MS,
         *,
-        foreground: Foreground | None = None,
         now_ns: Callable[[], int] | None = None,
     ) -> None:
-        self._foreground = foreground
         self._length_ns = slice_ms * 1_000_000
         self._now_ns = _loop_clock() if now_ns is None else now_ns
         self._ends_ns = self._now_ns() + self._length_ns
@@ -52,8 +47,6 @@ class Slices:
         if self._now_ns() >= self._ends_ns:
             for _ in range(TURNS_BETWEEN):
                 await asyncio.sleep(0)
-            if self._foreground is not None:
-                await self._foreground.let_pass()
             self._ends_ns = self._now_ns() + self._length_ns
 
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
 
-from actors.process.bulk_window import request_all
-from actors.process.foreground import Foreground
 from actors.routing.live_owners import RETRY_DELAY_S, LiveOwners, Tries
 from actors.transport.ledger_client import ledger_unavailable_error
 from actors.transport.messages import (
@@ -38,6 +37,11 @@ MEMBERS_TRIED_MAX: Final = 3
 PUBLISH_TIMEOUT_S: Final = 15.0
 # Of one bulk, in flight to the owners: other bulks wait for two calls, not for the whole bulk.
 BULK_BYTES_IN_FLIGHT_MAX: Final = 2 * CALL_BYTES_MAX
+# Requests of a bulk that are sent in one turn of the event loop, which takes 3 ms.
+STEP: Final = 50
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
 
 
 async def publish_once(
@@ -87,13 +91,12 @@ async def publish_once(
 
 
 async def publish_all(
-    owners: LiveOwners, requests: Sequence[PackedPublish], foreground: Foreground
+    owners: LiveOwners, requests: Sequence[PackedPublish]
 ) -> list[PublishReply | ServiceError]:
     """Publish many workflows; return a reply for each, in order.
 
     Args:
         owners: as of `publish_once`.
-        foreground: the single requests of this process, which pass first.
     """
 
     async def publish(request: PackedPublish) -> PublishReply:
@@ -104,7 +107,6 @@ async def publish_all(
         requests,
         weight_of=lambda request: len(request.body),
         weight_max=BULK_BYTES_IN_FLIGHT_MAX,
-        foreground=foreground,
     )
     answers: list[PublishReply | ServiceError] = []
     for reply in replies:
@@ -112,6 +114,48 @@ async def publish_all(
             raise reply
         answers.append(reply)
     return answers
+
+
+async def request_all(
+    send: Callable[[Request], Awaitable[Reply]],
+    requests: Sequence[Request],
+    *,
+    weight_of: Callable[[Request], int],
+    weight_max: int,
+) -> list[Reply | BaseException]:
+    """Send every request and return the replies, or the exceptions raised, in order.
+
+    The deadline of a request begins when it is sent, so a bulk holds its requests back until
+    earlier ones are answered. Decision fairness-and-long-work.
+
+    Args:
+        send: sends one request and returns its reply.
+        weight_of: the weight of a request, 0 or more.
+        weight_max: most weight in flight; a heavier request is sent alone.
+    """
+    weight_in_flight = 0
+    room = asyncio.Event()
+
+    def is_room(weight: int) -> bool:
+        return not weight_in_flight or weight_in_flight + weight <= weight_max
+
+    def release(weight: int, _: object) -> None:
+        nonlocal weight_in_flight
+        weight_in_flight -= weight
+        room.set()
+
+    replies: list[asyncio.Future[Reply]] = []
+    for number, request in enumerate(requests, 1):
+        weight = weight_of(request)
+        while not is_room(weight):
+            room.clear()
+            await room.wait()
+        weight_in_flight += weight
+        replies.append(asyncio.ensure_future(send(request)))
+        replies[-1].add_done_callback(partial(release, weight))
+        if number % STEP == 0:
+            await asyncio.sleep(0)
+    return await asyncio.gather(*replies, return_exceptions=True)
 
 
 def _is_without_trace(refusal: ServiceError) -> bool:

@@ -88,7 +88,7 @@ async def judged(
             object, or not with 1 to `bulk_items_max` items.
     """
     bounds = call.services.bounds
-    slices = Slices(foreground=call.services.gateway.foreground)
+    slices = Slices()
     outline, parts = await cut(call.body, bounds.body_bytes_max, slices)
     body = parse_json(outline, depth_max=bounds.json_depth_max)
     items = body.get(plural) if isinstance(body, dict) else None

@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from actors.process.foreground import Foreground
 from actors.routing.live_owners import LiveOwners
 from actors.routing.publishes import publish_all
 from actors.shards.lease_calls import LeaseCalls
@@ -84,7 +83,6 @@ class RunStarter:
         self._ledger = self._route.client()
         leases = LeaseCalls(self._route)
         self._owners = LiveOwners(settings, lambda *_: None, leases.renew, machine="")
-        self._foreground = Foreground()
 
     def follow(self) -> None:
         """Keep the map of the owners fresh."""
@@ -103,7 +101,7 @@ class RunStarter:
             ServiceError: a note was not committed in time.
         """
         publishes = [(run, act) for run, act in causes if isinstance(act, PackedPublish)]
-        replies = await publish_all(self._owners, [act for _, act in publishes], self._foreground)
+        replies = await publish_all(self._owners, [act for _, act in publishes])
         notes = [act for _, act in causes if isinstance(act, NoteRun)]
         left: list[TriggerRun] = []
         reasons: list[ServiceError] = []

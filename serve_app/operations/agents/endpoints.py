@@ -53,7 +53,7 @@ async def endpoint_refusals(
     waiting = iter(places.items())
 
     async def judge_in_turn() -> None:
-        slices = Slices(foreground=services.gateway.foreground)
+        slices = Slices()
         for (host, port), indexes in waiting:
             reason = await services.denied_endpoint(host, port, principal.did)
             for index in indexes:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.process.foreground import Foreground
 from actors.process.slices import Slices
 from core.errors import ErrorCode, ServiceError
 from core.settings import KIB, Settings
@@ -71,7 +70,7 @@ def judge_all(
     body: bytes,
     judge: Callable[[int, Any, int], Awaitable[Any]] | None = None,
 ) -> Judged[Any]:
-    gateway = gateway_with(Settings(), foreground=Foreground())
+    gateway = gateway_with(Settings())
     call = call_of(services_of(gateway, bounds=BOUNDS), body=body)
 
     async def by_itself(index: int, item: Any, _: int) -> tuple[int, Any]:

@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 
 import pytest
 
-from actors.process.foreground import Foreground
 from core.errors import ErrorCode, ServiceError
 from core.settings import Settings
 from core.trust.access import Principal
@@ -22,7 +21,7 @@ OWNER = Principal("did:x:owner", "k", frozenset(("agents:write",)), "unlimited")
 
 
 def services(names: NameResolver, *, egress_allow: tuple[str, ...] = ("127.0.0.0/8",)) -> Services:
-    here = gateway_with(Settings(egress_allow=egress_allow), foreground=Foreground())
+    here = gateway_with(Settings(egress_allow=egress_allow))
     return services_of(here, names=names)
 
 

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from actors.process.bulk_window import FOREGROUND_PART, STEP, request_all
-from actors.process.foreground import Foreground
+from actors.routing.publishes import STEP, request_all
 
 
 class Owner:
@@ -51,7 +50,6 @@ async def test_no_more_than_the_bound_is_under_way_and_replies_are_in_order(
             requests,
             weight_of=lambda request: request,
             weight_max=weight_max,
-            foreground=Foreground(),
         )
     )
     await answer_all(owner, asked)
@@ -73,28 +71,7 @@ def test_a_large_bulk_is_begun_in_steps() -> None:
         return 0
 
     async def bulk() -> None:
-        await request_all(
-            ask, range(4 * STEP), weight_of=weight_of, weight_max=1, foreground=Foreground()
-        )
+        await request_all(ask, range(4 * STEP), weight_of=weight_of, weight_max=1)
 
     asyncio.run(bulk())
     assert max(seen) <= STEP, "asked for in one turn of the loop"
-
-
-async def test_beside_single_requests_less_is_under_way_and_they_pass_first() -> None:
-    owner, foreground = Owner(), Foreground()
-    requests = [1] * 64
-    most = 16
-    with foreground:
-        asked = asyncio.ensure_future(
-            request_all(
-                owner.ask,
-                requests,
-                weight_of=lambda request: request,
-                weight_max=most,
-                foreground=foreground,
-            )
-        )
-        await answer_all(owner, asked)
-    assert owner.most == most // FOREGROUND_PART
-    assert asked.result() == [2] * 64
