@@ -1,18 +1,24 @@
 """Single requests through the egress gate: a DID's document, an issuer's keys, a model's answer.
 
 Each request has a connection of its own. A redirect is a reply like another, and not followed.
+Knows neither keys nor tokens. Decision signed-requests-and-claims.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from federation.http_client import HttpClient, HttpRequest
 from federation.http_connection import HttpFailure
 from federation.name_resolver import NameResolver
 
 TIMEOUT_S: Final = 5.0
+# Of an issuer's key set.
+KEY_SET_BYTES_MAX: Final = 256 * 1024
 
 
 class DocumentUnavailable(Exception):
@@ -35,6 +41,22 @@ async def fetch_document(url: str, egress_allow: Sequence[str], bytes_max: int) 
     return await exchange(request, egress_allow)
 
 
+async def fetch_jwks(url: str, egress_allow: Sequence[str]) -> bytes:
+    """Return the text of a key set.
+
+    Args:
+        url: `https://…`, or `http://…` or `file:///…` of this machine.
+        egress_allow: networks that may be reached although not public.
+
+    Raises:
+        DocumentUnavailable: it cannot be read, or is larger than `KEY_SET_BYTES_MAX`.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return await asyncio.to_thread(_read, Path(unquote(parts.path)))
+    return await fetch_document(url, egress_allow, KEY_SET_BYTES_MAX)
+
+
 async def exchange(request: HttpRequest, egress_allow: Sequence[str]) -> bytes:
     """Send a request and return the body of its reply.
 
@@ -55,3 +77,14 @@ async def exchange(request: HttpRequest, egress_allow: Sequence[str]) -> bytes:
     if outcome.status != 200:
         raise DocumentUnavailable(f"got status {outcome.status}, expected 200")
     return outcome.body
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            text = file.read(KEY_SET_BYTES_MAX + 1)
+    except OSError as error:
+        raise DocumentUnavailable(f"{type(error).__name__}: {error.strerror}") from None
+    if len(text) > KEY_SET_BYTES_MAX:
+        raise DocumentUnavailable(f"the file has more than {KEY_SET_BYTES_MAX} bytes")
+    return text

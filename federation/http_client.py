@@ -35,9 +35,10 @@ from federation.http_connection import (
     Exchange,
     HttpFailure,
     HttpFailureKind,
+    IdleConnections,
     Outcome,
+    Server,
 )
-from federation.idle_connections import IdleConnections, Server
 from federation.name_resolver import NameResolver, NameUnavailable, ResolvedAddress
 from federation.read_turns import ReadTurns
 
@@ -108,7 +109,7 @@ class HttpClient:
         self._keep_alive_s = keep_alive_s
         self._may_write = may_write
         self._loop = asyncio.get_running_loop()
-        self._idle: IdleConnections[Connection] = IdleConnections()
+        self._idle = IdleConnections()
         self._connections: set[Connection] = set()
         self._connecting: set[Exchange] = set()
         self._looking_up: set[Exchange] = set()

@@ -2,7 +2,7 @@
 
 Parses the reply (httptools) within its bounds. The reply is decoded and the callback of the
 exchange runs inside the read that completes the reply, or in a later turn of the loop when replies
-have used up the time of this turn. Knows nothing of names, addresses and other connections.
+have used up the time of this turn. Knows nothing of names and addresses.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import httptools
 from msgspec import Struct
 
 from core.content_coding import BodyDecoder, BodyTooLarge, UndecodableBody
-from federation.idle_connections import Server
 from federation.read_turns import ReadTurns
 from federation.tls_gate import TlsGate
 
+# Of one client; no server takes the places of all others.
+IDLE_MAX: Final = 1_024
+IDLE_PER_SERVER_MAX: Final = 256
 # A larger body is written apart from its head, so that it is in memory once.
 JOINED_BYTES_MAX: Final = 16 * 1024
 # Bytes that are not of the body: headers, sizes of chunks (5 for a short chunk), trailers. Each
@@ -36,6 +38,8 @@ _KEPT: Final = frozenset(
     )
 )  # fmt: skip
 _SWITCHING: Final = 101
+
+Server = tuple[str, int, bool]  # host, port, whether by TLS
 
 
 class HttpFailureKind(Enum):
@@ -439,3 +443,58 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_complete = True
         self._is_kept = self._parser.should_keep_alive()
+
+
+class IdleConnections:
+    """A client's connections that are kept for their server's next request, bounded in number.
+
+    The connection of a server that was used last is used first; the one that was used longest ago
+    is closed first. Decision limits-and-admission.
+    """
+
+    def __init__(self) -> None:
+        # Ordered by use: a dict's first key is found fast enough among so few.
+        self._by_server: dict[Server, dict[Connection, None]] = {}
+        self._by_age: dict[Connection, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_age)
+
+    def put(self, connection: Connection) -> Connection | None:
+        """Keep a connection as the one used last; return the one to close for it, if any."""
+        same = self._by_server.get(connection.server)
+        if same is None:
+            same = self._by_server[connection.server] = {}
+        same[connection] = self._by_age[connection] = None
+        if len(same) > IDLE_PER_SERVER_MAX:
+            return next(iter(same))
+        return next(iter(self._by_age)) if len(self._by_age) > IDLE_MAX else None
+
+    def take(self, server: Server) -> Connection | None:
+        """Take out the connection to a server that was used last."""
+        same = self._by_server.get(server)
+        if same is None:
+            return None
+        connection, _ = same.popitem()
+        del self._by_age[connection]
+        if not same:
+            del self._by_server[server]
+        return connection
+
+    def drop(self, connection: Connection) -> None:
+        """Forget a connection, if it is here."""
+        if connection not in self._by_age:
+            return
+        same = self._by_server[connection.server]
+        del same[connection], self._by_age[connection]
+        if not same:
+            del self._by_server[connection.server]
+
+    def oldest(self, before_s: float, most: int) -> list[Connection]:
+        """Return connections that have been idle since then or before, the oldest first."""
+        found: list[Connection] = []
+        for connection in self._by_age:
+            if connection.idle_since_s > before_s or len(found) == most:
+                break
+            found.append(connection)
+        return found

@@ -27,7 +27,7 @@ from actors.dispatch.order_inputs import (
     build_in_loop,
     is_small,
 )
-from actors.dispatch.peer_orders import Ended, PeerOrders, Signer, build_peer_failure
+from actors.dispatch.peer_orders import Ended, PeerOrders, build_peer_failure
 from actors.dispatch.ticket import DEFAULT_LIMITS, DispatchLimits, Receive, Ticket
 from actors.ports import Clock, Contact, DispatchOrder, InputSources
 from actors.process.at_work import AtWork
@@ -57,6 +57,7 @@ from core.workflow.peer_orders import Failed
 from federation.http_client import HttpClient, HttpRequest
 from federation.http_connection import Exchange, HttpFailure, HttpFailureKind
 from federation.name_resolver import NameResolver
+from ledger.peers.request_signer import RequestSigner
 
 log = logging.getLogger("callboard.dispatch")
 
@@ -105,7 +106,7 @@ class Dispatcher:
         may_send: Callable[[], bool] = lambda: True,
         schemas: AgentSchemas | None = None,
         limits: DispatchLimits = DEFAULT_LIMITS,
-        signer: Signer | None = None,
+        signer: RequestSigner | None = None,
     ) -> None:
         self._limits = limits
         self._service = settings.service

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
 from core.errors import ServiceError
 from core.workflow.blob_ref import BlobRef
 from core.workflow.events import AttemptSucceeded, Event
+from ledger.blobs import BlobStore
 
 # Large results that are kept in a process's memory.
 BLOB_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -26,14 +27,6 @@ RETRY_DELAY_S_MAX = 2.0
 T = TypeVar("T")
 
 
-class BlobStorage(Protocol):
-    """Bytes by hash; `put` returns when they are on disk."""
-
-    async def put(self, body: bytes) -> str: ...
-
-    async def get(self, names: Collection[str]) -> dict[str, bytes]: ...
-
-
 class Blobs:
     """The store of large results with an LRU cache.
 
@@ -42,7 +35,7 @@ class Blobs:
         cache_bytes_max: size of the cache.
     """
 
-    def __init__(self, storage: BlobStorage, *, cache_bytes_max: int) -> None:
+    def __init__(self, storage: BlobStore, *, cache_bytes_max: int) -> None:
         self._storage = storage
         self._cache_bytes_max = cache_bytes_max
         self._cached: OrderedDict[str, bytes] = OrderedDict()

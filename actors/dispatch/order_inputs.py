@@ -11,7 +11,7 @@ Verification). Decision messages-and-large-values.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,11 +20,11 @@ from actors.ports import InputSources
 from actors.values.input_texts import (
     FillTexts,
     InputText,
-    MappedTexts,
     MapTexts,
     fill_texts,
     unreadable_failure,
 )
+from actors.values.value_process import ValueProcess
 from core.canonical import canonical, hash_bytes
 from core.errors import NodeErrorCode
 from core.json_text import Raw, read_json
@@ -56,14 +56,6 @@ Load = Callable[[Collection[BlobRef]], Awaitable[Mapping[str, bytes]]]
 
 class _Unreadable(Exception):
     """A stored result is lost, or its bytes have another hash."""
-
-
-class InputBuilder(Protocol):
-    """Builds inputs beside the loop, for payers in turn."""
-
-    async def map_texts(self, payer_did: str, asked: MapTexts) -> MappedTexts | Failure: ...
-
-    async def fill_texts(self, payer_did: str, asked: FillTexts) -> InputText | Failure: ...
 
 
 class OrderInputs(Struct, frozen=True):
@@ -146,7 +138,7 @@ def hash_small_inputs(sources: InputSources) -> str | None:
 
 
 async def build_in_child(
-    payer_did: str, sources: InputSources, load: Load, builder: InputBuilder, bytes_max: int
+    payer_did: str, sources: InputSources, load: Load, builder: ValueProcess, bytes_max: int
 ) -> OrderInputs | Failure:
     """Return what an order sends that is made of any texts, or the failure to build it.
 
@@ -175,7 +167,7 @@ async def build_in_child(
 
 
 async def _build(
-    payer_did: str, sources: InputSources, load: Load, builder: InputBuilder, bytes_max: int
+    payer_did: str, sources: InputSources, load: Load, builder: ValueProcess, bytes_max: int
 ) -> OrderInputs | Failure:
     node, left = sources.node, bytes_max
     by_source: dict[str, list[InputMapping]] = {}

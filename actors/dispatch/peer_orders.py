@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -47,6 +47,7 @@ from core.workflow.trace_context import trace_of
 from core.workflow.verdict import retry_after_ms
 from federation.http_client import HttpClient, HttpRequest
 from federation.http_connection import HttpFailure, HttpFailureKind, HttpReply, Outcome
+from ledger.peers.request_signer import RequestSigner
 
 log = logging.getLogger("callboard.dispatch")
 
@@ -78,16 +79,6 @@ Ended = Outcome | Failed
 Answered = Callable[[Ended], None]
 
 
-class Signer(Protocol):
-    """Signs requests as this deployment, and knows whom peers have revoked."""
-
-    def forget(self) -> None: ...
-
-    async def headers(self, method: str, url: str, body: bytes) -> dict[str, str]: ...
-
-    async def is_revoked(self, peer_id: str, agent_did: str) -> bool: ...
-
-
 class _Order(Struct, eq=False):
     """An order on its way.
 
@@ -117,7 +108,7 @@ class PeerOrders:
         signer: signs them; None: there are no orders.
     """
 
-    def __init__(self, client: HttpClient, signer: Signer | None) -> None:
+    def __init__(self, client: HttpClient, signer: RequestSigner | None) -> None:
         self._client = client
         self._signer = signer
         self._open: dict[str, _Order] = {}  # by event id

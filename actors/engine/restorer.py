@@ -23,7 +23,7 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from actors.engine.runner import Runner
 from actors.process.slices import Slices
@@ -32,7 +32,7 @@ from actors.shards.shard_ledger import ShardLedger
 from core.errors import ServiceError
 from core.shards.shard import shard_of
 from ledger.reads.stored import StoredWorkflow
-from ledger.workflows.unfinished import PageKey
+from ledger.workflows.unfinished import UnfinishedPages
 
 log = logging.getLogger("callboard.owner")
 
@@ -44,16 +44,6 @@ IDS_MAX: Final = 100
 # Steps of restored pages without an outcome, beyond which the next page waits: its payer's
 # publishes queue behind them, and all others' behind their commit.
 AHEAD_MAX: Final = 200
-
-
-class Rows(Protocol):
-    """Reads the rows of some shards' unfinished workflows."""
-
-    async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
-        """Return a page of workflows by deadline and the key of the next page, None at the end."""
-
-    async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
-        """Return those of these workflows that are unfinished and of these shards."""
 
 
 class Restorer:
@@ -72,7 +62,7 @@ class Restorer:
         self,
         runner: Runner,
         held: HeldShards,
-        rows: Callable[[Sequence[int]], Rows],
+        rows: Callable[[Sequence[int]], UnfinishedPages],
         *,
         refresh: Callable[[], Awaitable[None]],
         ledger: ShardLedger,

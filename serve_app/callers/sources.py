@@ -11,7 +11,7 @@ from core.records.bounds import TIME_MS_MAX
 from core.settings import Settings
 from core.trust.access import ADMIN, Principal
 from core.trust.requests.did_standing import DidStanding
-from federation.jwks import fetch_jwks
+from federation.documents import fetch_jwks
 from ledger.keys.did_reads import standing_rows
 from ledger.keys.nonces import NonceStore
 from ledger.operational import OperationalStore

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from federation.http_client import READ_BYTES_MAX, HttpClient
 from federation.http_connection import (
+    IDLE_MAX,
     OVERHEAD_BYTES_MAX,
     Connection,
     Exchange,
@@ -27,7 +28,6 @@ from federation.http_connection import (
     HttpReply,
     Outcome,
 )
-from federation.idle_connections import IDLE_MAX
 from federation.name_resolver import NameResolver
 from federation.read_turns import ReadTurns
 from tests.federation.name_servers import name_server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federation.idle_connections import IDLE_MAX, IDLE_PER_SERVER_MAX, IdleConnections, Server
+from federation.http_connection import IDLE_MAX, IDLE_PER_SERVER_MAX, IdleConnections, Server
 
 
 @dataclass(eq=False)

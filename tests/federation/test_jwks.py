@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.documents import DocumentUnavailable
-from federation.jwks import BYTES_MAX, fetch_jwks
+from federation.documents import KEY_SET_BYTES_MAX, DocumentUnavailable, fetch_jwks
 
 
 def fetch(url: str, *allow: str) -> bytes:
@@ -47,7 +46,7 @@ def test_a_key_set_may_be_a_file(tmp_path: Path) -> None:
     file = tmp_path / "a key set"
     file.write_bytes(b'{"keys":[]}')
     assert fetch(file.as_uri()) == b'{"keys":[]}'
-    file.write_bytes(b"x" * (BYTES_MAX + 1))
+    file.write_bytes(b"x" * (KEY_SET_BYTES_MAX + 1))
     with pytest.raises(DocumentUnavailable, match="more than"):
         fetch(file.as_uri())
     with pytest.raises(DocumentUnavailable, match="FileNotFoundError"):

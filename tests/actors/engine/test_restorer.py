@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from actors.engine import restorer as restorer_module
-from actors.engine.restorer import IDS_MAX, Restorer, Rows
+from actors.engine.restorer import IDS_MAX, Restorer
 from actors.transport.ledger_client import LedgerClient
 from actors.transport.wire import COMMANDS, OUTCOMES
 from core.errors import ErrorCode, ServiceError
@@ -38,7 +38,7 @@ class ModelRows:
         self.gate.set()
 
     async def page(self, after: PageKey | None) -> tuple[Sequence[StoredWorkflow], PageKey | None]:
-        """Implement `Rows`."""
+        """Implement `UnfinishedPages`."""
         await asyncio.sleep(0)  # a read takes a turn of the loop at least
         await self.gate.wait()
         self.pages.append(after)
@@ -48,7 +48,7 @@ class ModelRows:
         return rest[:PAGE], key_of(rest[PAGE - 1]) if len(rest) > PAGE else None
 
     async def by_ids(self, ids: Sequence[str]) -> Sequence[StoredWorkflow]:
-        """Implement `Rows`."""
+        """Implement `UnfinishedPages`."""
         await self.gate.wait()
         self.ids.append(list(ids))
         self._fail()
@@ -60,7 +60,7 @@ class ModelRows:
             raise ServiceError(ErrorCode.LEDGER_UNAVAILABLE, "too slow")
 
 
-def restorer_of(bench: Bench, rows: Rows, ledger: LedgerClient | None = None) -> Restorer:
+def restorer_of(bench: Bench, rows: ModelRows, ledger: LedgerClient | None = None) -> Restorer:
     """Return the restorer of an owner that has just been restarted."""
 
     async def nothing() -> None:
