@@ -1,4 +1,4 @@
-"""What tests stand on: one real Postgres and two real deployments, made when first used.
+"""What tests stand on: one real Postgres and three real deployments, made when first used.
 
 `database` gives each test a database of its own, copied from a migrated template. A deployment ends
 with the last test that uses it: an idle one takes a fifth of a core. Folders have short paths: a
@@ -36,6 +36,7 @@ from tests.faults.market_load import SETTINGS
 from tests.platform.deployments import (
     RunningDeployment,
     copy_code,
+    end_with_this_process,
     free_port,
     start_deployment,
 )
@@ -50,6 +51,11 @@ _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES_MIN = 8 * 1024**3
 # There are three such tests, and two workers.
 _LONG_SHARE = 0.2
+# No test kills a part of these. One that a busy machine keeps from answering is not to be replaced.
+_PATIENT = "".join(
+    f"{part}_silence_ms = 60_000\n" for part in ("owner", "ledger", "timekeeper", "serve")
+)
+US, US_SEED = "us", bytes(range(32))
 _LAST_USERS: pytest.StashKey[dict[str, str]] = pytest.StashKey()
 _ENDS: pytest.StashKey[dict[str, Callable[[], None]]] = pytest.StashKey()
 
@@ -275,19 +281,50 @@ def database(postgres: EmbeddedPostgres, migrated_template: str) -> Iterator[Dat
 def deployment(short_folder: Path) -> Iterator[RunningDeployment]:
     """A whole deployment that many tests use: `callboard up` in a folder of its own, over real
     HTTP.
-
-    No test kills a part of it. One that a busy machine keeps from answering is not to be replaced.
     """
     home = short_folder / "up"
     home.mkdir()
     (home / "callboard.toml").write_text(
-        "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\ntimekeeper_silence_ms = 60_000\n"
-        "serve_silence_ms = 60_000\n" + credential_settings(home) + model_settings(free_port()),
-        encoding="utf-8",
+        _PATIENT + credential_settings(home) + model_settings(free_port()), encoding="utf-8"
     )
     running = start_deployment(home, port=free_port())
     yield running
     running.down()
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """What `callboard demo --keep` has printed, and the deployment that it left running."""
+
+    printed: str
+    deployment: RunningDeployment
+
+
+@pytest.fixture(scope="session")
+def demonstration(short_folder: Path) -> Iterator[Demonstration]:
+    """The demonstration from a cold start, whose deployment is the second region of other tests.
+
+    It listens on all interfaces. A start of its own would cost each of these tests 30 s of CPU.
+    """
+    home = short_folder / US
+    home.mkdir()
+    (home / "callboard.toml").write_text(
+        f'{_PATIENT}region = "{US}"\nsigning_key = "{US_SEED.hex()}"\nhost = "0.0.0.0"\n',
+        encoding="utf-8",
+    )
+    end_with_this_process(home)
+    command = [sys.executable, "-m", "callboard.cli", "demo", "--keep", "--home", str(home)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    running = RunningDeployment.of(home)
+    yield Demonstration(done.stdout, running)
+    running.down()
+
+
+@pytest.fixture(scope="session")
+def second_region(demonstration: Demonstration) -> RunningDeployment:
+    """The region `us`. Its only agents are those of the demonstration, which have ended."""
+    return demonstration.deployment
 
 
 @pytest.fixture(scope="session")

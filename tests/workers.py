@@ -14,11 +14,14 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 # By the beginning of the path, in the order in which a unit's files run.
 UNITS = {
+    # The first four use the second region: it ends with the last of them.
+    "tests/examples/test_readme.py": "contract",
+    "tests/examples/test_demo_words.py": "contract",
+    "tests/platform/test_listening.py": "contract",
+    "tests/contract/test_federation.py": "contract",
     "tests/contract/": "contract",
     "tests/platform/test_wheels.py": "contract",
-    "tests/examples/test_readme.py": "contract",
     "tests/examples/test_workflows_guide.py": "contract",
-    "tests/platform/test_listening.py": "contract",
     "tests/platform/test_down.py": "contract",
     "tests/faults/test_due_identity.py": "victim",
     "tests/faults/test_frozen.py": "victim",
@@ -31,7 +34,7 @@ UNITS = {
     "tests/faults/test_supervisor.py": "victim",
 }
 # The fixtures that start what a unit shares. Each is ended with the last test that uses it.
-SHARED = {"deployment": "contract", "victim": "victim"}
+SHARED = {"deployment": "contract", "demonstration": "contract", "victim": "victim"}
 # Has tests that share nothing: each is a unit.
 ALONE = "tests/simulation/test_mutants.py"
 # Longest first; everything else comes after them as it is collected. A name that no unit has, here
@@ -40,7 +43,6 @@ FIRST = (
     "contract",
     "victim",
     "tests/faults/test_drain.py",
-    "tests/examples/test_demo_words.py",
     "tests/platform/test_join.py",
     "tests/simulation/test_simulation.py",
     "tests/simulation/test_faults.py",

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from queue import Queue
 from typing import Any
 
@@ -23,6 +22,7 @@ from nacl.signing import SigningKey
 
 from callboard import Client
 from core.timestamps import unix_ms
+from tests.conftest import US, US_SEED
 from tests.contract.conftest import (
     Caller,
     MakeAgent,
@@ -36,12 +36,11 @@ from tests.contract.conftest import (
 from tests.contract.signers import Signer
 from tests.contract.stub_agent import Answer, StubAgent, stub_agent, succeed
 from tests.faults.victims import find_all, frozen, superuser_url
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment
 
 Json = dict[str, Any]
-PEERS, US = "/v1/federation/peers", "us"
+PEERS = "/v1/federation/peers"
 SUBNETS, POLICIES = "/v1/federation/subnets", "/v1/federation/policies"
-SEED = bytes(range(32))
 PREFUND = 50.0
 CANCELS = 12
 
@@ -138,19 +137,12 @@ def addition(url: str, described: Json) -> Json:
 
 
 @pytest.fixture(scope="module")
-def both(deployment: RunningDeployment, admin: Caller, short_folder: Path) -> Iterator[Both]:
-    """Start the region `us` with its agents, make each a peer of the other, and pay in advance."""
-    home = short_folder / US
-    home.mkdir()
-    (home / "callboard.toml").write_text(
-        f'region = "{US}"\nsigning_key = "{SEED.hex()}"\n'
-        "owner_silence_ms = 60_000\nledger_silence_ms = 60_000\ntimekeeper_silence_ms = 60_000\n"
-        "serve_silence_ms = 60_000\n",
-        encoding="utf-8",
-    )
+def both(
+    deployment: RunningDeployment, second_region: RunningDeployment, admin: Caller
+) -> Iterator[Both]:
+    """Start the agents of the region `us`, make each a peer of the other, and pay in advance."""
+    running = second_region
     with ExitStack() as stack:
-        running = start_deployment(home, port=free_port())
-        stack.callback(running.down)
         http = stack.enter_context(client(running.url, running.admin_key))
         us = Region(running, http)
         asked = tuple(unique(f"cap.{kind}.") + ".v1" for kind in "ehdcrt")
@@ -181,7 +173,8 @@ def both(deployment: RunningDeployment, admin: Caller, short_folder: Path) -> It
 
         def is_known() -> bool:
             shown = answer(admin.http.get(f"{PEERS}/{US}"))
-            return shown["provenAt"] is not None and len(shown["offers"]) >= len(offers)
+            offered = {one["id"] for one in shown["offers"]}
+            return shown["provenAt"] is not None and offered >= {one[0] for one in offers}
 
         wait(is_known, "the heartbeat of the peer")
         books = stack.enter_context(Client(deployment.url, api_key=deployment.admin_key))
@@ -322,7 +315,7 @@ def test_what_came_from_a_peer_is_never_sent_on(both: Both, deployment: RunningD
     """The region `us` asks for a capability that only it offers itself."""
     described = describe(both.us.http)
     with client(deployment.url) as http:
-        http.auth = Signer(described["did"], SigningKey(SEED))
+        http.auth = Signer(described["did"], SigningKey(US_SEED))
         manifest = {"nodes": {"n": {"capabilityId": both.echo}}, "settings": {"federate": True}}
         headers = {"Prefer": "wait=30"}
         record = answer(http.post("/v1/workflows/publish", json=manifest, headers=headers))

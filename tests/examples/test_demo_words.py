@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,23 +10,17 @@ from callboard.demo.document import served
 from callboard.demo.processes import EXAMPLE, AgentProcesses
 from callboard.demo.run import InputsMissing, run_workflow
 from callboard.errors import CallboardError
-from tests.platform.deployments import RunningDeployment, free_port, start_deployment
+from tests.platform.deployments import RunningDeployment
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
-    """A deployment without other agents than the demonstration's."""
-    deployment = start_deployment(tmp_path_factory.mktemp("demo") / "home", port=free_port())
-    yield deployment
-    deployment.down()
-
-
 def test_the_demonstration_runs_from_any_words(
-    alone: RunningDeployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    second_region: RunningDeployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One start of service and agents for all: it takes longer than all the words together."""
+    """One start of agents for all: it takes longer than all the words together. No other agent
+    may fit the words: the region's others are registered later.
+    """
     with served(str(EXAMPLE / "article.html")) as page, AgentProcesses(tmp_path) as agents:
         addresses = agents.wait_ready()
         for words, shown in (
@@ -43,15 +36,15 @@ def test_the_demonstration_runs_from_any_words(
             (f"Summarize {page} and write a report", ("The report", "## Tone")),
             (f"Fetch {page}", ("What fetch returned", "characters)")),
         ):
-            assert run_workflow(alone.home, addresses, page, words), words
+            assert run_workflow(second_region.home, addresses, page, words), words
             printed = capsys.readouterr().out
             assert [one for one in shown if one not in printed] == [], printed
         with pytest.raises(InputsMissing, match=r"^missing inputs summarise\.text:"):
-            run_workflow(alone.home, addresses, page, "Summarise the text")
+            run_workflow(second_region.home, addresses, page, "Summarise the text")
         with pytest.raises(CallboardError, match="NO_CAPABILITY_MATCH"):
-            run_workflow(alone.home, addresses, page, "Brew xyzzy")
+            run_workflow(second_region.home, addresses, page, "Brew xyzzy")
         unread = "Summarize http://127.0.0.1:1/article and write a report"
-        assert not run_workflow(alone.home, addresses, page, unread)
+        assert not run_workflow(second_region.home, addresses, page, unread)
         (told,) = capsys.readouterr().err.splitlines()
         assert told.startswith("callboard: node fetch failed:")
         assert "cannot reach http://127.0.0.1:1/article: Connection refused" in told

@@ -32,6 +32,12 @@ class RunningDeployment:
     # The folder with the packages that it runs.
     code: Path = ROOT
 
+    @classmethod
+    def of(cls, home: Path, code: Path = ROOT) -> RunningDeployment:
+        """Return the deployment that is ready in a home."""
+        url = (home / "url").read_text(encoding="utf-8").strip()
+        return cls(home, url, (home / "admin.key").read_text(encoding="utf-8").strip(), code)
+
     def replica_place(self) -> tuple[str, int]:
         """Return where a replica of the API listens itself, by what Serve tells HAProxy."""
         for file in run_folder_of(self.home).glob("h/*/haproxy.cfg"):
@@ -95,12 +101,7 @@ def start_deployment(home: Path, *, port: int, code: Path = ROOT) -> RunningDepl
     end_with_this_process(home)
     started = supervisor("up", "--home", str(home), "--port", str(port), "--detach", code=code)
     assert started.returncode == 0, started.stdout + started.stderr
-    return RunningDeployment(
-        home=home,
-        url=(home / "url").read_text(encoding="utf-8").strip(),
-        admin_key=(home / "admin.key").read_text(encoding="utf-8").strip(),
-        code=code,
-    )
+    return RunningDeployment.of(home, code)
 
 
 def end_with_this_process(home: Path) -> None:

@@ -17,9 +17,8 @@ from serve_app.supervisor.deployment import deployment_id
 from serve_app.supervisor.processes import marked_processes
 from tests.platform.deployments import (
     RunningDeployment,
-    end_with_this_process,
     free_port,
-    supervisor,
+    start_deployment,
 )
 
 # Ray binds these on the machine's address or on all interfaces, and no option changes it: by
@@ -60,17 +59,21 @@ def test_by_default_only_ray_listens_beyond_loopback(deployment: RunningDeployme
     check(deployment.home, "127.0.0.1", int(deployment.url.rpartition(":")[2]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("host", ["0.0.0.0", pytest.param("::", marks=pytest.mark.soak)])
 def test_the_api_listens_where_it_is_told_and_nothing_else_does(
-    short_folder: Path, host: str
+    second_region: RunningDeployment,
 ) -> None:
-    home, port = short_folder / f"listening-{host.replace(':', '6')}", free_port()
-    end_with_this_process(home)
-    started = supervisor("up", "--home", str(home), "--host", host, "--port", str(port), "--detach")
-    assert started.returncode == 0, started.stdout + started.stderr
+    port = int(second_region.url.rpartition(":")[2])
+    check(second_region.home, "0.0.0.0", port)
+    socket.create_connection(("127.0.0.1", port), timeout=10).close()
+
+
+@pytest.mark.soak
+def test_the_api_listens_on_both_families(short_folder: Path) -> None:
+    home = short_folder / "listening"
+    home.mkdir()
+    (home / "callboard.toml").write_text('host = "::"\n', encoding="utf-8")
+    running = start_deployment(home, port=free_port())
     try:
-        check(home, host, port)
-        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+        check(home, "::", int(running.url.rpartition(":")[2]))
     finally:
-        assert supervisor("down", "--home", str(home)).returncode == 0
+        running.down()
