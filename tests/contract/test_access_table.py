@@ -34,6 +34,7 @@ from tests.contract.conftest import (
     answer,
     chain_of,
     client,
+    refusal,
     unique,
     wait,
 )
@@ -43,6 +44,7 @@ from tests.contract.stub_agent import stub_agent, succeed
 from tests.platform.deployments import RunningDeployment
 
 OPERATIONS: Final = all_operations()
+REFUSALS: Final = {401: "UNAUTHORIZED", 403: "INSUFFICIENT_SCOPE"}
 READ_ONLY: Final = tuple(scope for scope in DEFAULT_SCOPES if scope.endswith(":read"))
 # With the ids of another owner, where it is not 404: what is public, what is the caller's own list
 # or names nothing of the other's, and what exists publicly but may not be changed.
@@ -158,6 +160,7 @@ def credentials(
         found = {
             "no key": Credential(open_client(), None, is_given=False),
             "wrong key": Credential(open_client("cb_wrong"), None),
+            "wrong Bearer": Credential(open_client(authorization="Bearer cb_wrong"), None),
             "expired key": Credential(expired.http, None),
             "read-only key": _of(make_caller(scopes=list(READ_ONLY)), READ_ONLY),
             "default key": _of(make_caller(), DEFAULT_SCOPES),
@@ -185,8 +188,11 @@ def test_each_credential_gets_the_code_of_the_table(
     for name, credential in credentials.items():
         response = ask(credential.http, operation, UNKNOWN, {})
         code = expected(name_of(operation), credential)
-        got = response.status_code if response.status_code in (401, 403) else 0
+        got = response.status_code if response.status_code in REFUSALS else 0
         assert got == code, f"{name}: {response.status_code} {response.text[:300]}"
+        if code:
+            refusal(response, code, REFUSALS[code])
+            assert ("www-authenticate" in response.headers) is (code == 401)
 
 
 def test_the_table_has_every_operation_and_every_right() -> None:

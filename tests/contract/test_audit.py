@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-import httpx
 import pytest
 import rfc8785
 
@@ -219,7 +218,3 @@ def test_one_entry_by_its_id(payer: Caller, admin: Caller) -> None:
     assert answer(payer.http.get("/v1/audit/1"))["eventType"] == "ledger.created"
     refusal(payer.http.get("/v1/audit/999999999"), 404, "NOT_FOUND")
     refusal(payer.http.get("/v1/audit/x"), 400, "INVALID_REQUEST")
-
-
-def test_the_chain_needs_a_key(anonymous: httpx.Client) -> None:
-    refusal(anonymous.get("/v1/audit"), 401, "UNAUTHORIZED")

@@ -11,11 +11,10 @@ from typing import Any
 
 import httpx
 import psycopg
-import pytest
 from typer.testing import CliRunner, Result
 
 from callboard.cli import app
-from tests.contract.conftest import Caller, MakeCaller, answer, refusal, wait
+from tests.contract.conftest import Caller, MakeCaller, answer, wait
 from tests.faults.victims import superuser_url
 from tests.platform.deployments import RunningDeployment
 
@@ -82,8 +81,3 @@ def test_a_check_is_not_waited_for_longer_than_asked(deployment: RunningDeployme
     found = check(deployment, "--wait", "0")
     assert found.exit_code == 1
     assert "the check did not end within 0 s; it continues in the service" in found.output
-
-
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_only_administrators_check(make_caller: MakeCaller, method: str) -> None:
-    refusal(make_caller().http.request(method, CHECK), 403, "INSUFFICIENT_SCOPE")

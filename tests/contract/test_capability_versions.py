@@ -378,18 +378,6 @@ def test_a_node_that_names_no_range_is_refused(payer: Caller, node: Json) -> Non
     assert "apabilityId" in refused["errors"][0]["path"]
 
 
-def test_they_need_their_scopes(anonymous: httpx.Client, make_caller: MakeCaller) -> None:
-    narrow = make_caller(scopes=["agents:read"])
-    asked = {"capabilityId": "cap.test.none.v1", "supportedVersions": ["1"]}
-    for http, status, code in (
-        (anonymous, 401, "UNAUTHORIZED"),
-        (narrow.http, 403, "INSUFFICIENT_SCOPE"),
-    ):
-        refusal(http.post(VERSIONS, json=version("cap.test.none.v1", "1.0.0")), status, code)
-        refusal(http.post(NEGOTIATE, json=asked), status, code)
-        refusal(http.get(path_of("cap.test.none.v1")), status, code)
-
-
 @pytest.mark.parametrize(
     "meant", [{"minLength": "x"}, {"required": [{}]}, {"minimum": "x"}, {"pattern": "(?=a)"}]
 )

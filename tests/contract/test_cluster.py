@@ -5,25 +5,11 @@ Draining between machines: `tests/faults/test_drain.py`.
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
 from tests.contract.conftest import Caller, answer, refusal
 
 CLUSTER = "/v1/cluster"
-ROUTES = [
-    ("GET", CLUSTER),
-    ("POST", f"{CLUSTER}/machines/0123456789/drain"),
-    ("POST", f"{CLUSTER}/machines/0123456789/resume"),
-]
-
-
-@pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_the_cluster_is_for_administrators(
-    anonymous: httpx.Client, payer: Caller, method: str, path: str
-) -> None:
-    refusal(anonymous.request(method, path), 401, "UNAUTHORIZED")
-    refusal(payer.http.request(method, path), 403, "INSUFFICIENT_SCOPE")
 
 
 def test_one_machine_has_a_member_that_holds_every_shard_and_cannot_drain(admin: Caller) -> None:

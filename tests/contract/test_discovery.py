@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.contract.conftest import Caller, MakeAgent, answer, refusal, unique
@@ -229,8 +228,3 @@ def test_agent_that_is_gone_or_revoked_is_not_found(
 def test_bad_query_is_refused_by_its_member(payer: Caller, query: Json, path: str) -> None:
     body = refusal(payer.http.get("/v1/discover", params=query), 400, "INVALID_REQUEST")
     assert [error["path"] for error in body["errors"]] == [path]
-
-
-def test_discovery_needs_a_key(anonymous: httpx.Client) -> None:
-    refusal(anonymous.post(SENT, json={"query": "x"}), 401, "UNAUTHORIZED")
-    refusal(anonymous.get("/v1/discover", params={"q": "x"}), 401, "UNAUTHORIZED")

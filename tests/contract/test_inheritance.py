@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import psycopg
 import pytest
 
@@ -168,17 +167,6 @@ def test_bad_input_is_refused(payer: Caller, wrong: Json, path: str) -> None:
     body = {**request("did:net:ghost", "did:net:heir"), **wrong}
     refused = refusal(payer.http.post(PATH, json=body), 400, "INVALID_REQUEST")
     assert refused["errors"][0]["path"] == path
-
-
-def test_it_needs_its_scopes(anonymous: httpx.Client, make_caller: MakeCaller) -> None:
-    narrow = make_caller(scopes=["ledger:read"])
-    for http, status, code in (
-        (anonymous, 401, "UNAUTHORIZED"),
-        (narrow.http, 403, "INSUFFICIENT_SCOPE"),
-    ):
-        refusal(http.post(PATH, json=request(narrow.did, "did:net:heir")), status, code)
-        refusal(http.get(f"{PATH}/{narrow.did}"), status, code)
-        refusal(http.delete(f"{PATH}/{narrow.did}"), status, code)
 
 
 def test_an_unproven_claim_names_an_heir(

@@ -11,7 +11,6 @@ import os
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 import pytest
 from nacl.signing import SigningKey
 
@@ -183,14 +182,3 @@ def test_bad_input_is_refused(payer: Caller, wrong: Json, path: str) -> None:
     body = {**request("did:net:ghost", old, new), **wrong}
     refused = refusal(payer.http.post(ROTATE, json=body), 400, "INVALID_REQUEST")
     assert refused["errors"][0]["path"] == path
-
-
-def test_it_needs_its_scopes(anonymous: httpx.Client, make_caller: MakeCaller) -> None:
-    key, narrow = SigningKey.generate(), make_caller(scopes=["ledger:read"])
-    body = request(narrow.did, key, key)
-    for http, status, code in (
-        (anonymous, 401, "UNAUTHORIZED"),
-        (narrow.http, 403, "INSUFFICIENT_SCOPE"),
-    ):
-        refusal(http.post(ROTATE, json=body), status, code)
-        refusal(http.get(f"/v1/trust/key-history/{narrow.did}"), status, code)

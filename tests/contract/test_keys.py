@@ -24,46 +24,6 @@ from tests.contract.conftest import (
     wait,
 )
 
-PROTECTED = [
-    ("POST", "/v1/workflows/publish"),
-    ("POST", "/v1/workflows/publish/bulk"),
-    ("POST", "/v1/workflows"),
-    ("GET", "/v1/workflows"),
-    ("GET", "/v1/workflows/x"),
-    ("POST", "/v1/workflows/x/cancel"),
-    ("GET", "/v1/ledger/balance"),
-    ("POST", "/v1/ledger/deposit"),
-    ("GET", "/v1/ledger/transactions"),
-    ("POST", "/v1/agents/register"),
-    ("POST", "/v1/agents/register/bulk"),
-    ("POST", "/v1/agent/register"),
-    ("GET", "/v1/audit"),
-    ("GET", "/v1/audit/1"),
-    ("POST", "/v1/keys"),
-    ("GET", "/v1/keys"),
-    ("DELETE", "/v1/keys/x"),
-    ("POST", "/v1/keys/x/rotate"),
-]
-
-
-@pytest.mark.parametrize(("method", "path"), PROTECTED)
-def test_missing_or_invalid_key_is_401(anonymous: httpx.Client, method: str, path: str) -> None:
-    for headers in ({}, {"x-api-key": "cb_wrong"}, {"authorization": "Bearer cb_wrong"}):
-        response = anonymous.request(method, path, headers=headers)
-        refusal(response, 401, "UNAUTHORIZED")
-        assert response.headers["www-authenticate"].startswith("Bearer")
-
-
-@pytest.mark.parametrize(("method", "path"), PROTECTED)
-def test_a_key_without_the_scope_is_403(narrow: Caller, method: str, path: str) -> None:
-    refusal(narrow.http.request(method, path, json={}), 403, "INSUFFICIENT_SCOPE")
-
-
-@pytest.fixture(scope="module")
-def narrow(make_caller: MakeCaller) -> Caller:
-    """A caller whose key opens nothing of this version."""
-    return make_caller(scopes=["schedules:read"])
-
 
 def test_bearer_carries_an_api_key_as_well(payer: Caller, anonymous: httpx.Client) -> None:
     headers = {"authorization": f"Bearer {payer.key}"}

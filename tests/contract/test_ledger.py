@@ -70,10 +70,6 @@ def test_case_31_a_bad_amount_is_400(make_caller: MakeCaller, amount: object) ->
     assert rich.balance()["balance"] == 0
 
 
-def test_deposit_needs_its_own_scope(payer: Caller) -> None:
-    refusal(payer.http.post(DEPOSIT, json={"amount": 1}), 403, "INSUFFICIENT_SCOPE")
-
-
 def test_deposit_for_another_needs_an_administrator(make_caller: MakeCaller) -> None:
     rich = make_caller(scopes=["ledger:deposit"])
     body = {"amount": 1, "ownerDid": unique("did:net:other-")}

@@ -149,18 +149,3 @@ def test_more_than_ten_years_ahead_is_refused(payer: Caller, make_agent: MakeAge
     answer(register(payer, name, agent.did, durationMonths=120))
     refused = payer.http.post(f"{NAMES}/{name}/renew", json={"durationMonths": 1})
     refusal(refused, 400, "INVALID_REQUEST")
-
-
-def test_they_need_their_scopes(anonymous: httpx.Client, make_caller: MakeCaller) -> None:
-    narrow = make_caller(scopes=["ledger:read"])
-    for http, status, code in (
-        (anonymous, 401, "UNAUTHORIZED"),
-        (narrow.http, 403, "INSUFFICIENT_SCOPE"),
-    ):
-        body = {"name": new_name(), "agentDid": narrow.did}
-        refusal(http.post(NAMES, json=body), status, code)
-        refusal(http.get(f"{NAMES}/abc"), status, code)
-        refusal(http.delete(f"{NAMES}/abc"), status, code)
-        refusal(http.post(f"{NAMES}/abc/renew"), status, code)
-        refusal(http.post(f"{NAMES}/abc/transfer", json=body), status, code)
-        refusal(http.get(f"/v1/agents/{narrow.did}/names"), status, code)

@@ -9,7 +9,6 @@ import base64
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import jwt
 import pytest
 import rfc8785
@@ -399,14 +398,3 @@ def test_the_client_reads_verifies_and_submits(
         assert client.receipt(receipt.receipt_id).submitted[0].receipt_id == own.receipt_id
         assert client.signed_results(workflow_id, all=True).rows[0].signature is None
         assert not client.verify_result("a", workflow_id).valid
-
-
-def test_receipts_need_their_scopes(anonymous: httpx.Client, make_caller: MakeCaller) -> None:
-    narrow = make_caller(scopes=["ledger:read"])
-    for http, status, code in (
-        (anonymous, 401, "UNAUTHORIZED"),
-        (narrow.http, 403, "INSUFFICIENT_SCOPE"),
-    ):
-        refusal(http.get(f"/v1/receipts/{narrow.did}"), status, code)
-        refusal(http.post(SUBMIT, json={}), status, code)
-        refusal(http.post(VERIFY, json={}), status, code)

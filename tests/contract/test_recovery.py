@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import psycopg
 import pytest
 from nacl.signing import SigningKey
@@ -326,23 +325,3 @@ def test_bad_input_is_refused(payer: Caller, wrong: Json, path: str) -> None:
 def test_guardians_that_could_not_act_are_refused(scene: Scene, body: Json, path: str) -> None:
     refused = refusal(scene.owner.http.put(scene.path, json=body), 400, "INVALID_REQUEST")
     assert refused["errors"][0]["path"] == path
-
-
-def test_they_need_their_scopes(anonymous: httpx.Client, make_caller: MakeCaller) -> None:
-    narrow = make_caller(scopes=["ledger:read"])
-    path = f"{RECOVER}/{uuid.uuid4()}"
-    for http, status, code in (
-        (anonymous, 401, "UNAUTHORIZED"),
-        (narrow.http, 403, "INSUFFICIENT_SCOPE"),
-    ):
-        guardians = f"/v1/identity/guardians/{narrow.did}"
-        named = {"guardians": [], "threshold": 0}
-        body = {"agentDid": narrow.did, "recoveryType": SOCIAL, "newPublicKey": "x"}
-        for response in (
-            http.put(guardians, json=named),
-            http.get(guardians),
-            http.post(RECOVER, json=body),
-            http.get(path),
-            http.post(f"{path}/cancel"),
-        ):
-            refusal(response, status, code)

@@ -107,19 +107,6 @@ def test_who_may_revoke_and_who_may_take_back(
     assert revoke(itself, itself.did)["revokedByDid"] == itself.did
 
 
-def test_it_needs_its_scopes(anonymous: httpx.Client, make_caller: MakeCaller) -> None:
-    narrow = make_caller(0, scopes=["ledger:read"])
-    path = f"{REVOKED}/{narrow.did}"
-    for http, status, code in ((anonymous, 401, "UNAUTHORIZED"), (narrow.http, 403, None)):
-        for response in (
-            http.post(REVOKE, json=request(narrow.did)),
-            http.get(path),
-            http.get(REVOKED),
-            http.delete(path),
-        ):
-            refusal(response, status, code or "INSUFFICIENT_SCOPE")
-
-
 @pytest.mark.parametrize(
     ("wrong", "path"),
     [

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 from nacl.signing import VerifyKey
 
-from tests.contract.conftest import Caller, MakeCaller, answer, refusal
+from tests.contract.conftest import Caller, answer
 
 Json = dict[str, Any]
 DESCRIPTION = "/.well-known/callboard.json"
@@ -61,10 +61,3 @@ def test_a_rotation_is_signed_by_the_previous_key_and_recorded(
     signature = base64.b64decode(payload["proof"].removeprefix("ed25519:"))
     message = f"rotate-signing-key:{now['publicKey']}".encode()
     VerifyKey(base64.b64decode(before["publicKey"])).verify(message, signature)
-
-
-def test_only_administrators_rotate(make_caller: MakeCaller, anonymous: httpx.Client) -> None:
-    caller = make_caller()
-    keys = described(anonymous)
-    refusal(caller.http.post(ROTATE), 403, "INSUFFICIENT_SCOPE")
-    assert described(anonymous) == keys
