@@ -27,8 +27,7 @@ STAKE_PARTS: Final = (
 
 async def account_row(reader: LedgerReader, did: str) -> RowDict | None:
     """Return the wallet of a DID, None until something came in."""
-    rows = await reader.rows(sql.select(account).where(account.c.address == wallet_address(did)))
-    return rows[0] if rows else None
+    return await reader.row(sql.select(account).where(account.c.address == wallet_address(did)))
 
 
 async def history(
@@ -63,14 +62,12 @@ async def history(
 
 async def stake_row(reader: LedgerReader, agent_did: str) -> RowDict | None:
     """Return an agent's stake with both its parts (`free_micro`, `locked_micro`)."""
-    rows = await reader.rows(STAKE_PARTS.where(stake.c.agent_did == agent_did))
-    return rows[0] if rows else None
+    return await reader.row(STAKE_PARTS.where(stake.c.agent_did == agent_did))
 
 
 async def quota_row(reader: LedgerReader, did: str) -> RowDict | None:
     """Return a payer's limits; a column is None where there is none of its kind."""
-    rows = await reader.rows(sql.select(quota).where(quota.c.did == did))
-    return rows[0] if rows else None
+    return await reader.row(sql.select(quota).where(quota.c.did == did))
 
 
 async def quota_usage(reader: LedgerReader, did: str, day_ms: int) -> QuotaUsage:
@@ -101,7 +98,5 @@ async def quota_usage(reader: LedgerReader, did: str, day_ms: int) -> QuotaUsage
 
 async def reputation_row(reader: LedgerReader, agent_did: str) -> tuple[Tally, int | None]:
     """Return an agent's counts and when they last changed, Unix milliseconds; none are zeros."""
-    rows = await reader.rows(sql.select(reputation).where(reputation.c.agent_did == agent_did))
-    if not rows:
-        return Tally(), None
-    return tally_of(rows[0]), rows[0]["updated_ms"]
+    row = await reader.row(sql.select(reputation).where(reputation.c.agent_did == agent_did))
+    return (Tally(), None) if row is None else (tally_of(row), row["updated_ms"])

@@ -20,7 +20,7 @@ async def card_rows(
     Args:
         before: only places with lower numbers.
     """
-    query = sql.select(agent_card).where(agent_card.c.did == did)
-    if before is not None:
-        query = query.where(agent_card.c.number < before)
-    return await reader.rows(query.order_by(agent_card.c.number.desc()).limit(limit).offset(offset))
+    return await reader.listed(
+        sql.select(agent_card), "number", before, limit=limit, offset=offset, is_newest_first=True,
+        did=did,
+    )  # fmt: skip

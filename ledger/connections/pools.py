@@ -90,6 +90,13 @@ class Pool:
                 ) from None
             raise unreachable(error) from None
 
+    async def row(
+        self, statement: sql.Executable, values: Mapping[str, Any] | None = None
+    ) -> dict[str, Any] | None:
+        """Return the first row of a statement, None without one; otherwise as `rows`."""
+        rows = await self.rows(statement, values)
+        return rows[0] if rows else None
+
 
 class OperationalPool(Pool):
     """Connections of the role `ops_writer`, which has no right on audited tables.

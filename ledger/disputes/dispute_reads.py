@@ -11,8 +11,7 @@ from ledger.schema import dispute, feedback
 
 async def dispute_row(reader: LedgerReader, dispute_id: str) -> RowDict | None:
     """Return a dispute's row by its id."""
-    rows = await reader.rows(sql.select(dispute).where(dispute.c.id == dispute_id))
-    return rows[0] if rows else None
+    return await reader.row(sql.select(dispute).where(dispute.c.id == dispute_id))
 
 
 async def dispute_rows(
@@ -30,7 +29,7 @@ async def dispute_rows(
     Args:
         party_did: only those of this DID and of the agents whose money is its own.
     """
-    query = sql.select(dispute).order_by(dispute.c.id.desc())
+    query = sql.select(dispute)
     if party_did is not None:
         parties = sql.union_all(
             sql.select(sql.literal(party_did).label("did")), money_agents(party_did)
@@ -40,13 +39,10 @@ async def dispute_rows(
             for side in (dispute.c.complainant_did, dispute.c.respondent_did)
         )
         query = query.where(dispute.c.id.in_(sql.union(*sides)))
-    if status is not None:
-        query = query.where(dispute.c.status == status)
-    if workflow_id is not None:
-        query = query.where(dispute.c.workflow_id == workflow_id)
-    if before_id is not None:
-        query = query.where(dispute.c.id < before_id)
-    return await reader.rows(query.limit(limit).offset(offset))
+    return await reader.listed(
+        query, "id", before_id, limit=limit, offset=offset, is_newest_first=True,
+        status=status, workflow_id=workflow_id,
+    )  # fmt: skip
 
 
 async def feedback_rows(reader: LedgerReader, workflow_id: str) -> list[RowDict]:

@@ -40,10 +40,9 @@ async def key_rows(
         former_key.c.valid_until_ms,
     ).where(former_key.c.agent_did == did)
     keys = sql.union_all(current, former).subquery()
-    query = sql.select(keys)
-    if before is not None:
-        query = query.where(keys.c.number < before)
-    return await reader.rows(query.order_by(keys.c.number.desc()).limit(limit).offset(offset))
+    return await reader.listed(
+        sql.select(keys), "number", before, limit=limit, offset=offset, is_newest_first=True
+    )
 
 
 async def newest_keys(
@@ -61,8 +60,7 @@ def _is_taken(at_ms: int) -> sql.ColumnElement[bool]:
 async def name_row(reader: LedgerReader, name: str, *, at_ms: int) -> RowDict | None:
     """Return the row of a name that is taken at a time, milliseconds."""
     query = sql.select(agent_name).where(agent_name.c.name == name, _is_taken(at_ms))
-    rows = await reader.rows(query)
-    return rows[0] if rows else None
+    return await reader.row(query)
 
 
 async def name_rows(
@@ -76,9 +74,7 @@ async def name_rows(
 ) -> list[RowDict]:
     """Return the names that an agent has at a time, in their order."""
     query = sql.select(agent_name).where(agent_name.c.agent_did == agent_did, _is_taken(at_ms))
-    if after_name is not None:
-        query = query.where(agent_name.c.name > after_name)
-    return await reader.rows(query.order_by(agent_name.c.name).limit(limit).offset(offset))
+    return await reader.listed(query, "name", after_name, limit=limit, offset=offset)
 
 
 async def expired_names(reader: LedgerReader, *, at_ms: int, limit: int) -> list[tuple[str, int]]:
@@ -101,8 +97,7 @@ _GUARDIANS: Final = sql.text(
 async def guardian_row(reader: LedgerReader, did: str) -> RowDict | None:
     """Return who may replace an agent's key, a row of `GUARDIAN_SETS`; None also when an owner of
     before has named them."""
-    rows = await reader.rows(_GUARDIANS, {"did": did})
-    return rows[0] if rows else None
+    return await reader.row(_GUARDIANS, {"did": did})
 
 
 async def current_keys(reader: LedgerReader, dids: Collection[str]) -> dict[str, str]:
@@ -122,8 +117,7 @@ _READY_MS: Final = sql.func.callboard.ready_ms_since(recovery.c.waiting_ms)
 async def recovery_row(reader: LedgerReader, recovery_id: str) -> RowDict | None:
     """Return a request to replace a key, with `ready_ms`, how long of its delay has run."""
     query = sql.select(recovery, _READY_MS.label("ready_ms")).where(recovery.c.id == recovery_id)
-    rows = await reader.rows(query)
-    return rows[0] if rows else None
+    return await reader.row(query)
 
 
 async def due_recoveries(reader: LedgerReader, *, limit: int) -> list[RowDict]:

@@ -51,8 +51,7 @@ _DUE: Final = sql.text(
 
 async def switch_row(reader: LedgerReader, did: str) -> RowDict | None:
     """Return an agent's switch, with `heartbeat_ms`, `silent_ms` and `limit_ms`."""
-    rows = await reader.rows(_ONE, {"did": did})
-    return rows[0] if rows else None
+    return await reader.row(_ONE, {"did": did})
 
 
 async def due_switches(

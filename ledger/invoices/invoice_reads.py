@@ -15,8 +15,7 @@ REFUND_KINDS: Final = ("refund", "fee_refund", "stake_refund")
 
 async def invoice_row(reader: LedgerReader, invoice_id: str) -> RowDict | None:
     """Return an invoice's row by its id."""
-    rows = await reader.rows(sql.select(invoice).where(invoice.c.id == invoice_id))
-    return rows[0] if rows else None
+    return await reader.row(sql.select(invoice).where(invoice.c.id == invoice_id))
 
 
 async def invoice_rows(
@@ -29,14 +28,10 @@ async def invoice_rows(
     before_id: str | None,
 ) -> list[RowDict]:
     """Return invoices, newest first; of everybody when `payer_did` is None."""
-    query = sql.select(invoice).order_by(invoice.c.id.desc())
-    if payer_did is not None:
-        query = query.where(invoice.c.payer_did == payer_did)
-    if status is not None:
-        query = query.where(invoice.c.status == status)
-    if before_id is not None:
-        query = query.where(invoice.c.id < before_id)
-    return await reader.rows(query.limit(limit).offset(offset))
+    return await reader.listed(
+        sql.select(invoice), "id", before_id, limit=limit, offset=offset, is_newest_first=True,
+        payer_did=payer_did, status=status,
+    )  # fmt: skip
 
 
 async def line_rows(reader: LedgerReader, invoice_id: str) -> list[RowDict]:

@@ -102,12 +102,9 @@ async def peer_page(
         region: only those of this region; None: of all.
         after_id: the last id of the previous page.
     """
-    query = _ROWS.where(_IS_PRESENT)
-    if region is not None:
-        query = query.where(peer.c.region == region)
-    if after_id is not None:
-        query = query.where(peer.c.id > after_id)
-    return await reader.rows(query.limit(limit).offset(offset))
+    return await reader.listed(
+        _ROWS.where(_IS_PRESENT), "id", after_id, limit=limit, offset=offset, region=region
+    )
 
 
 async def peer_row(
@@ -120,8 +117,7 @@ async def peer_row(
         is_removed_too: also if the peer was removed.
     """
     query = _ROWS.where(peer.c[by] == value)
-    rows = await reader.rows(query if is_removed_too else query.where(_IS_PRESENT))
-    return rows[0] if rows else None
+    return await reader.row(query if is_removed_too else query.where(_IS_PRESENT))
 
 
 async def is_agent_revoked(reader: LedgerReader, peer_id: str, did: str) -> bool:

@@ -20,8 +20,7 @@ from ledger.schema import capability_price
 async def price_row(reader: LedgerReader, capability_id: str) -> RowDict | None:
     """Return a capability's registered price: cents, or two rates as decimal texts."""
     query = sql.select(capability_price).where(capability_price.c.capability_id == capability_id)
-    rows = await reader.rows(query)
-    return rows[0] if rows else None
+    return await reader.row(query)
 
 
 async def registered_prices(

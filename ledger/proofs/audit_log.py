@@ -196,7 +196,7 @@ async def entry_pages(reader: LedgerReader, first_id: int) -> AsyncIterator[RowP
         query = sql.select(audit).where(audit.c.id >= first_id)
         page = await reader.page(
             query,
-            key="id",
+            "id",
             wide="body",
             limit=PAGE_ROWS_MAX,
             offset=0,

@@ -61,7 +61,7 @@ async def entries_between(
         wanted = sql.union_all(*(sql.select(one.subquery()) for one in (first, about.offset(0))))
         query = query.where(audit.c.id.in_(wanted))
     page = await reader.page(
-        query, key="id", wide="body", limit=PAGE_ENTRIES, offset=0, bytes_max=PAGE_BYTES
+        query, "id", wide="body", limit=PAGE_ENTRIES, offset=0, bytes_max=PAGE_BYTES
     )
     is_whole = not page.is_cut and len(page) < PAGE_ENTRIES
     return page, last if is_whole else page[-1]["id"]

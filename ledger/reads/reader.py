@@ -103,7 +103,7 @@ class RowPage(list[RowDict]):
         self.looked_to = looked_to
 
 
-class LedgerReader:
+class LedgerReader(Pool):
     """Read models over a small pool of connections."""
 
     def __init__(self, url: str, *, pool_size: int = 5, timeout_s: float = READ_TIMEOUT_S) -> None:
@@ -113,22 +113,19 @@ class LedgerReader:
             url: `postgresql://…` of a login that is a member of `ledger_reader`.
             timeout_s: how long a read waits for a connection, and then for the server.
         """
+        super().__init__(url, READER_ROLE, "callboard-reader", size=pool_size, timeout_s=timeout_s)
         self.turns = ReadTurns()
-        self._pool = Pool(url, READER_ROLE, "callboard-reader", size=pool_size, timeout_s=timeout_s)
         # Connections of their own: pages may be large, and a look-up is never behind one.
         self.records = PreparedReads(url, timeout_s=timeout_s)
         self.lookups = PreparedReads(url, timeout_s=timeout_s)
         self.searches = SearchReads(url, timeout_s=timeout_s)
-
-    def __repr__(self) -> str:
-        return f"LedgerReader({self._pool!r})"
 
     async def close(self) -> None:
         """Close all connections."""
         await self.records.close()
         await self.lookups.close()
         await self.searches.close()
-        await self._pool.close()
+        await super().close()
 
     async def ping(self) -> None:
         """Return when the database answers."""
@@ -164,11 +161,7 @@ class LedgerReader:
             is_quarantined: whether they wait for being resumed; None: whether or not.
             before_id: the last id of the page before (keyset paging).
         """
-        query = workflow_select(with_manifest=False).order_by(workflow.c.id.desc())
-        if payer_did is not None:
-            query = query.where(workflow.c.payer_did == payer_did)
-        if status is not None:
-            query = query.where(workflow.c.status == status)
+        query = workflow_select(with_manifest=False)
         if is_quarantined is not None:
             waits = sql.and_(workflow.c.quarantined_ms.is_not(None), _IS_UNFINISHED)
             query = query.where(waits if is_quarantined else sql.not_(waits))
@@ -181,16 +174,17 @@ class LedgerReader:
             query = query.where(workflow.c.created_ms >= start_ms)
         if end_ms is not None:
             query = query.where(workflow.c.created_ms < end_ms)
-        if before_id is not None:
-            known = _uuid(before_id)
-            if known is None:
-                return []
-            query = query.where(workflow.c.id < known)
-        return await self.rows(query.limit(limit).offset(offset))
+        before = None if before_id is None else _uuid(before_id)
+        if before_id is not None and before is None:
+            return []
+        return await self.listed(
+            query, "id", before, limit=limit, offset=offset, is_newest_first=True,
+            payer_did=payer_did, status=status,
+        )  # fmt: skip
 
     async def _workflow_of(self, command_key: str) -> str | None:
-        rows = await self.rows(sql.select(command.c.result).where(command.c.id == command_key))
-        return (rows[0]["result"] or {}).get("workflowId") if rows else None
+        row = await self.row(sql.select(command.c.result).where(command.c.id == command_key))
+        return None if row is None else (row["result"] or {}).get("workflowId")
 
     async def escrow(self, workflow_id: str) -> RowDict | None:
         """Return a workflow's escrow with what is left in it (`remaining_micro`)."""
@@ -202,8 +196,7 @@ class LedgerReader:
             .join(account, account.c.id == escrow.c.account_id)
             .where(escrow.c.workflow_id == known)
         )
-        rows = await self.rows(query)
-        return rows[0] if rows else None
+        return await self.row(query)
 
     # -- agents and keys --------------------------------------------------------------------------
 
@@ -251,8 +244,7 @@ class LedgerReader:
 
     async def agent(self, did: str) -> RowDict | None:
         """Return an agent's row, its signing secret left out."""
-        rows = await self.rows(_AGENT, {"did": did})
-        return rows[0] if rows else None
+        return await self.row(_AGENT, {"did": did})
 
     async def heard_agent(self, did: str) -> RowDict | None:
         """Return an agent's row with what is heard of it (`live_of`) and whether it `is_revoked`.
@@ -283,8 +275,7 @@ class LedgerReader:
 
     async def api_key(self, key_id: str) -> RowDict | None:
         """Return an API key, its hashes left out."""
-        rows = await self.rows(_key_select().where(api_key.c.id == key_id))
-        return rows[0] if rows else None
+        return await self.row(_key_select().where(api_key.c.id == key_id))
 
     async def api_keys(
         self,
@@ -295,12 +286,9 @@ class LedgerReader:
         after_id: str | None = None,
     ) -> list[RowDict]:
         """Return API keys in the order of their ids, hashes left out."""
-        query = _key_select().order_by(api_key.c.id)
-        if owner_did is not None:
-            query = query.where(api_key.c.owner_did == owner_did)
-        if after_id is not None:
-            query = query.where(api_key.c.id > after_id)
-        return await self.rows(query.limit(limit).offset(offset))
+        return await self.listed(
+            _key_select(), "id", after_id, limit=limit, offset=offset, owner_did=owner_did
+        )
 
     # -- money and audit --------------------------------------------------------------------------
 
@@ -396,7 +384,7 @@ class LedgerReader:
         search = partial(self.searches.rows, caller=caller)
         read = self.rows if select.last_looked_at is None else search
         found = await self.page(
-            select.rows, key="id", is_newest_first=True, wide="body", limit=limit, offset=offset,
+            select.rows, "id", is_newest_first=True, wide="body", limit=limit, offset=offset,
             bytes_max=bytes_max, read=read,
         )  # fmt: skip
         if select.last_looked_at is None or found.is_cut or len(found) == limit:
@@ -412,32 +400,54 @@ class LedgerReader:
         )
         return {int(row["audit_id"]) for row in await self.rows(query)} if audit_ids else set()
 
+    async def listed(
+        self,
+        query: sql.Select[Any],
+        key: str,
+        after: object = None,
+        *,
+        limit: int,
+        offset: int,
+        is_newest_first: bool = False,
+        **wanted: object,
+    ) -> list[RowDict]:
+        """Return a page of rows in the order of a column.
+
+        Args:
+            query: the list, without its order.
+            key: the column by which it is ordered.
+            after: the key of the last row of the previous page; None: the first page.
+            limit: most rows.
+            is_newest_first: the largest key comes first.
+            wanted: by column, the value of the rows that are shown; None: any.
+        """
+        page = _page_select(query, key, after, is_newest_first, wanted)
+        return await self.rows(page.limit(limit).offset(offset))
+
     async def page(
         self,
         query: sql.Select[Any],
-        *,
         key: str,
+        after: object = None,
+        *,
         wide: str,
         limit: int,
         offset: int,
         bytes_max: int,
         is_newest_first: bool = False,
         read: Callable[[sql.Executable], Awaitable[list[RowDict]]] | None = None,
+        **wanted: object,
     ) -> RowPage:
         """Return a page of rows that ends early, in the database, when it gets too large.
 
         Args:
-            query: the list, without its order.
-            key: the column by which it is ordered.
+            query, key, after, limit, is_newest_first, wanted: as of `listed`.
             wide: the column whose texts may be large.
-            limit: most rows.
             bytes_max: of the wide column: the page ends with the row that passes it.
-            is_newest_first: the largest key comes first.
             read: runs the query; None: as all reads.
         """
-        column = query.selected_columns[key]
-        order = column.desc() if is_newest_first else column
-        rows = query.order_by(order).limit(limit).offset(offset).subquery()
+        narrowed = _page_select(query, key, after, is_newest_first, wanted)
+        rows = narrowed.limit(limit).offset(offset).subquery()
         rows_order = rows.c[key].desc() if is_newest_first else rows.c[key]
         size = sql.func.octet_length(sql.cast(rows.c[wide], sql.Text))
         before = sql.func.sum(size).over(order_by=rows_order, rows=(None, -1))
@@ -455,21 +465,28 @@ class LedgerReader:
             del row["page_bytes_before"]
         return RowPage(found, is_cut=row_count > len(found))
 
-    async def rows(
-        self, query: sql.Executable, values: Mapping[str, Any] | None = None
-    ) -> list[RowDict]:
-        """Return the rows of a query; the other reads of this package stand on it.
-
-        Args:
-            values: of the query's named parameters.
-        """
-        return await self._pool.rows(query, values)
-
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _page_select(
+    query: sql.Select[Any],
+    key: str,
+    after: object,
+    is_newest_first: bool,
+    wanted: Mapping[str, object],
+) -> sql.Select[Any]:
+    columns = query.selected_columns
+    column, order = columns[key], columns[key].desc() if is_newest_first else columns[key]
+    for name, value in wanted.items():
+        if value is not None:
+            query = query.where(columns[name] == value)
+    if after is not None:
+        query = query.where(column < after if is_newest_first else column > after)
+    return query.order_by(order)
 
 
 def _key_select() -> sql.Select[Any]:

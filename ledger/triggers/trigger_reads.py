@@ -61,14 +61,12 @@ _EVENT: Final = sql.text(
 
 async def trigger_row(reader: LedgerReader, trigger_id: str) -> RowDict | None:
     """Return a trigger by its id, which has the form of a UUID."""
-    rows = await reader.rows(_BY_ID, {"id": trigger_id})
-    return rows[0] if rows else None
+    return await reader.row(_BY_ID, {"id": trigger_id})
 
 
 async def trigger_of_token(reader: LedgerReader, token_hash: bytes) -> RowDict | None:
     """Return the trigger whose hook has the token with this SHA-256."""
-    rows = await reader.rows(_BY_TOKEN, {"token_hash": token_hash})
-    return rows[0] if rows else None
+    return await reader.row(_BY_TOKEN, {"token_hash": token_hash})
 
 
 async def count_triggers(reader: LedgerReader, owner_did: str) -> int:
@@ -94,21 +92,14 @@ async def trigger_rows(
         owner_did, kind, status: None for all; without a status, for all that have not ended.
         before_id: the last id of the page before.
     """
-    query = sql.select(trigger)
-    if owner_did is not None:
-        query = query.where(trigger.c.owner_did == owner_did)
-    if kind is not None:
-        query = query.where(trigger.c.kind == kind)
-    if before_id is not None:
-        query = query.where(trigger.c.id < before_id)
     # Spelt as the partial index is: a parameter would not find it.
     wanted: sql.ColumnElement[str] = sql.literal_column(
         f"'{TriggerStatus(status or TriggerStatus.ENDED)}'"
     )
     is_status = trigger.c.status != wanted if status is None else trigger.c.status == wanted
     return await reader.page(
-        query.where(is_status), key="id", wide="manifest", limit=limit, offset=offset,
-        bytes_max=bytes_max, is_newest_first=True,
+        sql.select(trigger).where(is_status), "id", before_id, wide="manifest", limit=limit,
+        offset=offset, bytes_max=bytes_max, is_newest_first=True, owner_did=owner_did, kind=kind,
     )  # fmt: skip
 
 
@@ -121,17 +112,15 @@ async def run_rows(
         .select_from(trigger_run)
         .outerjoin(workflow, workflow.c.id == trigger_run.c.workflow_id)
         .where(trigger_run.c.trigger_id == trigger_id)
-        .order_by(trigger_run.c.audit_id.desc())
     )
-    if before_audit_id is not None:
-        query = query.where(trigger_run.c.audit_id < before_audit_id)
-    return await reader.rows(query.limit(limit).offset(offset))
+    return await reader.listed(
+        query, "audit_id", before_audit_id, limit=limit, offset=offset, is_newest_first=True
+    )
 
 
 async def run_row(reader: LedgerReader, trigger_id: str, key: str) -> RowDict | None:
     """Return the run of a trigger by the key of its cause."""
-    rows = await reader.rows(_RUN, {"id": trigger_id, "key": key})
-    return rows[0] if rows else None
+    return await reader.row(_RUN, {"id": trigger_id, "key": key})
 
 
 async def due_triggers(

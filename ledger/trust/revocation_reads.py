@@ -25,8 +25,7 @@ def in_force(at_ms: int) -> sql.ColumnElement[bool]:
 async def revocation_row(reader: LedgerReader, did: str, *, at_ms: int) -> RowDict | None:
     """Return a DID's revocation that is in force at a time, milliseconds."""
     query = sql.select(revocation).where(revocation.c.did == did, in_force(at_ms))
-    rows = await reader.rows(query)
-    return rows[0] if rows else None
+    return await reader.row(query)
 
 
 async def revocation_rows(
@@ -47,8 +46,6 @@ async def revocation_rows(
     """
     condition = is_shown("callboard.revocation.did", viewer)
     query = sql.select(revocation).where(in_force(at_ms), condition)
-    if after_did is not None:
-        query = query.where(revocation.c.did > after_did)
     return await reader.page(
-        query, key="did", wide="evidence", limit=limit, offset=offset, bytes_max=bytes_max
+        query, "did", after_did, wide="evidence", limit=limit, offset=offset, bytes_max=bytes_max
     )

@@ -6,8 +6,7 @@ would cause deliveries. Reference: features.md (Webhooks).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sql
 
@@ -72,7 +71,8 @@ class WebhookStore(OperationalPool):
         own = sql.select(sql.func.count()).where(_WEBHOOK.c.owner_did == owner_did)
         values = [sql.literal(value, _WEBHOOK.c[name].type) for name, value in given.items()]
         row = sql.select(*values).where(own.scalar_subquery() < WEBHOOKS_MAX)
-        return await self._one(sql.insert(_WEBHOOK).from_select(list(given), row), _WEBHOOK.c)
+        added = sql.insert(_WEBHOOK).from_select(list(given), row)
+        return await self.row(added.returning(*_WEBHOOK.c))
 
     async def change(self, row: RowDict, changes: RowDict) -> RowDict | None:
         """Change columns of a webhook and return it; None: it was deleted, or has other secrets.
@@ -81,7 +81,8 @@ class WebhookStore(OperationalPool):
             row: as it was read.
         """
         is_same = (_WEBHOOK.c.id == str(row["id"]), _WEBHOOK.c.secrets == bytes(row["secrets"]))
-        return await self._one(sql.update(_WEBHOOK).where(*is_same).values(changes), _WEBHOOK.c)
+        changed = sql.update(_WEBHOOK).where(*is_same).values(changes)
+        return await self.row(changed.returning(*_WEBHOOK.c))
 
     async def resume(self, webhook_id: str, *, now_ms: int) -> None:
         """Make the deliveries due now that came due while a webhook was paused."""
@@ -103,7 +104,7 @@ class WebhookStore(OperationalPool):
         columns |= {"kind": "webhook", "line": delivery_id, "event_type": TEST_EVENT}
         columns |= {"next_ms": now_ms, "ends_ms": now_ms + DAY_MS}
         added = sql.insert(DELIVERY).values(**columns, created_ms=now_ms)
-        made = await self._one(added, _SHOWN)
+        made = await self.row(added.returning(*_SHOWN))
         assert made is not None
         return made
 
@@ -115,19 +116,12 @@ class WebhookStore(OperationalPool):
         ended = (DELIVERY.c.id == delivery_id, DELIVERY.c.status != "pending")
         again = {"status": "pending", "attempts": 0, "next_ms": now_ms, "ends_ms": now_ms + DAY_MS}
         again |= {"line": delivery_id, **dict.fromkeys(("http_status", "error", "ended_ms"))}
-        return await self._one(sql.update(DELIVERY).where(*ended).values(again), _SHOWN)
-
-    async def _one(
-        self, statement: sql.Insert | sql.Update, columns: Iterable[sql.ColumnElement[Any]]
-    ) -> RowDict | None:
-        rows = await self.rows(statement.returning(*columns))
-        return rows[0] if rows else None
+        return await self.row(sql.update(DELIVERY).where(*ended).values(again).returning(*_SHOWN))
 
 
 async def webhook_row(reader: LedgerReader, webhook_id: str) -> RowDict | None:
     """Return a webhook, None when there is none."""
-    rows = await reader.rows(sql.select(_WEBHOOK).where(_WEBHOOK.c.id == webhook_id))
-    return rows[0] if rows else None
+    return await reader.row(sql.select(_WEBHOOK).where(_WEBHOOK.c.id == webhook_id))
 
 
 async def webhook_rows(
@@ -139,19 +133,15 @@ async def webhook_rows(
         owner_did: whose; None: everybody's.
         after: only those behind this id.
     """
-    query = sql.select(_WEBHOOK).order_by(_WEBHOOK.c.id).limit(limit).offset(offset)
-    if owner_did is not None:
-        query = query.where(_WEBHOOK.c.owner_did == owner_did)
-    if after is not None:
-        query = query.where(_WEBHOOK.c.id > after)
-    return await reader.rows(query)
+    return await reader.listed(
+        sql.select(_WEBHOOK), "id", after, limit=limit, offset=offset, owner_did=owner_did
+    )
 
 
 async def delivery_row(reader: LedgerReader, webhook_id: str, delivery_id: str) -> RowDict | None:
     """Return a delivery of a webhook, None when there is none."""
     is_it = (DELIVERY.c.id == delivery_id, DELIVERY.c.target_id == webhook_id)
-    rows = await reader.rows(sql.select(*_SHOWN).where(*is_it))
-    return rows[0] if rows else None
+    return await reader.row(sql.select(*_SHOWN).where(*is_it))
 
 
 async def delivery_rows(
@@ -170,8 +160,6 @@ async def delivery_rows(
         before: only those before this id.
     """
     query = sql.select(*_SHOWN).where(DELIVERY.c.target_id == webhook_id)
-    if status is not None:
-        query = query.where(DELIVERY.c.status == status)
-    if before is not None:
-        query = query.where(DELIVERY.c.id < before)
-    return await reader.rows(query.order_by(DELIVERY.c.id.desc()).limit(limit).offset(offset))
+    return await reader.listed(
+        query, "id", before, limit=limit, offset=offset, is_newest_first=True, status=status
+    )

@@ -87,5 +87,4 @@ async def result_row(reader: LedgerReader, workflow_id: str, name: str) -> RowDi
             node.c.status == NodeStatus.SUCCESS.value,
         )
     )
-    rows = await reader.rows(query)
-    return rows[0] if rows else None
+    return await reader.row(query)

@@ -265,7 +265,7 @@ async def test_a_look_at_the_switches_reads_a_few_of_them(
         (AGENT,),
     )
     auditor.connection.execute("ANALYZE inheritance; ANALYZE agent")
-    async with reader._pool.engine.connect() as connection:
+    async with reader.engine.connect() as connection:
         explained = sql.text(f"EXPLAIN (ANALYZE, FORMAT JSON) {_DUE.text}")
         found = await connection.execute(explained, {"after": "did:x:2", "limit": 10})
         plan = found.scalar_one()[0]["Plan"]
