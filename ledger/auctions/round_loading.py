@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from core.market.auction import LIVE_BIDS_MAX, Bid
 from ledger.auctions.auction_commands import NO_ROUND, bids_key
+from ledger.connections.connecting import columns_of, fetch
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import OpenRound, StateCache
 
@@ -29,29 +30,28 @@ async def load_rounds(
     connection: psycopg.AsyncConnection[Any], cache: StateCache, pairs: Sequence[tuple[str, str]]
 ) -> None:
     """Put the open rounds of these (workflow, node) pairs into the cache, None where none is."""
-    cache.rounds.update(dict.fromkeys(pairs))
     asked: dict[str, tuple[str, str]] = {}
-    places = ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs])
-    cursor = await connection.execute(
+    places = columns_of(pairs)
+    opened = await fetch(
+        connection,
         "SELECT a.workflow_id::text, a.node, a.round, a.reserve_micro, a.closes_ms, a.stake_bps"
         " FROM callboard.auction a JOIN unnest(%s::uuid[], %s::text[]) AS p(workflow_id, node)"
         " ON a.workflow_id = p.workflow_id AND a.node = p.node WHERE a.status = 'open'",
         places,
     )
-    for workflow_id, node, number, reserve_micro, closes_ms, stake_bps in await cursor.fetchall():
+    for workflow_id, node, number, reserve_micro, closes_ms, stake_bps in opened:
         cache.rounds[workflow_id, node] = OpenRound(
             number, reserve_micro, closes_ms, stake_bps=stake_bps
         )
         asked[bids_key(workflow_id, node, number)] = (workflow_id, node)
     # Bids that another writer has sent are all there are, however far its clock was ahead.
-    cursor = await connection.execute(
-        "SELECT id FROM callboard.command WHERE id = ANY(%s)", (list(asked),)
-    )
-    for (key,) in await cursor.fetchall():
+    sent = "SELECT id FROM callboard.command WHERE id = ANY(%s)"
+    for (key,) in await fetch(connection, sent, (list(asked),)):
         round_ = cache.rounds[asked[key]]
         assert round_ is not None, key
         round_.is_over = True
-    cursor = await connection.execute(
+    bids = await fetch(
+        connection,
         "SELECT b.workflow_id::text, b.node, b.agent_did, b.amount_micro, b.eta_ms,"
         " b.stake_offered_micro, b.received_ms, b.stake_locked_micro, b.owner_did"
         " FROM callboard.auction a"
@@ -68,7 +68,7 @@ async def load_rounds(
         " WHERE a.status = 'open' ORDER BY b.received_ms, b.agent_did",
         (*places, LIVE_BIDS_MAX),
     )
-    for workflow_id, node, *fields, locked_micro, owner_did in await cursor.fetchall():
+    for workflow_id, node, *fields, locked_micro, owner_did in bids:
         bid = replace(Bid(*fields), stake_locked_micro=locked_micro, owner_did=owner_did)
         round_ = cache.rounds[workflow_id, node]
         assert round_ is not None, bid
@@ -87,9 +87,6 @@ async def count_kept_bids(
 ) -> None:
     """Put into the cache how many bids of these (workflow, node) pairs no round counts."""
     cache.kept_bids.update(dict.fromkeys(pairs, 0))
-    cursor = await connection.execute(
-        COUNT_KEPT,
-        ([workflow_id for workflow_id, _ in pairs], [name for _, name in pairs], NO_ROUND),
-    )
-    for workflow_id, node, count in await cursor.fetchall():
+    places = columns_of(pairs)
+    for workflow_id, node, count in await fetch(connection, COUNT_KEPT, (*places, NO_ROUND)):
         cache.kept_bids[workflow_id, node] = count

@@ -9,7 +9,7 @@ client for `authentication_timeout`, and nothing that all processes of the serve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -18,7 +18,9 @@ CONNECT_TIMEOUT_S = 5
 
 
 async def fetch(
-    connection: psycopg.AsyncConnection[Any], query: str, values: Mapping[str, Any]
+    connection: psycopg.AsyncConnection[Any],
+    query: str,
+    values: Mapping[str, Any] | Sequence[Any] = (),
 ) -> list[tuple[Any, ...]]:
     """Run a statement and return its rows.
 
@@ -27,6 +29,11 @@ async def fetch(
     """
     cursor = await connection.execute(query.encode(), values)
     return await cursor.fetchall()
+
+
+def columns_of(rows: Collection[tuple[Any, ...]]) -> list[list[Any]]:
+    """Return the columns of rows of which there is one at least: arrays for `unnest`."""
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 async def connect(

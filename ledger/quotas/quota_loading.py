@@ -11,6 +11,7 @@ from typing import Any, Final
 import psycopg
 
 from core.market.sharing.quota import QuotaLimits
+from ledger.connections.connecting import columns_of, fetch
 from ledger.writer.read_set import ReadSet
 from ledger.writer.state_cache import StateCache, Usage
 
@@ -37,12 +38,13 @@ async def load_quotas(
     missing += [did for did in read_set.quota_dids if did not in cache.quotas]
     if missing:
         cache.quotas.update(dict.fromkeys(missing))
-        cursor = await connection.execute(
+        rows = await fetch(
+            connection,
             "SELECT did, max_workflows_per_day, max_concurrent_workflows, max_spend_per_day_cents"
             " FROM callboard.quota WHERE did = ANY(%s)",
             (missing,),
         )
-        for did, *limits in await cursor.fetchall():
+        for did, *limits in rows:
             cache.quotas[did] = QuotaLimits(*limits)
     for did, _ in read_set.published:
         if did in cache.usage and len(cache.usage[did].days) > _DAYS_KEPT:
@@ -54,8 +56,6 @@ async def load_quotas(
         and (did not in cache.usage or day_ms not in cache.usage[did].days)
     ]
     if unread:
-        cursor = await connection.execute(
-            _USAGE, ([did for did, _ in unread], [day_ms for _, day_ms in unread])
-        )
-        for did, day_ms, running, workflows, micro in await cursor.fetchall():
+        rows = await fetch(connection, _USAGE, columns_of(unread))
+        for did, day_ms, running, workflows, micro in rows:
             cache.usage.setdefault(did, Usage(running)).days[day_ms] = (workflows, micro)

@@ -13,6 +13,7 @@ import psycopg
 from core.records.audit import AuditEventType
 from core.shards.lease_messages import HeldShard, MemberState
 from core.shards.shard import SHARDS
+from ledger.connections.connecting import fetch
 from ledger.writer.state_cache import KnownMember, StateCache
 
 MAP_EVENTS: Final = (
@@ -29,25 +30,25 @@ async def load_cluster(connection: psycopg.AsyncConnection[Any], cache: StateCac
     The version is that of every writer: a member that knows the map need not be sent it again by
     the next one.
     """
-    cursor = await connection.execute(
+    members = await fetch(
+        connection,
         "SELECT id, machine, address, version, state, joined_ms FROM callboard.member"
-        " WHERE state <> 'gone'"
+        " WHERE state <> 'gone'",
     )
     cache.members = {
         member: KnownMember(machine, address, version, MemberState(state), joined_ms)
-        for member, machine, address, version, state, joined_ms in await cursor.fetchall()
+        for member, machine, address, version, state, joined_ms in members
     }
-    cursor = await connection.execute("SELECT member, epoch FROM callboard.shard ORDER BY id")
-    cache.shards = [HeldShard(member, epoch) for member, epoch in await cursor.fetchall()]
+    shards = await fetch(connection, "SELECT member, epoch FROM callboard.shard ORDER BY id")
+    cache.shards = [HeldShard(*held) for held in shards]
     assert len(cache.shards) == SHARDS, len(cache.shards)
-    cursor = await connection.execute(
+    (row,) = await fetch(
+        connection,
         "SELECT coalesce(max(newest.audit_id), 0) FROM unnest(%s::text[]) AS of (type),"
         " LATERAL (SELECT audit_id FROM callboard.audit_event WHERE event_type = of.type"
         " ORDER BY audit_id DESC LIMIT 1) AS newest",
         ([event.value for event in MAP_EVENTS],),
     )
-    row = await cursor.fetchone()
-    assert row is not None
     cache.map_version = int(row[0])
 
 
@@ -55,7 +56,5 @@ async def load_gone_members(
     connection: psycopg.AsyncConnection[Any], cache: StateCache, ids: Collection[str]
 ) -> None:
     """Read which of these members are GONE."""
-    cursor = await connection.execute(
-        "SELECT id FROM callboard.member WHERE id = ANY(%s) AND state = 'gone'", (list(ids),)
-    )
-    cache.gone_members.update(member for (member,) in await cursor.fetchall())
+    query = "SELECT id FROM callboard.member WHERE id = ANY(%s) AND state = 'gone'"
+    cache.gone_members.update(member for (member,) in await fetch(connection, query, (list(ids),)))

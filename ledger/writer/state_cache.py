@@ -8,7 +8,7 @@ money.md (Rules that the database enforces, Commands and keys).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from core.errors import QuarantineCode, ServiceError
 from core.market.auction import (
@@ -26,9 +26,6 @@ from core.shards.shard import SHARDS
 
 WORLD_ADDRESS: Final = "world"
 FEE_ADDRESS: Final = "fee"
-
-_Key = TypeVar("_Key")
-_Cached = TypeVar("_Cached")
 
 # Entries kept at most; beyond it the older half is forgotten and read again when needed.
 CACHED_MAX: Final = 200_000
@@ -83,12 +80,12 @@ class KnownAgent:
     key_number: int = 1
     key_from_ms: int = 0
     inherited_from_did: str | None = None
-    proven_by: OwnershipProof | None = None
     card_counter: int = 0
     card_number: int = 0
     card_hash: str | None = None
     lineage_hash: str | None = None
     is_trusted: bool = False
+    proven_by: OwnershipProof | None = None
     capability_ids: tuple[str, ...] = ()
 
     @property
@@ -299,35 +296,27 @@ class StateCache:
 
     def end_batch(self) -> None:
         """Forget what was read for one batch and keep the caches within their bound."""
-        self.former_keys.clear()
-        self.live_keys.clear()
-        self.key_owners.clear()
-        self.agent_counts.clear()
-        self.callers.clear()
-        self.settled.clear()
-        self.gone_members.clear()
-        self.owned.clear()
-        _shrink(self.escrows)
-        _shrink(self.revoked)
+        for found in (
+            self.former_keys, self.live_keys, self.key_owners, self.agent_counts, self.callers,
+            self.settled, self.gone_members, self.owned,
+        ):  # fmt: skip
+            found.clear()
         if len(self.invoiced) > CACHED_MAX:
             self.invoiced.clear()
             self.read_audit_id = self.head.audit_seq
-        _shrink(self.agents)
-        _shrink(self.quotas)
-        _shrink(self.usage)
-        _shrink(self.shares)
-        _shrink(self.staked)
-        _shrink(self.rounds)
-        _shrink(self.kept_bids)
-        _shrink(self.triggers)
-        _shrink(self.rates)
+        cached: tuple[dict[Any, Any], ...] = (
+            self.escrows, self.revoked, self.agents, self.quotas, self.usage, self.shares,
+            self.staked, self.rounds, self.kept_bids, self.triggers, self.rates,
+        )  # fmt: skip
+        for part in cached:
+            _shrink(part)
         if len(self.accounts) > CACHED_MAX:
             kept = {name: self.accounts[name] for name in (WORLD_ADDRESS, FEE_ADDRESS)}
             _shrink(self.accounts)
             self.accounts.update(kept)
 
 
-def _shrink(cache: dict[_Key, _Cached]) -> None:
+def _shrink(cache: dict[Any, Any]) -> None:
     if len(cache) > CACHED_MAX:
         for name in list(cache)[: CACHED_MAX // 2]:
             del cache[name]

@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, LiteralString
 
 import psycopg
@@ -59,7 +60,6 @@ from ledger.workflows.workflow_commands import AdvanceWorkflow
 from ledger.writer.batch import Batch, Refusal
 from ledger.writer.boot_clock import boot_time_ms
 from ledger.writer.cache_loading import (
-    has_stored,
     load_read_set,
     load_settled,
     read_state_cache,
@@ -92,6 +92,7 @@ _SESSION: Final = session_options(
 )
 _PLACES: Final = ", ".join(f"%s::{kind}" for _, kind in PARAMETERS)
 _COMMIT: Final = f"SELECT {FUNCTION}({_PLACES})"
+_key: Final = attrgetter("key")
 _BEAT: Final = "SELECT epoch FROM callboard.head"
 _OPEN_TIMEOUT_S: Final = 10
 # A server that says nothing for so long is hung up on, beyond the timeouts that it counts itself.
@@ -278,7 +279,7 @@ class LedgerStore:
         try:
             with cut_after(self._connection, STATEMENT_TIMEOUT_S + self._timeout_s):
                 await self._set_timeout(STATEMENT_TIMEOUT_S)
-                known = (await self._lookup([command])).get(command.key)
+                known = (await self._lookup([command.key])).get(command.key)
                 if is_stale(command, self.cache):
                     return Outcome(OutcomeStatus.STALE)
                 if known is not None:
@@ -352,12 +353,12 @@ class LedgerStore:
 
     async def _commit_batch(self, commands: Sequence[Command], now_ms: int) -> list[Outcome]:
         asked = [command for command in commands if kind_of(command).may_repeat(command)]
-        known: Known = await self._lookup(asked) if asked else {}  # (1)
+        known: Known = await self._lookup(map(_key, asked)) if asked else {}  # (1)
         while True:
             try:
                 return await self._attempt(commands, now_ms, known)
             except _KeyConflict:
-                found = await self._lookup(commands)
+                found = await self._lookup(map(_key, commands))
                 if found.keys() <= known.keys():
                     raise BatchRefused("a key conflict without a stored key") from None
                 known = found
@@ -371,11 +372,7 @@ class LedgerStore:
             outcomes = await self._plan_all(commands, batch, dict(known))  # (3)
             # What left no trace meets no conflict: whether its key was used is asked.
             untraced = batch.untraced - known.keys()
-            try:
-                is_known = await has_stored(self._connection, untraced)
-            except psycopg.Error as error:
-                raise await self._failed(error) from error
-            if is_known:
+            if untraced and await self._lookup(untraced):
                 await self._reload()
                 raise _KeyConflict
             try:
@@ -504,9 +501,9 @@ class LedgerStore:
         except psycopg.Error as error:
             raise LedgerUnavailable(str(error).strip()) from error
 
-    async def _lookup(self, commands: Sequence[Command]) -> Known:
+    async def _lookup(self, keys: Iterable[str]) -> Known:
         try:
-            return await stored_commands(self._connection, commands)
+            return await stored_commands(self._connection, keys)
         except psycopg.Error as error:
             raise await self._failed(error) from error
         except UnicodeError as error:
