@@ -7,6 +7,7 @@ read costs three times as much processor time. Rows are those that `LedgerReader
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -18,7 +19,7 @@ from psycopg.types.string import TextLoader
 from sqlalchemy.dialects.postgresql import psycopg as postgresql
 
 from core.errors import ErrorCode, ServiceError
-from ledger.connections.connecting import connect
+from ledger.connections.connecting import CONNECT_TIMEOUT_S, connect
 from ledger.connections.timeouts import cut_after
 from ledger.reads.stored import RowDict
 from ledger.schema import READER_ROLE, driver_url, session_options, unreachable
@@ -47,7 +48,7 @@ class PreparedReads:
 
     Args:
         url: `postgresql://…` of a login that is a member of `ledger_reader`.
-        timeout_s: how long a read waits for its turn, and then for the server.
+        timeout_s: how long a read waits for its turn, and then for a connection and the server.
         statement_timeout_ms: how long the server works on a read; 0: as long as it takes.
     """
 
@@ -121,6 +122,7 @@ class PreparedReads:
     async def _open(self) -> psycopg.AsyncConnection[RowDict]:
         connection = await connect(
             driver_url(self._url),
+            timeout_s=min(CONNECT_TIMEOUT_S, math.ceil(self._timeout_s)),
             # Planned once, and by index however few rows there were then.
             options=session_options(
                 READER_ROLE,

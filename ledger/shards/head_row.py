@@ -19,16 +19,15 @@ from typing import Any, Final
 
 import psycopg
 
-from ledger.connections.connecting import connect
 from ledger.connections.timeouts import cut_after
-from ledger.errors import LedgerUnavailable
-from ledger.schema import READER_ROLE, WRITER_ROLE, driver_url, session_options
+from ledger.reads.prepared import PreparedReads, PreparedStatement
+from ledger.schema import WRITER_ROLE
 from ledger.tables.write_function import FUNCTION, lock_of
 
 Connection = psycopg.AsyncConnection[Any]
 
-# How long a reader of the head waits for a connection, and for an answer.
-READ_TIMEOUT_S: Final = 2
+# How long a reader of the head waits for a connection, and then for an answer.
+READ_TIMEOUT_S: Final = 2.0
 WAIT_S: Final = 0.2
 SILENT_S: Final = 10.0
 POLL_TIMEOUT_S: Final = 10
@@ -42,9 +41,8 @@ SESSION_TIMEOUTS: Final = {
     "tcp_keepalives_count": "3",
 }
 KEEPALIVES: Final = {"keepalives_idle": 3, "keepalives_interval": 1, "keepalives_count": 3}
-_READER_SESSION: Final = session_options(READER_ROLE, statement_timeout=f"{READ_TIMEOUT_S * 1000}")
 _HOLD_FUNCTION: Final = "SELECT pg_advisory_lock_shared(%s), to_regproc(%s) IS NOT NULL"
-_READ: Final = "SELECT epoch, address FROM callboard.head"
+_READ: Final = PreparedStatement("SELECT epoch, address AS actor FROM callboard.head", {})
 _LOCK: Final = "SELECT pg_try_advisory_lock(%s)"
 _END_SILENT_HOLDER: Final = """
     SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
@@ -109,7 +107,7 @@ async def take_head(connection: Connection, actor: str) -> int:
     return int(epoch)
 
 
-class HeadReader:
+class HeadReader(PreparedReads):
     """Reads the head over a connection of its own, which is opened when it is needed.
 
     Args:
@@ -117,39 +115,13 @@ class HeadReader:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        self._connection: Connection | None = None
+        super().__init__(url, timeout_s=READ_TIMEOUT_S)
 
     async def read(self) -> LedgerHead:
         """Return the head.
 
         Raises:
-            LedgerUnavailable: it cannot be read within `READ_TIMEOUT_S` for each of connection and
-                answer.
+            ServiceError: LEDGER_UNAVAILABLE.
         """
-        try:
-            if self._connection is None:
-                self._connection = await connect(
-                    driver_url(self._url),
-                    timeout_s=READ_TIMEOUT_S,
-                    options=_READER_SESSION,
-                    application_name="callboard-head",
-                )
-            with cut_after(self._connection, READ_TIMEOUT_S):
-                cursor = await self._connection.execute(_READ)
-                row = await cursor.fetchone()
-        except psycopg.Error as error:
-            await self.close()
-            raise LedgerUnavailable(str(error).strip()) from error
-        except BaseException:  # given up half-way: what still comes on it answers no question
-            await self.close()
-            raise
-        if row is None:
-            raise LedgerUnavailable("the head has no row")
-        return LedgerHead(*row)
-
-    async def close(self) -> None:
-        """Close the connection; the next read opens another."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+        (row,) = await self.rows(_READ, {})
+        return LedgerHead(**row)
