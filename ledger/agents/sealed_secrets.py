@@ -1,4 +1,4 @@
-"""What was made with a key of the deployment: signing secrets by the key that seals them.
+"""What was made with a key of the deployment: the signing key and secrets, by the key that seals it.
 
 The first byte of a sealed secret is the version of its key (`core/trust/sealing.py`), and an index
 finds it. Sealing anew changes no meaning, so it is no command: an operational statement replaces a
@@ -20,9 +20,9 @@ import sqlalchemy as sql
 from core.trust.deployment_keys import DeploymentKeys
 from core.trust.derived_keys import KeyPurpose
 from core.trust.sealing import NONCE_BYTES, seal, unseal
-from core.trust.signing_keys import unseal_signing_key
 from ledger.connections.pools import OperationalPool
 from ledger.reads.reader import LedgerReader
+from ledger.reads.stored import RowDict
 
 log = logging.getLogger("callboard.secrets")
 
@@ -33,40 +33,15 @@ _PAUSE_S: Final = 0.05
 # Replies that are looked at: of those that are kept, the ones that are removed next.
 _REPLIES_SEEN: Final = 1_000
 
+_VERSION: Final = sql.bindparam("version", type_=sql.LargeBinary)
 _SEALED: Final = sql.text(
-    """
-    (
-        SELECT did AS id, signing_secret AS secret FROM callboard.agent
-        WHERE signing_secret IS NOT NULL AND substring(signing_secret, 1, 1) = :version
-            AND did > :after
-        ORDER BY did LIMIT :limit
-    ) UNION ALL (
-        SELECT id::text, secret FROM callboard.trigger
-        WHERE secret IS NOT NULL AND substring(secret, 1, 1) = :version AND id::text > :after
-        ORDER BY id::text LIMIT :limit
-    ) UNION ALL (
-        SELECT id::text, secrets FROM callboard.webhook
-        WHERE substring(secrets, 1, 1) = :version AND id::text > :after
-        ORDER BY id::text LIMIT :limit
-    )
-    ORDER BY id LIMIT :limit
-    """
-).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
+    "SELECT id, secret, purpose FROM callboard.sealed_secret"
+    " WHERE substring(secret, 1, 1) = :version AND id > :after ORDER BY id LIMIT :limit"
+).bindparams(_VERSION)
 _COUNT: Final = sql.text(
-    """
-    SELECT (
-        SELECT count(*) FROM callboard.agent
-        WHERE signing_secret IS NOT NULL AND substring(signing_secret, 1, 1) = :version
-    ) + (
-        SELECT count(*) FROM callboard.trigger
-        WHERE secret IS NOT NULL AND substring(secret, 1, 1) = :version
-    ) + (
-        SELECT count(*) FROM callboard.signing_key WHERE substring(sealed, 1, 1) = :version
-    ) + (
-        SELECT count(*) FROM callboard.webhook WHERE substring(secrets, 1, 1) = :version
-    ) AS secrets
-    """
-).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
+    "SELECT count(*) AS secrets FROM callboard.sealed_secret"
+    " WHERE substring(secret, 1, 1) = :version"
+).bindparams(_VERSION)
 _ATTEMPTS: Final = sql.text(
     """
     SELECT count(*) AS attempts, max(n.deadline_ms) AS last_ms
@@ -85,22 +60,13 @@ _REPLIES: Final = sql.text(
         ORDER BY expires_ms LIMIT :limit
     ) AS next
     """
-).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
+).bindparams(_VERSION)
 _RESEAL: Final = sql.text(
     "SELECT callboard.reseal_secrets(:ids, :before, :after) AS resealed"
 ).bindparams(
     sql.bindparam("ids", type_=sql.ARRAY(sql.Text)),
     sql.bindparam("before", type_=sql.ARRAY(sql.LargeBinary)),
     sql.bindparam("after", type_=sql.ARRAY(sql.LargeBinary)),
-)
-
-_SIGNING_KEY: Final = sql.text(
-    "SELECT sealed FROM callboard.signing_key WHERE substring(sealed, 1, 1) = :version"
-).bindparams(sql.bindparam("version", type_=sql.LargeBinary))
-_RESEAL_SIGNING_KEY: Final = sql.text(
-    "SELECT callboard.reseal_signing_key(:before, :after)"
-).bindparams(
-    sql.bindparam("before", type_=sql.LargeBinary), sql.bindparam("after", type_=sql.LargeBinary)
 )
 
 
@@ -123,14 +89,15 @@ class MadeWithKey:
 
 async def sealed_secrets(
     reader: LedgerReader, version: int, *, after: str, limit: int
-) -> list[tuple[str, bytes]]:
-    """Return (DID or trigger, sealed secret) of agents and hooks sealed by a version, in order.
+) -> list[RowDict]:
+    """Return `id` (a DID, or the id of a hook, a webhook or a signing key), `secret` and `purpose`
+    of what is sealed by a version, in order.
 
     Args:
-        after: only those behind this DID or id.
+        after: only those behind this id.
     """
     values = {"version": bytes([version]), "after": after, "limit": limit}
-    return [(row["id"], bytes(row["secret"])) for row in await reader.rows(_SEALED, values)]
+    return await reader.rows(_SEALED, values)
 
 
 class SealedSecrets(OperationalPool):
@@ -148,7 +115,7 @@ class SealedSecrets(OperationalPool):
         """Replace secrets that are still as they were read; return how many it were.
 
         Args:
-            changes: (DID or id of a trigger, sealed as before, sealed anew).
+            changes: (id, sealed as before, sealed anew).
 
         Raises:
             ServiceError: LEDGER_UNAVAILABLE.
@@ -157,14 +124,6 @@ class SealedSecrets(OperationalPool):
         values = {"ids": ids, "before": before, "after": after}
         (row,) = await self.rows(_RESEAL, values)
         return int(row["resealed"])
-
-    async def replace_signing_key(self, before: bytes, after: bytes) -> None:
-        """Replace the deployment's signing key if it is still sealed as it was read.
-
-        Raises:
-            ServiceError: LEDGER_UNAVAILABLE.
-        """
-        await self.rows(_RESEAL_SIGNING_KEY, {"before": before, "after": after})
 
     async def has_replies(self, version: int) -> bool:
         """Say whether replies are kept that are sealed by a version.
@@ -187,26 +146,21 @@ async def seal_anew(reader: LedgerReader, store: SealedSecrets, keys: Deployment
     Raises:
         ServiceError: LEDGER_UNAVAILABLE.
     """
-    for row in await reader.rows(_SIGNING_KEY, {"version": bytes([min(keys.versions)])}):
-        key = unseal_signing_key(bytes(row["sealed"]), keys)
-        if key is None:
-            log.error("the signing key cannot be read")
-        else:
-            sealed = key.seal(keys, os.urandom(NONCE_BYTES))
-            await store.replace_signing_key(bytes(row["sealed"]), sealed)
     after, resealed = "", 0
     while found := await sealed_secrets(reader, min(keys.versions), after=after, limit=SECRETS_MAX):
         changes = []
-        for owner, before in found:
-            secret = unseal(before, keys, KeyPurpose.SIGNING_SECRET)
+        for row in found:
+            before, purpose = bytes(row["secret"]), KeyPurpose(row["purpose"])
+            secret = unseal(before, keys, purpose)
             if secret is None:
-                log.error("a signing secret cannot be read of=%s", owner)
+                log.error("a %s cannot be read of=%s", purpose, row["id"])
                 continue
-            nonce = os.urandom(NONCE_BYTES)
-            changes.append((owner, before, seal(secret, keys, nonce, KeyPurpose.SIGNING_SECRET)))
+            changes.append(
+                (row["id"], before, seal(secret, keys, os.urandom(NONCE_BYTES), purpose))
+            )
         if changes:
             resealed += await store.replace(changes)
-        after = found[-1][0]
+        after = found[-1]["id"]
         await asyncio.sleep(_PAUSE_S)
     return resealed
 

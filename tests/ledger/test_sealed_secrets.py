@@ -84,7 +84,7 @@ async def test_every_secret_is_sealed_anew_once_wherever_the_command_ends(
         await each.close()
     found = await sealed_secrets(reader, 2, after="", limit=1_000)
     only = ROTATED.with_one()
-    opened = {did: unseal(secret, only, KeyPurpose.SIGNING_SECRET) for did, secret in found}
+    opened = {row["id"]: unseal(row["secret"], only, KeyPurpose.SIGNING_SECRET) for row in found}
     assert opened == {name(number): f"hush {number}" for number in range(AGENTS + 1)}
 
 
@@ -96,7 +96,7 @@ async def test_a_secret_that_was_replaced_meanwhile_stays_and_no_one_waits(
     read = await sealed_secrets(reader, 1, after="", limit=10)
     await register(database, [0], ROTATED)  # another secret, with a new card
     store = SealedSecrets(database.service_url)
-    changes = [(did, before, b"\2" + before[1:]) for did, before in read]
+    changes = [(row["id"], row["secret"], b"\2" + row["secret"][1:]) for row in read]
     with psycopg.connect(database.superuser_url) as writer:
         writer.execute("SELECT 1 FROM callboard.agent WHERE did = %s FOR UPDATE", [name(1)])
         assert await store.replace(changes) == 1
@@ -113,8 +113,8 @@ async def test_one_that_cannot_be_read_holds_up_no_other(
     store = SealedSecrets(database.service_url)
     assert await seal_anew(reader, store, ROTATED) == 1
     await store.close()
-    assert [did for did, _ in await sealed_secrets(reader, 1, after="", limit=9)] == [name(0)]
-    assert [did for did, _ in await sealed_secrets(reader, 2, after="", limit=9)] == [name(1)]
+    assert [row["id"] for row in await sealed_secrets(reader, 1, after="", limit=9)] == [name(0)]
+    assert [row["id"] for row in await sealed_secrets(reader, 2, after="", limit=9)] == [name(1)]
 
 
 async def test_replies_of_the_key_of_before_are_known(
@@ -174,7 +174,7 @@ async def test_the_signing_key_is_sealed_anew(database: Database) -> None:
     reader, secrets = LedgerReader(database.service_url), SealedSecrets(database.service_url)
     assert await read_signing_key(reader, BEFORE) == key
     assert (await made_with_key(reader, secrets, BEFORE.version)).secrets == 1
-    await seal_anew(reader, secrets, ROTATED)
+    assert await seal_anew(reader, secrets, ROTATED) == 1
     assert (await made_with_key(reader, secrets, BEFORE.version)).secrets == 0
     assert await read_signing_key(reader, ROTATED.with_one()) == key
     with pytest.raises(ServiceError, match="does not open"):

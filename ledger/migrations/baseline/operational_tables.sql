@@ -144,47 +144,43 @@ CREATE INDEX event_delivery_list ON callboard.event_delivery (target_id, id);
 CREATE INDEX event_delivery_status ON callboard.event_delivery (target_id, status, id);
 CREATE INDEX event_delivery_ends ON callboard.event_delivery (ends_ms);
 
--- Secrets of agents, hooks and webhooks are sealed anew when the deployment's key changes. As the
--- owner of the tables: the operational role needs no right on agents, and changes nothing of one but how its secret is
--- sealed. What has changed since it was read is left alone, and so is what is locked: this never
--- waits for the writer while it holds rows.
-CREATE FUNCTION callboard.reseal_secrets(p_ids text[], p_before bytea[], p_after bytea[])
-RETURNS integer LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    WITH given AS (
-        SELECT * FROM unnest(p_ids, p_before, p_after) AS r (id, before, after)
-    ), free AS MATERIALIZED (
-        SELECT a.did, r.after
-        FROM callboard.agent a JOIN given r ON a.did = r.id AND a.signing_secret = r.before
-        FOR UPDATE OF a SKIP LOCKED
-    ), free_hooks AS MATERIALIZED (
-        SELECT t.id, r.after
-        FROM callboard.trigger t JOIN given r
-            ON t.id = CASE WHEN r.id LIKE 'did:%' THEN NULL ELSE r.id::uuid END
-            AND t.secret = r.before
-        FOR UPDATE OF t SKIP LOCKED
-    ), resealed AS (
-        UPDATE callboard.agent a SET signing_secret = free.after
-        FROM free WHERE a.did = free.did
-        RETURNING 1
-    ), resealed_hooks AS (
-        UPDATE callboard.trigger t SET secret = free_hooks.after
-        FROM free_hooks WHERE t.id = free_hooks.id
-        RETURNING 1
-    ), resealed_webhooks AS (
-        UPDATE callboard.webhook w SET secrets = r.after
-        FROM given r WHERE w.secrets = r.before
-            AND w.id = CASE WHEN r.id LIKE 'did:%' THEN NULL ELSE r.id::uuid END
-        RETURNING 1
-    )
-    SELECT (SELECT count(*) FROM resealed)::integer
-        + (SELECT count(*) FROM resealed_hooks)::integer
-        + (SELECT count(*) FROM resealed_webhooks)::integer
-$$;
+-- What a key of the deployment has sealed, and the purpose of the key derived for it.
+CREATE VIEW callboard.sealed_secret AS
+    SELECT did AS id, signing_secret AS secret, 'signing-secret' AS purpose FROM callboard.agent
+    UNION ALL SELECT id::text, secret, 'signing-secret' FROM callboard.trigger
+    UNION ALL SELECT id::text, secrets, 'signing-secret' FROM callboard.webhook
+    UNION ALL SELECT key_id, sealed, 'signing-key' FROM callboard.signing_key;
 
--- The same for the deployment's signing key.
-CREATE FUNCTION callboard.reseal_signing_key(p_before bytea, p_after bytea)
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE callboard.signing_key SET sealed = p_after WHERE sealed = p_before
+-- It is sealed anew when the deployment's key changes. As the owner of the tables: the operational
+-- role needs no right on agents, and changes nothing of one but how its secret is sealed. What has
+-- changed since it was read is left alone, and so is what is locked: this never waits for the writer
+-- while it holds rows.
+CREATE FUNCTION callboard.reseal_secrets(p_ids text[], p_before bytea[], p_after bytea[])
+RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH given AS (
+        SELECT *, CASE WHEN length(id) = 36 AND id NOT LIKE 'did:%' THEN id::uuid END AS uuid
+        FROM unnest(p_ids, p_before, p_after) AS r (id, before, after)
+    ), free AS MATERIALIZED (
+        SELECT a.did FROM callboard.agent a WHERE a.did = ANY (p_ids) FOR UPDATE SKIP LOCKED
+    ), free_hooks AS MATERIALIZED (
+        SELECT t.id FROM callboard.trigger t WHERE t.id IN (SELECT uuid FROM given)
+        FOR UPDATE OF t SKIP LOCKED
+    ), agents AS (
+        UPDATE callboard.agent a SET signing_secret = r.after FROM given r JOIN free ON free.did = r.id
+        WHERE a.did = r.id AND a.signing_secret = r.before RETURNING 1
+    ), hooks AS (
+        UPDATE callboard.trigger t SET secret = r.after FROM given r JOIN free_hooks f ON f.id = r.uuid
+        WHERE t.id = r.uuid AND t.secret = r.before RETURNING 1
+    ), webhooks AS (
+        UPDATE callboard.webhook w SET secrets = r.after FROM given r
+        WHERE w.id = r.uuid AND w.secrets = r.before RETURNING 1
+    ), signing_keys AS (
+        UPDATE callboard.signing_key k SET sealed = r.after FROM given r
+        WHERE k.key_id = r.id AND k.sealed = r.before RETURNING 1
+    )
+    SELECT count(*) FROM (
+        TABLE agents UNION ALL TABLE hooks UNION ALL TABLE webhooks UNION ALL TABLE signing_keys
+    ) AS resealed
 $$;
 
 -- The deployment's receipts as they were first signed, by the ledger entry of the payment. body: the

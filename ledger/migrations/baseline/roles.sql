@@ -50,7 +50,6 @@ GRANT EXECUTE ON FUNCTION callboard.ready_ms_since(bigint) TO ledger_reader, led
 GRANT EXECUTE ON FUNCTION callboard.first_audit_id_since(bigint) TO ledger_reader;
 GRANT EXECUTE ON FUNCTION
     callboard.reseal_secrets(text[], bytea[], bytea[]),
-    callboard.reseal_signing_key(bytea, bytea),
     callboard.store_receipts(text, json),
     callboard.due_offers(text[], integer, bigint),
     callboard.store_offers(text[], bigint[], text[], text[], text[], text[], integer)
