@@ -1,4 +1,4 @@
-"""What was made with a key of the deployment: the signing key and secrets, by the key that seals it.
+"""What was made with a key of the deployment: its signing key and secrets, by the key that seals.
 
 The first byte of a sealed secret is the version of its key (`core/trust/sealing.py`), and an index
 finds it. Sealing anew changes no meaning, so it is no command: an operational statement replaces a

@@ -21,6 +21,7 @@ from ledger.tables import (
     proof_tables,
     subnet_tables,
     trigger_tables,
+    webhook_tables,
     work_tables,
 )
 from ledger.tables.table import Table
@@ -43,6 +44,7 @@ _DESCRIBED: Final = [
         subnet_tables,
         trigger_tables,
         peer_tables,
+        webhook_tables,
     )
     for value in vars(module).values()
 ]

@@ -18,7 +18,8 @@ from ledger.connections.pools import OperationalPool
 from ledger.proofs.log_position import LogFollower
 from ledger.reads.event_entries import END_EVENTS
 from ledger.reads.reader import LedgerReader, RowDict
-from ledger.webhooks.webhooks import DAY_MS, DELIVERY
+from ledger.schema import event_delivery
+from ledger.webhooks.webhooks import DAY_MS
 
 KEPT_MS: Final = 7 * DAY_MS
 # Rows per statement that removes.
@@ -259,9 +260,13 @@ class DeliveryStore(OperationalPool):
             changes: columns of the delivery.
             lease_ms: of the claim.
         """
-        is_held = (DELIVERY.c.status == "pending", DELIVERY.c.next_ms == lease_ms)
-        ended = sql.update(DELIVERY).where(DELIVERY.c.id == delivery_id, *is_held).values(changes)
-        return bool(await self.rows(ended.returning(DELIVERY.c.id)))
+        is_held = (event_delivery.c.status == "pending", event_delivery.c.next_ms == lease_ms)
+        ended = (
+            sql.update(event_delivery)
+            .where(event_delivery.c.id == delivery_id, *is_held)
+            .values(changes)
+        )
+        return bool(await self.rows(ended.returning(event_delivery.c.id)))
 
     async def note(self, webhook_id: str, *, is_failed: bool, now_ms: int) -> None:
         """Note whether an attempt at a webhook failed; a day of failures pauses it."""

@@ -13,46 +13,13 @@ import sqlalchemy as sql
 from core.records.api.webhooks import TEST_EVENT
 from ledger.connections.pools import OperationalPool
 from ledger.reads.reader import LedgerReader, RowDict
+from ledger.schema import event_delivery, webhook
 
 # Each replica adds webhooks one at a time: an owner may get one more per other replica.
 WEBHOOKS_MAX: Final = 100
 DAY_MS: Final = 24 * 3_600_000
 
-_UUID: Final = sql.Uuid(as_uuid=False)
-_WEBHOOK: Final = sql.table(
-    "webhook",
-    sql.column("id", _UUID),
-    sql.column("events", sql.ARRAY(sql.Text)),
-    sql.column("secrets", sql.LargeBinary),
-    *(
-        sql.column(name, sql.Text)
-        for name in ("owner_did", "url", "pause_reason", "signed_key", "key_id")
-    ),
-    *(
-        sql.column(name, sql.BigInteger)
-        for name in (
-            "former_ends_ms", "expires_ms", "after_id", "failing_ms", "created_ms", "updated_ms",
-            "skipped_events",
-        )
-    ),
-    schema="callboard",
-)  # fmt: skip
-DELIVERY: Final = sql.table(
-    "event_delivery",
-    *(sql.column(name, _UUID) for name in ("id", "target_id", "workflow_id", "line")),
-    *(
-        sql.column(name, sql.Text)
-        for name in ("kind", "owner_did", "event_type", "status", "error")
-    ),
-    *(
-        sql.column(name, sql.BigInteger)
-        for name in (
-            "audit_id", "attempts", "next_ms", "ends_ms", "http_status", "created_ms", "ended_ms",
-        )
-    ),
-    schema="callboard",
-)  # fmt: skip
-_SHOWN: Final = (*DELIVERY.c, DELIVERY.c.target_id.label("webhook_id"))
+_SHOWN: Final = (*event_delivery.c, event_delivery.c.target_id.label("webhook_id"))
 
 
 class WebhookStore(OperationalPool):
@@ -68,11 +35,11 @@ class WebhookStore(OperationalPool):
     async def add(self, owner_did: str, columns: RowDict) -> RowDict | None:
         """Add a webhook and return it; None: its owner has `WEBHOOKS_MAX` already."""
         given = {"owner_did": owner_did, **columns}
-        own = sql.select(sql.func.count()).where(_WEBHOOK.c.owner_did == owner_did)
-        values = [sql.literal(value, _WEBHOOK.c[name].type) for name, value in given.items()]
+        own = sql.select(sql.func.count()).where(webhook.c.owner_did == owner_did)
+        values = [sql.literal(value, webhook.c[name].type) for name, value in given.items()]
         row = sql.select(*values).where(own.scalar_subquery() < WEBHOOKS_MAX)
-        added = sql.insert(_WEBHOOK).from_select(list(given), row)
-        return await self.row(added.returning(*_WEBHOOK.c))
+        added = sql.insert(webhook).from_select(list(given), row)
+        return await self.row(added.returning(*webhook.c))
 
     async def change(self, row: RowDict, changes: RowDict) -> RowDict | None:
         """Change columns of a webhook and return it; None: it was deleted, or has other secrets.
@@ -80,30 +47,30 @@ class WebhookStore(OperationalPool):
         Args:
             row: as it was read.
         """
-        is_same = (_WEBHOOK.c.id == str(row["id"]), _WEBHOOK.c.secrets == bytes(row["secrets"]))
-        changed = sql.update(_WEBHOOK).where(*is_same).values(changes)
-        return await self.row(changed.returning(*_WEBHOOK.c))
+        is_same = (webhook.c.id == str(row["id"]), webhook.c.secrets == bytes(row["secrets"]))
+        changed = sql.update(webhook).where(*is_same).values(changes)
+        return await self.row(changed.returning(*webhook.c))
 
     async def resume(self, webhook_id: str, *, now_ms: int) -> None:
         """Make the deliveries due now that came due while a webhook was paused."""
-        waiting = (DELIVERY.c.target_id == webhook_id, DELIVERY.c.status == "pending")
-        is_due = DELIVERY.c.next_ms <= now_ms
-        due = sql.update(DELIVERY).where(*waiting, is_due).values(next_ms=now_ms)
+        waiting = (event_delivery.c.target_id == webhook_id, event_delivery.c.status == "pending")
+        is_due = event_delivery.c.next_ms <= now_ms
+        due = sql.update(event_delivery).where(*waiting, is_due).values(next_ms=now_ms)
         await self.rows(due)
 
     async def delete(self, webhook_id: str, *, now_ms: int) -> None:
         """Delete a webhook, and give up its deliveries."""
-        await self.rows(sql.delete(_WEBHOOK).where(_WEBHOOK.c.id == webhook_id))
-        left = (DELIVERY.c.target_id == webhook_id, DELIVERY.c.status == "pending")
+        await self.rows(sql.delete(webhook).where(webhook.c.id == webhook_id))
+        left = (event_delivery.c.target_id == webhook_id, event_delivery.c.status == "pending")
         ended = {"status": "failed", "ended_ms": now_ms, "ends_ms": now_ms}
-        await self.rows(sql.update(DELIVERY).where(*left).values(ended))
+        await self.rows(sql.update(event_delivery).where(*left).values(ended))
 
     async def test(self, row: RowDict, delivery_id: str, *, now_ms: int) -> RowDict:
         """Create a test delivery and return it."""
         columns = {"id": delivery_id, "target_id": str(row["id"]), "owner_did": row["owner_did"]}
         columns |= {"kind": "webhook", "line": delivery_id, "event_type": TEST_EVENT}
         columns |= {"next_ms": now_ms, "ends_ms": now_ms + DAY_MS}
-        added = sql.insert(DELIVERY).values(**columns, created_ms=now_ms)
+        added = sql.insert(event_delivery).values(**columns, created_ms=now_ms)
         made = await self.row(added.returning(*_SHOWN))
         assert made is not None
         return made
@@ -113,15 +80,17 @@ class WebhookStore(OperationalPool):
 
         It gets a line of its own, so later deliveries do not wait for it.
         """
-        ended = (DELIVERY.c.id == delivery_id, DELIVERY.c.status != "pending")
+        ended = (event_delivery.c.id == delivery_id, event_delivery.c.status != "pending")
         again = {"status": "pending", "attempts": 0, "next_ms": now_ms, "ends_ms": now_ms + DAY_MS}
         again |= {"line": delivery_id, **dict.fromkeys(("http_status", "error", "ended_ms"))}
-        return await self.row(sql.update(DELIVERY).where(*ended).values(again).returning(*_SHOWN))
+        return await self.row(
+            sql.update(event_delivery).where(*ended).values(again).returning(*_SHOWN)
+        )
 
 
 async def webhook_row(reader: LedgerReader, webhook_id: str) -> RowDict | None:
     """Return a webhook, None when there is none."""
-    return await reader.row(sql.select(_WEBHOOK).where(_WEBHOOK.c.id == webhook_id))
+    return await reader.row(sql.select(webhook).where(webhook.c.id == webhook_id))
 
 
 async def webhook_rows(
@@ -134,13 +103,13 @@ async def webhook_rows(
         after: only those behind this id.
     """
     return await reader.listed(
-        sql.select(_WEBHOOK), "id", after, limit=limit, offset=offset, owner_did=owner_did
+        sql.select(webhook), "id", after, limit=limit, offset=offset, owner_did=owner_did
     )
 
 
 async def delivery_row(reader: LedgerReader, webhook_id: str, delivery_id: str) -> RowDict | None:
     """Return a delivery of a webhook, None when there is none."""
-    is_it = (DELIVERY.c.id == delivery_id, DELIVERY.c.target_id == webhook_id)
+    is_it = (event_delivery.c.id == delivery_id, event_delivery.c.target_id == webhook_id)
     return await reader.row(sql.select(*_SHOWN).where(*is_it))
 
 
@@ -159,7 +128,7 @@ async def delivery_rows(
         status: in which state; None: all.
         before: only those before this id.
     """
-    query = sql.select(*_SHOWN).where(DELIVERY.c.target_id == webhook_id)
+    query = sql.select(*_SHOWN).where(event_delivery.c.target_id == webhook_id)
     return await reader.listed(
         query, "id", before, limit=limit, offset=offset, is_newest_first=True, status=status
     )

@@ -1,0 +1,63 @@
+"""The tables of webhooks and of deliveries. Operational: no command writes them.
+
+Reference: features.md (Webhooks).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ledger.tables.table import Table
+
+# Where audit entries are sent. secrets: sealed, the current one and, until former_ends_ms, the
+# previous one. pause_reason: NULL while the webhook is active. The webhook is paused when its
+# credential ends: signed_key (the key of the owner's DID, unless it is a did:key) or key_id (an API
+# key); expires_ms: when that credential expires. after_id: only later entries are sent. failing_ms:
+# the time since which every attempt has failed. skipped_events: how many were left off because too
+# many were undelivered.
+WEBHOOK: Final = Table.of(
+    "webhook",
+    "id uuid PRIMARY KEY",
+    "owner_did text NOT NULL",
+    "url text NOT NULL",
+    "events text[] NOT NULL",
+    "secrets bytea NOT NULL",
+    "former_ends_ms bigint",
+    "pause_reason text",
+    "signed_key text",
+    "key_id text",
+    "expires_ms bigint",
+    "after_id bigint NOT NULL",
+    "failing_ms bigint",
+    "skipped_events bigint NOT NULL DEFAULT 0",
+    "created_ms bigint NOT NULL",
+    "updated_ms bigint",
+)
+# Deliveries of audit entries: messages to webhooks or to the `webhookUrl` of publishes, and runs of
+# event triggers. target_id: the webhook, or a hash that stands for all publishes, or all event
+# triggers, of the owner. address: the URL of the publish, or the trigger's id. audit_id: NULL for a
+# test. line: the deliveries of one target and line form a queue, in the order of their entries.
+# next_ms: when a pending delivery is due; while it is leased, the end of the lease. ends_ms: when a
+# pending delivery is given up, and when an ended one is removed. error: why the last attempt
+# failed, or why a run is only recorded as skipped.
+EVENT_DELIVERY: Final = Table.of(
+    "event_delivery",
+    "id uuid PRIMARY KEY",
+    "target_id uuid NOT NULL",
+    "kind text NOT NULL CHECK (kind IN ('webhook', 'publish', 'trigger'))",
+    "owner_did text NOT NULL",
+    "address text",
+    "event_type text NOT NULL",
+    "audit_id bigint",
+    "workflow_id uuid",
+    "line uuid NOT NULL",
+    "status text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'delivered', 'failed'))",
+    "attempts integer NOT NULL DEFAULT 0",
+    "next_ms bigint NOT NULL",
+    "ends_ms bigint NOT NULL",
+    "http_status smallint",
+    "error text",
+    "created_ms bigint NOT NULL",
+    "ended_ms bigint",
+    storage="fillfactor = 85",
+)
