@@ -114,9 +114,6 @@ class ProblemList:
     def __len__(self) -> int:
         return self._count
 
-    def __repr__(self) -> str:
-        return f"ProblemList({self._count} problems, {len(self._kept)} kept)"
-
     @property
     def kept(self) -> tuple[Problem, ...]:
         """The first problems, in the order in which they were found."""
@@ -146,7 +143,7 @@ class ProblemList:
 
     def add_unnamed(self, count: int) -> None:
         """Count problems beyond those that are kept."""
-        assert count == 0 or len(self._kept) == PROBLEMS_MAX, f"{self!r} has room for {count}"
+        assert count == 0 or len(self._kept) == PROBLEMS_MAX, (count, self._kept)
         self._count += count
 
 

@@ -30,9 +30,6 @@ class MergedRuns:
         self._task: asyncio.Task[None] | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
-    def __repr__(self) -> str:
-        return f"<MergedRuns {self._name} running={self._task is not None}>"
-
     def soon(self) -> None:
         """Let a run begin after now."""
         self._is_wanted = True

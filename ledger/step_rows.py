@@ -13,9 +13,6 @@ class StepRows:
         # One for each step that failed, one less for each that did not.
         self._halvings = 0
 
-    def __repr__(self) -> str:
-        return f"StepRows(halvings={self._halvings})"
-
     def of(self, most: int) -> int:
         """Return how many rows the next step takes, 1 to `most`."""
         return max(1, most >> self._halvings)

@@ -69,9 +69,6 @@ class Kept:
         self._whole = _Paged(query, *key)
         self._changes = _Paged(query.where(is_changed), changed, key[-1])
 
-    def __repr__(self) -> str:
-        return f"<Kept {self.name}>"
-
     async def pages(
         self, reads: PreparedReads, since: Since | None = None, *, page_rows: int = PAGE_ROWS
     ) -> AsyncIterator[list[RowDict]]:

@@ -41,9 +41,6 @@ class OldRows:
         self._removed_at = time.monotonic()
         self._runs = MergedRuns(f"removing old {name}", self.remove)
 
-    def __repr__(self) -> str:
-        return f"OldRows({self._runs!r})"
-
     async def close(self) -> None:
         """End the removal that is under way; the pool stays open."""
         await self._runs.close()

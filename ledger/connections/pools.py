@@ -57,9 +57,6 @@ class Pool:
         self._too_slow = too_slow
         self.engine = pool_of(url, role, name, size=size, timeout_s=timeout_s, **settings)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._name}, {self.engine.pool.status()})"
-
     async def close(self) -> None:
         """Close all connections."""
         await self.engine.dispose()

@@ -119,9 +119,6 @@ class EmbeddedPostgres:
         self._keeps_search = False
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __repr__(self) -> str:
-        return f"EmbeddedPostgres({str(self.folder)!r}, pid={self.pid})"
-
     @property
     def pid(self) -> int | None:
         """Return the postmaster's process id while it lives."""

@@ -66,9 +66,6 @@ class PeerReader:
         # By the peer's id, with the version of its offers.
         self._known: dict[str, tuple[str, KnownPeer]] = {}
 
-    def __repr__(self) -> str:
-        return f"<PeerReader {len(self._known)} peers>"
-
     async def read(self) -> list[KnownPeer]:
         """Return all peers that were not removed, in the order of their ids."""
         versions = {peer_id: version for peer_id, (version, _) in self._known.items()}

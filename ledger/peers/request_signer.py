@@ -31,9 +31,6 @@ class RequestSigner:
         self._did = ""
         self._key: SigningKey | None = None
 
-    def __repr__(self) -> str:
-        return f"<RequestSigner {self._did}>"
-
     def forget(self) -> None:
         """Read the key again at the next request: a peer returned 401, so it may be rotated."""
         self._key = None

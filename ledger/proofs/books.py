@@ -154,9 +154,6 @@ class BooksCheck:
         self.entries = 0
         self.rows: dict[str, int] = {}
 
-    def __repr__(self) -> str:
-        return f"<BooksCheck entries={self.entries} rows={self.rows}>"
-
     async def pages(self) -> AsyncGenerator[Disagreement | None, None]:
         """Read a page at a time; yield None after each, or the first row that disagrees, and end.
 

@@ -48,9 +48,6 @@ class SearchReads:
             url, timeout_s=timeout_s, statement_timeout_ms=search_timeout_ms
         )
 
-    def __repr__(self) -> str:
-        return f"SearchReads({self._turns!r})"
-
     async def close(self) -> None:
         """Close the connections."""
         await self._prepared.close()

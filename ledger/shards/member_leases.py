@@ -30,9 +30,6 @@ class MemberLeases:
         # Of every member that is followed.
         self._told: dict[str, Renewal] = {}
 
-    def __repr__(self) -> str:
-        return f"<MemberLeases {self._table!r}>"
-
     def is_live(self, member: str) -> bool:
         """Say whether the shards of a member may not be taken."""
         self._table.tick(self._boot_ms())

@@ -162,9 +162,6 @@ class UnfinishedPages:
         self._sized: list[_Sized] = []
         self._is_all_sized = False
 
-    def __repr__(self) -> str:
-        return f"<UnfinishedPages shards={len(self._shards)} sized={len(self._sized)}>"
-
     async def page(self, after: PageKey | None) -> tuple[list[StoredWorkflow], PageKey | None]:
         """Return some unfinished workflows by deadline, and where the next page begins.
 

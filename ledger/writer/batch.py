@@ -99,12 +99,6 @@ class Batch:
         self.untraced: set[str] = set()
         self.is_directory_changed = False
 
-    def __repr__(self) -> str:
-        counted = ", ".join(
-            f"{write.name}={len(rows)}" for write, rows in self._rows.items() if rows
-        )
-        return f"Batch({counted})"
-
     @property
     def is_empty(self) -> bool:
         """True when there is nothing to commit."""

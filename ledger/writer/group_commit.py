@@ -208,9 +208,6 @@ class GroupCommit:
         self._loop_task: asyncio.Task[None] | None = None
         self._fatal: LedgerIntegrityError | None = None
 
-    def __repr__(self) -> str:
-        return f"GroupCommit({self.statistics()})"
-
     async def start(self, actor: str = "") -> None:
         """Open the ledger and begin to commit; waits while another process is the writer.
 

@@ -23,9 +23,6 @@ class StepCounts:
     def __init__(self) -> None:
         self.counters: defaultdict[Key, float] = defaultdict(float)
 
-    def __repr__(self) -> str:
-        return f"<StepCounts {len(self.counters)} series>"
-
     def note(self, commands: Sequence[Command], outcomes: Sequence[Outcome], now_ms: int) -> None:
         """Count the commands of a batch that was committed."""
         for command, outcome in zip(commands, outcomes, strict=True):

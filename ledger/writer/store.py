@@ -167,9 +167,6 @@ class LedgerStore:
         self.epoch = cache.head.epoch
         self.round_trips = 0
 
-    def __repr__(self) -> str:
-        return f"LedgerStore(epoch={self.epoch}, round_trips={self.round_trips})"
-
     @classmethod
     async def open(
         cls,

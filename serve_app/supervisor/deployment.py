@@ -183,9 +183,6 @@ class PortBlock:
         self.first = first
         self._reservation = reservation
 
-    def __repr__(self) -> str:
-        return f"PortBlock({self.first}–{self.first + BLOCK_SIZE - 1})"
-
     @classmethod
     def reserve(cls, seed: str) -> PortBlock:
         """Reserve a block; the same seed gets the same one as long as it is free.

@@ -89,9 +89,6 @@ class Keeper:
         self._release = Release.own()
         self.url = loaded.settings.url
 
-    def __repr__(self) -> str:
-        return f"Keeper({self._settings.home!r}, {self._postgres!r}, {self._node!r})"
-
     @property
     def ready(self) -> str:
         """Return what a start has reached, in words for people."""

@@ -103,9 +103,6 @@ class RayNode:
         self._place = place
         self._vital = _VITAL_HEAD if place.is_head else _VITAL_WORKER
 
-    def __repr__(self) -> str:
-        return f"RayNode({self._place}, {self._ports!r})"
-
     @property
     def address(self) -> str:
         """Return the address under which drivers of this machine join the cluster."""

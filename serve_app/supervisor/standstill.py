@@ -26,9 +26,6 @@ class Standstill:
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, int]] = {}
 
-    def __repr__(self) -> str:
-        return f"<Standstill {self._seen}>"
-
     def frozen(self, pids: Iterable[int]) -> list[int]:
         """Look once and return the processes that have not run in the last `LOOKS_MAX` looks.
 

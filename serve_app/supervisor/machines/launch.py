@@ -107,9 +107,6 @@ class Worker:
         self.address = address
         self._log = log
 
-    def __repr__(self) -> str:
-        return f"Worker({self.address!r})"
-
     def prepare(self) -> None:
         """Copy code and settings, and make the environment.
 

@@ -92,9 +92,6 @@ class KeyRotation:
                 f"{loaded.settings.home} has no deployment key: the first `callboard up` makes one"
             )
 
-    def __repr__(self) -> str:
-        return f"<KeyRotation {self._keys!r} is_up={self._replace is not None}>"
-
     def run(self) -> None:
         """Bring a new key into use, or go on with that (1 and 2).
 
