@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import sqlalchemy as sql
 
@@ -40,87 +40,76 @@ class AuditSelect:
     last_looked_at: sql.Select[Any] | None = None
 
 
+class AuditFilter(TypedDict, total=False):
+    """What entries match.
+
+    `event_type`: of an event of the entry; with a target, of the same event. `target_type`,
+    `target_id`: what an event of the entry is about. `start_ms`, `end_ms`: the time of the entry,
+    [start, end). `before_id`: entries before this one.
+    """
+
+    event_type: str | None
+    actor_did: str | None
+    target_type: str | None
+    target_id: str | None
+    start_ms: int | None
+    end_ms: int | None
+    before_id: int | None
+
+
 def audit_select(
-    *,
-    event_type: str | None = None,
-    actor_did: str | None = None,
-    target_type: str | None = None,
-    target_id: str | None = None,
-    start_ms: int | None = None,
-    end_ms: int | None = None,
-    before_id: int | None = None,
-    looked_at_max: int = LOOKED_AT_MAX,
+    wanted: AuditFilter, party_did: str | None = None, looked_at_max: int | None = None
 ) -> AuditSelect:
     """Return the query of the audit rows that match.
 
     Args:
-        event_type: of an event of the entry. With a target, of the same event.
-        target_type, target_id: what an event of the entry is about.
-        start_ms, end_ms: the time of the entry, [start, end).
-        before_id: entries before this one.
-        looked_at_max: entries that are looked at where no index finds those that match.
+        party_did: whose entries alone are meant: those of which this caller is a party; None: all.
+        looked_at_max: entries that are looked at where no index finds those that match; of a
+            caller the newest ones, and those about a workflow are few, and are found by it. None:
+            as many as usual.
     """
-    query = sql.select(audit)
-    if actor_did is not None:
-        query = query.where(audit.c.actor_did == actor_did)
-    if start_ms is not None:
-        query = query.where(audit.c.id >= _first_since(start_ms))
-    if end_ms is not None:
-        query = query.where(audit.c.id < _first_since(end_ms))
-    if before_id is not None:
-        query = query.where(audit.c.id < before_id)
-    if event_type in LIFE_EVENTS and target_type not in (None, _WORKFLOW):
-        return AuditSelect(query.where(sql.false()))
-    if event_type in LIFE_EVENTS and target_id is not None:
-        is_of_type = audit.c.event_types.contains([event_type])
-        return AuditSelect(query.where(_is_of_workflow(target_id), is_of_type))
-    if event_type in LIFE_EVENTS:
-        is_match = audit.c.event_types.contains([event_type])
-        return _looked_through(query, is_match, looked_at_max)
-    if event_type is not None or target_type not in (None, _WORKFLOW):
-        return AuditSelect(_with_event(query, event_type, target_type, target_id, before_id))
-    if target_id is not None:
-        return AuditSelect(_about(query, target_type, target_id, before_id))
-    if target_type is not None:
-        return _looked_through(query, audit.c.workflow_id.is_not(None), looked_at_max)
-    return AuditSelect(query)
-
-
-def own_select(
-    did: str,
-    *,
-    event_type: str | None = None,
-    actor_did: str | None = None,
-    target_type: str | None = None,
-    target_id: str | None = None,
-    start_ms: int | None = None,
-    end_ms: int | None = None,
-    before_id: int | None = None,
-    looked_at_max: int = OWN_LOOKED_AT_MAX,
-) -> AuditSelect:
-    """Return the query of the audit rows that match and of which a caller is a party.
-
-    Args:
-        did: the caller.
-        looked_at_max: entries of the caller that are looked at, the newest first. Those about a
-            workflow are few, and are found by it.
-        event_type, actor_did, target_type, target_id, start_ms, end_ms, before_id: as of
-            `audit_select`.
-    """
+    end_ms, before_id = wanted.get("end_ms"), wanted.get("before_id")
+    event = (wanted.get("event_type"), wanted.get("target_type"), wanted.get("target_id"))
     conditions = []
-    if actor_did is not None:
+    if (actor_did := wanted.get("actor_did")) is not None:
         conditions.append(audit.c.actor_did == actor_did)
-    if start_ms is not None:
+    if (start_ms := wanted.get("start_ms")) is not None:
         conditions.append(audit.c.id >= _first_since(start_ms))
     if end_ms is not None:
         conditions.append(audit.c.id < _first_since(end_ms))
-    if (event_type, target_type, target_id) != (None, None, None):
-        conditions.append(_is_match(event_type, target_type, target_id))
-    own = sql.select(audit_party.c.audit_id.label("id")).where(audit_party.c.party == did)
+    if party_did is not None:
+        if any(one is not None for one in event):
+            conditions.append(_is_match(*event))
+        own = sql.select(audit_party.c.audit_id.label("id")).where(audit_party.c.party == party_did)
+        if before_id is not None:
+            own = own.where(audit_party.c.audit_id < before_id)
+        if end_ms is not None:
+            own = own.where(audit_party.c.audit_id < _first_since(end_ms))
+        return _own(own, conditions, event, looked_at_max or OWN_LOOKED_AT_MAX)
+    query = sql.select(audit).where(*conditions)
     if before_id is not None:
-        own = own.where(audit_party.c.audit_id < before_id)
-    if end_ms is not None:
-        own = own.where(audit_party.c.audit_id < _first_since(end_ms))
+        query = query.where(audit.c.id < before_id)
+    event_type, target_type, target_id = event
+    is_of_life, is_of_workflow = event_type in LIFE_EVENTS, target_type in (None, _WORKFLOW)
+    is_wide = is_of_life or (event_type is None and target_type is not None)
+    if is_wide and is_of_workflow and target_id is None:
+        return _looked_through(query, _is_match(*event), looked_at_max or LOOKED_AT_MAX)
+    if is_of_life:
+        return AuditSelect(query.where(_is_match(*event)))
+    if event_type is not None or not is_of_workflow:
+        return AuditSelect(_with_event(query, event_type, target_type, target_id, before_id))
+    if target_id is not None:
+        return AuditSelect(_about(query, target_type, target_id, before_id))
+    return AuditSelect(query)
+
+
+def _own(
+    own: sql.Select[Any],
+    conditions: list[sql.ColumnElement[bool]],
+    event: tuple[str | None, str | None, str | None],
+    looked_at_max: int,
+) -> AuditSelect:
+    _, target_type, target_id = event
     # Both with a fence: the planner, which does not know how few of the matching are the caller's,
     # would go through the chain instead.
     if target_id is not None and _is_uuid(target_id) and target_type == _WORKFLOW:
@@ -142,19 +131,14 @@ def _is_match(
     """Return the condition of an entry of which one event has this type and this target.
 
     Args:
-        event_type, target_type, target_id: as of `audit_select`; not all of them are None.
+        event_type, target_type, target_id: as of `AuditFilter`; not all of them are None.
     """
     is_of_workflow = sql.true() if target_id is None else _is_of_workflow(target_id)
     if event_type in LIFE_EVENTS:
         is_about_other = target_type not in (None, _WORKFLOW)
         is_of_type = audit.c.event_types.contains([event_type])
         return sql.false() if is_about_other else sql.and_(is_of_type, is_of_workflow)
-    wanted = (
-        (audit_event.c.event_type, event_type),
-        (audit_event.c.target_type, target_type),
-        (audit_event.c.target_id, target_id),
-    )
-    same = [column == value for column, value in wanted if value is not None]
+    same = _events(event_type, target_type, target_id)
     has_event = sql.exists().where(audit_event.c.audit_id == audit.c.id, *same)
     if event_type is not None or target_type not in (None, _WORKFLOW):
         return has_event
@@ -198,18 +182,19 @@ def _with_event(
 ) -> sql.Select[Any]:
     """Narrow a query to entries with an event that has a row of its own; newest first, stopped
     where the page ends."""
-    found = sql.select(audit_event.c.audit_id).distinct()
-    for column, value in (
-        (audit_event.c.event_type, event_type),
-        (audit_event.c.target_type, target_type),
-        (audit_event.c.target_id, target_id),
-    ):
-        if value is not None:
-            found = found.where(column == value)
+    same = _events(event_type, target_type, target_id)
+    found = sql.select(audit_event.c.audit_id).distinct().where(*same)
     if before_id is not None:
         found = found.where(audit_event.c.audit_id < before_id)
     newest_first = found.order_by(audit_event.c.audit_id.desc()).subquery()
     return query.join(newest_first, newest_first.c.audit_id == audit.c.id)
+
+
+def _events(
+    event_type: str | None, target_type: str | None, target_id: str | None
+) -> list[sql.ColumnElement[bool]]:
+    event = {"event_type": event_type, "target_type": target_type, "target_id": target_id}
+    return [audit_event.c[name] == value for name, value in event.items() if value is not None]
 
 
 def _first_since(at_ms: int) -> sql.ScalarSelect[Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 import sqlalchemy as sql
 from sqlalchemy import LargeBinary
@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from ledger.connections.pools import Pool
 from ledger.reads.agent_pages import HEARD_AGENT, HIDDEN_AGENT, agents_statement
-from ledger.reads.audit_filter import LOOKED_AT_MAX, OWN_LOOKED_AT_MAX, audit_select, own_select
+from ledger.reads.audit_filter import AuditFilter, audit_select
 from ledger.reads.prepared import PreparedReads
 from ledger.reads.search_reads import SearchReads
 from ledger.reads.stored import (
@@ -343,19 +343,13 @@ class LedgerReader(Pool):
     async def audit(
         self,
         *,
-        event_type: str | None = None,
-        actor_did: str | None = None,
-        target_type: str | None = None,
-        target_id: str | None = None,
-        start_ms: int | None = None,
-        end_ms: int | None = None,
         limit: int = 100,
         offset: int = 0,
-        before_id: int | None = None,
         bytes_max: int = PAGE_BYTES_MAX,
         looked_at_max: int | None = None,
         party_did: str | None = None,
         caller: str = "",
+        **wanted: Unpack[AuditFilter],
     ) -> RowPage:
         """Return audit rows (`id, body, hash`, …), newest first, as `audit_select` narrows them.
 
@@ -369,18 +363,7 @@ class LedgerReader(Pool):
                 everybody's.
             caller: who asks, by DID; such reads are searches, and take turns.
         """
-        narrowed = audit_select if party_did is None else partial(own_select, party_did)
-        usual = LOOKED_AT_MAX if party_did is None else OWN_LOOKED_AT_MAX
-        select = narrowed(
-            event_type=event_type,
-            actor_did=actor_did,
-            target_type=target_type,
-            target_id=target_id,
-            start_ms=start_ms,
-            end_ms=end_ms,
-            before_id=before_id,
-            looked_at_max=looked_at_max or usual,
-        )
+        select = audit_select(wanted, party_did, looked_at_max)
         search = partial(self.searches.rows, caller=caller)
         read = self.rows if select.last_looked_at is None else search
         found = await self.page(
