@@ -7,15 +7,12 @@ the blocking and once for the asynchronous client. Reference: http.md (Endpoints
 
 from __future__ import annotations
 
-import inspect
 import random
 import time
 import uuid
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, ParamSpec
 from urllib.parse import quote
 
 from callboard.errors import (
@@ -26,8 +23,7 @@ from callboard.errors import (
     error_class,
 )
 from callboard.locating import DidKey
-from callboard.replies import FINISHED
-from core.records.api.shape import Json, json_name
+from core.records.api.shape import Json
 from core.trust.identity.card_signature import signed_registration
 
 P = ParamSpec("P")
@@ -42,8 +38,6 @@ _JITTER_SHARE = 0.5
 _RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 # Refused until the quota's day is over: no pause of a retry is long enough.
 _LASTING_CODES = frozenset({"QUOTA_EXCEEDED"})
-# A service that answers before the wait it was asked for is asked again no faster than this.
-_POLL_PAUSE_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,129 +213,31 @@ def error_from(reply: Reply, *, is_write: bool = False) -> CallboardError:
     )
 
 
-def _one(call: Call) -> Steps:
+def single(call: Call) -> Steps:
+    """Return the steps of an operation that is one call; its reply is the result."""
     reply = yield call
     assert isinstance(reply.body, dict), "the driver lets JSON objects through only"
     return reply.body
 
 
-def _get(path: str, **query: Any) -> Steps:
-    given = {name: value for name, value in query.items() if value is not None}
-    flags = {name: str(value).lower() for name, value in given.items() if isinstance(value, bool)}
-    return _one(Call("GET", path, query=given | flags))
-
-
-def reading(path: str) -> Callable[[str], Steps]:
-    """Return the operation that reads one record by its id.
-
-    Args:
-        path: of the record, `{}` for the id.
-    """
-
-    def read(record_id: str) -> Steps:
-        return _get(path.format(_segment(record_id)))
-
-    return read
-
-
-def listing(path: str, query: Callable[P, object], **defaults: Any) -> Callable[P, Steps]:
-    """Return the operation that reads a page of a list.
-
-    Args:
-        path: of the list.
-        query: the class of its query, whose members are the arguments.
-        defaults: of arguments that are not given.
-    """
-
-    def read(*args: P.args, **kwargs: P.kwargs) -> Steps:
-        query(*args, **kwargs)  # refuses an argument that is no member
-        given = defaults | kwargs
-        return _get(path, **{json_name(name): _sent(name, value) for name, value in given.items()})
-
-    # The arguments that `help` shows.
-    read.__signature__ = inspect.signature(query)  # type: ignore[attr-defined]
-    return read
-
-
-def _sent(name: str, value: Any) -> Any:
-    """Return a filter as it is sent; times are given in Unix milliseconds."""
-    if name.endswith("_time") and isinstance(value, int):
-        return datetime.fromtimestamp(value / 1_000, UTC).isoformat()
-    return value
-
-
-def listing_of(path: str, query: Callable[P, object]) -> Callable[Concatenate[str, P], Steps]:
-    """Return the operation that reads a page of a list that belongs to one record.
-
-    Args:
-        path: of the list, `{}` for the record's id.
-        query: the class of its query, whose members are the arguments beside the id.
-    """
-
-    def read(record_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Steps:
-        return listing(path.format(_segment(record_id)), query)(*args, **kwargs)
-
-    own = inspect.signature(query)
-    record_id = inspect.Parameter("record_id", inspect.Parameter.POSITIONAL_ONLY)
-    shown = own.replace(parameters=[record_id, *own.parameters.values()])
-    read.__signature__ = shown  # type: ignore[attr-defined]
-    return read
-
-
-def sending(
-    method: str, path: str, **names: str
-) -> Callable[[Callable[P, None]], Callable[P, Steps]]:
-    """Return a decorator that makes a function's arguments an operation; its body is not run.
-
-    Arguments that the path has in braces stand in it. The others are members of the body, of a GET
-    the query; None is left out. A write carries an idempotency key, so that it may be repeated: the
-    argument `idempotency_key`, if it has that, or a new one.
-
-    Args:
-        names: of members whose name is not the argument's in camel case.
-    """
-
-    def made(declared: Callable[P, None]) -> Callable[P, Steps]:
-        signature = inspect.signature(declared)
-
-        @wraps(declared)
-        def build(*args: P.args, **kwargs: P.kwargs) -> Steps:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            key = bound.arguments.pop("idempotency_key", None)
-            placed, members = {}, {}
-            for name, value in bound.arguments.items():
-                if f"{{{name}}}" in path:
-                    placed[name] = _segment(value)
-                elif value is not None:
-                    sent = dict(value) if isinstance(value, Mapping) else value
-                    members[names.get(name) or json_name(name)] = sent
-            full_path = path.format(**placed)
-            if method == "GET":
-                return _get(full_path, **members)
-            return _post(full_path, key, **members)
-
-        # What `help` shows.
-        build.__signature__ = signature.replace(return_annotation=Steps)  # type: ignore[attr-defined]
-        return build
-
-    return made
-
-
-def _post(path: str, idempotency_key: str | None = None, /, **members: Any) -> Steps:
+def post(path: str, /, **members: Any) -> Steps:
+    """Return the steps of a POST with a new idempotency key; members that are None are left out."""
     body = {name: value for name, value in members.items() if value is not None}
-    return _one(Call("POST", path, body=body, headers=_keyed(idempotency_key)))
+    return single(Call("POST", path, body=body, headers=keyed(None)))
 
 
-def _segment(value: str) -> str:
+def segment(value: str) -> str:
+    """Return a value as it stands in a path."""
     return quote(value, safe=":")
 
 
-def _keyed(idempotency_key: str | None) -> dict[str, str]:
+def keyed(idempotency_key: str | None) -> dict[str, str]:
+    """Return the header of an idempotency key: the one that is given, or a new one."""
     return {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
 
 
 def publish(
+    client: object,
     manifest: Mapping[str, Any],
     *,
     wait_s: float | None = None,
@@ -356,96 +252,12 @@ def publish(
 
     Reference: features.md (Workflows).
     """
-    headers = _keyed(idempotency_key)
+    headers = keyed(idempotency_key)
     held_s = min(wait_s or 0.0, PREFER_WAIT_S_MAX)
     if held_s > 0:
         headers["Prefer"] = f"wait={held_s:g}"
     path = "/v1/workflows/publish"
-    return _one(Call("POST", path, body=dict(manifest), headers=headers, wait_s=held_s))
-
-
-def suggest(description: str) -> Steps:
-    """Draft a workflow from a description in words; nothing is stored.
-
-    Reference: features.md (Planning).
-    """
-    body = {"description": description}
-    # The service may ask a model, which takes its time.
-    return _one(Call("POST", "/v1/workflows/suggest", body=body, wait_s=60.0))
-
-
-def publish_bulk(
-    manifests: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
-) -> Steps:
-    """Publish up to 1,000 workflows; `results` holds a reply or a problem for each, in order."""
-    body = {"workflows": [dict(manifest) for manifest in manifests]}
-    path = "/v1/workflows/publish/bulk"
-    return _one(Call("POST", path, body=body, headers=_keyed(idempotency_key), wait_s=60.0))
-
-
-def wait(workflow_id: str, *, timeout_s: float | None = None) -> Steps:
-    """Return the record once the workflow has ended, or as it stands after `timeout_s` seconds."""
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    pause_s = 0.0
-    while True:
-        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-        held_s = PREFER_WAIT_S_MAX if left_s is None else min(left_s, PREFER_WAIT_S_MAX)
-        asked_at = time.monotonic()
-        reply = yield Call(
-            "GET",
-            f"/v1/workflows/{_segment(workflow_id)}",
-            headers={"Prefer": f"wait={held_s:g}"},
-            wait_s=held_s,
-            pause_s=pause_s if left_s is None else min(pause_s, left_s),
-        )
-        record: Json = reply.body
-        if record.get("status") in FINISHED or (left_s is not None and left_s <= 0):
-            return record
-        pause_s = 0.0 if time.monotonic() - asked_at > _POLL_PAUSE_S else _POLL_PAUSE_S
-
-
-@sending("POST", "/v1/workflows/{workflow_id}/cancel")
-def cancel(workflow_id: str, *, reason: str = "user_request", details: str = "") -> None:
-    """Cancel a workflow; what is left in its escrow returns. Reference: features.md
-    (Cancellation)."""
-
-
-@sending("POST", "/v1/workflows/{workflow_id}/resume")
-def resume(workflow_id: str) -> None:
-    """Drive a quarantined workflow on."""
-
-
-def node_result(
-    workflow_id: str,
-    node_id: str,
-    result_id: str,
-    *,
-    result: Mapping[str, Any] | None = None,
-    error: str | None = None,
-    code: str | None = None,
-    metrics: Mapping[str, Any] | None = None,
-    agent_did: str | None = None,
-    signature: str | None = None,
-    public_key: str | None = None,
-) -> Steps:
-    """Hand in the result of a dispatch that was accepted before, or its error.
-
-    Args:
-        result_id: the dispatch's `resultId`, which is the credential.
-        signature: the agent's, over the result; `public_key` is the key it was made with.
-
-    Reference: features.md (Asynchronous results).
-    """
-    members = {"error": error, "code": code, "metrics": metrics, "agentDid": agent_did}
-    members |= {"signature": signature, "publicKey": public_key}
-    body: Json = {"workflowId": workflow_id, "nodeId": node_id, "resultId": result_id}
-    body |= {name: value for name, value in members.items() if value is not None}
-    body["status"] = "success" if error is None else "error"
-    if error is None:
-        body["result"] = dict(result or {})
-    # Without a key, the same error again is refused as ALREADY_SETTLED although it was taken.
-    headers = {} if error is None else _keyed(None)
-    return _one(Call("POST", "/v1/workflows/nodeResult", body=body, headers=headers))
+    return single(Call("POST", path, body=dict(manifest), headers=headers, wait_s=held_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,128 +310,4 @@ def register_agent(
         body = signer.registration(card, signing_secret, time.time_ns() // 1_000_000)
     elif signing_secret is not None:
         body["signingSecret"] = signing_secret
-    return _one(Call("POST", "/v1/agents/register", body=body, headers=_keyed(None)))
-
-
-def agent(did: str, *, include_inactive: bool = False) -> Steps:
-    """Read a registered agent.
-
-    Args:
-        include_inactive: also one of the caller's own that was deregistered.
-    """
-    return _get(f"/v1/agents/{_segment(did)}", includeInactive=include_inactive or None)
-
-
-@sending("GET", "/v1/discover", words="q")
-def discover(
-    words: str | None = None,
-    *,
-    capability_id: str | None = None,
-    owner_did: str | None = None,
-    limit: int | None = None,
-    min_reputation: float | None = None,
-    max_price_cents: int | None = None,
-    max_latency_ms: int | None = None,
-    region: str | None = None,
-    subnet: str | None = None,
-    availability: str | None = None,
-) -> None:
-    """Find agents, the best first.
-
-    Args:
-        words: any of them is enough.
-        capability_id: an id, its beginning and `*`, or an id and versions: `cap.x.y.v1@>=1.2`.
-        min_reputation: 0 to 1.
-        max_latency_ms: of an agent's average.
-    """
-
-
-def deregister_agent(did: str) -> Steps:
-    """Take an agent out of service; registering it again brings it back."""
-    return _one(Call("DELETE", f"/v1/agents/{_segment(did)}"))
-
-
-def heartbeat(
-    did: str,
-    *,
-    status: str | None = None,
-    load: float | None = None,
-    queue_depth: int | None = None,
-    version: str | None = None,
-    token: str | None = None,
-) -> Steps:
-    """Say how an agent is; a changed status is in force when this returns.
-
-    Args:
-        status: for example `healthy`, `busy`, `draining`, `stopped`.
-        load: the share of its capacity that is taken, 0 to 1.
-        queue_depth: how many dispatches wait in it.
-        version: the agent's.
-        token: the `heartbeatToken` of its registration, instead of the client's key.
-
-    Reference: features.md (Heartbeats and health).
-    """
-    members = {"status": status, "load": load, "queueDepth": queue_depth, "version": version}
-    body = {name: value for name, value in members.items() if value is not None}
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return _one(Call("POST", f"/v1/agents/{_segment(did)}/heartbeat", body=body, headers=headers))
-
-
-@sending("GET", "/v1/ledger/balance")
-def balance() -> None:
-    """Read the caller's balance in credits. Reference: money.md (Accounts)."""
-
-
-@sending("POST", "/v1/ledger/deposit", amount_credits="amount")
-def deposit(
-    amount_credits: float | str,
-    *,
-    owner_did: str | None = None,
-    idempotency_key: str | None = None,
-) -> None:
-    """Add credits to an account; safe to retry. Reference: money.md (Accounts).
-
-    Args:
-        amount_credits: credits, at most 6 decimals; text keeps decimals exact.
-        owner_did: the owner of the account, the caller by default.
-        idempotency_key: the key to use instead of a fresh one.
-    """
-
-
-@sending("POST", "/v1/keys")
-def create_key(
-    owner_did: str,
-    *,
-    name: str | None = None,
-    scopes: Sequence[str] | None = None,
-    expires_at: str | None = None,
-    rate_class: str | None = None,
-) -> None:
-    """Make an API key; its `key` is shown by this reply and never again.
-
-    Args:
-        scopes: its rights; default those of the default ones that the caller has.
-        expires_at: its end, ISO 8601; default never, or the end of the caller's credential.
-        rate_class: `standard` or `unlimited`; set by administrators.
-    """
-
-
-@sending("POST", "/v1/keys/{key_id}/rotate", overlap_s="overlapSeconds")
-def rotate_key(key_id: str, *, overlap_s: int = 0) -> None:
-    """Give an API key another secret; its `key` is shown by this reply and never again.
-
-    Args:
-        overlap_s: how long the secret of now still opens, at most 86,400 s. With 0, a caller that
-            rotates its own key and loses the reply has no key any more.
-    """
-
-
-def revoke_key(key_id: str) -> Steps:
-    """Revoke an API key, and all made with it."""
-    done = {"success": True, "id": key_id, "keyId": key_id}
-    return _one(Call("DELETE", f"/v1/keys/{_segment(key_id)}", done=done))
-
-
-def health() -> Steps:
-    """Read the service's health, also while a part of it is down; needs no key."""
-    return _one(Call("GET", "/health", any_status=True))
+    return single(Call("POST", "/v1/agents/register", body=body, headers=keyed(None)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from callboard.calls import Attempts, Call, NoReply, Reply, Steps, _segment, error_from
+from callboard.calls import Attempts, Call, NoReply, Reply, Steps, error_from, segment
 from callboard.replies import AuditEntry
 
 # The service sends at least a comment in this interval.
@@ -21,16 +21,17 @@ _PAUSE_S: Final = 0.25
 _LAST = "lastEventId"
 
 
-def stream(workflow_id: str, *, last_event_id: int | None = None) -> Steps:
+def stream(client: object, workflow_id: str, *, last_event_id: int | None = None) -> Steps:
     """Give a workflow's audit entries as they are committed, until it ends.
 
     Args:
         last_event_id: the entry after which they begin; None: its first one.
     """
-    return _connections(f"/v1/workflows/{_segment(workflow_id)}/stream", {}, last_event_id)
+    return _connections(f"/v1/workflows/{segment(workflow_id)}/stream", {}, last_event_id)
 
 
 def events(
+    client: object,
     *,
     event_type: str | None = None,
     workflow_id: str | None = None,

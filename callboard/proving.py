@@ -15,8 +15,9 @@ from typing import IO, Any, Final
 import httpx
 
 from callboard.calls import ATTEMPTS_MAX, Call, error_from
-from callboard.client import Client, _read
+from callboard.client import Client
 from callboard.errors import UNREACHABLE, CallboardError, NotFound, Unavailable
+from callboard.transport import read_reply
 from core.jcs import jcs
 from core.records.agent import without_standing_bids
 from core.trust.receipts import signed_members
@@ -42,7 +43,7 @@ def audit_lines(client: Client, first: int = 1) -> Iterator[bytes]:
             with client._http.stream(**client._arguments(call)) as response:
                 if response.status_code != 200:
                     response.read()
-                    raise error_from(_read(response))
+                    raise error_from(read_reply(response))
                 for line in _lines_of(response):
                     yield line
                     first, attempts = first + 1, 0

@@ -146,7 +146,7 @@ class Agent(AnsweringAgent):
         if self._http is None:
             import httpx
 
-            from callboard.tls import tls_context
+            from callboard.transport import tls_context
 
             self._http = httpx.AsyncClient(verify=tls_context(), trust_env=False)
         return self._http

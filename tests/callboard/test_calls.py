@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from callboard import calls, trust_calls
+from callboard import calls
 from callboard.calls import Call, NoReply, Reply, persistently, retry_delay_s
+from callboard.client import Client
 from callboard.errors import UNREACHABLE, CallboardError, NotFound, OutcomeUnknown
 
 READ = Call("GET", "/v1/x")
@@ -74,7 +75,7 @@ def test_jitter_only_lengthens_and_stays_within_bounds() -> None:
 
 
 def test_a_write_that_was_ever_unanswered_has_an_unknown_outcome() -> None:
-    steps = persistently(calls.deposit(1), attempts_max=2)
+    steps = persistently(Client.deposit(1), attempts_max=2)
     next(steps)
     steps.send(NoReply("reset", sent=True))
     with pytest.raises(OutcomeUnknown):
@@ -82,7 +83,7 @@ def test_a_write_that_was_ever_unanswered_has_an_unknown_outcome() -> None:
 
 
 def test_publish_repeats_with_the_same_idempotency_key() -> None:
-    steps = persistently(calls.publish({"nodes": {}}), jitter=lambda: 0.0)
+    steps = persistently(Client.publish({"nodes": {}}), jitter=lambda: 0.0)
     first = next(steps)
     second = steps.send(NoReply("reset", sent=True))
     third = steps.send(Reply(503, {"retry-after": "2"}, {}))
@@ -95,7 +96,7 @@ def test_publish_repeats_with_the_same_idempotency_key() -> None:
     assert end.value.value == {"workflowId": "w"}
 
 
-read_workflow = calls.reading("/v1/workflows/{}")
+read_workflow = Client.workflow
 
 
 def test_a_service_that_does_not_get_ready_is_unreachable() -> None:
@@ -111,10 +112,10 @@ def test_a_service_that_does_not_get_ready_is_unreachable() -> None:
 @pytest.mark.parametrize(
     "steps",
     [
-        calls.cancel("w"),
-        calls.create_key("did:net:p"),
+        Client.cancel("w"),
+        Client.create_key("did:net:p"),
         calls.register_agent({}),
-        calls.node_result("w", "a", "r", error="no"),
+        Client.node_result("w", "a", "r", error="no"),
     ],
 )
 def test_what_must_not_happen_twice_carries_a_key(steps: calls.Steps) -> None:
@@ -125,7 +126,7 @@ def test_what_must_not_happen_twice_carries_a_key(steps: calls.Steps) -> None:
 GONE = Reply(404, {}, {"code": "NOT_FOUND"})
 
 
-@pytest.mark.parametrize("remove", [calls.revoke_key, trust_calls.unrevoke_agent])
+@pytest.mark.parametrize("remove", [Client.revoke_key, Client.unrevoke_agent])
 @pytest.mark.parametrize("first", [NoReply("reset", sent=True), Reply(503, {}, {})])
 def test_a_repeated_removal_that_finds_nothing_is_done(
     remove: Callable[[str], calls.Steps], first: Reply | NoReply
@@ -138,7 +139,7 @@ def test_a_repeated_removal_that_finds_nothing_is_done(
     assert (end.value.value["success"], end.value.value["id"]) == (True, "did:net:a")
 
 
-@pytest.mark.parametrize("remove", [calls.revoke_key, trust_calls.unrevoke_agent])
+@pytest.mark.parametrize("remove", [Client.revoke_key, Client.unrevoke_agent])
 @pytest.mark.parametrize("first", [None, NoReply("refused", sent=False), Reply(429, {}, {})])
 def test_a_removal_that_certainly_did_nothing_before_is_not_found(
     remove: Callable[[str], calls.Steps], first: Reply | NoReply | None
@@ -152,17 +153,17 @@ def test_a_removal_that_certainly_did_nothing_before_is_not_found(
 
 
 def test_two_publishes_carry_different_keys() -> None:
-    one, other = next(calls.publish({})), next(calls.publish({}))
+    one, other = next(Client.publish({})), next(Client.publish({}))
     assert one.headers["Idempotency-Key"] != other.headers["Idempotency-Key"]
 
 
 def test_deposit_carries_an_idempotency_key() -> None:
-    assert next(calls.deposit("1.5")).headers["Idempotency-Key"]
-    assert next(calls.deposit(1, idempotency_key="k")).headers == {"Idempotency-Key": "k"}
+    assert next(Client.deposit("1.5")).headers["Idempotency-Key"]
+    assert next(Client.deposit(1, idempotency_key="k")).headers == {"Idempotency-Key": "k"}
 
 
 def test_wait_asks_again_until_the_workflow_has_ended() -> None:
-    steps = calls.wait("w")
+    steps = Client.wait("w")
     assert next(steps).headers["Prefer"] == "wait=60"
     again = steps.send(Reply(200, {}, {"status": "running"}))
     # The service answered at once: it is not asked again in a busy loop.
@@ -173,7 +174,7 @@ def test_wait_asks_again_until_the_workflow_has_ended() -> None:
 
 
 def test_wait_with_a_timeout_returns_the_record_as_it_stands() -> None:
-    steps = calls.wait("w", timeout_s=0)
+    steps = Client.wait("w", timeout_s=0)
     assert next(steps).headers["Prefer"] == "wait=0"
     with pytest.raises(StopIteration) as end:
         steps.send(Reply(200, {}, {"status": "running"}))
@@ -181,10 +182,7 @@ def test_wait_with_a_timeout_returns_the_record_as_it_stands() -> None:
 
 
 def test_ids_in_paths_are_escaped_but_dids_stay_readable() -> None:
-    assert (
-        next(calls.reading("/v1/agents/{}")("did:net:a/../b?c")).path
-        == "/v1/agents/did:net:a%2F..%2Fb%3Fc"
-    )
+    assert next(Client.agent("did:net:a/../b?c")).path == "/v1/agents/did:net:a%2F..%2Fb%3Fc"
 
 
 @pytest.mark.parametrize(

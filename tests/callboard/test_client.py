@@ -27,7 +27,6 @@ from callboard import (
     Unavailable,
     WorkflowFailed,
 )
-from callboard.identity_calls import rotate_agent_key
 from callboard.kit.result_signing import ResultSigner
 from callboard.locating import DidKey
 from core.trust.did_key import did_of_key
@@ -468,7 +467,7 @@ def test_a_private_key_is_a_key_or_the_path_of_its_file(
         assert DidKey.read(given).seed == b"s" * 32
         if isinstance(given, str):
             assert ResultSigner(given).private_key == base64.b64encode(b"s" * 32).decode()
-            rotate_agent_key("did:a:b", "k", private_key=given)
+            Client.rotate_agent_key("did:a:b", "k", private_key=given)
 
 
 @pytest.mark.parametrize("given", ["nowhere.key", "c2VjcmV0", "\0", "x" * 5_000, ""])

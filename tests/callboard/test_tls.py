@@ -6,7 +6,7 @@ import ssl
 import subprocess
 import sys
 
-from callboard.tls import tls_context, tls_context_for
+from callboard.transport import tls_context, tls_context_for
 
 # Counts, in a process of its own, the contexts that are made with authorities.
 _COUNTED = """

@@ -15,7 +15,7 @@ import httpx
 import psycopg
 import pytest
 
-from callboard.tls import tls_context_for
+from callboard.transport import tls_context_for
 from tests.contract.described import REPLIES
 from tests.contract.stub_agent import Answer, StubAgent, stub_agent, succeed
 from tests.faults.victims import superuser_url

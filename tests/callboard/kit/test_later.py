@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callboard import Agent, Later, calls
+from callboard import Agent, Client, Later
 from callboard.kit.serving import serving
 
 BODY = {"eventId": "e1", "capabilityId": "cap.slow.v1", "workflowId": "w", "nodeId": "n"}
@@ -127,7 +127,7 @@ async def test_served_agent_delivers_from_a_handlers_own_loop() -> None:
     ],
 )
 def test_a_result_or_an_error_is_handed_in(given: dict[str, Any], sent: dict[str, Any]) -> None:
-    call = next(calls.node_result("w", "n", "r", agent_did="did:net:slow", **given))
+    call = next(Client.node_result("w", "n", "r", agent_did="did:net:slow", **given))
     assert (call.method, call.path) == ("POST", "/v1/workflows/nodeResult")
     ids = {"workflowId": "w", "nodeId": "n", "resultId": "r", "agentDid": "did:net:slow"}
     assert call.body == {**ids, **sent}

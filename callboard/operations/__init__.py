@@ -1,0 +1,1 @@
+"""The operations of the service that a client offers, declared by topic."""

@@ -1,0 +1,291 @@
+"""Operations about the deployment: keys, audit log, cluster, webhooks, peers and subnets.
+
+Reference: money.md (Signing keys, Checkpoints, Checking the books); features.md (Webhooks, Peers,
+Routing between regions, Subnets and policies); decision cluster-and-releases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from callboard import replies
+from callboard.calls import (
+    AUDIT_PAGE,
+    Call,
+    Steps,
+    keyed,
+    segment,
+    single,
+)
+from callboard.operations.declaring import (
+    Iteration,
+    listing,
+    listing_of,
+    operation,
+    reading,
+    removing,
+    sending,
+)
+from core.records.api.record import PageQuery
+
+
+class ServiceOperations:
+    """The deployment, and what it tells others."""
+
+    @operation(replies.Health)
+    def health(self) -> Steps:
+        """Read the service's health, also while a part of it is down; needs no key."""
+        return single(Call("GET", "/health", any_status=True))
+
+    @sending("POST", "/v1/keys", replies.KeyCreated)
+    def create_key(
+        self,
+        owner_did: str,
+        *,
+        name: str | None = None,
+        scopes: Sequence[str] | None = None,
+        expires_at: str | None = None,
+        rate_class: str | None = None,
+    ) -> None:
+        """Make an API key; its `key` is shown by this reply and never again.
+
+        Args:
+            scopes: its rights; default those of the default ones that the caller has.
+            expires_at: its end, ISO 8601; default never, or the end of the caller's credential.
+            rate_class: `standard` or `unlimited`; set by administrators.
+        """
+
+    keys = listing("/v1/keys", replies.KeysQuery, replies.KeyPage)
+
+    @sending("POST", "/v1/keys/{key_id}/rotate", replies.KeyRotated, overlap_s="overlapSeconds")
+    def rotate_key(self, key_id: str, *, overlap_s: int = 0) -> None:
+        """Give an API key another secret; its `key` is shown by this reply and never again.
+
+        Args:
+            overlap_s: how long the current secret stays valid, at most 86,400 s. With 0, a caller
+                that rotates its own key and loses the reply has no key any more.
+        """
+
+    revoke_key = removing("/v1/keys/{}", replies.KeyRevoked, "keyId")
+    audit = listing("/v1/audit", replies.AuditQuery, replies.AuditPage, limit=AUDIT_PAGE)
+    audit_entry = reading("/v1/audit/{}", replies.AuditEntry)
+
+    @sending("GET", "/v1/audit/checkpoint", replies.SignedCheckpoint)
+    def audit_checkpoint(self, *, size: int | None = None) -> None:
+        """Read a signed checkpoint of the audit log.
+
+        Args:
+            size: the first one that covers this entry; None: the newest one.
+        """
+
+    @sending("GET", "/v1/audit/proof", replies.InclusionProof, entry_id="id")
+    def audit_proof(self, entry_id: int, *, size: int | None = None) -> None:
+        """Read the proof that the audit log holds an entry.
+
+        Args:
+            size: of the tree; None: that of the newest checkpoint.
+        """
+
+    @sending(
+        "GET", "/v1/audit/consistency", replies.ConsistencyProof, from_size="from", to_size="to"
+    )
+    def audit_consistency(self, from_size: int, *, to_size: int | None = None) -> None:
+        """Read the proof that the audit log continues an older state.
+
+        Args:
+            from_size, to_size: numbers of entries; None: those of the newest checkpoint.
+        """
+
+    @sending("GET", "/v1/audit/verify", replies.AuditVerification, from_id="from")
+    def check_audit(self, *, from_id: int | None = None, limit: int | None = None) -> None:
+        """Let the service read stored audit entries again and check them.
+
+        Args:
+            from_id: the first one; None: entry 1.
+            limit: how many, at most 10,000; None: 1,000.
+        """
+
+    @sending("GET", "/.well-known/callboard.json", replies.ServiceDescription)
+    def service_description(self) -> None:
+        """Read the service's name, the origin of its checkpoints and its signing keys."""
+
+    @sending("POST", "/v1/trust/signing-key/rotate", replies.SigningKeyRotated)
+    def rotate_signing_key(self) -> None:
+        """Let the deployment sign with a new key; for administrators."""
+
+    @sending("GET", "/v1/cluster", replies.Cluster)
+    def cluster(self) -> None:
+        """Read the members of the cluster and what they hold; for administrators."""
+
+    @sending("POST", "/v1/cluster/machines/{machine}/drain", replies.MachineChanged)
+    def drain_machine(self, machine: str) -> None:
+        """Let a machine give its work to others; it stays drained until it is resumed.
+
+        Args:
+            machine: its id, or at least six characters with which that one alone begins.
+        """
+
+    @sending("POST", "/v1/cluster/machines/{machine}/resume", replies.MachineChanged)
+    def resume_machine(self, machine: str) -> None:
+        """Let a machine that was drained take work again; `machine` as for draining."""
+
+    @sending("GET", "/v1/ledger/check", replies.BooksChecked)
+    def books(self) -> None:
+        """Read the newest result of the check of the books; for administrators."""
+
+    @sending("POST", "/v1/ledger/check", replies.BooksRequested)
+    def check_books(self) -> None:
+        """Request a check of the books; `books` has its result later; for administrators."""
+
+    @sending("POST", "/v1/webhooks", replies.Webhook)
+    def create_webhook(self, url: str, events: Sequence[str], *, secret: str | None = None) -> None:
+        """Create a webhook: audit events are sent to a URL. Only this reply has the signing secret.
+
+        Args:
+            events: audit event types, or `*`.
+            secret: `whsec_` and base64 of 24 to 64 bytes; None: a new one.
+        """
+
+    webhook = reading("/v1/webhooks/{}", replies.Webhook)
+    webhooks = listing("/v1/webhooks", PageQuery, replies.WebhookPage)
+
+    @sending("PATCH", "/v1/webhooks/{webhook_id}", replies.Webhook, new_url="url")
+    def change_webhook(
+        self,
+        webhook_id: str,
+        *,
+        new_url: str | None = None,
+        events: Sequence[str] | None = None,
+        enabled: bool | None = None,
+    ) -> None:
+        """Change a webhook's URL or events, or pause or enable it; None: unchanged."""
+
+    @operation(replies.Webhook)
+    def rotate_webhook_secret(self, webhook_id: str) -> Steps:
+        """Make a new secret, shown in this reply only; for 24 h the previous one signs, too."""
+        path, headers = f"/v1/webhooks/{segment(webhook_id)}", keyed(None)
+        return single(Call("PATCH", path, body={"rotateSecret": True}, headers=headers))
+
+    delete_webhook = removing("/v1/webhooks/{}", replies.WebhookDeleted)
+
+    @sending("POST", "/v1/webhooks/{webhook_id}/test", replies.WebhookDelivery)
+    def test_webhook(self, webhook_id: str) -> None:
+        """Send a message of the type `webhook.test` to the webhook."""
+
+    deliveries = listing_of(
+        "/v1/webhooks/{}/deliveries", replies.DeliveriesQuery, replies.DeliveryPage
+    )
+
+    @sending(
+        "POST",
+        "/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
+        replies.WebhookDelivery,
+    )
+    def redeliver(self, webhook_id: str, delivery_id: str) -> None:
+        """Send an ended delivery again, with the same id."""
+
+    @sending("POST", "/v1/federation/peers", replies.PeerAdded)
+    def add_peer(
+        self,
+        endpoint: str,
+        region: str,
+        public_key: str,
+        *,
+        peer_id: str | None = None,
+        did: str | None = None,
+        capabilities: Sequence[str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Add a peer; it gets work once it has signed a heartbeat with its key.
+
+        Args:
+            endpoint: base URL of its API.
+            public_key: its current key, base64.
+            did: of the peer; needed if it has rotated its key.
+            capabilities: the capabilities that it may offer here; None: all.
+        """
+
+    peer = reading("/v1/federation/peers/{}", replies.Peer)
+    peers = listing("/v1/federation/peers", replies.PeersQuery, replies.PeerPage)
+    remove_peer = removing("/v1/federation/peers/{}", replies.PeerRemoved)
+
+    @operation(replies.PeerHeartbeatTaken)
+    def peer_heartbeat(self, heartbeat: Mapping[str, Any]) -> Steps:
+        """Send a heartbeat: signed by a peer, or by an operator on behalf of a peer."""
+        # A signed heartbeat that was stored is refused when it is repeated.
+        path = "/v1/federation/peers/heartbeat"
+        return single(
+            Call("POST", path, body=dict(heartbeat), repeatable="signature" not in heartbeat)
+        )
+
+    peer_balance = reading("/v1/federation/peers/{}/balance", replies.PeerBalance)
+    peer_statement = listing_of(
+        "/v1/federation/peers/{}/statement", replies.StatementQuery, replies.Statement
+    )
+    check_peer = listing_of("/v1/federation/peers/{}/check", replies.CheckQuery, replies.PeerCheck)
+
+    @sending(
+        "POST", "/v1/federation/peers/{peer_id}/settle", replies.Settled, amount_credits="amount"
+    )
+    def settle_peer(self, peer_id: str, *, amount_credits: float | str | None = None) -> None:
+        """Move credits from a peer's clearing account to the caller; None: the whole balance."""
+
+    route = listing_of("/v1/federation/route/{}", replies.RouteQuery, replies.RouteResult)
+    trust_events = listing(
+        "/v1/federation/trust-events", replies.TrustEventsQuery, replies.TrustPage
+    )
+
+    @sending("POST", "/v1/federation/subnets", replies.Subnet)
+    def create_subnet(
+        self,
+        name: str,
+        member_dids: Sequence[str] = (),
+        *,
+        policy_type: str = "private",
+        description: str | None = None,
+    ) -> None:
+        """Create a subnet, which the caller joins.
+
+        Args:
+            member_dids: DIDs to list; each is a member once it has joined.
+            policy_type: private, invite_only or public.
+        """
+
+    subnet = reading("/v1/federation/subnets/{}", replies.Subnet)
+    remove_subnet = removing("/v1/federation/subnets/{}", replies.SubnetRemoved)
+    subnets = listing("/v1/federation/subnets", replies.SubnetsQuery, replies.SubnetPage)
+
+    @sending("POST", "/v1/federation/subnets/{subnet_id}/members", replies.MemberChanged)
+    def add_subnet_member(self, subnet_id: str, member_did: str) -> None:
+        """List a DID in a subnet of the caller, or join one as yourself or as your agent."""
+
+    @operation(replies.MemberChanged)
+    def remove_subnet_member(self, subnet_id: str, member_did: str) -> Steps:
+        """Remove a DID from a subnet of the caller, or leave one."""
+        path = f"/v1/federation/subnets/{segment(subnet_id)}/members"
+        query = {"memberDid": member_did}
+        done = {"success": True, "subnetId": subnet_id, **query, "isJoined": False}
+        return single(Call("DELETE", path, query=query, done=done))
+
+    @sending("POST", "/v1/federation/policies", replies.SubnetPolicy)
+    def create_policy(
+        self,
+        subnet_id: str,
+        policy_type: str,
+        *,
+        capability: str | None = None,
+        region: str | None = None,
+        limit_per_minute: int | None = None,
+    ) -> None:
+        """Add a policy to a subnet of the caller.
+
+        Args:
+            policy_type: allow_capability, deny_capability, require_approval, rate_limit,
+                allow_region or deny_region.
+            capability: the id of a capability, or a prefix and `*`.
+        """
+
+    policies = listing("/v1/federation/policies", replies.PoliciesQuery, replies.PolicyPage)
+    remove_policy = removing("/v1/federation/policies/{}", replies.PolicyRemoved)
+    iterate_audit = Iteration(audit)
