@@ -1,12 +1,12 @@
-"""The runner's ports, as protocols: a clock, a ledger, a directory, a dispatcher.
+"""The runner's ports, as protocols: a clock, a ledger, a dispatcher; and what travels to agents.
 
-They use callbacks, not awaitables, so that the same runner runs under asyncio and under the
+The ports use callbacks, not awaitables, so that the same runner runs under asyncio and under the
 simulation's virtual clock. No implementation here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Protocol
@@ -20,12 +20,10 @@ from core.market.standing_bid import Offer
 from core.message import Message
 from core.peers.routing import KnownPeer
 from core.records.bounds import TRUSTED_VERIFIERS
-from core.subnets.policies import NodeRate
 from core.trust.deployment_keys import FIRST_VERSION
-from core.workflow.actions import SelectAgent, SelectBidder, SelectVerifier
 from core.workflow.blob_ref import BlobRef
 from core.workflow.dag import CompiledNode
-from core.workflow.events import AgentNotSelected, AgentSelected, Event, Failure, VerifierSelected
+from core.workflow.events import Event
 from core.workflow.peer_orders import OrderTerms
 from ledger.commands import Command, Outcome
 
@@ -235,73 +233,3 @@ class AskingPrices:
     by_token: TokenPrice | None = None
     cheapest_micro: int | None = None
     positive_micro: int | None = None
-
-
-class DirectoryPort(Protocol):
-    """The agents known to this process and their health as seen from here.
-
-    `payer_did`: the workflow's, since an agent may be left alone for one payer only. `on_changed`
-    hears of an agent that may be able to take work again, or never again, and what it offers.
-    """
-
-    on_changed: Callable[[str, Collection[str]], None]
-
-    def select(
-        self, action: SelectAgent, at_ms: int, *, payer_did: str
-    ) -> AgentSelected | AgentNotSelected: ...
-
-    def select_bidder(
-        self, action: SelectBidder, at_ms: int, *, payer_did: str
-    ) -> AgentSelected | AgentNotSelected: ...
-
-    def select_verifier(
-        self, action: SelectVerifier, at_ms: int, *, payer_did: str
-    ) -> VerifierSelected | AgentNotSelected: ...
-
-    def may_end_wait(self, did: str, capability_id: str, at_ms: int) -> bool: ...
-
-    def entry(self, did: str) -> AgentEntry | None: ...
-
-    def valid_keys(self, did: str, at_ms: int) -> tuple[str, ...]: ...
-
-    def is_revoked(self, did: str, at_ms: int) -> bool: ...
-
-    @property
-    def note_refusal(self) -> Callable[[str], None]: ...
-
-    def note_declined(self, did: str, retry_after_ms: int, at_ms: int) -> int | None: ...
-
-    def note_taken(self, did: str) -> None: ...
-
-    def note_back(self, did: str) -> None: ...
-
-    def asking_prices(
-        self, capability_id: str, target_agent_id: str | None, *, payer_did: str
-    ) -> AskingPrices: ...
-
-    def available_prices(
-        self,
-        capability_id: str,
-        versions: str,
-        at_ms: int,
-        *,
-        is_trusted: bool = False,
-        timeout_ms: int | None = None,
-        verifier_capability_id: str = "",
-        payer_did: str,
-    ) -> AskingPrices: ...
-
-    @property
-    def find_rates(self) -> Callable[[str, Iterable[str]], tuple[NodeRate, ...]]: ...
-
-    def peer_prices(
-        self, node: CompiledNode, capability_id: str, payer_did: str
-    ) -> Sequence[int]: ...
-
-    def schemas_of(
-        self, capability_id: str, target_agent_id: str | None, *, is_output: bool
-    ) -> Sequence[bytes]: ...
-
-    def list_available_agents(
-        self, action: SelectAgent, at_ms: int, *, payer_did: str
-    ) -> tuple[list[str], Failure | None]: ...

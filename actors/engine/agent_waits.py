@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Final
 
-from actors.ports import Clock, DirectoryPort, Timer
+from actors.directory.peer_directory import PeerDirectory
+from actors.ports import Clock, Timer
 from core.workflow.actions import AwaitAgent
 from core.workflow.events import Event, RetryDue
 
@@ -33,7 +34,7 @@ class AgentWaits:
     """
 
     def __init__(
-        self, directory: DirectoryPort, clock: Clock, receive: Callable[[str, Event], None]
+        self, directory: PeerDirectory, clock: Clock, receive: Callable[[str, Event], None]
     ) -> None:
         self._directory = directory
         self._clock = clock

@@ -24,9 +24,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from actors.directory.peer_directory import PeerDirectory
 from actors.engine.agent_waits import AgentWaits
 from actors.engine.outbox import Finished, workflow_end
-from actors.ports import Clock, DirectoryPort, DispatchPort, LedgerPort
+from actors.ports import Clock, DispatchPort, LedgerPort
 from actors.process.at_work import AtWork, Guard
 from actors.process.row_reads import RowReads
 from actors.shards.held_shards import HeldShards
@@ -138,7 +139,7 @@ class Runner:
         settings: Settings,
         *,
         ledger: LedgerPort,
-        directory: DirectoryPort,
+        directory: PeerDirectory,
         dispatcher: DispatchPort,
         clock: Clock,
         on_finished: Finished,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from actors.directory.peer_directory import PeerDirectory
 from actors.dispatch.order_inputs import mapped_sources
 from actors.ports import (
     UNREAD_SCHEMA,
     AgentEntry,
     Clock,
-    DirectoryPort,
     DispatchOrder,
     DispatchPort,
     InputSources,
@@ -52,7 +52,7 @@ class OrderSender:
 
     def __init__(
         self,
-        directory: DirectoryPort,
+        directory: PeerDirectory,
         dispatcher: DispatchPort,
         clock: Clock,
         *,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from actors.ports import DirectoryPort
+from actors.directory.peer_directory import PeerDirectory
 from core.errors import Problem, ProblemList
 from core.json_text import read_json
 from core.records.graph import node_path
@@ -25,7 +25,7 @@ LOOKS_MAX: Final = 5_000
 _BYTES_PER_LOOK: Final = 256
 
 
-def check_mappings(compiled: CompiledWorkflow, directory: DirectoryPort) -> None:
+def check_mappings(compiled: CompiledWorkflow, directory: PeerDirectory) -> None:
     """Refuse mappings that cannot fit, as far as the looks of a publish go.
 
     Raises:
@@ -41,7 +41,7 @@ def check_mappings(compiled: CompiledWorkflow, directory: DirectoryPort) -> None
 
 
 class _Check:
-    def __init__(self, compiled: CompiledWorkflow, directory: DirectoryPort) -> None:
+    def __init__(self, compiled: CompiledWorkflow, directory: PeerDirectory) -> None:
         self._compiled = compiled
         self._directory = directory
         self._looks = Looks(LOOKS_MAX)

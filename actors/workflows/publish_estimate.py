@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace as replace_members
 
-from actors.ports import AskingPrices, DirectoryPort
+from actors.directory.peer_directory import PeerDirectory
+from actors.ports import AskingPrices
 from actors.transport.messages import Moved, PublishReply, PublishRequest
 from actors.workflows.running_workflow import RunningWorkflow
 from core.errors import ErrorCode, Problem, ServiceError
@@ -64,7 +65,7 @@ class Estimate:
 
 def estimate_cost(
     compiled: CompiledWorkflow,
-    directory: DirectoryPort,
+    directory: PeerDirectory,
     *,
     auction_stake_bps: int = 0,
     at_ms: int = 0,
@@ -132,7 +133,7 @@ def estimate_cost(
     return _share_out(compiled, costs, auction_stake_bps)
 
 
-def _prices_of(directory: DirectoryPort, at_ms: int, payer_did: str) -> Callable[..., AskingPrices]:
+def _prices_of(directory: PeerDirectory, at_ms: int, payer_did: str) -> Callable[..., AskingPrices]:
     """Return a function that finds the prices of the agents that a node may take."""
 
     # Each capability's agents are asked once, however many nodes want one of them.
@@ -396,7 +397,7 @@ def build_publish_reply(request: PublishRequest, estimate: Estimate) -> PublishR
 
 
 def build_dry_run_reply(
-    request: PublishRequest, estimate: Estimate, directory: DirectoryPort, now_ms: int
+    request: PublishRequest, estimate: Estimate, directory: PeerDirectory, now_ms: int
 ) -> PublishReply:
     """Return the reply to a dry run: the hold, the available agents per node, or why none is."""
 

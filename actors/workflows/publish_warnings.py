@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from actors.ports import DirectoryPort
+from actors.directory.peer_directory import PeerDirectory
 from actors.transport.messages import PublishReply, PublishRequest
 from core.errors import ServiceError
 from core.workflow.dag import CompiledNode
@@ -18,7 +18,7 @@ from core.workflow.unused_members import list_unused
 Done = Callable[[PublishReply | ServiceError], None]
 
 
-def add_warnings(request: PublishRequest, directory: DirectoryPort, done: Done) -> Done:
+def add_warnings(request: PublishRequest, directory: PeerDirectory, done: Done) -> Done:
     """Return a `done` that adds the warnings of the request to its reply."""
 
     def schemas_of(node: CompiledNode, is_output: bool) -> Sequence[bytes]:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from actors.ports import Clock, DirectoryPort
+from actors.directory.peer_directory import PeerDirectory
+from actors.ports import Clock
 from actors.shards.held_shards import HeldShards
 from actors.transport.messages import CancelReply, Moved, NotYet, PublishRequest
 from actors.workflows.publish_estimate import Estimate
@@ -124,7 +125,7 @@ class OwnerCommands:
 
 def resolve_selections(
     run: RunningWorkflow,
-    directory: DirectoryPort,
+    directory: PeerDirectory,
     clock: Clock,
     records: list[Record],
     pending: list[Action],
@@ -170,7 +171,7 @@ def newest_rows(records: list[Record]) -> list[Record]:
 
 
 def revoked_at_work(
-    run: RunningWorkflow, directory: DirectoryPort, clock: Clock
+    run: RunningWorkflow, directory: PeerDirectory, clock: Clock
 ) -> Iterator[AgentRevoked]:
     """Tell the revoked agents that have work in a workflow, each at its own time."""
     # In an order that does not change from process to process: a simulated run is decided by its

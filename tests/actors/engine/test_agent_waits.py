@@ -29,7 +29,7 @@ class Waiting:
         self.waits = AgentWaits(self, self.clock, self._receive)  # type: ignore[arg-type]
 
     def may_end_wait(self, did: str, capability_id: str, at_ms: int) -> bool:
-        """Implement `DirectoryPort`."""
+        """As of `PeerDirectory`."""
         return did in self.able
 
     def add(self, node: str, capability_id: str) -> None:

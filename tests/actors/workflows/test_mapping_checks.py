@@ -8,7 +8,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from actors.ports import DirectoryPort
+from actors.directory.peer_directory import PeerDirectory
 from actors.workflows.mapping_checks import LOOKS_MAX, check_mappings
 from core.errors import ErrorCode, ServiceError
 from core.records.manifest import parse_manifest
@@ -41,7 +41,7 @@ def mapped(nodes: int = 1, mappings: int = 1) -> CompiledWorkflow:
 
 def check(outputs: Sequence[Any], inputs: Sequence[Any], workflow: CompiledWorkflow) -> None:
     """Check a workflow's mappings."""
-    check_mappings(workflow, cast(DirectoryPort, Schemas(outputs, inputs)))
+    check_mappings(workflow, cast(PeerDirectory, Schemas(outputs, inputs)))
 
 
 @pytest.mark.parametrize(
